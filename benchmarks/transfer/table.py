@@ -47,6 +47,9 @@ from isoloss.laws import Array, Composition, Laws, Refused, Route, predict
 GROUPS = {"checkpoint": by_checkpoint, "text": by_text, "size": by_size, "budget": by_budget}
 """What the rules that learn are judged on, having been learned from the others."""
 ROUTES: tuple[Route, ...] = ("surface", "iso-loss")
+COMPOSITIONS: tuple[Composition, ...] = ("Paper", "Measured")
+SCORED = ("answered", "LR off by", "B off by", "regret, mean", "worst", "inside LR, B")
+"""Heads of what `_cells` says of scores, after their name."""
 
 
 def tables(measured: Measured) -> Iterator[str]:
@@ -128,9 +131,7 @@ def _rules(laws: Laws, measured: Measured, found: Sequence[Case], route: Route) 
     engine = score_engine(laws, found, route)
     yield ""
     yield f"Route: {route}."
-    yield from _head(
-        *("rule", "answered", "LR off by", "B off by", "regret, mean", "worst", "inside LR, B")
-    )
+    yield from _head("rule", *SCORED)
     yield _score_row("control: from scratch", controls, len(found))
     yield _score_row("paper, as the engine answers", engine, len(found))
     measured_too = score_engine(laws, found, route, "Measured")
@@ -157,13 +158,9 @@ def _by_share(laws: Laws, found: Sequence[Case]) -> Iterator[str]:
         "best pair": lambda c: score_engine(laws, found, "surface", c),
         "given batch size": lambda c: score_at_batches(laws, found, c),
     }
-    compositions: tuple[Composition, ...] = ("Paper", "Measured")
-    yield from _head(
-        *("asked for", "share to come", "composition", "answered", "LR off by", "B off by"),
-        *("regret, mean", "worst", "inside LR, B"),
-    )
+    yield from _head("asked for", "share to come", "composition", *SCORED)
     for what, score in asked.items():
-        for composition in compositions:
+        for composition in COMPOSITIONS:
             scores = score(composition)
             for low, high in SHARES:
                 some = [s for s in scores if low <= s.case.cpt_flops / s.total_flops < high]
@@ -187,7 +184,7 @@ def _registered(laws: Laws, found: Sequence[Case]) -> Iterator[str]:
     new = [case for case in found if is_new(case)]
     yield ""
     yield f"Cases that the registered rule was not found on: {len(new)}. Route: surface."
-    yield from _head("cases", "rule", "answered", "LR off by", "B off by", "regret, mean", "worst")
+    yield from _head("cases", "rule", *SCORED[:-1])
     for words, belongs in GROUPS_OF_NEW.items():
         inside = [case for case in new if belongs(case)]
         rows = {"paper": score_rule(laws, inside, RULES["paper"], "surface")}
@@ -200,19 +197,8 @@ def _longer(laws: Laws, found: Sequence[Case]) -> Iterator[str]:
     inside = [case for case in found if case.checkpoint.tokens == LONGER]
     yield ""
     yield f"Cases of the longest past: {len(inside)}. Route: surface."
-    yield from _head(
-        *(
-            "composition",
-            "answered",
-            "LR off by",
-            "B off by",
-            "regret, mean",
-            "worst",
-            "inside LR, B",
-        )
-    )
-    compositions: tuple[Composition, ...] = ("Paper", "Measured")
-    for composition in compositions:
+    yield from _head("composition", *SCORED)
+    for composition in COMPOSITIONS:
         scores = score_engine(laws, inside, "surface", composition)
         yield _score_row(composition, scores, len(inside))
 
@@ -222,10 +208,7 @@ def _siblings(laws: Laws, measured: Measured, found: Sequence[Case]) -> Iterator
     answers = score_engine(laws, found, "surface", "Measured")
     yield ""
     yield "Answers corrected by what the same checkpoint of a smaller size wanted. Route: surface."
-    yield from _head(
-        *("sibling", "target", "rule", "answered"),
-        *("LR off by", "B off by", "regret, mean", "worst"),
-    )
+    yield from _head("sibling", "target", "rule", *SCORED[:-1])
     for sibling, target in combinations(measured.design.sizes, 2):
         for name, scores in calibrated(answers, sibling.name, target.name).items():
             yield _row(sibling.name, target.name, *_cells(name, scores, len(scores))[:-1])

@@ -178,6 +178,12 @@ sys.exit(main(["train"]))
 """
 
 
+def evaluated_once(prepared: Prepared) -> TrainTask:
+    """A short run whose one evaluation reads a sequence of each domain."""
+    evaluation = EvaluationConfig(first_tokens=512, sequences_per_domain=1)
+    return train_task(prepared.manifest, prepared.uri, tokens=512, evaluation=evaluation)
+
+
 def train_with(
     python: WarmPython, task: TrainTask, patch: str, folder: Path
 ) -> list[subprocess.CompletedProcess[str]]:
@@ -214,12 +220,7 @@ def test_processes_start_over_with_less_at_once_where_one_is_refused_memory(
     prepared: Prepared, tmp_path: Path, python: WarmPython, most: int, outcome: Outcome
 ) -> None:
     """In an evaluation or a step; with two sequences each, with one, and with one computed twice."""
-    task = train_task(
-        prepared.manifest,
-        prepared.uri,
-        tokens=512,
-        evaluation=EvaluationConfig(first_tokens=512, sequences_per_domain=1),
-    )
+    task = evaluated_once(prepared)
     environment = {
         **os.environ,
         "ISOLOSS_TASK": task.model_dump_json(),

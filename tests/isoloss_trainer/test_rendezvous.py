@@ -14,7 +14,6 @@ import pytest
 from isoloss_contract import layout
 from isoloss_contract.records import (
     Claimant,
-    EvaluationConfig,
     ExitCode,
     PointResult,
     TerminationMessage,
@@ -24,7 +23,7 @@ from isoloss_contract.store import Store
 from isoloss_trainer.rendezvous import Meeting
 from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
-from tests.isoloss_trainer.test_launch import NO_MEMORY
+from tests.isoloss_trainer.test_launch import NO_MEMORY, evaluated_once
 from tests.support.warm_python import WarmProcess, WarmPython
 
 RUN = ["-m", "isoloss_trainer", "train"]
@@ -183,13 +182,7 @@ def test_refused_memory_in_one_of_several_pods_ends_the_attempt_with_a_code_of_i
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
     """The next attempt has half the micro-batch; the other pod cannot be called back, and is ended by its Job."""
-    task = train_task(
-        prepared.manifest,
-        prepared.uri,
-        tokens=512,
-        evaluation=EvaluationConfig(first_tokens=512, sequences_per_domain=1),
-    )
-    pods = Pods(python, of_nodes(task, 2), tmp_path)
+    pods = Pods(python, of_nodes(evaluated_once(prepared), 2), tmp_path)
     program = ["-c", NO_MEMORY.format(most=1)]
     first, second = pods.start(0, program), pods.start(1, program)
     assert second.wait(100) == ExitCode.MEMORY_REFUSED, pods.output(1)

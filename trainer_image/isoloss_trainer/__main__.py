@@ -58,8 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
             message = _run(task, interruption, log)
     except MemoryRefused as error:
         log.event("start-over", message=str(error))
-        # Of several pods the next attempt starts over, and says why.
-        write_message(TerminationMessage(code="MemoryRefused", message=str(error)))
+        if world.spans_pods:  # the attempt ends with it
+            write_message(TerminationMessage(code="MemoryRefused", message=str(error)))
         return start_over(sys.argv[1:])
     except Exception as error:  # noqa: BLE001 (whatever it is, it gets an exit code)
         code, ending = explain(error)

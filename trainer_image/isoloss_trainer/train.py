@@ -86,7 +86,7 @@ def _join_and_run(attempt: Attempt) -> PointResult:
 
 
 def _meeting(attempt: Attempt) -> Callable[[], TCPStore] | None:
-    if attempt.world.size == 1 or attempt.world.has_address:
+    if not attempt.world.spans_pods:
         return None
     from isoloss_trainer.rendezvous import meet
 

@@ -116,6 +116,11 @@ class World:
         return self.rank == 0
 
     @property
+    def spans_pods(self) -> bool:
+        """Whether some of the others are in other pods, which this pod's launcher cannot start again."""
+        return self.size > 1 and not self.has_address
+
+    @property
     def on_cpu(self) -> bool:
         """Whether the model is computed without an accelerator."""
         return self.device == "cpu"

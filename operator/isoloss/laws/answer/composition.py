@@ -81,8 +81,7 @@ def composition_error(query: PredictionQuery, log_share: float) -> CompositionEr
     if query.composition_error is not None:
         return CompositionError(*query.composition_error, None, " given")
     # What the paper's composition leaves out is an error of it.
-    measured = replace(query, composition="Measured")
-    wanted, given = _moves(measured, log_share), _moves(query, log_share)
+    wanted, given = _moves("Measured", log_share), _moves(query.composition, log_share)
     of_rate, of_batch = (w - g for w, g in zip(wanted, given, strict=True))
     log_rate = float(np.hypot(np.hypot(RATE_ERROR, FADE_ERROR * log_share), of_rate))
     return CompositionError(
@@ -90,9 +89,9 @@ def composition_error(query: PredictionQuery, log_share: float) -> CompositionEr
     )
 
 
-def _moves(query: PredictionQuery, log_share: float) -> tuple[float, float]:
+def _moves(composition: Composition, log_share: float) -> tuple[float, float]:
     """ln of the factors by which learning rate and batch size differ from those of a run from scratch."""
-    if query.composition == "Paper":
+    if composition == "Paper":
         return 0.0, 0.0
     return FADE * log_share, float(np.log(2.0 - np.exp(log_share)))
 
@@ -108,7 +107,7 @@ def composed(point: Point, query: PredictionQuery, log_share: float, level: floa
     `log_share` is ln(C_cpt / C_total); 0 if the total compute was given and nothing is composed.
     """
     error = composition_error(query, log_share)
-    of_rate, of_batch = _moves(query, log_share)
+    of_rate, of_batch = _moves(query.composition, log_share)
     reach = error.reach(level)
     return replace(
         point,
@@ -128,7 +127,7 @@ def _moved(found: Interval, by: float, reach: float) -> Interval:
 def composition_sentences(query: PredictionQuery, log_share: float) -> tuple[str, ...]:
     """What the answer owes to being that of a continued run, in words."""
     found = []
-    factors, share = np.exp(_moves(query, log_share)), float(np.exp(log_share))
+    factors, share = np.exp(_moves(query.composition, log_share)), float(np.exp(log_share))
     if factors[0] < NOTABLE:
         beyond = (
             f" Shares below {LOWEST_SHARE:.0%} were not measured." if share < LOWEST_SHARE else ""
