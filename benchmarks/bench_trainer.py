@@ -14,7 +14,7 @@ latter for Llama shapes only. A rival that runs out of memory tries half as many
 
 MFU is in the PaLM convention (6 x matrix parameters + 6 x layers x heads x (query + value size) x S per token,
 no causal halving; sizes as the model has them, not as kernels widen them) against the dense bfloat16 peak of the
-device's data sheet. Peak memory is what torch allocated, in GiB. No figure of a GPU has been measured yet.
+device's data sheet. Peak memory is what torch allocated, in GiB.
 
 --dry needs no GPU: it checks the large shapes, counts memory and writes docs/reference/memory.md
 (benchmarks/trainer_memory.py). Start-up time and the shares of evaluation, checkpoints and data come from
@@ -112,11 +112,12 @@ def compare(
     setting = Setting.of(shape)
     makers = rivals(setting)
     progress(f"{shape.preset}: first round of {OURS}")
-    own = _Turns(setting, makers.pop(OURS))
+    own = _Turns(setting, makers.pop(OURS), shape.batch)
     found: dict[str, Measured | None] = {}
     for number, (name, rival) in enumerate(makers.items(), 1):
         end = started + seconds_at_most * number / len(makers)
         found[name] = _against(setting, own, name, rival, rounds, end)
+        progress(f"{shape.preset}: {name} {_line(found[name])}")
     found = {OURS: _measured(setting, own, []) if own.fits else None, **found}
     print_table(setting, found)
     return found
@@ -129,7 +130,7 @@ def _against(
     gc.collect()  # the last rival's tensors wait on the host, in cycles
     preset = setting.shape.preset
     progress(f"{preset}: first round of {name}")
-    theirs = _Turns(setting, rival)
+    theirs = _Turns(setting, rival, first_micro_batch(setting))
     if not theirs.fits:
         return None
     before = len(own.seconds)
@@ -147,15 +148,15 @@ def _against(
 class _Turns:
     """An entrant that has the device when it is its turn, and its times."""
 
-    def __init__(self, setting: Setting, rival: Rival) -> None:
+    def __init__(self, setting: Setting, rival: Rival, size: int) -> None:
+        """`size`: sequences at once in the first attempt."""
         self._setting, self._waiting = setting, Offloaded([])
         self.seconds: list[float] = []
         self.peak_gib = 0.0
-        self._entrant = self._first_round(rival)
+        self._entrant = self._first_round(rival, size)
 
-    def _first_round(self, rival: Rival) -> Entrant | None:
+    def _first_round(self, rival: Rival, size: int) -> Entrant | None:
         """Compiles and finds the micro-batch; not counted."""
-        size = first_micro_batch(self._setting)
         while True:
             entrant: Entrant | None = None
             try:

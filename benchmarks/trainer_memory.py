@@ -81,16 +81,16 @@ TEXT = """# Memory
 
 <!-- Written by `make bench-trainer ARGS=--dry`. -->
 
-What training takes of a GPU, counted without one from the models' configs by `isoloss_trainer/memory.py`; nothing here
-has been measured on a GPU. `isoloss-trainer plan --task task.json` counts any task. `make bench-trainer ARGS=--dry`
-writes this page, after checking the counts against what the compiler keeps (torch {version}). All in bf16, at
-sequence length 8192.
+What training takes of a GPU, counted without one from the models' configs by `isoloss_trainer/memory.py`.
+`isoloss-trainer plan --task task.json` counts any task. `make bench-trainer ARGS=--dry` writes this page, after checking the
+counts against what the compiler keeps (torch {version}). All in bf16, at sequence length 8192. On one H200, steps of all four
+presets took 2 to 7 % less than is counted here ([measured](../evidence/gpu.md)).
 
 - Per parameter: {state} bytes ({parameter} in the tensors of a learner after a step), of which each of several GPUs
   has its part: float32 weights, their average, both moments and the gradients.
-- Whole, beside the parts: the weights of what is no layer, and of a layer and the next, in the type that computes; and
+- Whole, in addition to the parts: the weights of what is no layer, and of a layer and the next, in the type that computes; and
   their gradients on the way to where they are summed.
-- Per logit: {logit} bytes in the compiled code (float32, and the gradient in bfloat16), for one chunk of at most 4,096
+- Per logit: {logit} bytes in the compiled code (float32, and the gradient in bfloat16), for one chunk of at most 8,192
   tokens at a time.
 - Activations of a sequence. Planned: what a fused forward pass keeps for its backward pass. Compiled: what torch's
   partitioner keeps of the layers, without the head. Plain: the peak of a run without the compiler, with its
@@ -104,7 +104,7 @@ sequence length 8192.
 
 Sequences at once on each GPU (at most 131,072 tokens, which should saturate it), and the memory in use then, of 79 GiB on a
 GPU of 80 GB and 139 GiB on one of 141 GB, of which {share} are planned with. "Recomputed": each layer keeps its input alone and is
-computed again in the backward pass, about a third more work; the trainer does so only where not even one sequence would
+computed again in the backward pass, about a third more work; the trainer does so only if not even one sequence would
 fit otherwise. "State": weights, gradients and optimizer. "Logits": one chunk, with the gradients of the output matrix.
 The host's memory is that of a node with up to 8 of the GPUs: at most while the model is built (from a checkpoint in
 bfloat16: two bytes a parameter, once), and then with a pinned copy of the state, from which checkpoints are written and
@@ -367,7 +367,7 @@ def bytes_per_logit(tokens: int = 96, vocabulary: int = 1_234, width: int = 16) 
     targets = torch.randint(vocabulary, (tokens,))
     torch._dynamo.reset()
     compiled = torch.compile(fused_chunk_step, dynamic=False)
-    _, sources = run_and_get_code(compiled, hidden, weight, targets, 1.0, 0.0)
+    _, sources = run_and_get_code(compiled, hidden, weight, targets, torch.ones(()), 0.0)
     torch._dynamo.reset()
     pattern = rf"empty_strided_\w+\(\({tokens}, {vocabulary}\), [^)]*\), torch\.(\w+)\)"
     types = re.findall(pattern, "".join(sources))

@@ -169,7 +169,8 @@ def transformers_loop(*, compiled: bool) -> Rival:
     """A hand-written loop as in the transformers documentation, under autocast on an accelerator."""
 
     def make(setting: Setting, size: int) -> Entrant:
-        model = build_network(setting.config, seed=0).to(setting.device)
+        with setting.device:
+            model = build_network(setting.config, seed=0)
         model.set_attn_implementation("sdpa")
         forward = torch.compile(model) if compiled else model
 
@@ -221,7 +222,8 @@ def hugging_face_trainer(setting: Setting, size: int) -> Entrant:
     rows = setting.tokens[:, :, :-1].flatten(0, 1)
     dataset = [{"input_ids": row, "labels": row} for row in rows]
     cuda = not setting.world.on_cpu
-    model = build_network(setting.config, seed=0)
+    with setting.device:
+        model = build_network(setting.config, seed=0)
     model.set_attn_implementation("sdpa")
 
     class Clock(TrainerCallback):

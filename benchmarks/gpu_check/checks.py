@@ -88,24 +88,23 @@ def deterministic(setting: Setting) -> Found:
     }
 
 
-def _compilation(preset: str) -> Check:
-    def compilation(setting: Setting) -> Found:
-        """Graph breaks and compilations of a step, an evaluation and another batch size, and the kernels
-        that ran."""
-        from benchmarks.gpu_check.steps import compiled_steps
+def _training(preset: str) -> Check:
+    def training(setting: Setting) -> Found:
+        """Ours alone, from the first step to a checkpoint."""
+        from benchmarks.gpu_check.training import train
 
         name = _toy_preset(preset) if setting.toy else preset
-        return {name: compiled_steps(name, setting.device, toy=setting.toy)}
+        folder = setting.folder / f"training-{preset}"
+        return {name: train(name, setting.device, folder, toy=setting.toy)}
 
-    return compilation
+    return training
 
 
 def _speed(preset: str) -> Check:
     def speed(setting: Setting) -> Found:
-        """Tokens per second, MFU and peak memory against the rivals."""
+        """Tokens per second, MFU and peak memory of a step against the rivals'."""
         from benchmarks.bench_trainer import compare
-        from benchmarks.gpu_check.steps import planned_gib
-        from benchmarks.trainer_rivals import OURS, SHAPES, Shape
+        from benchmarks.trainer_rivals import SHAPES, Shape
 
         shape = Shape(_toy_preset(preset), 64, 2, 3) if setting.toy else SHAPES[preset]
         found: Found = {}
@@ -121,10 +120,6 @@ def _speed(preset: str) -> Check:
                 "MFU": measured.mfu,
                 "peak, GiB": measured.peak_gib,
             }
-            if rival == OURS:
-                length = shape.sequence_length
-                gib = planned_gib(shape.preset, length, measured.micro_batch)
-                found[rival]["planned peak, GiB"] = gib
         return found
 
     return speed
@@ -141,18 +136,6 @@ def cross_entropy(setting: Setting) -> Found:
     return compare_heads(setting.device, toy=setting.toy)
 
 
-def stalls(setting: Setting) -> Found:
-    """How long training stands still for a checkpoint, how much slower it is until that is written, and what an
-    evaluation takes."""
-    from benchmarks.gpu_check.steps import stalls_of
-
-    presets = ["dense-tiny"] if setting.toy else ["dense-500m", "moe-100m"]
-    return {
-        preset: stalls_of(preset, setting.device, setting.folder, toy=setting.toy)
-        for preset in presets
-    }
-
-
 def interruption(setting: Setting) -> Found:
     """SIGTERM in the middle of a run, and whether the resumed run ends where an uninterrupted one does."""
     from benchmarks.gpu_check.whole_runs import interrupted_run
@@ -165,6 +148,13 @@ def initial_loss(setting: Setting) -> Found:
     from benchmarks.gpu_check.whole_runs import random_checkpoint_loss
 
     return random_checkpoint_loss(setting.folder / "initial-loss", toy=setting.toy)
+
+
+def reading(setting: Setting) -> Found:
+    """How fast a checkpoint of 8B parameters is read, against a loop of transformers' own loss."""
+    from benchmarks.gpu_check.reading import read
+
+    return read(setting.device, toy=setting.toy)
 
 
 def several_gpus(setting: Setting) -> Found:
@@ -180,12 +170,12 @@ CHECKS: dict[str, Check] = {
     "deterministic": deterministic,
     "attention": attention,
     "cross-entropy": cross_entropy,
-    **{f"compilation-{preset}": _compilation(preset) for preset in GPU_PRESETS},
+    **{f"training-{preset}": _training(preset) for preset in GPU_PRESETS},
     "interruption": interruption,
     "several-gpus": several_gpus,
     **{f"speed-{preset}": _speed(preset) for preset in GPU_PRESETS},
-    "stalls": stalls,
     "initial-loss": initial_loss,
+    "reading": reading,
 }
 """In the order in which they are worth having."""
 

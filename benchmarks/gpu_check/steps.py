@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import io
-import re
-import statistics
 import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.trainer_rivals import Precision, point_of
-from isoloss_contract.store import Store
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attention import ORDER, causal_attention, preferred_kernels
-from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.checkpoint_files import Tensors
-from isoloss_trainer.evaluation import run_losses
-from isoloss_trainer.kernels import describe_kernels, deterministic_kernels
+from isoloss_trainer.kernels import deterministic_kernels
 from isoloss_trainer.learner import Learner
-from isoloss_trainer.log import Log
-from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import build_network, model_config
 from isoloss_trainer.sharding import local
-from isoloss_trainer.training_state import TrainingState
 from isoloss_trainer.world import World
 
 TOY_LENGTH, LENGTH = 128, 8192
-LARGEST_KERNELS = 8
-ATTENTION = re.compile(r"scaled_dot_product_\w*attention\w*|_flash_attention\w*")
-GROUPED = re.compile(r"grouped_mm\w*|\w*grouped_gemm\w*", re.IGNORECASE)
 
 
 def small_models(*, toy: bool) -> dict[str, dict[str, Any]]:
@@ -66,15 +51,6 @@ def learner_of(
     learner = Learner(build_network(config, seed=0), point, World(device=name))
     generator = torch.Generator().manual_seed(0)
     return learner, torch.randint(config["vocab_size"], (batch, length + 1), generator=generator)
-
-
-def planned_gib(preset: str, length: int, sequences: int) -> float:
-    """What isoloss_trainer.memory expects at the peak of a step in bfloat16 on one device."""
-    with torch.device("meta"):
-        network = build_network(preset_config(preset))
-    needed = footprint(network, "bf16")
-    activations = needed.of_sequences(sequences, length, recompute=False)
-    return (needed.fixed + activations) / 2**30
 
 
 @dataclass(frozen=True)
@@ -143,119 +119,6 @@ def equal_bits(preset: str, device: str, *, wanted: bool) -> str:
     return "equal" if torch.equal(*ends) else "different"
 
 
-def compiled_steps(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
-    """Steps at two batch sizes and an evaluation between them: one compilation should serve all."""
-    from torch._dynamo.utils import counters
-
-    torch._dynamo.reset()
-    counters.clear()
-    length = TOY_LENGTH if toy else LENGTH
-    learner, batch = learner_of(preset_config(preset), device, "bf16", batch=8, length=length)
-    learner.limit_micro_batch(2)
-    if device == "cpu":
-        learner.model.prepare_layers(recompute=False, compiled=True, backend="aot_eager")
-    started = time.monotonic()
-    with preferred_kernels(learner.world):
-        float(learner.step(batch, 10**6).loss)
-        first = time.monotonic() - started
-        learner.model.eval()
-        rows = batch[:2].numpy().astype(np.uint32)
-        run_losses(learner.model.token_losses, rows, learner.world, learner.micro_batch)
-        compiled = counters["stats"]["unique_graphs"]
-        float(learner.step(batch[:4], 10**6).loss)
-        again = counters["stats"]["unique_graphs"] - compiled
-        kernels = _kernels_of(lambda: learner.step(batch[:4], 10**6), learner.world)
-    return {
-        "graph breaks": sum(counters["graph_break"].values()),
-        "graphs of a step and an evaluation": compiled,
-        "graphs more for another batch size": again,
-        "seconds of the first step": first,
-        "sequences at once": learner.micro_batch,
-        **describe_kernels(learner.model.network, length, compiled=True),
-        **kernels,
-    }
-
-
-def _kernels_of(action: Callable[[], Any], world: World) -> dict[str, list[str]]:
-    """What ran: torch's names of attention and of grouped matrix products, and the kernels that took the
-    most time, longest first."""
-    from torch.profiler import ProfilerActivity, profile
-
-    cuda = not world.on_cpu
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with profile(activities=activities) as profiler:
-        action()
-        if cuda:
-            torch.cuda.synchronize()
-    events = profiler.key_averages()
-    names = [event.key for event in events]
-    by_time = sorted(
-        events, key=lambda e: -(e.self_device_time_total if cuda else e.self_cpu_time_total)
-    )
-    return {
-        "attention that ran": _matching(ATTENTION, names),
-        "grouped products that ran": _matching(GROUPED, names),
-        "slowest kernels": [e.key[:60].replace("|", "/") for e in by_time[:LARGEST_KERNELS]],
-    }
-
-
-def _matching(pattern: re.Pattern[str], names: list[str]) -> list[str]:
-    found = {match.group() for name in names if (match := pattern.search(name))}
-    return sorted(found) or ["none"]
-
-
-def stalls_of(preset: str, device: str, folder: Path, *, toy: bool) -> dict[str, Any]:
-    """Seconds of the first copy of the training state, which pins memory, of later ones, of a step, also while a
-    checkpoint is written to `folder`, and of an evaluation of raw weights per million tokens."""
-    length = TOY_LENGTH if toy else LENGTH
-    config = preset_config(preset)
-    learner, batch = learner_of(config, device, "bf16", batch=4 if toy else 8, length=length)
-
-    def evaluate() -> None:
-        learner.model.eval()
-        rows = batch.numpy().astype(np.uint32)
-        run_losses(learner.model.token_losses, rows, learner.world, learner.micro_batch)
-
-    with preferred_kernels(learner.world):
-        learner.step(batch, 10**6)
-        evaluate()
-        step = _seconds(device, lambda: learner.step(batch, 10**6))
-        tokens = batch[:, 1:].numel()
-        found: dict[str, Any] = {
-            "sequences a step": len(batch),
-            "step, s": step,
-            "evaluation of a million tokens, s": _seconds(device, evaluate) * 1e6 / tokens,
-            "first copy, s": _seconds(device, learner.copied),
-            "later copy, s": min(_seconds(device, learner.copied) for _ in range(3)),
-            **_under_training(
-                learner, folder, lambda: _seconds(device, partial(learner.step, batch, 10**6))
-            ),
-        }
-    tensors = learner.tensors().values()
-    found["state, GiB"] = sum(t.numel() * t.element_size() for t in tensors) / 2**30
-    return found
-
-
-def _under_training(learner: Learner, folder: Path, step: Callable[[], float]) -> dict[str, float]:
-    """Seconds of steps while a whole checkpoint is written, and of that."""
-    store, log = Store(f"file://{folder}"), Log(io.StringIO())
-    checkpoints = Checkpoints(store, "0" * 32, 1, lambda: None, log, learner.world)
-    started = time.monotonic()
-    checkpoints.save(TrainingState(step=1), 1, learner.copied(), {})
-    steps = [step()]
-    while checkpoints.is_writing:
-        steps.append(step())
-    checkpoints.wait()
-    written = time.monotonic() - started
-    checkpoints.remove_all()
-    checkpoints.close()
-    return {
-        "step while a checkpoint is written, s": statistics.median(steps),
-        "longest such step, s": max(steps),
-        "checkpoint until it is written, s": written,
-    }
-
-
 def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
     """Milliseconds of one layer's attention, forward and backward, with each kernel, or why it cannot run."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -283,13 +146,14 @@ def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             try:
                 run()  # cuDNN plans
-                found[f"{name}, ms"] = 1e3 * min(_seconds(device, run) for _ in range(10))
+                found[f"{name}, ms"] = 1e3 * min(seconds(device, run) for _ in range(10))
             except RuntimeError as error:
                 found[f"{name}, ms"] = str(error).splitlines()[0][:200]
     return found
 
 
-def _seconds(device: str, action: Callable[[], Any]) -> float:
+def seconds(device: str, action: Callable[[], Any]) -> float:
+    """Of an action, until the device is done with it."""
     if device == "cuda":
         torch.cuda.synchronize()
     started = time.monotonic()

@@ -18,6 +18,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isoloss_trainer import loss
+from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.model import LanguageModel, load_model_class, model_config
 
 STEPS = 3
@@ -32,11 +33,14 @@ def trace(model: dict[str, Any], length: int, recompute: bool) -> dict[str, Any]
         with torch.device("cuda"):
             network = load_model_class().from_config(model_config(model), dtype=torch.bfloat16)
         whole = LanguageModel(network, length).train()
+        balance = ExpertBalance(network, length)
         whole.prepare_layers(recompute=recompute, compiled=True)
         for _ in range(STEPS):
             tokens = torch.zeros(2, length + 1, dtype=torch.long, device="cuda")
             summed, *_ = whole.summed_loss(tokens[:, :-1], tokens[:, 1:], 1.0)
-            summed.backward()
+            penalty = balance.take_penalty(1.0)
+            with balance.uncounted():
+                (summed if penalty is None else summed + penalty).backward()
             numbers.append([len(forward), len(backward)])
         without = [name for name, p in whole.named_parameters() if p.grad is None]
         breaks = dict(torch._dynamo.utils.counters["graph_break"])

@@ -51,7 +51,7 @@ def test_values_narrower_than_keys_are_widened_for_flash() -> None:
     """And the log names the kernel that torch takes for them."""
     network = build_network({**DEEPSEEK, "v_head_dim": 4}, seed=0)
     LanguageModel(network, SEQUENCE_LENGTH)
-    kernels = describe_kernels(network, SEQUENCE_LENGTH, compiled=False)
+    kernels = describe_kernels(network, SEQUENCE_LENGTH, torch.float32, compiled=False)
     assert (kernels["attention"], kernels["attention_kernel"]) == (NAME, "FLASH_ATTENTION")
     query, key = torch.randn(2, 1, 2, 8, 16).unbind(0)
     value = torch.randn(1, 2, 8, 4)

@@ -641,6 +641,20 @@ def test_memory_pinned_beforehand_is_what_checkpoints_are_copied_to(prepared: Pr
     } == reserved
 
 
+@pytest.mark.parametrize(
+    ("model", "precision", "compiled"),
+    [(LLAMA, "float32", True), (DEEPSEEK, "bf16", True), (DEEPSEEK, "float32", False)],
+)
+def test_experts_in_float32_are_not_compiled(
+    prepared: Prepared, model: dict[str, Any], precision: str, compiled: bool
+) -> None:
+    """transformers 5.17 has no backward pass for them that the compiler knows; nothing is compiled on a CPU."""
+    learner = point_run(prepared, model=model, precision=precision).learner
+    assert not learner.is_compiled
+    learner.world = World(device="cuda:0")
+    assert learner.is_compiled == compiled
+
+
 def test_time_constants_in_tokens_are_the_same_at_every_batch_size(prepared: Prepared) -> None:
     in_tokens = OptimizerConfig(second_moment_tokens=50_000, weight_decay_tokens=10**7)
     for changes in ({}, {"batch_size": 16}, {"learning_rate": 1e-4}):

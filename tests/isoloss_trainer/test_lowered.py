@@ -20,12 +20,20 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isoloss_trainer import loss
+from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.model import LanguageModel, load_model_class, model_config
 from tests.isoloss_trainer import fake_driver
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE, SEQUENCE_LENGTH
 from tests.isoloss_trainer.lowered_step import noting, operations
 
 TO_THE_HOST = ("aten.item", "_local_scalar_dense", "nonzero", "_assert_scalar")
+SHAPE = {
+    "hidden_size": 64,
+    "vocab_size": 1024,
+    "num_hidden_layers": 12,
+    "router_aux_loss_coef": 0.01,
+}
+"""With more layers than torch compiles one function anew, which it refuses from the ninth time on."""
 
 
 @pytest.fixture
@@ -41,19 +49,21 @@ def graphs() -> Iterator[list[Any]]:
 def test_layers_and_loss_are_compiled_once_and_wait_for_nothing(
     graphs: list[Any], model: dict[str, Any], training: bool
 ) -> None:
-    """Layers break no graph, which `fullgraph` would raise; experts are one grouped product for each matrix."""
-    config = model_config({**model, "hidden_size": 64, "vocab_size": 1024})
+    """Layers break no graph, which `fullgraph` would raise; experts are one grouped product for each matrix. Nor is
+    anything compiled anew for another layer, or a batch of another size."""
+    config = model_config({**model, **SHAPE})
     numbers = []
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         with torch.device("cuda"):
             network = load_model_class().from_config(config, dtype=torch.bfloat16)
         whole = LanguageModel(network, SEQUENCE_LENGTH).train(training)
+        ExpertBalance(network, SEQUENCE_LENGTH)
         whole.prepare_layers(recompute=False, compiled=True)
-        for _ in range(3):
+        for batch in (8, 8, 16):
             tokens = torch.zeros(2, SEQUENCE_LENGTH + 1, dtype=torch.long, device="cuda")
             inputs, targets = tokens[:, :-1], tokens[:, 1:]
             if training:
-                whole.summed_loss(inputs, targets, 1.0)
+                whole.summed_loss(inputs, targets, 1.0 / batch)
             else:
                 whole.token_losses(inputs, targets)
             numbers.append(len(graphs))
@@ -73,7 +83,7 @@ def test_the_loss_reads_logits_as_an_online_softmax(graphs: list[Any]) -> None:
         hidden = torch.zeros(8, 16, dtype=torch.bfloat16, device="cuda")
         weight = torch.zeros(32, 16, dtype=torch.bfloat16, device="cuda")
         targets = torch.zeros(8, dtype=torch.long, device="cuda")
-        loss._compiled(loss.fused_chunk_step)(hidden, weight, targets, 1.0, 0.0)
+        loss._compiled(loss.fused_chunk_step)(hidden, weight, targets, torch.ones(()), 0.0)
     (graph,) = graphs
     names = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
     assert "aten.logsumexp.default" not in names
@@ -93,10 +103,7 @@ STEPS = [(LLAMA, False), (DEEPSEEK, True), (QWEN3_MOE, False)]
 @pytest.mark.skipif(bool(fake_driver.why_none()), reason=fake_driver.why_none() or "none")
 def test_whole_steps_are_compiled_once_and_wait_for_nothing(tmp_path: Path) -> None:
     """Forward and backward: no graph breaks, nothing is compiled again, experts' gradients are grouped products."""
-    asked = [
-        ({**model, "hidden_size": 64, "vocab_size": 1024}, SEQUENCE_LENGTH, recompute)
-        for model, recompute in STEPS
-    ]
+    asked = [({**model, **SHAPE}, SEQUENCE_LENGTH, recompute) for model, recompute in STEPS]
     done = subprocess.run(
         [sys.executable, "-m", "tests.isoloss_trainer.lowered_step"],
         input=json.dumps(asked),

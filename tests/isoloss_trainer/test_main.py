@@ -23,7 +23,7 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store
 from isoloss_trainer import run
-from isoloss_trainer.__main__ import main
+from isoloss_trainer.__main__ import ALLOCATOR, main
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
@@ -67,7 +67,7 @@ def test_allocations_grow_in_place_unless_the_pod_says_otherwise(
     if given is None:
         monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")
     assert call(prepare_task(uri(corpus), uri(tmp_path)), "prepare", tmp_path) == 0
-    assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == (given or "expandable_segments:True")
+    assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == (given or ALLOCATOR)
 
 
 @pytest.mark.parametrize(

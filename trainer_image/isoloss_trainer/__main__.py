@@ -35,6 +35,12 @@ from isoloss_trainer.termination import (
 from isoloss_trainer.world import World
 
 EXPORT, PLAN = "export", "plan"
+ALLOCATOR = (
+    "expandable_segments:True,pinned_use_cuda_host_register:True,pinned_num_register_threads:8"
+)
+"""torch's on an accelerator. Without the first, gaps between allocations of different sizes add up; with the others host
+memory is pinned by several threads: 6 GiB in 1.2 s instead of 3.7 on an H200, of which a training state may have ten times
+as much."""
 _TASK: TypeAdapter[PrepareTask | TrainTask | EvaluateTask] = TypeAdapter(Task)
 
 
@@ -137,8 +143,7 @@ def _run(
     # More threads gain nothing on toy models and slow down neighbours on the machine, and sums over a
     # different number of threads round differently.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # Without this, gaps between allocations of different sizes add up on an accelerator.
-    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", ALLOCATOR)
     with scratch_folder() as scratch:
         if isinstance(task, PrepareTask):
             from isoloss_trainer.prepare import prepare

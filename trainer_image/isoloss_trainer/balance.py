@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 
 BIAS_RATE = 1e-3
 """Added to or subtracted from an expert's routing score after each step under an even load …"""
@@ -38,14 +37,16 @@ class ExpertBalance:
         ]
         """Tokens sent to each expert in the current step, per layer."""
         self._loads = [torch.zeros_like(count) for count in self.counts]
-        self._penalties: list[torch.Tensor] = []
         self._is_counting = True
         self.averaged_biases = {
             averaged_name(name): bias.clone() for name, bias in self.biases.items()
         }
         """What the averaged weights route by, by name."""
-        for number, router in enumerate(self._routers):
-            router.register_forward_hook(self._hook(number))
+        # The same for every router, which has what differs: layers that differ are compiled one by one.
+        hook = self._note
+        for router, count in zip(self._routers, self.counts, strict=True):
+            router.tokens_by_expert, router.penalty = count, None
+            router.register_forward_hook(hook)
 
     def __bool__(self) -> bool:
         return bool(self._routers)
@@ -60,24 +61,22 @@ class ExpertBalance:
         """Whether balance is a loss in addition to the model's, kept while its layers compute."""
         return bool(self._loss_weight) and len(self.biases) < len(self._routers)
 
-    def _hook(self, number: int) -> Any:
-        def note(router: nn.Module, _inputs: Any, outputs: Any) -> None:
-            if not router.training:
-                return
-            logits, _weights, chosen = outputs
-            if not hasattr(router, BIAS_NAME) and self._loss_weight:
-                # Also in a layer that is computed again: its backward pass needs what this keeps.
-                penalty = _sequence_penalty(logits, chosen, self._length)
-                if self._is_counting:
-                    self._penalties.append(penalty)
-            if not self._is_counting:
-                return
-            flat = chosen.reshape(-1)
-            # Not bincount, which waits for the device to learn the size of its result.
-            ones = torch.ones_like(flat, dtype=torch.float32)
-            self.counts[number].scatter_add_(0, flat, ones)
-
-        return note
+    def _note(self, router: Any, _inputs: Any, outputs: Any) -> None:
+        """A router's forward hook, part of its layer's graph."""
+        if not router.training:
+            return
+        logits, _weights, chosen = outputs
+        if not hasattr(router, BIAS_NAME) and self._loss_weight:
+            # Also in a layer that is computed again: its backward pass needs what this keeps.
+            penalty = _sequence_penalty(logits, chosen, self._length)
+            if self._is_counting:
+                router.penalty = penalty
+        if not self._is_counting:
+            return
+        flat = chosen.reshape(-1)
+        # Not bincount, which waits for the device to learn the size of its result.
+        ones = torch.ones_like(flat, dtype=torch.float32)
+        router.tokens_by_expert.scatter_add_(0, flat, ones)
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
@@ -91,15 +90,19 @@ class ExpertBalance:
 
     def take_penalty(self, scale: float) -> torch.Tensor | None:
         """The balance loss of the last micro-batch, mean over layers, weighted by `scale` per sequence."""
-        if not self._penalties:
+        penalties = [router.penalty for router in self._routers if router.penalty is not None]
+        self._forget_penalties()
+        if not penalties:
             return None
-        total = torch.stack(self._penalties).mean(0).sum() * (scale * self._loss_weight)
-        self._penalties = []
-        return total
+        return torch.stack(penalties).mean(0).sum() * (scale * self._loss_weight)
+
+    def _forget_penalties(self) -> None:
+        for router in self._routers:
+            router.penalty = None
 
     def discard_step(self) -> None:
         """Forget the counts of a step that was begun and not finished."""
-        self._penalties = []
+        self._forget_penalties()
         for count in self.counts:
             count.zero_()
 

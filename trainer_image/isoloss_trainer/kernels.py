@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.attention import SDPBackend
 
 from isoloss_trainer.termination import BadConfiguration
@@ -41,37 +40,41 @@ def deterministic_kernels(wanted: bool) -> Iterator[None]:
         torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
 
 
-def describe_kernels(network: Any, sequence_length: int, *, compiled: bool) -> dict[str, str]:
+def describe_kernels(
+    network: Any, sequence_length: int, kind: torch.dtype, *, compiled: bool
+) -> dict[str, str]:
     """transformers' names of the implementations in use, and torch's of the kernels behind them.
 
-    `attention_kernel` is what torch chooses for one sequence of the model's shape and type;
+    `kind` is the type that computes; weights may be kept in another. `attention_kernel` is what torch chooses for
+    one sequence of the model's shape, among those that are preferred where this is called;
     `experts_kernel` is "native" for torch's grouped GEMM, else "fallback": a loop over the experts.
     """
     found = {
         "attention": str(network.config._attn_implementation),
-        "attention_kernel": _attention_kernel(network, sequence_length),
+        "attention_kernel": _attention_kernel(network, sequence_length, kind),
     }
     experts = [p for name, p in network.named_parameters() if ".experts." in name and p.dim() == 3]
     if experts:
         found["experts"] = str(network.config._experts_implementation)
-        found["experts_kernel"] = _experts_kernel(experts[0], compiled=compiled)
+        found["experts_kernel"] = _experts_kernel(experts[0].device, kind, compiled=compiled)
     return found
 
 
-def _attention_kernel(network: Any, sequence_length: int) -> str:
+def _attention_kernel(network: Any, sequence_length: int, kind: torch.dtype) -> str:
     """Values narrower than the queries are padded to their size."""
-    config, weight = network.config, network.get_output_embeddings().weight
+    config, device = network.config, network.get_output_embeddings().weight.device
     size = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None)
     size = size or config.hidden_size // config.num_attention_heads
     shape = (1, config.num_attention_heads, sequence_length, size)
-    query = torch.empty(shape, dtype=weight.dtype, device=weight.device, requires_grad=True)
+    query = torch.empty(shape, dtype=kind, device=device, requires_grad=True)
     choice: int = torch._fused_sdp_choice(query, query, query, is_causal=True)
     return SDPBackend(choice).name
 
 
-def _experts_kernel(weight: nn.Parameter, *, compiled: bool) -> str:
+def _experts_kernel(device: torch.device, kind: torch.dtype, *, compiled: bool) -> str:
     from transformers.integrations.moe import _can_use_grouped_mm
 
-    usable = _can_use_grouped_mm(weight[0], weight, torch.empty(0, device=weight.device))
+    weight = torch.empty(1, 8, 8, dtype=kind, device=device)
+    usable = _can_use_grouped_mm(weight[0], weight, torch.empty(0, device=device))
     # Under the compiler, transformers uses it for bfloat16 weights only.
-    return "native" if usable and (weight.dtype == torch.bfloat16 or not compiled) else "fallback"
+    return "native" if usable and (kind == torch.bfloat16 or not compiled) else "fallback"

@@ -82,6 +82,12 @@ class Learner:
         self._host: Tensors = {}
         self._prepare_layers()
 
+    @property
+    def is_compiled(self) -> bool:
+        """On an accelerator; not experts in float32, whose grouped products the compiler does not know."""
+        known = self._point.precision == "bf16" or not self.balance
+        return known and not self.world.on_cpu
+
     def step(self, batch: torch.Tensor, tokens: int, rate_factor: float = 1.0) -> StepFacts:
         """Learn from `batch` [B, S + 1], which brings the run to `tokens`, at the schedule's learning rate
         times `rate_factor`.
@@ -287,9 +293,10 @@ class Learner:
         # One shape for every batch size of the grid, so that one compiled artifact serves all. The balance loss of
         # a layer that is computed again leaves the graph.
         whole = not (self.recompute and self.balance.has_loss)
-        compiled = not self.world.on_cpu
-        if compiled or self.recompute:
-            self.model.prepare_layers(recompute=self.recompute, compiled=compiled, whole=whole)
+        if self.is_compiled or self.recompute:
+            self.model.prepare_layers(
+                recompute=self.recompute, compiled=self.is_compiled, whole=whole
+            )
 
     def limit_micro_batch(self, sequences: int) -> None:
         """Compute with at most `sequences` at once."""

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-CHUNK_BYTES = 2**31
-"""Size of one chunk's float32 logits on an accelerator; their bfloat16 gradient takes half as much more."""
+CHUNK_BYTES = 2**32
+"""Size of one chunk's float32 logits on an accelerator; their bfloat16 gradient takes half as much more. On an H200 a step
+of dense-100m is 5 % slower with half of it, and 1 % faster with twice of it."""
 CPU_CHUNK_BYTES = 2**26
 
 ChunkStep = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
@@ -108,10 +109,15 @@ def chunk_step(
 
 
 def fused_chunk_step(
-    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, scale: float, z_loss: float
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    scale: torch.Tensor,
+    z_loss: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """As `chunk_step`, for the compiler: element by element from the logits to their gradient, so that
-    between the two products nothing of their size is written but the gradient in `hidden`'s type."""
+    between the two products nothing of their size is written but the gradient in `hidden`'s type. `scale` is a
+    tensor, because the compiler takes a number for a constant: it would compile anew for every batch size."""
     logits = float32_logits(hidden, weight)
     chosen = logits.gather(-1, targets[:, None])
     offsets = _offsets(logits)
@@ -126,7 +132,10 @@ def fused_chunk_step(
 
 
 def _products(
-    gradient: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor, scale: float
+    gradient: torch.Tensor,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    scale: float | torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     # Scaling the narrow factors is cheaper than another pass over the logits.
     return (gradient @ weight).mul_(scale), gradient.T @ (hidden * scale)
@@ -153,11 +162,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         offset = torch.zeros_like(total)
         hidden_gradient = torch.empty_like(hidden)
         weight_gradient: torch.Tensor | None = None
-        step: ChunkStep = _compiled(fused_chunk_step) if hidden.is_cuda else chunk_step
+        step: ChunkStep = chunk_step
+        factor: float | torch.Tensor = scale
+        if hidden.is_cuda:
+            step = _compiled(fused_chunk_step)
+            factor = torch.full((), scale, dtype=torch.float32, device=hidden.device)
         for start in range(0, len(targets), chunk):
             part = slice(start, start + chunk)
             loss, offsets, hidden_gradient[part], addend = step(
-                hidden[part], weight, targets[part], scale, z_loss
+                hidden[part], weight, targets[part], factor, z_loss
             )
             total += loss
             offset += offsets

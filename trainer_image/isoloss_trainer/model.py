@@ -35,7 +35,7 @@ class LanguageModel(nn.Module):
                 module
             )
             if plain and getattr(module, "num_group", 0) == 1:
-                module.forward = functools.partial(_route_within_one_group, module)
+                module.__class__ = _one_group_router()
 
     @property
     def body(self) -> Any:
@@ -92,6 +92,14 @@ class LanguageModel(nn.Module):
         states = self.hidden(inputs).to(head.device)
         losses = token_losses(states, head, targets.flatten().to(head.device), chunk)
         return losses.view(targets.shape)
+
+
+@functools.cache
+def _one_group_router() -> type[nn.Module]:
+    """A class, not a method of each router: layers whose parts have methods of their own are compiled one by one."""
+    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkRouter
+
+    return type("OneGroupRouter", (DeepseekV3TopkRouter,), {"forward": _route_within_one_group})
 
 
 def _route_within_one_group(router: Any, states: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from isoloss_contract.records import TrajectoryRow
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.figures import Meter
@@ -40,7 +42,10 @@ class RunLog:
         self._recorder = Recorder(wanted_curves(self._attempt), self._log)
         self._meter.start(tokens, self._stopwatch.seconds)
         kernels = describe_kernels(
-            self._learner.model.network, task.point.sequence_length, compiled=not world.on_cpu
+            self._learner.model.network,
+            task.point.sequence_length,
+            torch.bfloat16 if task.point.precision == "bf16" else torch.float32,
+            compiled=self._learner.is_compiled,
         )
         self._log.event(
             "resume" if resumed else "start",

@@ -169,14 +169,14 @@ def test_a_plan_assumes_less_of_small_models_and_mixtures_unless_a_utilisation_i
         for size in isoloss("plan", path, "--json").document["sizes"]
     }
     assert shares == pytest.approx(
-        {"dense-100m": 0.3, "dense-500m": 0.35, "moe-100m": 0.2, "moe-500m": 0.2}
+        {"dense-100m": 0.4, "dense-500m": 0.45, "moe-100m": 0.22, "moe-500m": 0.22}
     )
     said = " ".join(isoloss("plan", EXAMPLE).out.split())
-    assert "Accelerator hours at 30% (dense-100m) and 35% (dense-500m) of 9.89e14 FLOPs" in said
-    given = isoloss("plan", EXAMPLE, "--utilisation", "0.4", "--json").document
+    assert "Accelerator hours at 40% (dense-100m) and 45% (dense-500m) of 9.89e14 FLOPs" in said
+    given = isoloss("plan", EXAMPLE, "--utilisation", "0.5", "--json").document
     executed = sum(size["executed_flops"] for size in given["sizes"])
-    assert given["accelerator_hours"] == pytest.approx(executed / (0.4 * 989e12) / 3600)
-    assert given["throughput"].startswith("40% of")
+    assert given["accelerator_hours"] == pytest.approx(executed / (0.5 * 989e12) / 3600)
+    assert given["throughput"].startswith("50% of")
 
 
 def test_a_plan_tells_what_evaluations_take_and_how_to_take_less(
@@ -242,7 +242,7 @@ def test_a_plan_tells_how_long_the_grid_takes_and_how_long_a_search(
     assert whole["elapsed"]["whole_grid_hours"] == pytest.approx(small + large)
     assert whole["elapsed"]["search_hours"] is None
     assert (
-        "About 50.9 hours with 9 Jobs at a time of 1 to 8 accelerators each."
+        "About 38.8 hours with 9 Jobs at a time of 1 to 8 accelerators each."
         in isoloss("plan", EXAMPLE).out
     )
     path = tmp_path / "sweep.yaml"
@@ -253,7 +253,7 @@ def test_a_plan_tells_how_long_the_grid_takes_and_how_long_a_search(
     assert took["whole_grid_hours"] == whole["elapsed"]["whole_grid_hours"]
     assert took["search_hours"] > 1.5 * took["whole_grid_hours"]
     out = " ".join(isoloss("plan", path).out.split())
-    assert "accelerators each, 50.9 for the whole grid; a round starts when" in out
+    assert "accelerators each, 38.8 for the whole grid; a round starts when" in out
 
 
 def test_jobs_of_several_accelerators_take_less_time_for_the_same_hours(
