@@ -52,6 +52,15 @@ def _stamp(owner: ObservedTasks) -> str:
     return owner.now.strftime("%Y%m%dT%H%M%SZ")
 
 
+def told_spend(observed: ObservedSweep, ledger: Ledger) -> Spend:
+    """What a sweep has spent if its Jobs cannot be asked, because without a corpus points have no keys: what the ledger
+    knows, or what the status told of Jobs whose end the ledger did not know."""
+    told, known = _spent_by(observed.status), ledger.spent
+    return Spend(
+        max(told.flops, known.flops), max(told.accelerator_seconds, known.accelerator_seconds)
+    )
+
+
 def _spent_by(status: Mapping[str, Any]) -> Spend:
     """What had been spent when the status was last written: nothing for a new resource."""
     try:

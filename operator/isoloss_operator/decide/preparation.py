@@ -16,7 +16,7 @@ from isoloss_operator.decide.jobs.removal import (
     lost_deletions,
 )
 from isoloss_operator.decide.jobs.requests import prepare_request
-from isoloss_operator.decide.known_ledgers import sweep_ledger
+from isoloss_operator.decide.known_ledgers import sweep_ledger, told_spend
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import SetAside, SweepPlan
 from isoloss_operator.decide.policies import policy_of
@@ -51,7 +51,8 @@ def decide_preparation(view: SweepView) -> SweepPlan:
     create = () if starts is None else (prepare_request(observed, spec, starts),)
     points = () if view.unplaced else plan_points(spec)
     folder = layout.sweep_folder(observed.name, observed.uid)
-    facts = SweepFacts(view.store_uri, folder, points, ledger, fit=observed.fit)
+    spent = told_spend(observed, ledger)
+    facts = SweepFacts(view.store_uri, folder, points, ledger, fit=observed.fit, spent=spent)
     findings = _findings(view, prepared.finding(), starts=bool(create))
     status, events = stated(observed, findings, numbers_of(observed, observed, facts))
     return SweepPlan(

@@ -190,7 +190,7 @@ def _with_points(view: PointsView) -> SweepPlan:
         fit_is_final=view.final_laws is not None,
         has_page=has_page(observed, _report_uri(observed, view.sweep.store_uri)),
         warnings=warnings_of(view),
-        spending=tasks.spending,
+        spent=tasks.spending,
         parallelism=spec.parallelism,
         added=len(tasks.points) - spec.points,
         search=(

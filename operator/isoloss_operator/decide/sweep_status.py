@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from isoloss.formatting import loss
 from isoloss_contract import layout
-from isoloss_contract.ledger import FAILED_FOR_GOOD, Ledger, PointRecord, PointState
+from isoloss_contract.ledger import FAILED_FOR_GOOD, Ledger, PointRecord, PointState, Spend
 from isoloss_operator.api import (
     ActivePoint,
     Condition,
@@ -104,7 +104,7 @@ class SweepFacts:
     has_page: bool = False
     """Whether a page of the sweep on the way is in the store."""
     warnings: Sequence[str] = ()
-    spending: Spending | None = None
+    spent: Spending | Spend | None = None
     """None: what the ledger's attempts that ended cost."""
     search: SearchStatus | None = None
     parallelism: int = 1
@@ -116,7 +116,7 @@ def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> N
     """The numbers of a status, from the facts."""
     records, uri, fit = facts.ledger.points, facts.store_uri, facts.fit
     counts = _counts(facts)
-    spent = facts.spending or facts.ledger.spent
+    spent = facts.spent or facts.ledger.spent
     laws = fit.laws if fit is not None else None
     provisional = not facts.fit_is_final
     sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}

@@ -40,7 +40,7 @@ def validation_status(
         points=planned,
         ledger=tasks.ledger,
         active=tasks.active,
-        spending=tasks.spending,
+        spent=tasks.spending,
         parallelism=tasks.policy.parallelism,
     )
     numbers = numbers_of(world, tasks.task_set.stored, facts)

@@ -279,8 +279,9 @@ def contradictions(world: EditedWorld) -> list[str]:
 def is_quiet(world: EditedWorld, plan: SweepPlan) -> bool:
     """Whether the operator did nothing, and nothing that is to happen by itself is left."""
     writes = (plan.ledger, plan.set_aside, plan.delete, plan.expire, plan.create, plan.fit)
-    # Under an invalid spec Jobs that have ended are left where they are.
-    kept = world.planned is None
+    # Jobs that have ended are left where they are until somebody mends the spec, or what preparation refuses about it.
+    data = parse_conditions(world.status)["DataReady"]
+    kept = world.planned is None or data.reason == "BadConfiguration"
     going = [job for job in world.jobs.values() if not (kept and job.is_finished)]
     return not (any(writes) or going or world.fit_running or world.orphaned)
 
