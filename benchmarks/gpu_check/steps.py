@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.trainer_rivals import Precision, point_of
 from isoloss_operator.planning.presets import preset_config
@@ -120,7 +121,8 @@ def equal_bits(preset: str, device: str, *, wanted: bool) -> str:
 
 
 def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
-    """Milliseconds of one layer's attention, forward and backward, with each kernel, or why it cannot run."""
+    """Milliseconds of one layer's attention, forward and backward, with each kernel, or why it cannot run; also with
+    values left narrower than queries, if they are."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     config = model_config(preset_config(preset))
@@ -135,20 +137,29 @@ def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
     )
     layer: Any = SimpleNamespace(num_key_value_groups=heads // groups)
 
-    def run() -> None:
-        output, _ = causal_attention(layer, query, key, values, None)
-        torch.autograd.grad(output.sum(), (query, key, values))
+    def widened() -> torch.Tensor:
+        return causal_attention(layer, query, key, values, None)[0]
 
+    def narrow() -> torch.Tensor:
+        return scaled_dot_product_attention(query, key, values, is_causal=True)
+
+    forms = {"ms": widened} if value == size else {"ms": widened, "values narrow, ms": narrow}
     found: dict[str, Any] = {}
     for name in ORDER[:-1]:  # the last keeps all scores
-        with sdpa_kernel([getattr(SDPBackend, name)]), warnings.catch_warnings():
-            # torch warns of each reason for which a kernel does not run.
-            warnings.simplefilter("ignore")
-            try:
-                run()  # cuDNN plans
-                found[f"{name}, ms"] = 1e3 * min(seconds(device, run) for _ in range(10))
-            except RuntimeError as error:
-                found[f"{name}, ms"] = str(error).splitlines()[0][:200]
+        for form, attend in forms.items():
+
+            def run(attend: Callable[[], torch.Tensor] = attend) -> None:
+                torch.autograd.grad(attend().sum(), (query, key, values))
+
+            with sdpa_kernel([getattr(SDPBackend, name)]), warnings.catch_warnings():
+                # torch warns of each reason for which a kernel does not run.
+                warnings.simplefilter("ignore")
+                try:
+                    run()  # cuDNN plans
+                    took: Any = 1e3 * min(seconds(device, run) for _ in range(10))
+                except RuntimeError as error:
+                    took = str(error).splitlines()[0][:200]
+            found[f"{name}, {form}"] = took
     return found
 
 
