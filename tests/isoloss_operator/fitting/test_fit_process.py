@@ -1,0 +1,409 @@
+"""What a fit leaves in its store, on a real folder: files that others can trust, whatever goes away meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+from dataclasses import replace
+from multiprocessing import forkserver
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from isoloss.laws import FitOptions, Run
+from isoloss_contract import layout
+from isoloss_contract.reading import ABSENT, Unanswered
+from isoloss_contract.records import (
+    OptimizerConfig,
+    Outcome,
+    ParameterCounts,
+    PointConfig,
+    PointResult,
+    TrajectoryRow,
+)
+from isoloss_contract.store import (
+    BadRecord,
+    Store,
+    StoreRefused,
+    StoreUnavailable,
+)
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
+from isoloss_operator.fitting import fit_process, fitter
+from isoloss_operator.fitting.fit_jobs import FitJob
+from isoloss_operator.fitting.fit_process import fit, read_runs
+from isoloss_operator.fitting.fitter import run_in_process
+from isoloss_operator.planning.parameters import attention_shape
+from isoloss_operator.planning.presets import preset_config
+from isoloss_operator.process import logs
+from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
+from isoloss_operator.store.laws_check import LawsCheck
+from isoloss_operator.store.storage import Storage
+from tests.support.planted_trainer import planted_loss
+
+LAWS = "sweeps/x/laws.json"
+PARAMETERS = ParameterCounts(body_active=90_000, body_total=90_000, head=10_000, embedding=0)
+
+
+@pytest.fixture
+def storage() -> Storage:
+    return Storage(readers=4)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return f"file://{tmp_path}"
+
+
+def point(rate: float, batch: int) -> PointConfig:
+    return PointConfig(
+        data_digest="0" * 64,
+        mixture={"a": 1.0},
+        model={"model_type": "llama"},
+        optimizer=OptimizerConfig(),
+        learning_rate=rate,
+        batch_size=batch,
+        sequence_length=128,
+    )
+
+
+def plant(folder: Path) -> FitRequest:
+    """Nine finished points in the store, and the request to fit them."""
+    grid = [(rate, batch) for rate in (2e-3, 4e-3, 8e-3) for batch in (4, 8, 16)]
+    points = [plant_point(folder, point(rate, batch)) for rate, batch in grid]
+    return FitRequest(
+        inputs="i",
+        points=tuple(points),
+        options=FitOptions(bootstrap_samples=5),
+        weights="averaged",
+        provisional=False,
+        ledger_sha256="d",
+        laws_path=LAWS,
+        report_path="sweeps/x/report.html",
+    )
+
+
+def plant_point(folder: Path, config: PointConfig) -> FitPoint:
+    key = config.key
+    rows = [
+        TrajectoryRow(
+            step=int(tokens),
+            tokens=int(tokens),
+            loss=None,
+            averaged_loss=planted_loss(1e5, tokens, config.batch_size, config.learning_rate),
+        )
+        for tokens in np.geomspace(1e5, 4e6, 20)
+    ]
+    text = b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
+    digest = hashlib.sha256(text).hexdigest()
+    result = PointResult(
+        key=key,
+        outcome=Outcome.SUCCEEDED,
+        tokens=4_000_000,
+        wanted_tokens=4_000_000,
+        steps=1,
+        parameters=PARAMETERS,
+        bytes_per_token=4.0,
+        trajectory_sha256=digest,
+        evaluations=20,
+        accelerator_seconds=1.0,
+        accelerators=1,
+        micro_batch=1,
+        attempts=1,
+    )
+    place = folder / layout.point_folder(key)
+    place.mkdir(parents=True)
+    (place / "trajectories").mkdir()
+    (place / f"trajectories/{digest}.jsonl").write_bytes(text)
+    (place / "result.json").write_text(result.model_dump_json())
+    return FitPoint(key, f"b{config.batch_size}", config, digest, diverged=False)
+
+
+def job(folder: Path) -> FitJob:
+    return FitJob(plant(folder), f"file://{folder}", None, "research/dense")
+
+
+def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
+    storage: Storage, uri: str, tmp_path: Path
+) -> None:
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.report_written
+    assert outcome.points == 9
+    found = storage.fit_outcome(uri, LAWS)
+    assert isinstance(found, FitOutcome)
+    assert (found.inputs, found.laws_sha256) == (outcome.inputs, outcome.laws_sha256)
+    assert found.laws is not None
+    assert outcome.laws is not None
+    assert len(found.laws.contours) == len(outcome.laws.contours) > 0
+    assert hashlib.sha256((tmp_path / LAWS).read_bytes()).hexdigest() == outcome.laws_sha256
+
+
+def test_a_fit_counts_attention_where_it_is_asked_to(tmp_path: Path) -> None:
+    """Of results that do not state its shape, from the points' configurations."""
+    plain = job(tmp_path)
+    model = preset_config("dense-tiny")
+    points = tuple(
+        replace(point, config=point.config.model_copy(update={"model": model}))
+        for point in plain.request.points
+    )
+    asked = replace(plain, request=replace(plain.request, points=points, flops="WithAttention"))
+    for before, run in zip(
+        read_runs(Store(plain.store_uri), plain),
+        read_runs(Store(plain.store_uri), asked),
+        strict=True,
+    ):
+        assert isinstance(before, Run)
+        assert isinstance(run, Run)
+        assert (before.flops_convention, run.flops_convention) == ("SixND", "WithAttention")
+        assert before.flops_per_token == 6 * before.params
+        scores = attention_shape(model).flops_per_token(run.sequence_length)
+        assert run.flops_per_token == pytest.approx(6 * run.params + scores)
+
+
+@pytest.mark.parametrize("file", ["laws.json", "fit.json"])
+@pytest.mark.parametrize("damage", ["removed", "truncated", "replaced"])
+def test_a_loss_of_a_fits_files_is_noticed_without_reading_them_in_every_pass(
+    uri: str, tmp_path: Path, file: str, damage: str
+) -> None:
+    now, calls = [0.0], list[str]()
+    storage = Storage(on_call=lambda name, *_: calls.append(name), clock=lambda: now[0])
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+
+    def are_lost() -> bool:
+        return storage.laws_are_lost(uri, LAWS, outcome.laws_sha256, 60)
+
+    for _ in range(5):
+        assert not are_lost()
+        now[0] += 61
+    assert set(calls) == {"fit", "stamp"}, "laws.json was not read"
+    path = tmp_path / fit_path(LAWS).replace("fit.json", file)
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "removed":
+        path.write_bytes(content[:-9] if damage == "truncated" else content)
+    assert are_lost() is (damage != "replaced"), "the same content again is no loss"
+
+
+def test_a_store_that_does_not_answer_has_lost_no_laws() -> None:
+    check = LawsCheck(lambda *_: Unanswered("down"), lambda *_: ABSENT, lambda *_: ABSENT)
+    assert not check.are_lost("s3://bucket", LAWS, "a" * 64, 60)
+
+
+def test_a_fit_of_the_same_points_writes_the_same_laws(tmp_path: Path) -> None:
+    digests = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        outcome = fit(job(tmp_path / name))
+        assert isinstance(outcome, FitOutcome)
+        digests.add(outcome.laws_sha256)
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("looks", [1, 12])
+def test_a_trajectory_that_comes_within_a_minute_is_read(tmp_path: Path, looks: int) -> None:
+    """A store may show it late. To train its point again would cost more than to wait."""
+    work = job(tmp_path)
+    victim = work.request.points[3]
+    path = tmp_path / layout.finished_trajectory(victim.key, victim.trajectory_sha256)
+    away, slept = path.rename(path.with_suffix(".late")), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == looks:
+            away.rename(path)
+
+    read = read_runs(Store(work.store_uri), work, sleep)
+    assert [run.name for run in read if isinstance(run, Run)] == [
+        point.name for point in work.request.points
+    ]
+    assert sum(slept) == 5 * looks
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "changed", "no result"])
+def test_a_trajectory_that_is_not_the_results_own_is_named_and_nothing_is_fitted(
+    tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit_process, "REREAD_SECONDS", 0.01)
+    monkeypatch.setattr(fit_process, "RESULT_SECONDS", 0.05)
+    work = job(tmp_path)
+    victim = work.request.points[3]
+    path = tmp_path / layout.finished_trajectory(victim.key, victim.trajectory_sha256)
+    if damage == "missing":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-40])
+    elif damage == "changed":
+        path.write_bytes(path.read_bytes().replace(b"2.", b"1.", 1))
+    else:
+        (tmp_path / layout.point_result(victim.key)).unlink()
+    outcome = fit(work)
+    assert isinstance(outcome, FitOutcome)
+    assert [key for key, _ in outcome.unreadable] == [victim.key]
+    assert outcome.laws is None
+    assert not (tmp_path / LAWS).exists()
+
+
+def test_laws_that_are_not_those_of_the_record_are_refused(tmp_path: Path) -> None:
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    laws = tmp_path / LAWS
+    laws.write_text(laws.read_text().replace("fitted", "Fitted", 1))
+    with pytest.raises(BadRecord, match="SHA-256"):
+        read_outcome(lambda path, _: (tmp_path / path).read_bytes(), LAWS)
+
+
+def test_laws_of_an_unknown_form_are_refused() -> None:
+    document = b'{"format": "other"}'
+    digest = hashlib.sha256(document).hexdigest()
+    record = fit_document(FitOutcome(inputs="i", laws=None, laws_sha256=digest))
+    files = {LAWS: document, fit_path(LAWS): record}
+    with pytest.raises(BadRecord, match=r"laws\.json"):
+        read_outcome(lambda path, _: files.get(path), LAWS)
+
+
+def log_as_the_operator_does() -> None:
+    logs.configure("INFO")
+    logging.getLogger("fit").warning("a font is missing")
+
+
+def test_the_process_of_a_fit_logs_as_the_operator_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It starts without the operator's logging: a line of plain text would break every log parser."""
+    # The process that fits are forked from has the standard error of the test that started it.
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    run_in_process(
+        job(tmp_path), 120, threading.Event(), lambda _: None, on_start=log_as_the_operator_does
+    )
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert "a font is missing" in [line["message"] for line in lines]
+
+
+def test_a_fit_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    early: list[FitOutcome] = []
+    outcome = run_in_process(job(tmp_path), 120, threading.Event(), early.append)
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.points == 9
+    (told,) = early
+    assert told.laws_sha256 == outcome.laws_sha256
+    assert (told.report_written, outcome.report_written) == (False, True)
+
+
+def test_a_fit_whose_operator_is_gone_ends_without_a_word(tmp_path: Path) -> None:
+    """Its traceback would stand in the log of the operator that comes next."""
+    ours, theirs = fitter._PROCESSES.Pipe(duplex=False)
+    ours.close()
+    process = fitter._PROCESSES.Process(
+        target=fitter._main, args=(theirs, job(tmp_path), 1024, None)
+    )
+    process.start()
+    theirs.close()
+    process.join(100)
+    assert process.exitcode == 0
+
+
+def test_laws_can_be_read_as_soon_as_they_are_told_of(tmp_path: Path) -> None:
+    """Predictions do not wait for the report; until it is there, the record says that it is not."""
+
+    def look(outcome: FitOutcome) -> None:
+        laws = (tmp_path / LAWS).read_bytes()
+        assert hashlib.sha256(laws).hexdigest() == outcome.laws_sha256
+        stored = read_outcome(lambda path, _: (tmp_path / path).read_bytes(), LAWS)
+        assert stored is not None
+        assert (stored.laws_sha256, stored.report_written) == (outcome.laws_sha256, False)
+        assert not list(tmp_path.rglob("report.html"))
+
+    outcome = fit(job(tmp_path), look)
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.report_written
+    stored = read_outcome(lambda path, _: (tmp_path / path).read_bytes(), LAWS)
+    assert stored is not None
+    assert stored.report_written
+
+
+def test_a_store_that_goes_away_before_the_report_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The laws are known: they are not withdrawn, and the report is not given up."""
+    pauses: list[float] = []
+    write = Store.write
+
+    def away_at_first(store: Store, path: str, content: bytes) -> None:
+        if path.endswith("report.html") and len(pauses) < 2:
+            raise StoreUnavailable(path)
+        write(store, path, content)
+
+    monkeypatch.setattr(Store, "write", away_at_first)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.report_written
+    assert pauses == [5.0, 5.0]
+    assert list(tmp_path.rglob("report.html"))
+
+
+def test_a_report_that_the_store_refuses_is_given_up_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next fit, which may be another tenant's, waits for its process."""
+    write = Store.write
+
+    def refused(store: Store, path: str, content: bytes) -> None:
+        if path.endswith("report.html"):
+            raise StoreRefused(path)
+        write(store, path, content)
+
+    monkeypatch.setattr(Store, "write", refused)
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.laws is not None
+    assert not outcome.report_written
+
+
+def test_a_store_that_stays_away_before_the_report_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Store.write
+
+    def away(store: Store, path: str, content: bytes) -> None:
+        if path.endswith("report.html"):
+            raise StoreUnavailable(path)
+        write(store, path, content)
+
+    monkeypatch.setattr(Store, "write", away)
+    monkeypatch.setattr(fit_process, "WRITE_SECONDS", 0.05)
+    monkeypatch.setattr(fit_process, "REREAD_SECONDS", 0.01)
+    outcome = fit(job(tmp_path))
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.laws is not None
+    assert not outcome.report_written
+
+
+def die_in_the_report() -> None:
+    def die(*_: object, **__: object) -> str:
+        os._exit(9)
+
+    mock.patch.object(fit_process, "render_report", die).start()
+
+
+def test_laws_whose_report_ends_the_process_stand_without_one(tmp_path: Path) -> None:
+    early: list[FitOutcome] = []
+    outcome = run_in_process(
+        job(tmp_path), 120, threading.Event(), early.append, on_start=die_in_the_report
+    )
+    assert [outcome] == early
+    assert isinstance(outcome, FitOutcome)
+    assert outcome.laws is not None
+
+
+def test_the_record_of_a_fit_holds_no_laws_itself() -> None:
+    document = json.loads(fit_document(FitOutcome(inputs="i", laws=None, error="e")))
+    assert document["laws_sha256"] == ""
+    assert document["error"] == "e"
