@@ -3,7 +3,7 @@
 Every shape of the GPU benchmarks goes through the trainer's own model and loss on the meta device, forward
 and backward, at every micro-batch that is planned for it: shapes that do not fit together fail here, and
 so do sizes that the fast kernels refuse. Two counts of one sequence's activations stand beside the plan's own
-(isoloss_trainer.memory): of the compiled body, what the compiler's partitioner keeps for the backward
+(isoloss_contract.footprint): of the compiled body, what the compiler's partitioner keeps for the backward
 pass; and of a plain run, the peak of all tensors alive. Attention is a stand-in that keeps what flash
 attention keeps. Bytes per logit are read off the code that the compiler writes for this machine's CPU,
 bytes per parameter off the tensors of a learner. The tables become docs/reference/memory.md.
@@ -26,16 +26,12 @@ from torch.utils._pytree import tree_leaves
 
 import isoloss_trainer.attention as attention
 from benchmarks.trainer_rivals import point_of
+from isoloss_contract.footprint import Footprint, sequences_beside_state
 from isoloss_contract.memory import DEVICES, GRADIENT_BYTES, STATE_BYTES, USABLE_SHARE
 from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.loss import chunk_tokens, fused_chunk_step
-from isoloss_trainer.memory import (
-    Footprint,
-    footprint,
-    host_footprint,
-    sequences_beside_state,
-)
+from isoloss_trainer.memory import footprint, host_footprint
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.world import World
 
@@ -81,7 +77,7 @@ TEXT = """# Memory
 
 <!-- Written by `make bench-trainer ARGS=--dry`. -->
 
-What training takes of a GPU, counted without one from the models' configs by `isoloss_trainer/memory.py`.
+What training takes of a GPU, counted without one from the models' configs by `isoloss_contract/footprint.py`.
 `isoloss-trainer plan --task task.json` counts any task. `make bench-trainer ARGS=--dry` writes this page, after checking the
 counts against what the compiler keeps (torch {version}). All in bf16, at sequence length 8192. On one H200, steps of all four
 presets took 2 to 7 % less than is counted here ([measured](../evidence/gpu.md)).

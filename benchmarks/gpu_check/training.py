@@ -126,7 +126,7 @@ def _mfu(training: Training, tokens_per_second: float) -> float | None:
 
 
 def planned_gib(preset: str, length: int, sequences: int) -> float:
-    """What isoloss_trainer.memory expects at the peak of a step in bfloat16 on one device."""
+    """What isoloss_contract.footprint expects at the peak of a step in bfloat16 on one device."""
     with torch.device("meta"):
         network = build_network(preset_config(preset))
     needed = footprint(network, "bf16")

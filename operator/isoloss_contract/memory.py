@@ -30,11 +30,6 @@ class StateMemory:
     """Bytes on a node, least and most: with a pinned copy, into which checkpoints are read, too. An allocation of
     pinned memory is rounded up to a power of two."""
 
-    @property
-    def too_small(self) -> list[str]:
-        """The DEVICES that it does not fit on."""
-        return [name for name, size in DEVICES.items() if self.device > USABLE_SHARE * size]
-
 
 def state_memory(parameters: int, accelerators: int, nodes: int | None = None) -> StateMemory:
     """Memory for a model of so many parameters on so many accelerators in all, as many on each of the `nodes`;

@@ -15,13 +15,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from isoloss_contract import layout
+from isoloss_contract.footprint import Fit
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, Outcome, PointResult
 from isoloss_contract.store import Store
 from isoloss_trainer import micro_batch
 from isoloss_trainer.checkpoint import OtherLayout
 from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
-from isoloss_trainer.memory import Fit
 from isoloss_trainer.micro_batch import after_refusals
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.optimizer import second_moment_decay, time_constants

@@ -9,25 +9,22 @@ import pytest
 import torch
 
 from benchmarks.trainer_memory import LIKES
-from isoloss_contract.memory import DEVICES, PROCESS_BYTES, USABLE_SHARE, state_memory
+from isoloss_contract.footprint import Fit, Footprint, fit, fit_beside_state
+from isoloss_contract.memory import DEVICES, PROCESS_BYTES, state_memory
 from isoloss_contract.records import ExitCode
+from isoloss_operator.planning.parameters import model_shape
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer import micro_batch
 from isoloss_trainer.learner import Learner
-from isoloss_trainer.memory import (
-    Fit,
-    Footprint,
-    fit,
-    fit_beside_state,
-    footprint,
-    host_footprint,
-)
+from isoloss_trainer.memory import footprint, host_footprint, shape_of
 from isoloss_trainer.model import build_network
 from isoloss_trainer.plan import plan
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
     LLAMA,
+    QWEN3,
+    QWEN3_MOE,
     SEQUENCE_LENGTH,
     evaluate_task,
     train_task,
@@ -43,6 +40,18 @@ MODELS = {
     **{name: preset_config(name) for name in ("dense-100m", "dense-500m", "moe-100m", "moe-500m")},
     **LIKES,
 }
+
+
+FAMILIES = [
+    *MODELS.values(),
+    LLAMA,
+    DEEPSEEK,
+    {**DEEPSEEK, "q_lora_rank": None, "n_shared_experts": 2},
+    QWEN3,
+    QWEN3_MOE,
+    {**LLAMA, "model_type": "mistral"},
+    {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
+]
 
 
 @pytest.mark.parametrize("accelerators", [1, 8, 16])
@@ -61,8 +70,16 @@ def test_isoloss_plan_states_what_the_trainer_counts(name: str, accelerators: in
     assert stated.host_build == host.build
     least, most = stated.host_train
     assert least <= host.train <= most
-    too_small = [name for name, size in DEVICES.items() if counted.state > USABLE_SHARE * size]
-    assert stated.too_small == too_small
+
+
+@pytest.mark.parametrize("model", FAMILIES, ids=lambda m: m["model_type"])
+def test_isoloss_plan_counts_activations_from_what_the_trainer_counts_them_from(
+    model: dict[str, Any],
+) -> None:
+    """Without the model: from its config alone, to the number."""
+    with torch.device("meta"):
+        network = build_network(model)
+    assert model_shape(model) == shape_of(network)
 
 
 def test_nodes_share_the_training_state_and_have_processes_of_their_own() -> None:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch.distributed.tensor import DTensor
 
+from isoloss_contract.footprint import Fit
 from isoloss_contract.records import PointConfig
 from isoloss_trainer.balance import ExpertBalance, averaged_name, biases_of
 from isoloss_trainer.checkpoint_files import Tensors
-from isoloss_trainer.memory import Fit
 from isoloss_trainer.micro_batch import after_refusals, first_guess
 from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.optimizer import (

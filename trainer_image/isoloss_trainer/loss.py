@@ -16,18 +16,17 @@ from typing import Any
 
 import torch
 
-CHUNK_BYTES = 2**32
-"""Size of one chunk's float32 logits on an accelerator; their bfloat16 gradient takes half as much more. On an H200 a step
-of dense-100m is 5 % slower with half of it, and 1 % faster with twice of it."""
+from isoloss_contract.footprint import CHUNK_BYTES, tokens_of_chunk
+
 CPU_CHUNK_BYTES = 2**26
+"""Size of one chunk's float32 logits on a CPU."""
 
 ChunkStep = Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
 def chunk_tokens(vocabulary: int, device: torch.device) -> int:
     """Tokens per chunk: a power of two whose float32 logits take CHUNK_BYTES or CPU_CHUNK_BYTES at most."""
-    budget = CPU_CHUNK_BYTES if device.type == "cpu" else CHUNK_BYTES
-    return 1 << max(7, (budget // (4 * vocabulary)).bit_length() - 1)
+    return tokens_of_chunk(vocabulary, CPU_CHUNK_BYTES if device.type == "cpu" else CHUNK_BYTES)
 
 
 def summed_loss(

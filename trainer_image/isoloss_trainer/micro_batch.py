@@ -6,12 +6,9 @@ from typing import Any
 
 import torch
 
+from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.records import PointConfig
-from isoloss_trainer.memory import (
-    Fit,
-    fit,
-    footprint,
-)
+from isoloss_trainer.memory import footprint
 from isoloss_trainer.world import World
 
 CPU_TOKENS = 4096

@@ -18,7 +18,7 @@ from isoloss_trainer.world import World
 USABLE_SHARE = 0.95
 """Share of a device's memory; the rest goes to contexts and gaps between allocations."""
 WORKING_BYTES = 10 * 2**30
-"""Kept free of weights on an accelerator: for one chunk of logits (loss.CHUNK_BYTES) in both
+"""Kept free of weights on an accelerator: for one chunk of logits (CHUNK_BYTES) in both
 precisions, and a layer's activations of one micro-batch."""
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
+from isoloss_contract.footprint import Fit, Precision, fit
 from isoloss_contract.memory import DEVICES
 from isoloss_contract.records import TrainTask
-from isoloss_trainer.memory import Fit, Precision, fit, footprint, host_footprint
+from isoloss_trainer.memory import footprint, host_footprint
 from isoloss_trainer.model import build_network
 
 PROCESSES = (1, 2, 4, 8, 16, 32, 64)

@@ -10,8 +10,9 @@ from typing import Any
 from isoloss import formatting
 from isoloss.errors import BadInput
 from isoloss.savings import SearchCost
+from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.ledger import Placement
-from isoloss_contract.memory import StateMemory, state_memory
+from isoloss_contract.memory import DEVICES, StateMemory, state_memory
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
@@ -20,8 +21,9 @@ from isoloss_operator.planning.elapsed import elapsed
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
+from isoloss_operator.planning.parameters import model_shape
 from isoloss_operator.planning.placement import placed_sizes
-from isoloss_operator.planning.points import PlannedPoint, PlannedProxy, plan_points
+from isoloss_operator.planning.points import PRECISIONS, PlannedPoint, PlannedProxy, plan_points
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
 
 
@@ -51,6 +53,8 @@ class SizePlan:
     """Accelerators of each Job as the manifest requests them; the operator's own pod template may ask for more."""
     nodes: int
     """Pods of each Job that share them."""
+    fits: dict[str, Fit | None]
+    """How many sequences fit beside the training state at once on each of them, by kind of device; None: not even one."""
 
     @property
     def memory(self) -> StateMemory:
@@ -71,7 +75,7 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
     per_token = token_flops(proxy.model, spec.data.sequence_length)
     tokens = float(sum(point.tokens for point in points))
     cooldown_tokens = float(sum(point.cooldown_tokens for point in points))
-    counts = proxy.parameters
+    counts, accelerators = proxy.parameters, proxy.nodes * _accelerators(spec, proxy)
     return SizePlan(
         name=proxy.name,
         points=len(points),
@@ -84,9 +88,20 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
         executed_flops=per_token.total(Convention.EXACT) * (tokens + cooldown_tokens),
         utilisation=assumed_utilisation(counts),
         evaluation_share=evaluation_share(spec, proxy.tokens),
-        accelerators=proxy.nodes * _accelerators(spec, proxy),
+        accelerators=accelerators,
         nodes=proxy.nodes,
+        fits=_fits(spec, proxy, max(point.batch_size for point in points), accelerators),
     )
+
+
+def _fits(
+    spec: ScalingSweepSpec, proxy: PlannedProxy, batch: int, accelerators: int
+) -> dict[str, Fit | None]:
+    """At most its share of `batch` sequences on each accelerator."""
+    precision, share = PRECISIONS[spec.training.precision], -(-batch // accelerators)
+    needed = model_shape(proxy.model).footprint(precision, accelerators)
+    found = {name: fit(needed, spec.data.sequence_length, size) for name, size in DEVICES.items()}
+    return {name: f and Fit(min(f.sequences, share), f.recompute) for name, f in found.items()}
 
 
 def _accelerators(spec: ScalingSweepSpec, proxy: PlannedProxy) -> int:
@@ -196,7 +211,14 @@ def sizes_document(
 ) -> dict[str, Any]:
     """The sizes and their sums, as `--json` prints them."""
     return {
-        "sizes": [{**asdict(size), "accelerator_hours": pace.hours(size)} for size in sizes],
+        "sizes": [
+            {
+                **asdict(size),
+                "fits": {name: found and found._asdict() for name, found in size.fits.items()},
+                "accelerator_hours": pace.hours(size),
+            }
+            for size in sizes
+        ],
         "points": sum(size.points for size in sizes),
         "tokens": sum(size.tokens for size in sizes),
         "cooldown_tokens": sum(size.cooldown_tokens for size in sizes),

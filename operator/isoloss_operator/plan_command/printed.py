@@ -8,6 +8,7 @@ from isoloss import formatting
 from isoloss.cli.outcome import PIPED_WIDTH, console, grid
 from isoloss.report.content import saving_sentence
 from isoloss.savings import SearchCost
+from isoloss_contract.footprint import Fit
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.plan_command.figures import Elapsed, Pace, PlacedSize, SizePlan
 from isoloss_operator.plan_command.planned import Planned
@@ -105,13 +106,19 @@ def print_sizes(
 def _memory_sentence(size: SizePlan) -> str:
     found = size.memory
     least, most = (f"{number / 2**30:.0f}" for number in found.host_train)
-    too_small = f"; too much for {' and '.join(found.too_small)}" if found.too_small else ""
+    fits = ", ".join(f"on {name} {_fit_in_words(each)}" for name, each in size.fits.items())
     return (
         f"Memory of {size.name} on {size.accelerators} GPU{'s' if size.accelerators > 1 else ''}: "
-        f"{found.device / 2**30:.1f} GiB of each for the training "
-        f"state, in addition to activations and logits{too_small}; of a node's own {found.host_build / 2**30:.0f} GiB at most "
+        f"{found.device / 2**30:.1f} GiB of each for the training state; sequences at once in the rest: {fits}; "
+        f"of a node's own {found.host_build / 2**30:.0f} GiB at most "
         f"while it is built, {least} to {most} GiB while it trains or resumes."
     )
+
+
+def _fit_in_words(found: Fit | None) -> str:
+    if found is None:
+        return "none"
+    return f"{found.sequences}{' with layers computed twice' if found.recompute else ''}"
 
 
 def _warmup_sentence(sizes: Sequence[SizePlan]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from isoloss_contract.footprint import ModelShape, kept_numbers
 from isoloss_contract.records import AttentionShape, ParameterCounts
 from isoloss_operator.planning.architectures import ConfigReader, UnsupportedModel, model_type
 
@@ -54,6 +55,30 @@ def attention_shape(config: Mapping[str, Any]) -> AttentionShape:
         query_width=width,
         value_width=width,
         window=window if isinstance(window, int) else None,
+    )
+
+
+def model_shape(config: Mapping[str, Any]) -> ModelShape:
+    """What memory for training the model depends on. Raises UnsupportedModel as parameter_counts."""
+    counts, kind, shape = parameter_counts(config), model_type(config), ConfigReader(config)
+    hidden, layers = shape.count("hidden_size"), shape.count("num_hidden_layers")
+    is_latent = kind == "deepseek_v3"
+    attention = _mla(shape) if is_latent else _attention(shape, kind)
+    largest = max(f.total + f.other for n, f in _FEED_FORWARDS[kind](shape, layers) if n)
+    # What transformers fills in where a config leaves it out.
+    given = (
+        {"n_shared_experts": shape.count("n_shared_experts", 1)}
+        if is_latent
+        else {"head_dim": _head_dim(shape, kind)}
+    )
+    return ModelShape(
+        parameters=counts.total,
+        largest_layer=attention.matrices + attention.other + 2 * hidden + largest,
+        outside_layers=counts.head + counts.embedding + hidden,
+        hidden=hidden,
+        heads=shape.count("num_attention_heads"),
+        vocabulary=shape.count("vocab_size"),
+        kept=kept_numbers({**config, **given}),
     )
 
 

@@ -497,3 +497,25 @@ def test_sentences_of_a_plan_fold_in_a_pipe_too(isoloss: Isoloss) -> None:
     for name in ("dense", "moe", "search"):
         shown = isoloss("plan", EXAMPLE.with_name(f"{name}-sweep.yaml")).out
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+
+
+def test_a_plan_says_how_many_sequences_fit_beside_the_training_state(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """At most a device's share of the largest batch; computed twice if not one fits otherwise; or none at all."""
+    said = " ".join(isoloss("plan", EXAMPLE).out.split())
+    assert "sequences at once in the rest: on 80 GB 8, on 141 GB 15; of a node's own" in said
+    alone = EXAMPLE.read_text().replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 1")
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        alone.replace("batchSizes: [64, 128, 256]", "batchSizes: [2, 3, 4]").replace(
+            "preset: dense-500m", "preset: moe-500m"
+        )
+    )
+    small, large = isoloss("plan", path, "--json").document["sizes"]
+    assert small["fits"]["80 GB"] == {"sequences": 4, "recompute": False}
+    assert large["fits"]["80 GB"] == {"sequences": 4, "recompute": True}
+    assert "on 80 GB 4 with layers computed twice" in " ".join(isoloss("plan", path).out.split())
+    huge = "{config: {model_type: llama, vocab_size: 131072, hidden_size: 8192, intermediate_size: 28672, num_hidden_layers: 80, num_attention_heads: 64, num_key_value_heads: 8, head_dim: 128, max_position_embeddings: 8192}, qkNorm: false}"
+    path.write_text(alone.replace("{preset: dense-500m, qkNorm: false}", huge))
+    assert "on 80 GB none, on 141 GB none" in " ".join(isoloss("plan", path).out.split())
