@@ -40,8 +40,11 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Rivals of many sizes take turns on one device: without this, gaps between allocations add up.
-os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+
+from isoloss_trainer.__main__ import ALLOCATOR
+
+# As runs have it, and before torch is there.
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", ALLOCATOR)
 
 import torch
 
@@ -63,19 +66,9 @@ from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
+from isoloss_trainer.utilisation import peak_of
 
 REFUSED = (OutOfMemory, MemoryRefused)
-
-PEAK_FLOPS: Mapping[str, float] = {
-    "A100": 312e12,
-    "H100 PCIe": 756e12,
-    "H100 NVL": 835e12,
-    "H100": 989e12,
-    "H200 NVL": 835e12,
-    "H200": 989e12,
-    "B200": 2250e12,
-}
-"""Dense bfloat16 FLOPs per second by NVIDIA's data sheets; the first name that a device's contains counts."""
 
 
 @dataclass(frozen=True)
@@ -212,14 +205,12 @@ class _Turns:
 def _measured(setting: Setting, turns: _Turns, own: list[float]) -> Measured:
     """`own`: the seconds of ours in the same rounds, if any."""
     rate = statistics.median(setting.tokens_per_round / t for t in turns.seconds)
-    per_token = token_flops(setting.config, setting.shape.sequence_length).total(Convention.PALM)
-    peak = None if setting.world.on_cpu else peak_flops(torch.cuda.get_device_name())
     return Measured(
         micro_batch=turns.micro_batch,
         tokens_per_second=rate,
         ratio=_ratio(own, turns.seconds) if own else None,
         rounds=len(turns.seconds),
-        mfu=rate * per_token / peak if peak else None,
+        mfu=mfu(setting.config, setting.shape.sequence_length, rate),
         peak_gib=None if setting.world.on_cpu else turns.peak_gib,
     )
 
@@ -229,13 +220,11 @@ def _ratio(own: list[float], others: list[float]) -> tuple[float, float, float]:
     return min(ratios), statistics.median(ratios), max(ratios)
 
 
-def peak_flops(device: str) -> float | None:
-    """Of a device by the name that torch reports; None where it is not known here."""
-    return next((peak for name, peak in PEAK_FLOPS.items() if _names(name, device)), None)
-
-
-def _names(name: str, device: str) -> bool:
-    return all(word.lower() in device.lower() for word in name.split())
+def mfu(config: Mapping[str, Any], sequence_length: int, tokens_per_second: float) -> float | None:
+    """Of training on this machine's device in bfloat16; None on a CPU, and on a device whose peak is unknown."""
+    peak = peak_of(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
+    per_token = token_flops(config, sequence_length).total(Convention.PALM)
+    return tokens_per_second * per_token / peak if peak else None
 
 
 def machine() -> str:

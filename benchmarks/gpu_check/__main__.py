@@ -182,10 +182,7 @@ def _run_for(
 
 def _environment(folder: Path) -> dict[str, str]:
     """Compiled code is kept beside the results: what was stopped is faster the second time."""
-    from isoloss_trainer.__main__ import ALLOCATOR
-
     return {
-        "PYTORCH_CUDA_ALLOC_CONF": ALLOCATOR,
         **os.environ,
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.bench_trainer import peak_flops
+from benchmarks.bench_trainer import mfu
 from benchmarks.gpu_check.steps import LENGTH, TOY_LENGTH, seconds
 from benchmarks.trainer_memory import LIKES
-from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.evaluate import MICRO_BATCH_TOKENS
@@ -33,16 +32,15 @@ def read(device: str, *, toy: bool) -> Found:
         network = load_model_class().from_config(model_config(config), dtype=torch.bfloat16).eval()
     tokens = torch.randint(config["vocab_size"], (SEQUENCES, length + 1), device=device)
     world = World(device="cuda:0" if device == "cuda" else "cpu")
-    per_token = token_flops(config, length).total(Convention.PALM) / 3
     network.set_attn_implementation("sdpa")
     with torch.no_grad():
         logits = network(tokens[:1, :-1], use_cache=False).logits[0].float()
         wanted = float(torch.nn.functional.cross_entropy(logits, tokens[0, 1:]))
         del logits
-        found = {"labels": _row(device, lambda: _labels(network, tokens), tokens, per_token)}
+        found = {"labels": _row(device, lambda: _labels(network, tokens), tokens, config)}
         with preferred_kernels(world):
             ours = _ours(network, tokens)
-            found["ours"] = _row(device, ours, tokens, per_token)
+            found["ours"] = _row(device, ours, tokens, config)
             found["ours"]["loss off by, nats"] = abs(float(ours()[0].mean()) - wanted)
     return found
 
@@ -61,17 +59,18 @@ def _ours(network: Any, tokens: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def _row(
-    device: str, action: Callable[[], Any], tokens: torch.Tensor, flops_per_token: float
+    device: str, action: Callable[[], Any], tokens: torch.Tensor, config: dict[str, Any]
 ) -> Found:
     action()  # compiles
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    rate = tokens[:, 1:].numel() / min(seconds(device, action) for _ in range(2))
-    peak = peak_flops(torch.cuda.get_device_name()) if device == "cuda" else None
+    targets = tokens[:, 1:]
+    rate = targets.numel() / min(seconds(device, action) for _ in range(2))
     return {
         "tokens/s": rate,
-        "MFU": peak and rate * flops_per_token / peak,
+        # A forward pass is a third of a step.
+        "MFU": mfu(config, targets.shape[1], rate / 3),
         "peak, GiB": torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else None,
     }

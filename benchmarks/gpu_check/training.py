@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.bench_trainer import peak_flops
+from benchmarks.bench_trainer import mfu
 from benchmarks.gpu_check.steps import TOY_LENGTH, learner_of, seconds
 from benchmarks.trainer_rivals import SHAPES, Shape
 from isoloss_contract.store import Store
-from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.checkpoint import Checkpoints
@@ -105,7 +104,7 @@ def _steps(training: Training) -> Found:
         "first step, s": first,
         "step, s": step,
         "tokens/s": rate,
-        "MFU": _mfu(training, rate),
+        "MFU": mfu(training.config, shape.sequence_length, rate),
         "sequences at once": training.learner.micro_batch,
         "peak, GiB": None,
         "planned peak, GiB": planned_gib(
@@ -115,14 +114,6 @@ def _steps(training: Training) -> Found:
     if not training.learner.world.on_cpu:
         found["peak, GiB"] = torch.cuda.max_memory_allocated() / 2**30
     return found
-
-
-def _mfu(training: Training, tokens_per_second: float) -> float | None:
-    if training.learner.world.on_cpu:
-        return None
-    per_token = token_flops(training.config, training.shape.sequence_length)
-    peak = peak_flops(torch.cuda.get_device_name())
-    return peak and tokens_per_second * per_token.total(Convention.PALM) / peak
 
 
 def planned_gib(preset: str, length: int, sequences: int) -> float:

@@ -46,7 +46,7 @@ class ModelShape:
         ends = 3 * size * self.hidden
         return Footprint(
             state=(STATE_BYTES + GRADIENT_BYTES) * self.parameters // processes,
-            whole=self._whole_bytes(precision, processes),
+            whole=self._whole_bytes(size) if processes > 1 or precision == "bf16" else 0,
             head=head_bytes(self.vocabulary, self.hidden, size),
             token=size * sum(count * numbers for count, numbers in self.kept)
             + layers * statistics
@@ -55,13 +55,9 @@ class ModelShape:
             layer_token=size * max(numbers for _, numbers in self.kept) + statistics,
         )
 
-    def _whole_bytes(self, precision: Precision, processes: int) -> int:
+    def _whole_bytes(self, size: int) -> int:
         """Bytes of weights that are in no layer, for as long as a micro-batch computes, and of the largest layer and
-        the next; of the gradients of both, and of their float32 copies while they are summed. 0 if nothing is
-        sharded."""
-        if processes == 1 and precision == "float32":
-            return 0
-        size = 2 if precision == "bf16" else 4
+        the next; of the gradients of both, and of their float32 copies while they are summed."""
         return (size + size + 4) * self.outside_layers + (2 * size + size + 4) * self.largest_layer
 
 
@@ -72,7 +68,8 @@ class Footprint:
     state: int
     """This process's part of weights, average, moments and gradients."""
     whole: int
-    """Weights that are put together to compute, and their gradients on the way to where they are summed."""
+    """Weights that are put together to compute, and their gradients on the way to where they are summed; 0 if nothing is
+    sharded."""
     head: int
     """One chunk of logits with its gradient, and the gradients of the output matrix in the making."""
     token: int

@@ -12,13 +12,14 @@ pytest.importorskip("torch")
 import torch
 
 from benchmarks import bench_trainer, trainer_rivals
-from benchmarks.bench_trainer import compare, main, parse, peak_flops
+from benchmarks.bench_trainer import compare, main, parse
 from benchmarks.offloading import offload, resident
 from benchmarks.rebuilt_models import DecoderRival, SpeedrunRival
 from benchmarks.trainer_rivals import Entrant, Setting, Shape, largest_divisor, rivals
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
+from isoloss_trainer.utilisation import peak_of
 
 SHAPE = Shape("dense-tiny", 32, 2, 2)
 
@@ -95,7 +96,7 @@ def test_mfu_of_latent_attention_counts_heads_as_they_are() -> None:
     ],
 )
 def test_the_peak_is_that_of_the_device(device: str, peak: float | None) -> None:
-    assert peak_flops(device) == peak
+    assert peak_of(device) == peak
 
 
 def test_tensors_come_back_as_they_were_with_their_views() -> None:

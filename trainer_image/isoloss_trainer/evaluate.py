@@ -15,8 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from isoloss_contract import layout
 from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.store import BadRecord, NotFound, Store
@@ -36,6 +34,7 @@ from isoloss_trainer.foreign_tokens import (
     is_same_tokenizer,
 )
 from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.kernels import computing_type
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes
@@ -145,7 +144,7 @@ def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) ->
 
     Raises BadData and OutOfMemory.
     """
-    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    dtype = computing_type(config.precision)
     shapes = load_shapes(folder, config.checkpoint, dtype)
     placement = place(shapes, *room_for_weights(world))
     world = world.with_copies_on(placement.devices)

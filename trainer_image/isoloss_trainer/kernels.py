@@ -6,12 +6,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.nn.attention import SDPBackend
 
 from isoloss_trainer.termination import BadConfiguration
+
+
+def computing_type(precision: Literal["bf16", "float32"]) -> torch.dtype:
+    """The type that a model computes in."""
+    return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
 @contextmanager

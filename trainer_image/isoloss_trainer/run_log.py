@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from isoloss_contract.records import TrajectoryRow
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.figures import Meter
-from isoloss_trainer.kernels import describe_kernels
+from isoloss_trainer.kernels import computing_type, describe_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.optimizer import learning_rate
 from isoloss_trainer.recorder import (
@@ -44,7 +42,7 @@ class RunLog:
         kernels = describe_kernels(
             self._learner.model.network,
             task.point.sequence_length,
-            torch.bfloat16 if task.point.precision == "bf16" else torch.float32,
+            computing_type(task.point.precision),
             compiled=self._learner.is_compiled,
         )
         self._log.event(

@@ -25,7 +25,7 @@ def parameter_counts(config: Mapping[str, Any]) -> ParameterCounts:
     shape = ConfigReader(config)
     hidden, vocabulary = shape.count("hidden_size"), shape.count("vocab_size")
     layers = shape.count("num_hidden_layers")
-    attention = _mla(shape) if kind == "deepseek_v3" else _attention(shape, kind)
+    attention = _attention(shape, kind)
     feed_forwards = _FEED_FORWARDS[kind](shape, layers)
     tied = shape.flag("tie_word_embeddings", default=False)
     return ParameterCounts(
@@ -62,13 +62,12 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
     """What memory for training the model depends on. Raises UnsupportedModel as parameter_counts."""
     counts, kind, shape = parameter_counts(config), model_type(config), ConfigReader(config)
     hidden, layers = shape.count("hidden_size"), shape.count("num_hidden_layers")
-    is_latent = kind == "deepseek_v3"
-    attention = _mla(shape) if is_latent else _attention(shape, kind)
+    attention = _attention(shape, kind)
     largest = max(f.total + f.other for n, f in _FEED_FORWARDS[kind](shape, layers) if n)
     # What transformers fills in where a config leaves it out.
     given = (
         {"n_shared_experts": shape.count("n_shared_experts", 1)}
-        if is_latent
+        if kind == "deepseek_v3"
         else {"head_dim": _head_dim(shape, kind)}
     )
     return ModelShape(
@@ -112,6 +111,8 @@ def _head_dim(shape: ConfigReader, kind: str) -> int:
 
 
 def _attention(shape: ConfigReader, kind: str) -> _AttentionCounts:
+    if kind == "deepseek_v3":
+        return _mla(shape)
     hidden, heads = shape.count("hidden_size"), shape.count("num_attention_heads")
     kv_heads = shape.count("num_key_value_heads", heads if kind == "llama" else None)
     if heads % kv_heads:

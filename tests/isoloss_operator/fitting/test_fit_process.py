@@ -50,16 +50,6 @@ LAWS = "sweeps/x/laws.json"
 PARAMETERS = ParameterCounts(body_active=90_000, body_total=90_000, head=10_000, embedding=0)
 
 
-@pytest.fixture
-def storage() -> Storage:
-    return Storage(readers=4)
-
-
-@pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return f"file://{tmp_path}"
-
-
 def point(rate: float, batch: int) -> PointConfig:
     return PointConfig(
         data_digest="0" * 64,
@@ -129,13 +119,13 @@ def job(folder: Path) -> FitJob:
 
 
 def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
-    storage: Storage, uri: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     outcome = fit(job(tmp_path))
     assert isinstance(outcome, FitOutcome)
     assert outcome.report_written
     assert outcome.points == 9
-    found = storage.fit_outcome(uri, LAWS)
+    found = Storage(readers=4).fit_outcome(f"file://{tmp_path}", LAWS)
     assert isinstance(found, FitOutcome)
     assert (found.inputs, found.laws_sha256) == (outcome.inputs, outcome.laws_sha256)
     assert found.laws is not None
@@ -169,7 +159,7 @@ def test_a_fit_counts_attention_where_it_is_asked_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["laws.json", "fit.json"])
 @pytest.mark.parametrize("damage", ["removed", "truncated", "replaced"])
 def test_a_loss_of_a_fits_files_is_noticed_without_reading_them_in_every_pass(
-    uri: str, tmp_path: Path, file: str, damage: str
+    tmp_path: Path, file: str, damage: str
 ) -> None:
     now, calls = [0.0], list[str]()
     storage = Storage(on_call=lambda name, *_: calls.append(name), clock=lambda: now[0])
@@ -177,7 +167,7 @@ def test_a_loss_of_a_fits_files_is_noticed_without_reading_them_in_every_pass(
     assert isinstance(outcome, FitOutcome)
 
     def are_lost() -> bool:
-        return storage.laws_are_lost(uri, LAWS, outcome.laws_sha256, 60)
+        return storage.laws_are_lost(f"file://{tmp_path}", LAWS, outcome.laws_sha256, 60)
 
     for _ in range(5):
         assert not are_lost()
