@@ -14,7 +14,7 @@ import torch
 from benchmarks.rebuilt_models import DecoderRival, SpeedrunRival
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.attention import preferred_kernels
+from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import build_network
 from isoloss_trainer.world import World
@@ -124,7 +124,7 @@ def ours(setting: Setting, most: int) -> Entrant:
 
     def run() -> float:
         start = setting.now()
-        with preferred_kernels(setting.world):
+        with preferred_kernels(setting.world, setting.point.precision):
             losses = [learner.step(batch, 10**6).loss for batch in setting.tokens]
         float(losses[-1])
         return setting.now() - start

@@ -68,7 +68,7 @@ def agreement(setting: Setting) -> Found:
 
 
 def attention(setting: Setting) -> Found:
-    """What attention takes with each kernel: runs take the first of attention.ORDER that can run."""
+    """What attention takes with each kernel: runs take the first of kernels.ORDER that can run."""
     from benchmarks.gpu_check.steps import attention_times
 
     presets = ["dense-tiny", "moe-tiny"] if setting.toy else GPU_PRESETS

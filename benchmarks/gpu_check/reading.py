@@ -12,9 +12,9 @@ from benchmarks.bench_trainer import mfu
 from benchmarks.gpu_check.steps import LENGTH, TOY_LENGTH, seconds
 from benchmarks.trainer_memory import LIKES
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.evaluate import MICRO_BATCH_TOKENS
 from isoloss_trainer.foreign_model import ForeignModel
+from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.model import load_model_class, model_config
 from isoloss_trainer.world import World
 

@@ -11,13 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.trainer_rivals import Precision, point_of
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.attention import ORDER, causal_attention, preferred_kernels
+from isoloss_trainer.attention import causal_attention
 from isoloss_trainer.checkpoint_files import Tensors
-from isoloss_trainer.kernels import deterministic_kernels
+from isoloss_trainer.kernels import ORDER, deterministic_kernels, preferred_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import build_network, model_config
 from isoloss_trainer.sharding import local
@@ -81,7 +80,7 @@ class Gradients:
 def gradients_of(config: dict[str, Any], device: str, precision: Precision) -> Gradients:
     """By the trainer's own step: its first moment after one step is a tenth of the clipped gradient."""
     learner, batch = learner_of(config, device, precision)
-    with preferred_kernels(learner.world):
+    with preferred_kernels(learner.world, precision):
         facts = learner.step(batch, batch[:, 1:].numel())
     norm = float(facts.gradient_norm)
     factor = 10 * max(1.0, norm)
@@ -107,7 +106,7 @@ def equal_bits(preset: str, device: str, *, wanted: bool) -> str:
         with ExitStack() as kernels:
             try:
                 kernels.enter_context(deterministic_kernels(wanted))
-                kernels.enter_context(preferred_kernels(world, deterministic=wanted))
+                kernels.enter_context(preferred_kernels(world, "bf16", deterministic=wanted))
                 learner, batch = learner_of(preset_config(preset), device, "bf16")
                 for number in range(1, 6):
                     learner.step(batch, number * batch[:, 1:].numel())
@@ -121,8 +120,8 @@ def equal_bits(preset: str, device: str, *, wanted: bool) -> str:
 
 
 def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
-    """Milliseconds of one layer's attention, forward and backward, with each kernel, or why it cannot run; also with
-    values left narrower than queries, if they are."""
+    """Milliseconds of one layer's attention, forward and backward, with each kernel, or why it cannot run; where values
+    are narrower than queries, also with padded ones."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     config = model_config(preset_config(preset))
@@ -137,13 +136,16 @@ def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
     )
     layer: Any = SimpleNamespace(num_key_value_groups=heads // groups)
 
-    def widened() -> torch.Tensor:
+    def as_runs_have_it() -> torch.Tensor:
         return causal_attention(layer, query, key, values, None)[0]
 
-    def narrow() -> torch.Tensor:
-        return scaled_dot_product_attention(query, key, values, is_causal=True)
+    def padded() -> torch.Tensor:
+        wide = torch.nn.functional.pad(values, (0, size - value))
+        return causal_attention(layer, query, key, wide, None)[0][..., :value]
 
-    forms = {"ms": widened} if value == size else {"ms": widened, "values narrow, ms": narrow}
+    forms = {"ms": as_runs_have_it}
+    if value != size:
+        forms["values padded, ms"] = padded
     found: dict[str, Any] = {}
     for name in ORDER[:-1]:  # the last keeps all scores
         for form, attend in forms.items():

@@ -18,10 +18,9 @@ from benchmarks.gpu_check.steps import TOY_LENGTH, learner_of, seconds
 from benchmarks.trainer_rivals import SHAPES, Shape
 from isoloss_contract.store import Store
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.attention import preferred_kernels
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.evaluation import run_losses
-from isoloss_trainer.kernels import describe_kernels
+from isoloss_trainer.kernels import describe_kernels, preferred_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.memory import footprint
@@ -81,7 +80,7 @@ def train(preset: str, device: str, folder: Path, *, toy: bool) -> Found:
     torch._dynamo.reset()
     counters.clear()
     training = Training(preset, device, toy=toy)
-    with preferred_kernels(training.learner.world):
+    with preferred_kernels(training.learner.world, "bf16"):
         return {
             **_steps(training),
             **_compilations(training),
@@ -89,7 +88,6 @@ def train(preset: str, device: str, folder: Path, *, toy: bool) -> Found:
                 training.learner.model.network,
                 training.shape.sequence_length,
                 torch.bfloat16,
-                compiled=training.learner.is_compiled,
             ),
             **_kernels_of(training),
             **_checkpoint(training, folder),

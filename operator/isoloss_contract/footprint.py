@@ -37,6 +37,8 @@ class ModelShape:
     vocabulary: int
     kept: LayerNumbers
     """From the forward pass to the backward pass."""
+    copied: int
+    """Numbers per token that the backward pass of one layer has for its experts, on top of what is kept."""
 
     def footprint(self, precision: Precision, processes: int = 1) -> Footprint:
         """Memory for training it in `processes` processes."""
@@ -52,7 +54,8 @@ class ModelShape:
             + layers * statistics
             + ends,
             recomputed_token=layers * size * self.hidden + ends,
-            layer_token=size * max(numbers for _, numbers in self.kept) + statistics,
+            layer_token=size * (max(numbers for _, numbers in self.kept) + self.copied)
+            + statistics,
         )
 
     def _whole_bytes(self, size: int) -> int:
@@ -150,12 +153,17 @@ def _dense(config: Mapping[str, Any]) -> int:
 
 
 def _with_experts(config: Mapping[str, Any]) -> int:
-    """For each expert that a token is sent to: its copy of the input, gate, up and their product, and the output
-    before it is weighted; shared experts count as dense layers; and the router's input in float32."""
+    """For each expert that a token is sent to: gate, up and their product. Copies of the input are made again, and the
+    output is weighted before it is computed (isoloss_trainer/experts.py). Shared experts count as dense layers; and
+    the router's input in float32."""
     own = config.get("moe_intermediate_size") or config["intermediate_size"]
     shared = own * (config.get("n_shared_experts") or 0)
-    each = 2 * config["hidden_size"] + 3 * own
-    return int(config["num_experts_per_tok"] * each + 3 * shared + 2 * config["hidden_size"])
+    return int(3 * own * config["num_experts_per_tok"] + 3 * shared + 2 * config["hidden_size"])
+
+
+def copied_numbers(config: Mapping[str, Any]) -> int:
+    """Copies of a layer's input and of its gradient for each expert that a token is sent to; 0 of a dense model."""
+    return int(2 * config["hidden_size"] * (config.get("num_experts_per_tok") or 0))
 
 
 def fit(needed: Footprint, length: int, device_bytes: int) -> Fit | None:

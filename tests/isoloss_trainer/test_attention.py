@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend
 
-from isoloss_trainer.attention import NAME, causal_attention, preferred_kernels
-from isoloss_trainer.kernels import describe_kernels
+from isoloss_contract.footprint import Precision
+from isoloss_trainer.attention import NAME, causal_attention
+from isoloss_trainer.kernels import describe_kernels, preferred_kernels
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import DEEPSEEK, SEQUENCE_LENGTH
@@ -36,6 +37,18 @@ def test_an_accelerator_takes_the_first_kernel_in_order_that_can_run(
         assert torch._C._get_sdp_priority_order() == order
 
 
+@pytest.mark.parametrize(("precision", "wanted"), [("bf16", "high"), ("float32", "highest")])
+def test_products_in_float32_are_rounded_in_runs_in_bfloat16_alone(
+    precision: Precision, wanted: str
+) -> None:
+    """And on an accelerator alone; a run in float32 computes in it."""
+    with preferred_kernels(World(device="cuda:0"), precision):
+        assert torch.get_float32_matmul_precision() == wanted
+    assert torch.get_float32_matmul_precision() == "highest"
+    with preferred_kernels(World(), precision):
+        assert torch.get_float32_matmul_precision() == "highest"
+
+
 def _enabled() -> set[str]:
     cuda: Any = torch.backends.cuda
     found = {
@@ -51,8 +64,9 @@ def test_values_narrower_than_keys_are_widened_for_flash() -> None:
     """And the log names the kernel that torch takes for them."""
     network = build_network({**DEEPSEEK, "v_head_dim": 4}, seed=0)
     LanguageModel(network, SEQUENCE_LENGTH)
-    kernels = describe_kernels(network, SEQUENCE_LENGTH, torch.float32, compiled=False)
+    kernels = describe_kernels(network, SEQUENCE_LENGTH, torch.float32)
     assert (kernels["attention"], kernels["attention_kernel"]) == (NAME, "FLASH_ATTENTION")
+    assert kernels["attention_values"] == "padded"
     query, key = torch.randn(2, 1, 2, 8, 16).unbind(0)
     value = torch.randn(1, 2, 8, 4)
     found, _ = causal_attention(torch.nn.Module(), query, key, value, None)

@@ -19,7 +19,7 @@ import torch
 import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from isoloss_trainer import loss
+from isoloss_trainer import attention, loss
 from isoloss_trainer.balance import ExpertBalance
 from isoloss_trainer.model import LanguageModel, load_model_class, model_config
 from tests.isoloss_trainer import fake_driver
@@ -77,6 +77,34 @@ def test_layers_and_loss_are_compiled_once_and_wait_for_nothing(
     assert found["aten.topk.default"] == (0 if model is LLAMA else 1)
 
 
+@pytest.mark.parametrize("narrow", [True, False])
+def test_values_are_padded_unless_the_kernel_takes_them_narrow(
+    graphs: list[Any], monkeypatch: pytest.MonkeyPatch, narrow: bool
+) -> None:
+    """Asked while the graph is made, of a device that computes it."""
+    asked = []
+
+    def takes(*facts: Any) -> bool:
+        asked.append(facts)
+        return narrow
+
+    takes = torch.compiler.assume_constant_result(takes)  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(attention, "takes_narrow_values", takes)
+    config = model_config({**DEEPSEEK, **SHAPE, "v_head_dim": 4})
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        with torch.device("cuda"):
+            network = load_model_class().from_config(config, dtype=torch.bfloat16)
+        whole = LanguageModel(network, SEQUENCE_LENGTH).train()
+        whole.prepare_layers(recompute=False, compiled=True)
+        whole.hidden(torch.zeros(2, SEQUENCE_LENGTH, dtype=torch.long, device="cuda"))
+    heads = DEEPSEEK["num_attention_heads"]
+    query = DEEPSEEK["qk_nope_head_dim"] + DEEPSEEK["qk_rope_head_dim"]
+    device = torch.device("cuda", 0)
+    assert set(asked) == {(device, torch.bfloat16, heads, SEQUENCE_LENGTH, query, 4)}
+    padded = operations(graphs)["aten.constant_pad_nd.default"]
+    assert padded == (0 if narrow else 2)  # the dense layer and those with experts
+
+
 def test_the_loss_reads_logits_as_an_online_softmax(graphs: list[Any]) -> None:
     """The compiler knows one by its largest logit and the sum of exponentials below it."""
     with FakeTensorMode(), torch.no_grad():
@@ -125,6 +153,9 @@ def test_whole_steps_are_compiled_once_and_wait_for_nothing(tmp_path: Path) -> N
         assert found["without a gradient"] == []
         names = [*found["forward"], *found["backward"]]
         assert not [name for name in names if any(word in name for word in TO_THE_HOST)]
-        # Two matrices, each with a gradient of its own and one for what goes in; recomputed, once more forward.
-        products = 0 if model is LLAMA else 6 if recompute else 4
+        # Two matrices, each with a gradient of its own and one for what goes in; recomputed, the first once more.
+        products = 0 if model is LLAMA else 5 if recompute else 4
         assert found["backward"].get("aten._grouped_mm.default", 0) == products
+        # Rows are gathered, never added up by number; recomputed, the inverse order of tokens once more.
+        written = found["backward"].get("aten.index_put.default", 0)
+        assert written == (1 if model is not LLAMA and recompute else 0)

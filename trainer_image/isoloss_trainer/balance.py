@@ -73,10 +73,10 @@ class ExpertBalance:
                 router.penalty = penalty
         if not self._is_counting:
             return
-        flat = chosen.reshape(-1)
-        # Not bincount, which waits for the device to learn the size of its result.
-        ones = torch.ones_like(flat, dtype=torch.float32)
-        router.tokens_by_expert.scatter_add_(0, flat, ones)
+        # Not bincount, which waits for the device to learn the size of its result; nor scatter_add, for which tokens
+        # queue at few experts.
+        every = torch.arange(router.num_experts, device=chosen.device)
+        router.tokens_by_expert.add_((chosen.reshape(-1, 1) == every).sum(0))
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from typing import Any
 from isoloss_contract import layout
 from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.store import BadRecord, NotFound, Store
-from isoloss_trainer.attention import attention_shape, preferred_kernels
+from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_model import (
     FIELD,
@@ -34,7 +34,7 @@ from isoloss_trainer.foreign_tokens import (
     is_same_tokenizer,
 )
 from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.kernels import computing_type
+from isoloss_trainer.kernels import computing_type, preferred_kernels
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes

@@ -6,15 +6,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from isoloss_contract.footprint import Precision
+from isoloss_trainer.attention import takes_narrow_values
 from isoloss_trainer.termination import BadConfiguration
+from isoloss_trainer.world import World
+
+ORDER = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+"""Order of kernels, as torch.nn.attention.SDPBackend names them. torch prefers flash, which is about half as fast as
+cuDNN on Hopper; `make gpu-check` measures how a device compares."""
+DETERMINISTIC = ("FLASH_ATTENTION", "MATH")
+"""Those whose backward pass gives equal bits each time, in the same order."""
 
 
-def computing_type(precision: Literal["bf16", "float32"]) -> torch.dtype:
+def computing_type(precision: Precision) -> torch.dtype:
     """The type that a model computes in."""
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
@@ -45,41 +54,50 @@ def deterministic_kernels(wanted: bool) -> Iterator[None]:
         torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
 
 
-def describe_kernels(
-    network: Any, sequence_length: int, kind: torch.dtype, *, compiled: bool
-) -> dict[str, str]:
-    """transformers' names of the implementations in use, and torch's of the kernels behind them.
+@contextmanager
+def preferred_kernels(
+    world: World, precision: Precision = "float32", *, deterministic: bool = False
+) -> Iterator[None]:
+    """On an accelerator, prefer attention kernels in ORDER; if `deterministic`, only those that give equal bits.
+
+    What trains in bfloat16 rounds the operands of its few products in float32, those of routers, to
+    TensorFloat-32: their states and weights are bfloat16 numbers, which that leaves as they are.
+    """
+    if world.on_cpu:
+        yield
+        return
+    names = DETERMINISTIC if deterministic else ORDER
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "bf16" else before)
+    try:
+        with sdpa_kernel([getattr(SDPBackend, name) for name in names], set_priority=True):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def describe_kernels(network: Any, sequence_length: int, kind: torch.dtype) -> dict[str, str]:
+    """The implementations in use, as transformers calls them, and the kernel behind attention, as torch does.
 
     `kind` is the type that computes; weights may be kept in another. `attention_kernel` is what torch chooses for
-    one sequence of the model's shape, among those that are preferred where this is called;
-    `experts_kernel` is "native" for torch's grouped GEMM, else "fallback": a loop over the experts.
+    one sequence of the model's shape, among those that are preferred where this is called. `attention_values`, if
+    they are narrower than queries, are "narrow" or "padded" to their size.
     """
-    found = {
-        "attention": str(network.config._attn_implementation),
-        "attention_kernel": _attention_kernel(network, sequence_length, kind),
-    }
-    experts = [p for name, p in network.named_parameters() if ".experts." in name and p.dim() == 3]
-    if experts:
-        found["experts"] = str(network.config._experts_implementation)
-        found["experts_kernel"] = _experts_kernel(experts[0].device, kind, compiled=compiled)
-    return found
-
-
-def _attention_kernel(network: Any, sequence_length: int, kind: torch.dtype) -> str:
-    """Values narrower than the queries are padded to their size."""
     config, device = network.config, network.get_output_embeddings().weight.device
+    heads = config.num_attention_heads
     size = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None)
-    size = size or config.hidden_size // config.num_attention_heads
-    shape = (1, config.num_attention_heads, sequence_length, size)
-    query = torch.empty(shape, dtype=kind, device=device, requires_grad=True)
+    size = size or config.hidden_size // heads
+    query = torch.empty(1, heads, sequence_length, size, dtype=kind, device=device)
+    query.requires_grad_()
     choice: int = torch._fused_sdp_choice(query, query, query, is_causal=True)
-    return SDPBackend(choice).name
-
-
-def _experts_kernel(device: torch.device, kind: torch.dtype, *, compiled: bool) -> str:
-    from transformers.integrations.moe import _can_use_grouped_mm
-
-    weight = torch.empty(1, 8, 8, dtype=kind, device=device)
-    usable = _can_use_grouped_mm(weight[0], weight, torch.empty(0, device=device))
-    # Under the compiler, transformers uses it for bfloat16 weights only.
-    return "native" if usable and (kind == torch.bfloat16 or not compiled) else "fallback"
+    found = {
+        "attention": str(config._attn_implementation),
+        "attention_kernel": SDPBackend(choice).name,
+    }
+    value_size = getattr(config, "v_head_dim", None) or size
+    if value_size < size:
+        narrow = takes_narrow_values(device, kind, heads, sequence_length, size, value_size)
+        found["attention_values"] = "narrow" if narrow else "padded"
+    if any(".experts." in name for name, _ in network.named_parameters()):
+        found["experts"] = str(config._experts_implementation)
+    return found

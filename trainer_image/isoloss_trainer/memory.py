@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from isoloss_contract.footprint import Footprint, ModelShape, Precision, kept_numbers
+from isoloss_contract.footprint import (
+    Footprint,
+    ModelShape,
+    Precision,
+    copied_numbers,
+    kept_numbers,
+)
 from isoloss_contract.memory import FILE_BYTES, GPUS_OF_NODE, PROCESS_BYTES
 from isoloss_trainer.model import layers_of
 
@@ -31,6 +37,7 @@ def shape_of(network: Any) -> ModelShape:
         heads=network.config.num_attention_heads,
         vocabulary=vocabulary,
         kept=kept_numbers(network.config.to_dict()),
+        copied=copied_numbers(network.config.to_dict()),
     )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from isoloss_contract.records import ParameterCounts
-from isoloss_trainer import attention
+from isoloss_trainer import attention, experts
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
 from isoloss_trainer.termination import BadConfiguration, is_out_of_memory
 
@@ -29,6 +29,8 @@ class LanguageModel(nn.Module):
         # Others keep their own: soft caps and sinks are in no other, and some layers attend to nothing.
         if attention.is_plainly_causal(self.config, sequence_length):
             network.set_attn_implementation(attention.NAME)
+        if experts.are_plain(network):
+            network.set_experts_implementation(experts.NAME)
         for module in network.modules():
             # Not if accelerate has put its own forward, which fetches weights, around it.
             plain = type(module).__name__ == "DeepseekV3TopkRouter" and "forward" not in vars(
@@ -164,10 +166,11 @@ def build_shapes(config: dict[str, Any]) -> Any:
 
 
 def load_model_class() -> Any:
-    """transformers' AutoModelForCausalLM, which takes seconds to import, with our attention."""
+    """transformers' AutoModelForCausalLM, which takes seconds to import, with our attention and experts."""
     from transformers import AutoModelForCausalLM
 
     attention.register()
+    experts.register()
     return AutoModelForCausalLM
 
 

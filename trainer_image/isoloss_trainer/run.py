@@ -10,7 +10,7 @@ from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
 from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import Attempt
-from isoloss_trainer.attention import attention_shape, preferred_kernels
+from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import persist
 from isoloss_trainer.compile_cache import CompileCache, facts_of_run
@@ -18,6 +18,7 @@ from isoloss_trainer.evaluation import Check, ValidationSet
 from isoloss_trainer.figures import Meter
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.initialization import initialize
+from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.micro_batch import CPU_TOKENS
 from isoloss_trainer.model import (
@@ -55,7 +56,9 @@ def run_point(attempt: Attempt) -> PointResult:
     # From now on: building and restoring may take longer than a claim is fresh.
     with (
         Reporter(attempt) as reporter,
-        preferred_kernels(attempt.world, deterministic=deterministic),
+        preferred_kernels(
+            attempt.world, attempt.task.point.precision, deterministic=deterministic
+        ),
     ):
         run = PointRun(attempt, reporter)
         try:

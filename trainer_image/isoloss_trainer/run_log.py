@@ -43,7 +43,6 @@ class RunLog:
             self._learner.model.network,
             task.point.sequence_length,
             computing_type(task.point.precision),
-            compiled=self._learner.is_compiled,
         )
         self._log.event(
             "resume" if resumed else "start",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isoloss_contract.footprint import ModelShape, kept_numbers
+from isoloss_contract.footprint import ModelShape, copied_numbers, kept_numbers
 from isoloss_contract.records import AttentionShape, ParameterCounts
 from isoloss_operator.planning.architectures import ConfigReader, UnsupportedModel, model_type
 
@@ -78,6 +78,7 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
         heads=shape.count("num_attention_heads"),
         vocabulary=shape.count("vocab_size"),
         kept=kept_numbers({**config, **given}),
+        copied=copied_numbers(config),
     )
 
 
