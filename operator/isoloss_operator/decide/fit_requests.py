@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from isoloss.laws import FitOptions
 from isoloss.progress.stages import stopped_in_words
@@ -20,6 +19,7 @@ from isoloss_operator.decide.tasks.transitions import fitted_records
 from isoloss_operator.planning.points import PlannedPoint
 
 if TYPE_CHECKING:  # it brings numpy along
+    from isoloss.laws import FlopsConvention
     from isoloss.runs import Weights
 
 FEWEST_FOR_PROVISIONAL = 4
@@ -50,16 +50,10 @@ def fit_inputs(
 ) -> str:
     """Hash of all that a fit depends on, with a step of the search if `search`."""
     fitted = [
-        [r.key, r.name, r.trajectory_sha256, str(r.state), r.taken_back]
+        [r.key, r.name, r.trajectory_sha256, str(r.state), r.taken_back, r.is_finished]
         for r in fitted_records(records)
     ]
-    fit = spec.fit.model_dump(mode="json")
-    if spec.fit.flops == "SixND":
-        # As before the field existed: fits that are there need not be made again.
-        del fit["flops"]
-    content: list[object] = [fitted, fit, final]
-    # Only a search stops short of a proxy's tokens: sweeps without one keep their fits.
-    content += [[r.is_finished for r in fitted_records(records)]] if spec.searches else []
+    content = [fitted, spec.fit.model_dump(mode="json"), final]
     return content_key([*content, *(search_inputs(spec, records) if search else ())])
 
 
@@ -86,34 +80,49 @@ def fit_request(
         return None
     if not final and (observed.fit_rests or not _is_worth_it(observed.fit, len(fitted))):
         return None
-    request = drawn_request(observed, spec, ledger, points, inputs=inputs)
+    shown = shown_of(observed, spec, ledger, points)
     watched = None if final else watched_now(observed, ledger)
-    return replace(request, provisional=not final, search=search, watched=watched)
+    return FitRequest(
+        **shown,
+        inputs=inputs,
+        options=fit_options(spec),
+        provisional=not final,
+        search=search,
+        watched=watched,
+    )
 
 
-def drawn_request(
+class Shown(TypedDict):
+    """What fits and pages of a sweep have in common."""
+
+    points: tuple[FitPoint, ...]
+    weights: Weights
+    flops: FlopsConvention
+    ledger_sha256: str
+    laws_path: str
+    report_path: str
+    missing: tuple[MissingPoint, ...]
+    searched: Ledger | None
+
+
+def shown_of(
     observed: ObservedSweep,
     spec: ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
-    *,
-    inputs: str,
-) -> FitRequest:
-    """What fits and pages have in common."""
+) -> Shown:
+    """Of a sweep as it is now."""
     fitted = fitted_records(ledger.points)
-    return FitRequest(
-        inputs=inputs,
-        points=tuple(_fit_point(record, points[record.key]) for record in fitted),
-        options=fit_options(spec),
-        weights=_weights(spec),
-        flops=spec.fit.flops,
-        provisional=True,
-        ledger_sha256=ledger.digest,
-        laws_path=layout.sweep_laws(observed.name, observed.uid),
-        report_path=layout.sweep_report(observed.name, observed.uid),
-        missing=tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
-        searched=ledger if spec.searches else None,
-    )
+    return {
+        "points": tuple(_fit_point(record, points[record.key]) for record in fitted),
+        "weights": _weights(spec),
+        "flops": spec.fit.flops,
+        "ledger_sha256": ledger.digest,
+        "laws_path": layout.sweep_laws(observed.name, observed.uid),
+        "report_path": layout.sweep_report(observed.name, observed.uid),
+        "missing": tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
+        "searched": ledger if spec.searches else None,
+    }
 
 
 def watched_now(observed: ObservedSweep, ledger: Ledger) -> Watched:

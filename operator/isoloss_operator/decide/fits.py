@@ -52,10 +52,56 @@ class Watched:
     """Its metadata and status as the API server shows them."""
 
 
-@dataclass(frozen=True)
-class AnswerPage:
-    """What the page of a prediction shows in addition to the laws."""
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the process of a fit is asked for: a fit, or a page that is drawn without one."""
 
+    inputs: str
+    """Hash of all that goes into it: equal inputs need it no second time."""
+    ledger_sha256: str
+    laws_path: str
+    report_path: str
+    """Of the page."""
+    provisional: bool = True
+    """It may wait until others had their turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRequest(Request):
+    """One whose page shows a sweep and its points."""
+
+    points: tuple[FitPoint, ...]
+    weights: Weights
+    flops: FlopsConvention = "SixND"
+    missing: tuple[MissingPoint, ...] = ()
+    searched: Ledger | None = None
+    """Of a sweep whose points a search chooses: what it has chosen so far."""
+    watched: Watched | None = None
+    """Of a sweep still under way: its progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRequest(SweepRequest):
+    """Fit these points, write laws.json and the report, and show the outcome in the next pass."""
+
+    options: FitOptions
+    search: SearchRequest | None = None
+    """Decide the next step of the search as well; unless it ends with that, the laws are provisional."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPage(SweepRequest):
+    """Draw the page of a sweep on the way."""
+
+    laws: Laws | None
+    """Those of the newest fit; None: there was none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerPage(Request):
+    """Draw the page of a prediction: the answer on the laws."""
+
+    laws: Laws
     prediction: Prediction
     """In sequences of the sweep's length, as the laws."""
     initial_loss: float
@@ -65,41 +111,15 @@ class AnswerPage:
     """Its kind and status as the API server shows them."""
 
 
-@dataclass(frozen=True)
-class FitRequest:
-    """Fit these points, write laws.json and the report, and show the outcome in the next pass."""
-
-    inputs: str
-    """Hash of all that goes into the fit: equal inputs need no second fit."""
-    points: tuple[FitPoint, ...]
-    options: FitOptions
-    weights: Weights
-    provisional: bool
-    ledger_sha256: str
-    laws_path: str
-    report_path: str
-    missing: tuple[MissingPoint, ...] = ()
-    flops: FlopsConvention = "SixND"
-    search: SearchRequest | None = None
-    """Decide the next step of the search as well; unless it ends with that, the laws are provisional."""
-    searched: Ledger | None = None
-    """For the report of a sweep whose points a search chooses: what it has chosen so far."""
-    watched: Watched | None = None
-    """For a sweep still under way: its progress, for its page."""
-    draws_only: bool = False
-    """Fit nothing: draw the page with `laws`."""
-    answer: AnswerPage | None = None
-    """Draw the page of a prediction."""
-    laws: Laws | None = None
-    """Laws of the newest fit, for a request that draws only; None: there was none."""
+Work = FitRequest | SweepPage | AnswerPage
 
 
 @dataclass(frozen=True)
 class FitOutcome:
-    """The outcome of a FitRequest. The shell keeps the newest and reads it back after a restart."""
+    """The outcome of a Request. The shell keeps the newest and reads it back after a restart."""
 
     inputs: str
-    """FitRequest.inputs that it answers."""
+    """Request.inputs that it answers."""
     laws: Laws | None
     """None if the fit could not run; refusals are part of Laws."""
     laws_sha256: str = ""
@@ -119,5 +139,5 @@ class FitOutcome:
 
     @property
     def is_page(self) -> bool:
-        """Whether it is of a request that draws only: every fit, failed ones too, names its ledger."""
+        """Whether it is of a page: every fit, failed ones too, names its ledger."""
         return self.laws is None and not self.ledger_sha256

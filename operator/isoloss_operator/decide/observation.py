@@ -227,7 +227,7 @@ class ObservedResource(ObservedTasks):
     page_seconds: float = 0.0
     """Since this process asked for a page last, or first saw the resource."""
     page_shows: str = ""
-    """FitRequest.inputs of the page that is drawn, or asked for."""
+    """Request.inputs of the page that is drawn, or asked for."""
     page_drawn: bool = False
     """Whether this process has drawn one."""
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
-from isoloss.laws import FitOptions
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import content_key
 from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepSpec
 from isoloss_operator.decide.answers import target_parameters
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.fit_requests import drawn_request, watched_now
-from isoloss_operator.decide.fits import AnswerPage, FitRequest
+from isoloss_operator.decide.fit_requests import shown_of, watched_now
+from isoloss_operator.decide.fits import AnswerPage, SweepPage
 from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.planning.points import PlannedPoint
@@ -34,7 +32,7 @@ def sweep_page(
     spec: ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
-) -> FitRequest | None:
+) -> SweepPage | None:
     """The page of a sweep on the way, to draw now: from the first report of a point on, once a minute at most, and
     only if it would show something new. The fits draw the others."""
     if observed.page_seconds < PAGE_SECONDS or observed.fit_rests:
@@ -45,15 +43,17 @@ def sweep_page(
     shows = content_key([ledger.digest, reported])
     if shows == observed.page_shows:
         return None
-    request = drawn_request(observed, spec, ledger, points, inputs=shows)
-    laws = observed.fit.laws if observed.fit is not None else None
-    watched = watched_now(observed, ledger)
-    return replace(request, watched=watched, draws_only=True, laws=laws)
+    return SweepPage(
+        **shown_of(observed, spec, ledger, points),
+        inputs=shows,
+        laws=observed.fit.laws if observed.fit is not None else None,
+        watched=watched_now(observed, ledger),
+    )
 
 
 def answer_page(
     view: PredictionView, status: HyperparamPredictionStatus
-) -> tuple[FitRequest | None, float]:
+) -> tuple[AnswerPage | None, float]:
     """The page of an answer to draw now, and in how many seconds the next is due, infinite for none.
 
     The first is drawn at once, the next a minute later at the earliest, if the answer, its probes or the verdict
@@ -69,25 +69,17 @@ def answer_page(
         return None, PAGE_SECONDS - observed.page_seconds
     initial_loss = view.result.loss if view.result is not None else view.spec.initial_loss
     page = AnswerPage(
+        inputs=shows,
+        ledger_sha256=fit.ledger_sha256,
+        laws_path=layout.sweep_laws(view.reference.name, view.reference.uid),
+        report_path=layout.report_in(layout.prediction_folder(observed.name, observed.uid)),
+        laws=fit.laws,
         prediction=answer,
         initial_loss=float(initial_loss or 0),
         parameters=target_parameters(view.spec, view.result),
         resource={"kind": "HyperparamPrediction", "status": status.document()},
     )
-    request = FitRequest(
-        inputs=shows,
-        points=(),
-        options=FitOptions(),
-        weights="averaged",
-        provisional=True,
-        ledger_sha256=fit.ledger_sha256,
-        laws_path=layout.sweep_laws(view.reference.name, view.reference.uid),
-        report_path=layout.report_in(layout.prediction_folder(observed.name, observed.uid)),
-        draws_only=True,
-        laws=fit.laws,
-        answer=page,
-    )
-    return request, math.inf
+    return page, math.inf
 
 
 def _shown(status: HyperparamPredictionStatus) -> str:

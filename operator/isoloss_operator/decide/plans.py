@@ -14,7 +14,7 @@ from typing import Any, Literal
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import EvaluateTask, PrepareTask, TrainTask
 from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepStatus
-from isoloss_operator.decide.fits import FitRequest
+from isoloss_operator.decide.fits import AnswerPage, FitRequest, SweepPage
 from isoloss_operator.decide.labels import JobKind
 
 
@@ -103,7 +103,7 @@ class SweepPlan(PointWrites):
 
     status: ScalingSweepStatus
     fit: FitRequest | None = None
-    page: FitRequest | None = None
+    page: SweepPage | None = None
     """The page to draw meanwhile; None: none, or a fit draws it."""
     events: tuple[Event, ...] = ()
     requeue_after: float = 60.0
@@ -138,7 +138,7 @@ class PredictionPlan(PointWrites):
     publish: ConfigMapRequest | None = None
     withdraw: tuple[ConfigMapDeletion, ...] = ()
     """After the publication, so that a reader who knows both names always finds one."""
-    page: FitRequest | None = None
+    page: AnswerPage | None = None
     """The page of the answer to draw."""
     events: tuple[Event, ...] = ()
     requeue_after: float = 60.0

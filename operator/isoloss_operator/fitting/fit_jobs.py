@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, Request, Work
 
 
 @dataclass(frozen=True)
 class FitJob:
-    """A FitRequest with what its process needs besides."""
+    """A request with what its process needs besides."""
 
-    request: FitRequest
+    request: Work
     store_uri: str
     tokenizer: str | None
     """Digest of the corpus' tokenizer."""
@@ -39,7 +39,7 @@ class NotFitted:
 FitEnd = FitOutcome | NotFitted
 
 
-def failed(request: FitRequest, error: str) -> FitOutcome:
+def failed(request: Request, error: str) -> FitOutcome:
     """The outcome of a fit that gave no laws."""
     return FitOutcome(
         inputs=request.inputs, laws=None, ledger_sha256=request.ledger_sha256, error=error

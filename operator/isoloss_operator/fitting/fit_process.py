@@ -31,7 +31,15 @@ from isoloss_contract.store import (
     parse_record,
 )
 from isoloss_contract.trajectories import read_finished
-from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, Watched
+from isoloss_operator.decide.fits import (
+    AnswerPage,
+    FitOutcome,
+    FitPoint,
+    FitRequest,
+    SweepPage,
+    SweepRequest,
+    Watched,
+)
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
 from isoloss_operator.decide.search_steps import SearchStep
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
@@ -60,17 +68,26 @@ class Unreadable:
 
 
 def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: None) -> FitEnd:
-    """The outcome of one fit; NotFitted if the store is unavailable.
+    """The outcome of a fit or a page; NotFitted if the store is unavailable.
 
     `on_laws` gets it as soon as laws.json and its record are written: nobody waits for the report, which takes longer.
     """
     # Thousands of trajectories: a store that is down must cost one timeout here, too.
     store = Store(job.store_uri, PATIENCE, anchor=job.store_anchor, circuit=Circuit())
-    request = job.request
-    if request.draws_only:
-        return _page(store, job) if request.answer is None else _answer_page(store, job)
+    match job.request:
+        case AnswerPage() as page:
+            return _answer_page(store, job, page)
+        case SweepPage() as page:
+            return _sweep_page(store, job, page)
+        case FitRequest() as request:
+            return _fit_and_report(store, job, request, on_laws)
+
+
+def _fit_and_report(
+    store: Store, job: FitJob, request: FitRequest, on_laws: Callable[[FitOutcome], None]
+) -> FitEnd:
     try:
-        read = read_runs(store, job)
+        read = read_runs(store, job, request)
         unreadable = tuple(
             (each.key, each.message) for each in read if isinstance(each, Unreadable)
         )
@@ -79,14 +96,14 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
             outcome = failed(request, f"unusable trajectories: {len(unreadable)}")
             return replace(outcome, unreadable=unreadable)
         runs = [each for each in read if isinstance(each, Run)]
-        outcome = _fit(store, job, runs)
+        outcome = _fit(store, job, request, runs)
         record = fit_path(request.laws_path)
         # Predictions read both files: laws are of no use to them before their record is there.
         store.write(record, fit_document(outcome))
         if outcome.laws is None:
             return outcome
         on_laws(outcome)
-        written = _write_report(store, job, runs, outcome.laws)
+        written = _write_report(store, job, request, runs, outcome.laws)
         outcome = replace(outcome, report_written=written)
         # Were the operator killed before, or if this fails, the next one makes the fit again, and with it the report.
         if written:
@@ -96,46 +113,44 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
         return NotFitted(str(error))
 
 
-def _page(store: Store, job: FitJob) -> FitEnd:
+def _sweep_page(store: Store, job: FitJob, page: SweepPage) -> FitEnd:
     """The page of a sweep on the way, with the laws and the trajectories that there are."""
     try:
-        runs = [each for each in read_runs(store, job, looks=0) if isinstance(each, Run)]
+        runs = [each for each in read_runs(store, job, page, looks=0) if isinstance(each, Run)]
     except StoreError as error:
         return NotFitted(str(error))
-    laws = job.request.laws or fit_laws((), provisional=True)
-    written = _write_report(store, job, runs, laws)
-    return FitOutcome(inputs=job.request.inputs, laws=None, report_written=written)
+    laws = page.laws or fit_laws((), provisional=True)
+    written = _write_report(store, job, page, runs, laws)
+    return FitOutcome(inputs=page.inputs, laws=None, report_written=written)
 
 
-def _answer_page(store: Store, job: FitJob) -> FitEnd:
+def _answer_page(store: Store, job: FitJob, page: AnswerPage) -> FitEnd:
     """The page of a prediction: the answer on the laws, and its probes."""
-    request = job.request
-    assert request.answer is not None
-    assert request.laws is not None
-    answer = request.answer.prediction
+    answer = page.prediction
     total = answer.as_six_nd(answer.total_flops.value)
     try:
-        page = render_report(
-            request.laws,
+        drawn = render_report(
+            page.laws,
             (),
             title=job.title,
-            facts={"Laws": _laws_uri(job), "Ledger": f"SHA-256 {request.ledger_sha256}"},
+            facts={"Laws": _laws_uri(job), "Ledger": f"SHA-256 {page.ledger_sha256}"},
             prediction=answer,
-            initial_loss=request.answer.initial_loss,
-            opinions=published_opinions(total_flops=total, params=request.answer.parameters)[0],
-            probed=probed_by(request.answer.resource),
+            initial_loss=page.initial_loss,
+            opinions=published_opinions(total_flops=total, params=page.parameters)[0],
+            probed=probed_by(page.resource),
         )
     except Exception:
         logger.exception("page of %s failed", job.title)
-        return FitOutcome(inputs=request.inputs, laws=None)
-    content = shown_first(request.inputs, page)
-    written = _write_at_last(store, request.report_path, content)
-    return FitOutcome(inputs=request.inputs, laws=None, report_written=written)
+        return FitOutcome(inputs=page.inputs, laws=None)
+    content = shown_first(page.inputs, drawn)
+    written = _write_at_last(store, page.report_path, content)
+    return FitOutcome(inputs=page.inputs, laws=None, report_written=written)
 
 
 def read_runs(
     store: Store,
     job: FitJob,
+    request: SweepRequest,
     sleep: Callable[[float], None] = time.sleep,
     looks: int = math.ceil(RESULT_SECONDS / REREAD_SECONDS),
 ) -> list[Run | Unreadable]:
@@ -144,24 +159,26 @@ def read_runs(
     What is missing is looked for `looks` times more: to train a point again costs more.
     """
     found: dict[str, Run | Unreadable] = {}
-    wanted: Sequence[FitPoint] = job.request.points
+    wanted: Sequence[FitPoint] = request.points
     for look in range(looks + 1):
         if look:
             sleep(REREAD_SECONDS)
         with ThreadPoolExecutor(max_workers=READERS) as pool:
-            read = pool.map(lambda point: _read_run(store, job, point), wanted)
+            read = pool.map(lambda point: _read_run(store, job, request, point), wanted)
             found |= {point.key: each for point, each in zip(wanted, read, strict=True)}
         wanted = [point for point in wanted if _is_missing(found[point.key])]
         if not wanted:
             break
-    return [found[point.key] for point in job.request.points]
+    return [found[point.key] for point in request.points]
 
 
 def _is_missing(read: Run | Unreadable) -> bool:
     return isinstance(read, Unreadable) and read.missing
 
 
-def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
+def _read_run(
+    store: Store, job: FitJob, request: SweepRequest, point: FitPoint
+) -> Run | Unreadable:
     try:
         path = layout.point_result(point.key)
         content = store.read(path, max_bytes=limits.RESULT.max_bytes)
@@ -171,13 +188,13 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
             point.config,
             result.parameters,
             read_finished(store, point.key, point.trajectory_sha256),
-            weights=job.request.weights,
+            weights=request.weights,
             bytes_per_token=result.bytes_per_token,
             diverged=point.diverged,
             finished=point.finished,
             stopped=point.stopped,
-            attention=_attention(job, point, result),
-            flops=job.request.flops,
+            attention=_attention(request, point, result),
+            flops=request.flops,
             tokenizer=job.tokenizer,
         )
     except NotFound as error:
@@ -186,16 +203,17 @@ def _read_run(store: Store, job: FitJob, point: FitPoint) -> Run | Unreadable:
         return Unreadable(point.key, str(error))
 
 
-def _attention(job: FitJob, point: FitPoint, result: PointResult) -> AttentionShape | None:
-    if job.request.flops == "SixND":
+def _attention(
+    request: SweepRequest, point: FitPoint, result: PointResult
+) -> AttentionShape | None:
+    if request.flops == "SixND":
         return None
     # The trainer reports it for the usual families only.
     return result.attention or attention_shape(point.config.model)
 
 
-def _fit(store: Store, job: FitJob, runs: list[Run]) -> FitOutcome:
+def _fit(store: Store, job: FitJob, request: FitRequest, runs: list[Run]) -> FitOutcome:
     """The outcome without its report; the laws, if there are any, are in the store."""
-    request = job.request
     try:
         step = _search(request, runs)
         if step is not None and not runs:  # the search begins
@@ -226,11 +244,13 @@ def _search(request: FitRequest, runs: list[Run]) -> SearchStep | None:
     return search_step(request.search, by_key, request.options)
 
 
-def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> bool:
+def _write_report(
+    store: Store, job: FitJob, request: SweepRequest, runs: list[Run], laws: Laws
+) -> bool:
     """Whether the report page was written. The laws are kept if it cannot be drawn."""
     try:
-        rows = (*point_rows(runs, laws), *_missing_rows(job))
-        watched, searched = _moment(job.request.watched), job.request.searched
+        rows = (*point_rows(runs, laws), *_missing_rows(request))
+        watched, searched = _moment(request.watched), request.searched
         state = sweep_state(searched, {}) if searched is not None else None
         if state is not None and watched is not None:
             state = watched.state
@@ -238,7 +258,7 @@ def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> boo
             laws,
             runs,
             title=job.title,
-            facts=_facts(job, runs),
+            facts=_facts(job, request, runs),
             points=rows,
             search=state,
             watched=watched,
@@ -246,7 +266,7 @@ def _write_report(store: Store, job: FitJob, runs: list[Run], laws: Laws) -> boo
     except Exception:
         logger.exception("report of %s failed", job.title)
         return False
-    return _write_at_last(store, job.request.report_path, page.encode())
+    return _write_at_last(store, request.report_path, page.encode())
 
 
 def _moment(watched: Watched | None) -> Moment | None:
@@ -271,7 +291,7 @@ def _write_at_last(store: Store, path: str, content: bytes) -> bool:
             return True
 
 
-def _missing_rows(job: FitJob) -> tuple[PointRow, ...]:
+def _missing_rows(request: SweepRequest) -> tuple[PointRow, ...]:
     """The points without a run: failed ones with their termination message, and pending ones."""
     return tuple(
         PointRow(
@@ -284,16 +304,16 @@ def _missing_rows(job: FitJob) -> tuple[PointRow, ...]:
             state=point.state,
             note=point.reason,
         )
-        for point in job.request.missing
+        for point in request.missing
     )
 
 
-def _facts(job: FitJob, runs: list[Run]) -> dict[str, str]:
+def _facts(job: FitJob, request: SweepRequest, runs: list[Run]) -> dict[str, str]:
     return {
         "Points": str(len(runs)),
-        "Weights": job.request.weights,
-        "FLOPs": job.request.flops,
-        "Ledger": f"SHA-256 {job.request.ledger_sha256}",
+        "Weights": request.weights,
+        "FLOPs": request.flops,
+        "Ledger": f"SHA-256 {request.ledger_sha256}",
         "Laws": _laws_uri(job),
     }
 

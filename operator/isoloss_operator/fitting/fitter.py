@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, Request
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, LawsStored, NotFitted, failed
 
 NICENESS = 10
@@ -74,7 +74,7 @@ class _Kept:
 
 @dataclass(frozen=True)
 class _Running:
-    request: FitRequest
+    request: Request
     superseded: threading.Event
 
 
@@ -134,7 +134,7 @@ class Fitter(Generic[Key]):
         if running is None and not waits_already:
             self._pool.submit(self._work)
 
-    def running(self, uid: str) -> FitRequest | None:
+    def running(self, uid: str) -> Request | None:
         """The request that is being fitted; None if there is none or it waits for a process."""
         with self._lock:
             running = self._running.get(uid)
@@ -261,7 +261,7 @@ class Fitter(Generic[Key]):
         return _Kept(outcome, self._clock() + pause, failures)
 
 
-def _had_laws(before: FitOutcome, request: FitRequest, answer: FitEnd) -> bool:
+def _had_laws(before: FitOutcome, request: Request, answer: FitEnd) -> bool:
     """Whether there were laws of the same inputs already, and the answer has none."""
     has_laws = isinstance(answer, FitOutcome) and answer.laws is not None
     return before.laws is not None and before.inputs == request.inputs and not has_laws

@@ -49,7 +49,7 @@ class Memory:
     page_at: float = field(default_factory=time.monotonic)
     """When its page was asked for last; at first, when the resource was first seen."""
     page_shows: str = ""
-    """FitRequest.inputs of that page."""
+    """Request.inputs of that page."""
     page_looked_for: bool = False
     """The page of an answer that an earlier process drew was read, or there is none."""
     marks: Mapping[str, Mark] = field(default_factory=dict)

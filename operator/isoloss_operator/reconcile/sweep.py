@@ -10,7 +10,7 @@ from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
 from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitRequest, SweepPage
 from isoloss_operator.decide.known_ledgers import sweep_ledger
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
@@ -67,11 +67,12 @@ class SweepSteps:
     ) -> ObservedSweep:
         services, owner, uri = self._services, resource.owner, first.store_uri
         storage, fitter = services.storage, services.fitter
+        # Read before its outcome: one that ends in between is not taken for one without a report.
+        running = fitter.running(owner.uid)
         observed = replace(
             observed,
             ledger=services.ledgers.read(uri, first.folder),
-            # Read before its outcome: one that ends in between is not taken for one without a report.
-            fit_running=fitter.running(owner.uid),
+            fit_running=running if isinstance(running, FitRequest) else None,
             fit_rests=fitter.rests(owner.uid),
             **observed_page(services, resource),
         )
@@ -152,7 +153,11 @@ class SweepSteps:
             draw(services, resource, self._job(resource, observed, first, plan.page))
 
     def _job(
-        self, resource: Resource, observed: ObservedSweep, first: FirstReads, request: FitRequest
+        self,
+        resource: Resource,
+        observed: ObservedSweep,
+        first: FirstReads,
+        request: FitRequest | SweepPage,
     ) -> FitJob:
         services, owner, uri = self._services, resource.owner, first.store_uri
         manifest = value_of(observed.manifest) or sweep_ledger(observed).ledger.corpus

@@ -30,7 +30,7 @@ class FitRecord(Record):
 
     version: int = Field(default=1, ge=1, le=1)
     inputs: str = Field(max_length=64)
-    """FitRequest.inputs that it answers."""
+    """Request.inputs that it answers."""
     ledger_sha256: str = Field(max_length=64)
     points: int = Field(ge=0)
     laws_sha256: str = Field(max_length=64)
@@ -101,7 +101,7 @@ def _read_laws(read: Read, path: str, sha256: str) -> Laws:
 
 
 def shown_first(inputs: str, page: str) -> bytes:
-    """A page that begins with FitRequest.inputs, so that the next process need not draw it again."""
+    """A page that begins with Request.inputs, so that the next process need not draw it again."""
     return f"<!-- {inputs:<{SHOWN_BYTES - 10}} -->\n{page}".encode()
 
 

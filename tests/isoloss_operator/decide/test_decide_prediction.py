@@ -690,7 +690,6 @@ def test_the_page_of_an_answer_is_drawn_at_once_and_once_for_each_change() -> No
     plan = decide_prediction(world)
     page = plan.page
     assert page is not None
-    assert page.answer is not None
     assert page.report_path == "predictions/dense-8b-uid-p/report.html"
     assert plan.status.report_uri == ""
     drawn = after(world, plan, page_shows=page.inputs, page_drawn=True, page_seconds=5.0)

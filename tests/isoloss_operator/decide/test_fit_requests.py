@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitRequest, SweepPage
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import (
@@ -116,14 +116,13 @@ def on_the_way(tokens: int = 500_000, **changes: Any) -> ObservedSweep:
     return replace(started, **{"page_seconds": 60.0, **changes})
 
 
-def page(world: ObservedSweep) -> FitRequest | None:
+def page(world: ObservedSweep) -> SweepPage | None:
     return decide_sweep(world).page
 
 
 def test_a_page_is_drawn_from_the_first_report_on_without_waiting_for_a_fit() -> None:
     asked_for = page(on_the_way())
     assert asked_for is not None
-    assert asked_for.draws_only
     assert asked_for.laws is None
     assert asked_for.watched is not None
     assert [each.trained_tokens for each in asked_for.watched.progress.values()] == [500_000]

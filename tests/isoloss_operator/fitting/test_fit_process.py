@@ -114,8 +114,8 @@ def plant_point(folder: Path, config: PointConfig) -> FitPoint:
     return FitPoint(key, f"b{config.batch_size}", config, digest, diverged=False)
 
 
-def job(folder: Path) -> FitJob:
-    return FitJob(plant(folder), f"file://{folder}", None, "research/dense")
+def job(folder: Path, request: FitRequest | None = None) -> FitJob:
+    return FitJob(request or plant(folder), f"file://{folder}", None, "research/dense")
 
 
 def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
@@ -136,17 +136,17 @@ def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
 
 def test_a_fit_counts_attention_where_it_is_asked_to(tmp_path: Path) -> None:
     """Of results that do not state its shape, from the points' configurations."""
-    plain = job(tmp_path)
+    plain = plant(tmp_path)
+    work = job(tmp_path, plain)
     model = preset_config("dense-tiny")
     points = tuple(
         replace(point, config=point.config.model_copy(update={"model": model}))
-        for point in plain.request.points
+        for point in plain.points
     )
-    asked = replace(plain, request=replace(plain.request, points=points, flops="WithAttention"))
+    asked = replace(plain, points=points, flops="WithAttention")
+    store = Store(work.store_uri)
     for before, run in zip(
-        read_runs(Store(plain.store_uri), plain),
-        read_runs(Store(plain.store_uri), asked),
-        strict=True,
+        read_runs(store, work, plain), read_runs(store, work, asked), strict=True
     ):
         assert isinstance(before, Run)
         assert isinstance(run, Run)
@@ -199,8 +199,9 @@ def test_a_fit_of_the_same_points_writes_the_same_laws(tmp_path: Path) -> None:
 @pytest.mark.parametrize("looks", [1, 12])
 def test_a_trajectory_that_comes_within_a_minute_is_read(tmp_path: Path, looks: int) -> None:
     """A store may show it late. To train its point again would cost more than to wait."""
-    work = job(tmp_path)
-    victim = work.request.points[3]
+    request = plant(tmp_path)
+    work = job(tmp_path, request)
+    victim = request.points[3]
     path = tmp_path / layout.finished_trajectory(victim.key, victim.trajectory_sha256)
     away, slept = path.rename(path.with_suffix(".late")), list[float]()
 
@@ -209,9 +210,9 @@ def test_a_trajectory_that_comes_within_a_minute_is_read(tmp_path: Path, looks: 
         if len(slept) == looks:
             away.rename(path)
 
-    read = read_runs(Store(work.store_uri), work, sleep)
+    read = read_runs(Store(work.store_uri), work, request, sleep)
     assert [run.name for run in read if isinstance(run, Run)] == [
-        point.name for point in work.request.points
+        point.name for point in request.points
     ]
     assert sum(slept) == 5 * looks
 
@@ -222,8 +223,9 @@ def test_a_trajectory_that_is_not_the_results_own_is_named_and_nothing_is_fitted
 ) -> None:
     monkeypatch.setattr(fit_process, "REREAD_SECONDS", 0.01)
     monkeypatch.setattr(fit_process, "RESULT_SECONDS", 0.05)
-    work = job(tmp_path)
-    victim = work.request.points[3]
+    request = plant(tmp_path)
+    work = job(tmp_path, request)
+    victim = request.points[3]
     path = tmp_path / layout.finished_trajectory(victim.key, victim.trajectory_sha256)
     if damage == "missing":
         path.unlink()

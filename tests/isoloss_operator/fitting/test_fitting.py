@@ -18,7 +18,7 @@ import pytest
 from isoloss.formatting import learning_rate
 from isoloss.laws import FitOptions, Prediction, PredictionQuery, predict
 from isoloss_contract.store import Store
-from isoloss_operator.decide.fits import AnswerPage, FitOutcome, FitRequest, Watched
+from isoloss_operator.decide.fits import AnswerPage, FitOutcome, FitRequest, SweepPage, Watched
 from isoloss_operator.fitting import fit_process
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, fit_result
 from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
@@ -491,7 +491,16 @@ def test_a_page_on_the_way_shows_how_far_it_is_and_leaves_no_laws(tmp_path: Path
     }
     resource = {"metadata": {"generation": 1}, "status": {"conditions": [condition]}}
     watched = Watched(ledger(trains), {trains.key: report(trains, 250_000)}, resource)
-    request = replace(REQUEST, draws_only=True, provisional=True, watched=watched)
+    request = SweepPage(
+        inputs="first",
+        points=(),
+        weights="averaged",
+        ledger_sha256="d",
+        laws_path=REQUEST.laws_path,
+        report_path=REQUEST.report_path,
+        watched=watched,
+        laws=None,
+    )
     uri = f"file://{tmp_path}"
     end = fit_process.fit(FitJob(request, uri, None, "research/dense"))
     assert end == FitOutcome(inputs="first", laws=None, report_written=True)
@@ -508,10 +517,17 @@ def test_the_page_of_an_answer_shows_it_and_says_first_what_it_shows(tmp_path: P
     answer = predict(laws, PredictionQuery(initial_loss=3.2, cpt_flops=1e19))
     assert isinstance(answer, Prediction)
     resource = {"kind": "HyperparamPrediction", "status": {}}
-    shown = AnswerPage(answer, 3.2, 1e9, resource)
     path, inputs = "predictions/x-1/report.html", "0123abcd" * 4
-    request = replace(
-        REQUEST, inputs=inputs, draws_only=True, laws=laws, answer=shown, report_path=path
+    request = AnswerPage(
+        inputs=inputs,
+        ledger_sha256="d",
+        laws_path=REQUEST.laws_path,
+        report_path=path,
+        laws=laws,
+        prediction=answer,
+        initial_loss=3.2,
+        parameters=1e9,
+        resource=resource,
     )
     uri = f"file://{tmp_path}"
     end = fit_process.fit(FitJob(request, uri, None, "HyperparamPrediction research/target"))
