@@ -42,11 +42,12 @@ def measure(workshop: Workshop, say: Say) -> Measured:
     """Train what is not in the store yet. Raises Interrupted, after saving, once a stop is requested."""
     design = workshop.design
     scratch = {size.name: _from_scratch(workshop, size, say) for size in design.sizes}
-    judged = (*design.checkpoints, *design.best_checkpoints("decayed"), *design.longer)
-    continued = tuple(_continued(workshop, checkpoint, say) for checkpoint in judged)
-    last = design.best_checkpoints("raw")
-    raw = tuple(_continued(workshop, checkpoint, say) for checkpoint in last)
-    return Measured(design, scratch, continued, raw)
+    judged = (*design.checkpoints, *design.best_checkpoints("decayed"))
+    continued = [_continued(workshop, checkpoint, say) for checkpoint in judged]
+    # Before the pre-training runs go on beyond the weights that these are made of.
+    raw = [_continued(workshop, checkpoint, say) for checkpoint in design.best_checkpoints("raw")]
+    continued += [_continued(workshop, checkpoint, say) for checkpoint in design.longer]
+    return Measured(design, scratch, tuple(continued), tuple(raw))
 
 
 def _from_scratch(workshop: Workshop, size: Size, say: Say) -> Runs:

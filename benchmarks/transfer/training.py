@@ -21,6 +21,7 @@ from benchmarks.transfer.design import (
 )
 from benchmarks.transfer.design import MIXTURES as PRETRAINING
 from isoloss.laws import Run
+from isoloss_contract import layout
 from isoloss_contract.records import (
     EvaluateConfig,
     EvaluationResult,
@@ -96,9 +97,10 @@ class Workshop:
         and raw ones tell what the average does.
         Checkpoints of one text are one run: the shorter ones are saved on the way to the longer.
         """
-        for tokens in sorted({*self.design.pretraining_tokens, checkpoint.tokens}):
-            if tokens <= checkpoint.tokens:
-                self._provide(replace(checkpoint, tokens=tokens))
+        for tokens in self.design.pretraining_tokens:
+            if tokens < checkpoint.tokens:
+                self._provide(replace(checkpoint, tokens=tokens, ending="averaged"))
+        self._provide(checkpoint)
 
     def _provide(self, checkpoint: Checkpoint) -> None:
         folder = self._path(checkpoint)
@@ -110,7 +112,12 @@ class Workshop:
             PRETRAINING[checkpoint.text],
             seed=PRETRAINING_SEED,
         )
-        self._trained(point, checkpoint.tokens, kept=True)
+        done = self._trainer.trained(point, checkpoint.tokens, kept=True).result
+        if done.wanted_tokens > checkpoint.tokens:
+            message = (
+                f"{checkpoint.name}: its pre-training run is at {done.tokens:,} tokens already"
+            )
+            raise RuntimeError(f"{message}; delete {layout.point_folder(point.key)} of the store")
         temporary = folder.with_suffix(".new")
         shutil.rmtree(temporary, ignore_errors=True)
         self._network(checkpoint, point).save_pretrained(temporary)

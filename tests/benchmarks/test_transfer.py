@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -338,23 +339,32 @@ def test_a_second_call_trains_nothing_and_measures_the_same(tmp_path: Path) -> N
         budgets=(9_487,),
         per_decade=4,
         validation_sequences=4,
+        longer=(Checkpoint(tiny, "half", 8_192),),
     )
+    workshop = Workshop(design, tmp_path, corpus, Interruption())
 
     def all_runs() -> Measured:
-        workshop = Workshop(design, tmp_path, corpus, Interruption())
         return measure(workshop, lambda _line: None)
 
     first = all_runs()
     endings = [(c.checkpoint.tokens, c.checkpoint.ending) for c in first.continued]
-    assert endings == [(2_048, "averaged"), (4_096, "averaged"), (4_096, "decayed")]
+    assert endings == [
+        (2_048, "averaged"),
+        (4_096, "averaged"),
+        (4_096, "decayed"),
+        (8_192, "averaged"),
+    ]
     assert first.continued[0].initial_loss > first.continued[1].initial_loss
     results = sorted((tmp_path / "store" / "points").glob("*/result.json"))
     written = [os.stat(path).st_mtime_ns for path in results]
     again = all_runs()
     assert [os.stat(path).st_mtime_ns for path in results] == written
-    # From scratch, pre-training once, continued from two checkpoints and from the longer one's decayed and raw weights.
-    assert len(results) == 4 + 1 + 2 * 4 + 2 * 4
+    # From scratch, pre-training once, continued from three checkpoints, and from one's decayed and raw weights.
+    assert len(results) == 4 + 1 + 3 * 4 + 2 * 4
     for one, other in zip(first.continued, again.continued, strict=True):
         assert one.initial_loss == other.initial_loss
         for place, found in one.runs.items():
             assert np.array_equal(found.losses, other.runs[place].losses)
+    shutil.rmtree(tmp_path / "checkpoints" / "tiny-half-4096-raw")
+    with pytest.raises(RuntimeError, match="tiny-half-4096-raw: its pre-training run is at 8,192"):
+        workshop.provide(Checkpoint(tiny, "half", 4_096, "raw"))
