@@ -224,20 +224,26 @@ class Fuzz(RuleBasedStateMachine):
         world.writes_left = None
         world.withheld.clear()
         world.hung.clear()
-        for _ in range(PASSES_TO_THE_END):
-            plan = world.run_operator()
-            self.judge(plan)
-            if plan is not None and is_quiet(world, plan) and is_at_its_end(world):
-                break
-            self.everything_goes_well()
-        else:
-            raise AssertionError(f"no end after {PASSES_TO_THE_END} passes: {world.status}")
+        self.comes_to_its_end()
         before = world.status
         world.let_time_pass(4000.0)
         plan = world.run_operator()
         assert plan is not None
         assert is_quiet(world, plan)
         assert world.status == before
+        if world.jobs and world.spec.get("suspend"):
+            world.edit(suspend=False)
+            self.comes_to_its_end()
+
+    def comes_to_its_end(self) -> None:
+        world = self.world
+        for _ in range(PASSES_TO_THE_END):
+            plan = world.run_operator()
+            self.judge(plan)
+            if plan is not None and is_quiet(world, plan) and is_at_its_end(world):
+                return
+            self.everything_goes_well()
+        raise AssertionError(f"no end after {PASSES_TO_THE_END} passes: {world.status}")
 
     def everything_goes_well(self) -> None:
         world = self.world
@@ -279,10 +285,15 @@ def contradictions(world: EditedWorld) -> list[str]:
 def is_quiet(world: EditedWorld, plan: SweepPlan) -> bool:
     """Whether the operator did nothing, and nothing that is to happen by itself is left."""
     writes = (plan.ledger, plan.set_aside, plan.delete, plan.expire, plan.create, plan.fit)
-    # Jobs that have ended are left where they are until somebody mends the spec, or what preparation refuses about it.
+    # Points that have ended are left where they are until somebody mends the spec, or there is a corpus again.
     data = parse_conditions(world.status)["DataReady"]
-    kept = world.planned is None or data.reason == "BadConfiguration"
-    going = [job for job in world.jobs.values() if not (kept and job.is_finished)]
+    kept = world.planned is None or data.status != "True"
+    refused = world.planned is None or data.reason == "BadConfiguration"
+    going = [
+        job
+        for job in world.jobs.values()
+        if not (job.is_finished and (refused or (kept and job.kind == "train")))
+    ]
     return not (any(writes) or going or world.fit_running or world.orphaned)
 
 
