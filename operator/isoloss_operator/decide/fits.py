@@ -112,6 +112,7 @@ class AnswerPage(Request):
 
 
 Work = FitRequest | SweepPage | AnswerPage
+"""Every kind of Request there is."""
 
 
 @dataclass(frozen=True)
