@@ -289,7 +289,7 @@ def misfits(network: Any) -> list[str]:
         if parameter.dim() >= 2 and rows:
             found.append(f"{name}: {rows[0]} is no multiple of {BOUNDARY_BYTES // 2}")
     config = network.config
-    size = getattr(config, "qk_head_dim", None) or config.head_dim
+    size, _ = attention.head_sizes(config)
     if size % 8 or size > LARGEST_HEAD:
         found.append(f"a head of {size} is no multiple of 8 up to {LARGEST_HEAD}")
     if config.num_attention_heads % config.num_key_value_heads:

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.trainer_rivals import Precision, point_of
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.attention import causal_attention
+from isoloss_trainer.attention import causal_attention, head_sizes
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.kernels import ORDER, deterministic_kernels, preferred_kernels
 from isoloss_trainer.learner import Learner
@@ -128,8 +128,7 @@ def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
     length, kind = TOY_LENGTH if toy else LENGTH, torch.bfloat16
     heads = config.num_attention_heads
     groups = getattr(config, "num_key_value_heads", None) or heads
-    size = getattr(config, "qk_head_dim", None) or config.head_dim
-    value = config.v_head_dim if config.model_type == "deepseek_v3" else size
+    size, value = head_sizes(config)
     query, key, values = (
         torch.randn(1, count, length, width, dtype=kind, device=device, requires_grad=True)
         for count, width in ((heads, size), (groups, size), (groups, value))

@@ -76,10 +76,10 @@ def test_no_copies_of_tokens_are_kept_for_the_backward_pass() -> None:
     assert (tokens * active, width) not in kept
 
 
-def test_the_compiler_sums_as_an_accelerator_without_it_does() -> None:
-    """In float32, whatever rows are in."""
-    rows = torch.randn(8 * 6, 4).to(torch.bfloat16)
-    inverse = torch.randperm(8 * 6)
+def test_rows_are_summed_in_float32_compiled_or_not() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(8 * 6, 4, generator=generator).to(torch.bfloat16)
+    inverse = torch.randperm(8 * 6, generator=generator)
     compiled = torch.compile(experts._sums, backend="aot_eager", fullgraph=True)
     exact = rows[inverse].double().view(8, 6, 4).sum(1).to(torch.bfloat16)
     assert torch.equal(experts._sums(rows, inverse, 6), exact)

@@ -51,7 +51,7 @@ def attention_shape(config: Any) -> AttentionShape | None:
     if config.model_type not in FAMILIES or (kinds != {"full_attention"} and not windowed):
         return None
     heads = config.num_attention_heads
-    query, value = _head_sizes(config)
+    query, value = head_sizes(config)
     return AttentionShape(
         layers=config.num_hidden_layers,
         query_width=heads * query,
@@ -60,12 +60,12 @@ def attention_shape(config: Any) -> AttentionShape | None:
     )
 
 
-def _head_sizes(config: Any) -> tuple[int, int]:
-    """Widths of a head's queries and values."""
-    if config.model_type == "deepseek_v3":
-        return config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return size, size
+def head_sizes(config: Any) -> tuple[int, int]:
+    """Widths of a head's queries and values, which are narrower in latent attention (MLA)."""
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    size = getattr(config, "qk_head_dim", None) or size
+    return size, getattr(config, "v_head_dim", None) or size
 
 
 def is_plainly_causal(config: Any, sequence_length: int) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from isoloss_contract.footprint import Precision
-from isoloss_trainer.attention import takes_narrow_values
+from isoloss_trainer.attention import head_sizes, takes_narrow_values
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import World
 
@@ -85,8 +85,7 @@ def describe_kernels(network: Any, sequence_length: int, kind: torch.dtype) -> d
     """
     config, device = network.config, network.get_output_embeddings().weight.device
     heads = config.num_attention_heads
-    size = getattr(config, "qk_head_dim", None) or getattr(config, "head_dim", None)
-    size = size or config.hidden_size // heads
+    size, value_size = head_sizes(config)
     query = torch.empty(1, heads, sequence_length, size, dtype=kind, device=device)
     query.requires_grad_()
     choice: int = torch._fused_sdp_choice(query, query, query, is_causal=True)
@@ -94,7 +93,6 @@ def describe_kernels(network: Any, sequence_length: int, kind: torch.dtype) -> d
         "attention": str(config._attn_implementation),
         "attention_kernel": SDPBackend(choice).name,
     }
-    value_size = getattr(config, "v_head_dim", None) or size
     if value_size < size:
         narrow = takes_narrow_values(device, kind, heads, sequence_length, size, value_size)
         found["attention_values"] = "narrow" if narrow else "padded"

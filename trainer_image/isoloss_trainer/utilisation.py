@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from isoloss_contract.records import ParameterCounts
-from isoloss_trainer.attention import attention_shape
+from isoloss_trainer.attention import attention_shape, head_sizes
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import World
 
@@ -44,9 +44,7 @@ class TokenFlops(NamedTuple):
 def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: int) -> TokenFlops:
     """Training FLOPs per token of a transformers `config`."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    query = getattr(config, "qk_head_dim", None) or size
-    value = getattr(config, "v_head_dim", None) or size
+    query, value = head_sizes(config)
     matrices, shape = 6.0 * parameters.active, attention_shape(config)
     return TokenFlops(
         palm=matrices + 6.0 * int(layers * heads * (query + value)) * sequence_length,
