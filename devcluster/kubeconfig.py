@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 
 def write_kubeconfig(
     path: Path, *, server: str, ca: Path, token: str, namespace: str = "default"
 ) -> Path:
-    """Write a kubeconfig with one cluster, one bearer token and one context."""
+    """Write a kubeconfig with one cluster, one bearer token and one context, for its owner alone."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -23,6 +24,7 @@ def write_kubeconfig(
         "current-context": "dev",
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(config, indent=1))
-    return path
+    with NamedTemporaryFile("w", dir=path.parent, delete=False) as scratch:
+        json.dump(config, scratch, indent=1)
+    # In one step: a process that runs may read the former one.
+    return Path(scratch.name).replace(path)
