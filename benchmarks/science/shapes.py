@@ -1,11 +1,13 @@
-"""Planted sweeps whose truth is known: exact laws, scattered optima, soft ridges, asymmetric valleys, laws that bend."""
+"""Planted sweeps whose truth is known: exact laws, scattered optima, soft ridges, asymmetric valleys, laws that bend, noisy steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
+from benchmarks.science.noisy_steps import NoisySteps
 from isoloss.laws import Run
 from tests.support.planted import (
     Bending,
@@ -13,7 +15,6 @@ from tests.support.planted import (
     Planted,
     ScatteredGradients,
     Skewed,
-    Surface,
 )
 
 RUN_NOISE = 0.0015
@@ -44,8 +45,26 @@ ONE = Layout(sizes=(2e8,), tokens=(1.2e10,))
 MANY = Layout(sizes=(5e7, 1e8, 2e8, 4e8, 8e8), tokens=(5e9, 8e9, 1.2e10, 2e10, 3e10))
 
 
-def surface(shape: str, seed: int) -> Surface:
-    """A surface by name: exact, scattered, soft, skewed, bending or flattening."""
+class Valley(Protocol):
+    """A loss, and where it is least at N, D."""
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        """Nats per token."""
+        ...
+
+    def rate(self, n: float, d: float) -> float:
+        """The best learning rate."""
+        ...
+
+    def batch(self, n: float, d: float) -> float:
+        """The best batch size, sequences."""
+        ...
+
+
+def surface(shape: str, seed: int) -> Valley:
+    """A surface by name: exact, scattered, soft, skewed, bending, flattening or noisy steps."""
+    if shape == "noisy steps":
+        return NoisySteps()
     base = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40), curvature=STEEP)
     if shape == "exact":
         return base
@@ -62,9 +81,7 @@ def surface(shape: str, seed: int) -> Surface:
     raise ValueError(f"unknown shape {shape}")
 
 
-def runs_on(
-    truth: Surface, layout: Layout, seed: int, *, cliff: float = np.inf
-) -> tuple[Run, ...]:
+def runs_on(truth: Valley, layout: Layout, seed: int, *, cliff: float = np.inf) -> tuple[Run, ...]:
     """The sweep's runs, with noise of every run and evaluation.
 
     Each size's grid is centred within half a step of its optimum at the end. Runs with a learning rate
@@ -103,7 +120,7 @@ def runs_on(
 class PlantedJudge:
     """The truth at one (N, D)."""
 
-    truth: Surface
+    truth: Valley
     n: float
     d: float
 

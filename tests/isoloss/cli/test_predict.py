@@ -268,7 +268,8 @@ def test_an_error_of_the_composition_widens_the_answer_and_says_so(
         )
     )
     assert bare.code == wide.code == usual.code == 0
-    assert usual.document["learning_rate"]["high"] > wide.document["learning_rate"]["high"]
+    ends = [each.document["learning_rate"]["high"] for each in (bare, usual, wide)]
+    assert ends == sorted(ends), "without a size the measured error is 0.25, between 0 and 0.3"
     assert any("31 tiny checkpoints" in warning for warning in usual.document["warnings"])
     assert not any("one from scratch" in warning for warning in bare.document["warnings"])
     assert wide.document["learning_rate"]["high"] > 1.2 * bare.document["learning_rate"]["high"]

@@ -11,6 +11,10 @@ from isoloss.laws.answer.composition import (
     CHECKPOINTS,
     FADE_ERROR,
     RATE_ERROR,
+    YOUNG_ERROR,
+    YOUNG_TOKENS,
+    Continuation,
+    composition_error,
 )
 from isoloss.laws.quantiles import student_quantiles
 from tests.isoloss.laws.test_predict import power_laws
@@ -48,6 +52,35 @@ def test_what_the_benchmark_measured_is_carried_unless_another_error_is_given() 
     reach = float(student_quantiles(CHECKPOINTS, np.array([0.9]))[0]) * error
     assert half_widths(usual) == pytest.approx(np.hypot(half_widths(bare), reach), rel=1e-3)
     assert np.all(half_widths(answered(composition="Paper")) > half_widths(usual))
+
+
+def test_the_fewer_tokens_a_parameter_the_less_certain_is_the_learning_rate() -> None:
+    query = PredictionQuery(initial_loss=3.0, cpt_flops=1e20)
+    young, older, old = (
+        composition_error(query, Continuation(log_share=0.0, tokens_per_param=tokens))
+        for tokens in (0.0, YOUNG_TOKENS, 1e6)
+    )
+    assert young.log_rate == pytest.approx(np.hypot(RATE_ERROR, YOUNG_ERROR))
+    assert older.log_rate == pytest.approx(np.hypot(RATE_ERROR, YOUNG_ERROR / 2))
+    assert old.log_rate == pytest.approx(RATE_ERROR, rel=1e-6)
+    assert young.log_batch == old.log_batch == BATCH_ERROR
+    of_no_size = composition_error(query, Continuation(log_share=0.0, tokens_per_param=None))
+    assert of_no_size.log_rate == RATE_ERROR
+
+
+def test_an_answer_for_a_run_of_few_tokens_a_parameter_says_so() -> None:
+    few = answered(params=2e10, composition="Paper")
+    tokens = few.total_flops.value / (6 * 2e10) / 2e10
+    assert tokens < 1.0
+    (said,) = [w for w in few.warnings if "tokens per parameter: of small checkpoints" in w]
+    assert f"would see {tokens:.2g} tokens" in said
+    assert half_widths(few)[0] > half_widths(answered(params=3e8, composition="Paper"))[0]
+    for other in (
+        answered(params=3e8),
+        answered(params=2e10, composition_error=(0.1, 0.1)),
+        answered(),
+    ):
+        assert not any("tokens per parameter: of small" in w for w in other.warnings)
 
 
 def test_an_answer_that_carries_it_says_so_and_another_does_not() -> None:

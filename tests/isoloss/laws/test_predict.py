@@ -99,7 +99,7 @@ def test_variants_leave_out_or_replace_the_equivalent_compute():
 
 def test_a_budget_in_tokens_costs_six_flops_per_parameter():
     by_tokens = answer(power_laws(), initial_loss=2.8, cpt_tokens=5e10, params=1e9)
-    by_flops = answer(power_laws(), initial_loss=2.8, cpt_flops=3e20)
+    by_flops = answer(power_laws(), initial_loss=2.8, cpt_flops=3e20, params=1e9)
     assert by_tokens.learning_rate == by_flops.learning_rate
     own = answer(power_laws(), initial_loss=2.8, cpt_tokens=5e10, flops_per_token=1.2e10)
     assert own.cpt_flops == pytest.approx(6e20)

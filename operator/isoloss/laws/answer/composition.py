@@ -4,12 +4,16 @@ That a continued run wants what a run from scratch of C_pre + C_cpt wants is an 
 shows. `make bench-transfer` measured how far continued runs deviate from it, by the share s = C_cpt / (C_pre + C_cpt) of
 compute that is still to come:
 
-    ln LR = ln LR_scratch + FADE ln s,    with a standard deviation of hypot(RATE_ERROR, FADE_ERROR ln s)
+    ln LR = ln LR_scratch + FADE ln s,    with a standard deviation of hypot(RATE_ERROR, FADE_ERROR ln s, young)
     ln B  = ln B_scratch + ln(2 - s),     with a standard deviation of BATCH_ERROR
+    young = YOUNG_ERROR / (1 + r / YOUNG_TOKENS),   r the tokens per parameter of a run from scratch to the same end
 
 2 - s is the mean of the compute behind a run, over its own tokens, in that of a run from scratch to the same end: if the best
 batch size at a moment grows with what was learned until then, a run from scratch pays for its first part, in which it wants a
 small one, and a continued run has that behind it.
+
+A model from scratch spends its first tokens on lessons for which it wants a low learning rate, and a continued run has these
+behind it: the fewer tokens a parameter, the less is known of what it wants.
 
 The error is in every interval of a continued run until validation runs of the user's own replace it.
 """
@@ -17,6 +21,7 @@ The error is in every interval of a continued run until validation runs of the u
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import hypot
 from statistics import NormalDist
 
 import numpy as np
@@ -27,8 +32,11 @@ from isoloss.laws.quantiles import student_quantiles
 
 FADE, FADE_ERROR = 0.5, 0.15
 """Exponent of the share, and its standard deviation: 0.49 over all cases, 0.15 to 0.61 without one text, size or budget."""
-RATE_ERROR, BATCH_ERROR = 0.3, 0.25
-"""Standard deviations of ln LR and ln B whatever the share: what the measured optima deviate by, the laws' own error included."""
+RATE_ERROR, BATCH_ERROR = 0.25, 0.25
+"""Standard deviations of ln LR and ln B of every run: what the measured optima deviate by, the laws' own error included."""
+YOUNG_ERROR, YOUNG_TOKENS = 0.65, 5.0
+"""Standard deviation of ln LR of a run of no tokens, and the tokens per parameter at which it is half of that: most likely for all
+measured cases, with 0.2 to 50 tokens per parameter (0.66 and 5.5, 8 units of log likelihood above one error for all)."""
 CHECKPOINTS = 31
 """Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
 LOWEST_SHARE = 0.05
@@ -71,8 +79,18 @@ NONE = CompositionError(0.0, 0.0, None, "")
 _SOURCE = f", measured on continued runs of {CHECKPOINTS} tiny checkpoints (make bench-transfer),"
 
 
-def composition_error(query: PredictionQuery, log_share: float) -> CompositionError:
-    """As given, or as measured at ln(C_cpt / C_total); none if the total compute was given and nothing is composed.
+@dataclass(frozen=True)
+class Continuation:
+    """A continued run beside a run from scratch with the same end."""
+
+    log_share: float
+    """ln(C_cpt / C_total); 0 if the total compute was given and nothing is composed."""
+    tokens_per_param: float | None
+    """Of the run from scratch; None if the target's size was not given."""
+
+
+def composition_error(query: PredictionQuery, run: Continuation) -> CompositionError:
+    """As given, or as measured for such a run; none if the total compute was given and nothing is composed.
 
     Replace it with what validation runs near the answer show.
     """
@@ -81,12 +99,16 @@ def composition_error(query: PredictionQuery, log_share: float) -> CompositionEr
     if query.composition_error is not None:
         return CompositionError(*query.composition_error, None, " given")
     # What the paper's composition leaves out is an error of it.
-    wanted, given = _moves("Measured", log_share), _moves(query.composition, log_share)
+    wanted, given = _moves("Measured", run.log_share), _moves(query.composition, run.log_share)
     of_rate, of_batch = (w - g for w, g in zip(wanted, given, strict=True))
-    log_rate = float(np.hypot(np.hypot(RATE_ERROR, FADE_ERROR * log_share), of_rate))
-    return CompositionError(
-        log_rate, float(np.hypot(BATCH_ERROR, of_batch)), float(CHECKPOINTS), _SOURCE
-    )
+    log_rate = hypot(RATE_ERROR, FADE_ERROR * run.log_share, _young(run), of_rate)
+    return CompositionError(log_rate, hypot(BATCH_ERROR, of_batch), float(CHECKPOINTS), _SOURCE)
+
+
+def _young(run: Continuation) -> float:
+    if run.tokens_per_param is None:
+        return 0.0
+    return YOUNG_ERROR / (1.0 + run.tokens_per_param / YOUNG_TOKENS)
 
 
 def _moves(composition: Composition, log_share: float) -> tuple[float, float]:
@@ -101,13 +123,10 @@ def other_composition(composition: Composition) -> Composition:
     return "Paper" if composition == "Measured" else "Measured"
 
 
-def composed(point: Point, query: PredictionQuery, log_share: float, level: float) -> Point:
-    """The laws' answer at C_total as that of a continued run: moved as `query.composition` says, and less certain.
-
-    `log_share` is ln(C_cpt / C_total); 0 if the total compute was given and nothing is composed.
-    """
-    error = composition_error(query, log_share)
-    of_rate, of_batch = _moves(query.composition, log_share)
+def composed(point: Point, query: PredictionQuery, run: Continuation, level: float) -> Point:
+    """The laws' answer at C_total as that of a continued run: moved as `query.composition` says, and less certain."""
+    error = composition_error(query, run)
+    of_rate, of_batch = _moves(query.composition, run.log_share)
     reach = error.reach(level)
     return replace(
         point,
@@ -124,10 +143,10 @@ def _moved(found: Interval, by: float, reach: float) -> Interval:
     return Interval(value, value * float(np.exp(-below)), value * float(np.exp(above)))
 
 
-def composition_sentences(query: PredictionQuery, log_share: float) -> tuple[str, ...]:
+def composition_sentences(query: PredictionQuery, run: Continuation) -> tuple[str, ...]:
     """What the answer owes to being that of a continued run, in words."""
     found = []
-    factors, share = np.exp(_moves(query.composition, log_share)), float(np.exp(log_share))
+    factors, share = np.exp(_moves(query.composition, run.log_share)), float(np.exp(run.log_share))
     if factors[0] < NOTABLE:
         beyond = (
             f" Shares below {LOWEST_SHARE:.0%} were not measured." if share < LOWEST_SHARE else ""
@@ -142,5 +161,12 @@ def composition_sentences(query: PredictionQuery, log_share: float) -> tuple[str
             f"({share:.2g}){of_batch}, as continued runs of small checkpoints wanted; the variant paper leaves both as they "
             f"are.{beyond}"
         )
-    sentence = composition_error(query, log_share).sentence()
+    error = composition_error(query, run)
+    few = run.tokens_per_param
+    if few is not None and few < YOUNG_TOKENS and error.freedom is not None:
+        found.append(
+            f"A run from scratch with the same end would see {few:.2g} tokens per parameter: of small checkpoints, continued "
+            "runs of so few tokens wanted up to four times the learning rate that the laws have."
+        )
+    sentence = error.sentence()
     return (*found, sentence) if sentence else tuple(found)

@@ -8,6 +8,7 @@ import numpy as np
 
 from isoloss.laws.answer.batch_sizes import affordable, batch_cost, not_affordable, rate_at
 from isoloss.laws.answer.composition import (
+    Continuation,
     composed,
     composition_sentences,
     other_composition,
@@ -58,10 +59,9 @@ class Compute:
     total: Array
     cpt_flops: float | None
 
-    @property
-    def log_share(self) -> float:
-        """ln(C_cpt / C_total) of the estimate; 0 if the total was given."""
-        return 0.0 if self.cpt_flops is None else float(np.log(self.cpt_flops) - self.total[0])
+    def continuation(self, laws: Laws, query: PredictionQuery) -> Continuation:
+        """Of the estimate."""
+        return _continuation(laws, query, self.cpt_flops, float(self.total[0]))
 
 
 def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
@@ -122,6 +122,16 @@ def _too_far(laws: Laws, query: PredictionQuery, log_flops: float) -> Refusal | 
     return refuse_distance(laws, query, log_flops, log_tokens)
 
 
+def _continuation(
+    laws: Laws, query: PredictionQuery, cpt_flops: float | None, log_total: float
+) -> Continuation:
+    log_share = 0.0 if cpt_flops is None else float(np.log(cpt_flops) - log_total)
+    if query.params is None:
+        return Continuation(log_share, None)
+    per_token = flops_per_token(laws, query)
+    return Continuation(log_share, float(np.exp(log_total)) / per_token / query.params)
+
+
 def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
     routes = route_answers(laws, query, compute.total)
     if not routes:
@@ -149,7 +159,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     unaffordable = tolerance is not None and within is None
     # A status keeps the first few: what the intervals carry comes before what they rest on.
     warnings = (
-        *composition_sentences(query, compute.log_share),
+        *composition_sentences(query, compute.continuation(laws, query)),
         *([not_affordable(laws, tolerance or 0.0, chosen)] if unaffordable else []),
         *foundation(laws, route),
         *laws.warnings,
@@ -164,8 +174,8 @@ def _composed(
     laws: Laws, query: PredictionQuery, compute: Compute, routes: dict[Route, Point]
 ) -> dict[Route, Point]:
     """The routes' answers at C_total as those of the continued run that is asked for."""
-    level = laws.options.interval
-    return {name: composed(p, query, compute.log_share, level) for name, p in routes.items()}
+    level, run = laws.options.interval, compute.continuation(laws, query)
+    return {name: composed(point, query, run, level) for name, point in routes.items()}
 
 
 def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
@@ -183,7 +193,7 @@ def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Pr
     answers["fixed-batch"] = replace(answers["fixed-batch"], batch_size=found.batch_size)
     best = answers.get("surface")
     warnings = (
-        *composition_sentences(query, compute.log_share),
+        *composition_sentences(query, compute.continuation(laws, query)),
         *foundation(laws, "fixed-batch"),
         *laws.warnings,
     )
@@ -262,8 +272,9 @@ def _variants(
     checkpoint's compute, B with that of its raw tokens."""
     if compute.cpt_flops is None:
         return {}
-    level, other = laws.options.interval, other_composition(query.composition)
-    by_other = composed(at_total, replace(query, composition=other), compute.log_share, level)
+    level, run = laws.options.interval, compute.continuation(laws, query)
+    other = other_composition(query.composition)
+    by_other = composed(at_total, replace(query, composition=other), run, level)
     if route == "fixed-batch":
         by_other = replace(by_other, batch_size=at_total.batch_size)
     variants = {other.lower(): by_other}
@@ -274,8 +285,8 @@ def _variants(
     for name, flops in budgets.items():
         point = route_answers(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
         if point is not None:
-            own_share = float(np.log(compute.cpt_flops / flops))
-            variants[name] = composed(point, query, own_share, level)
+            own = _continuation(laws, query, compute.cpt_flops, float(np.log(flops)))
+            variants[name] = composed(point, query, own, level)
     return variants
 
 
