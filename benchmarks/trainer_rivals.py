@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from benchmarks.rebuilt_models import DecoderRival, SpeedrunRival
+from isoloss_contract.footprint import Precision
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.kernels import preferred_kernels
@@ -20,7 +21,6 @@ from isoloss_trainer.model import build_network
 from isoloss_trainer.world import World
 
 LEARNING_RATE, WEIGHT_DECAY, LARGEST_NORM = 1e-3, 0.01, 1.0
-Precision = Literal["bf16", "float32"]
 BYTES_PER_LOGIT = 14
 """Of a rival that has all logits at once: bfloat16, float32, and the gradients of both."""
 
