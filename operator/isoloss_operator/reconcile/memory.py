@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import Read
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
 from isoloss_operator.api.statuses import StatusType
 from isoloss_operator.cluster.client import Refused
@@ -62,6 +64,8 @@ class Memory:
     """That this process wrote to the store last."""
     stopped: tuple[ObservedJob, ...] = ()
     """Jobs that a suspension stopped and that the ledger does not have yet."""
+    uncounted: Read[Ledger] | None = None
+    """The ledger before a write that failed, perhaps after it took effect: attempts that ended since are not counted yet."""
     unanswered: int = 0
     """Passes in a row that failed for want of an answer of the API server."""
 

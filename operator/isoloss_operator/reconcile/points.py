@@ -58,11 +58,15 @@ def store_points(
 
     `before`: the ledger as it was read.
     """
+    memory = resource.memory
+    counted = memory.uncounted or before
+    memory.uncounted = counted
     _write_ledger(services, uri, folder, plan)
-    memory, stored = resource.memory, plan.ledger or value_of(before)
+    memory.uncounted = None
+    stored = plan.ledger or value_of(before)
     memory.stopped = unrecorded(memory.stopped, stored)
-    if plan.ledger is not None:
-        for kind, count in attempts_ended(value_of(before), plan.ledger).items():
+    if stored is not None and stored is not counted:
+        for kind, count in attempts_ended(value_of(counted), stored).items():
             services.metrics.attempts.labels(resource.namespace, kind).inc(count)
 
 

@@ -1,0 +1,93 @@
+"""What ended is counted once, whatever the store says of the write that records it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import ABSENT, Read
+from isoloss_contract.store import StoreUnavailable
+from isoloss_operator.cluster.client import SWEEP
+from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.plans import PointWrites
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.reconcile.memory import Memory
+from isoloss_operator.reconcile.points import store_points
+from isoloss_operator.reconcile.resource import Resource
+from tests.support.builders import after, failed, observed, points
+
+POINTS = points()
+OWNER = Owner(SWEEP, "research", "dense", "uid")
+
+
+@dataclass
+class Shell:
+    """A store that takes ledgers, and may say that it did not; what is counted meanwhile."""
+
+    stored: Read[Ledger] = ABSENT
+    answers: bool = True
+    takes: bool = True
+    metrics: Metrics = field(default_factory=Metrics)
+    memory: Memory = field(default_factory=lambda: Memory("uid"))
+
+    def write(self, _uri: str, _folder: str, ledger: Ledger) -> None:
+        if self.takes:
+            self.stored = ledger
+        if not self.answers:
+            raise StoreUnavailable("no answer")
+
+    def store(self, ledger: Ledger | None) -> None:
+        services: Any = SimpleNamespace(ledgers=self, metrics=self.metrics)
+        key = ResourceKey(SWEEP, "research", "dense")
+        resource = Resource(key, OWNER, {}, self.memory)
+        store_points(services, resource, "s3://b", "f", self.stored, PointWrites(ledger=ledger))
+
+    def counted(self) -> float:
+        labels = {"namespace": "research", "class": "Crashed"}
+        value = self.metrics.registry.get_sample_value("isoloss_attempts_ended_total", labels)
+        return value or 0.0
+
+
+def ledgers() -> tuple[Ledger, Ledger]:
+    """Before and after two attempts crashed."""
+    started = observed()
+    plan = decide_sweep(started)
+    crashed = (failed(POINTS[0], 1), failed(POINTS[1], 1))
+    ended = decide_sweep(after(started, plan, jobs=crashed))
+    assert plan.ledger is not None
+    assert ended.ledger is not None
+    return plan.ledger, ended.ledger
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_what_a_write_without_an_answer_recorded_or_not_is_counted_by_the_next_pass(
+    takes: bool,
+) -> None:
+    before, ended = ledgers()
+    shell = Shell()
+    shell.store(before)
+    shell.answers, shell.takes = False, takes
+    with pytest.raises(StoreUnavailable):
+        shell.store(ended)
+    assert shell.counted() == 0.0
+    shell.answers = shell.takes = True
+    shell.store(None if takes else ended)
+    assert shell.counted() == 2.0
+    shell.store(None)
+    assert shell.counted() == 2.0
+
+
+def test_what_ended_before_this_process_began_is_not_counted_again() -> None:
+    before, ended = ledgers()
+    shell = Shell(stored=ended)
+    shell.store(None)
+    assert shell.counted() == 0.0
+    shell = Shell(stored=before)
+    shell.store(ended)
+    assert shell.counted() == 2.0
