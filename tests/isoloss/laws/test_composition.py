@@ -72,7 +72,7 @@ def test_an_answer_for_a_run_of_few_tokens_a_parameter_says_so() -> None:
     few = answered(params=2e10, composition="Paper")
     tokens = few.total_flops.value / (6 * 2e10) / 2e10
     assert tokens < 1.0
-    (said,) = [w for w in few.warnings if "tokens per parameter: of small checkpoints" in w]
+    (said,) = [w for w in few.warnings if "tokens per parameter. Small checkpoints" in w]
     assert f"would see {tokens:.2g} tokens" in said
     assert half_widths(few)[0] > half_widths(answered(params=3e8, composition="Paper"))[0]
     for other in (
@@ -80,7 +80,7 @@ def test_an_answer_for_a_run_of_few_tokens_a_parameter_says_so() -> None:
         answered(params=2e10, composition_error=(0.1, 0.1)),
         answered(),
     ):
-        assert not any("tokens per parameter: of small" in w for w in other.warnings)
+        assert not any("tokens per parameter. Small" in w for w in other.warnings)
 
 
 def test_an_answer_that_carries_it_says_so_and_another_does_not() -> None:

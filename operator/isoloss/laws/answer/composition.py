@@ -6,7 +6,7 @@ compute that is still to come:
 
     ln LR = ln LR_scratch + FADE ln s,    with a standard deviation of hypot(RATE_ERROR, FADE_ERROR ln s, young)
     ln B  = ln B_scratch + ln(2 - s),     with a standard deviation of BATCH_ERROR
-    young = YOUNG_ERROR / (1 + r / YOUNG_TOKENS),   r the tokens per parameter of a run from scratch to the same end
+    young = YOUNG_ERROR / (1 + r / YOUNG_TOKENS),   r the tokens per parameter of a run from scratch to the same point
 
 2 - s is the mean of the compute behind a run, over its own tokens, in that of a run from scratch to the same end: if the best
 batch size at a moment grows with what was learned until then, a run from scratch pays for its first part, in which it wants a
@@ -81,7 +81,7 @@ _SOURCE = f", measured on continued runs of {CHECKPOINTS} tiny checkpoints (make
 
 @dataclass(frozen=True)
 class Continuation:
-    """A continued run beside a run from scratch with the same end."""
+    """A continued run beside a run from scratch to the same point."""
 
     log_share: float
     """ln(C_cpt / C_total); 0 if the total compute was given and nothing is composed."""
@@ -165,8 +165,8 @@ def composition_sentences(query: PredictionQuery, run: Continuation) -> tuple[st
     few = run.tokens_per_param
     if few is not None and few < YOUNG_TOKENS and error.freedom is not None:
         found.append(
-            f"A run from scratch with the same end would see {few:.2g} tokens per parameter: of small checkpoints, continued "
-            "runs of so few tokens wanted up to four times the learning rate that the laws have."
+            f"A run from scratch to the same point would see {few:.2g} tokens per parameter. Small checkpoints that were "
+            "continued for so few tokens wanted up to four times the learning rate of the laws."
         )
     sentence = error.sentence()
     return (*found, sentence) if sentence else tuple(found)
