@@ -5,9 +5,10 @@ update is noise,
 
     L = E + A N^-a + G D^-b + P (S u / sqrt(1 + B_n / B))^-b + Q u B_n / (B + B_n) (1 + B_m / B) + R u^3
 
-are, after what size and data bound, the progress of normalised updates, which noise shortens (McCandlish et al. 1812.06162), the floor that a constant learning
-rate leaves, higher where a batch is too small for the optimizer's memory, and what too high a learning rate breaks. B_n grows
-with the tokens. Optima are found numerically: they follow no exact power law, and valleys are no parabolas.
+are, after what size and data bound, the progress of normalised updates, which noise shortens (McCandlish et al. 1812.06162),
+the floor that a constant learning rate leaves, higher where a batch is too small for the optimizer's memory, and what too high a
+learning rate breaks. B_n grows with the tokens. Optima are found numerically: they follow no exact power law, and valleys are
+no parabolas.
 """
 
 from __future__ import annotations
