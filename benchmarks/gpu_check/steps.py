@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.trainer_rivals import Precision, point_of
+from benchmarks.trainer_rivals import point_of
+from isoloss_contract.footprint import Precision
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attention import causal_attention, head_sizes
 from isoloss_trainer.checkpoint_files import Tensors

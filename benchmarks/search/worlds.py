@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from benchmarks.science.cases import Truth
-from benchmarks.science.shapes import EVALUATION_NOISE, PlantedJudge, surface
+from benchmarks.science.shapes import EVALUATION_NOISE, PlantedJudge, Valley, surface
 from benchmarks.science.tables import SEQUENCE
 from isoloss.laws import Run
 from isoloss.search import Point, Size
-from tests.support.planted import Planted, Skewed, Surface
+from tests.support.planted import Planted, Skewed
 
 Place = Literal["inside", "near", "edge", "outside"]
 """Of the largest size's optimum in its grid: over half a line inside, nearer, up to half a line beyond, farther."""
@@ -74,7 +74,7 @@ class PlantedWorld:
     name: str
     sizes: tuple[Size, ...]
     place: Place
-    truth: Surface
+    truth: Valley
     noise: float
     """Nats from run to run, the same over a trajectory."""
     seed: int
@@ -122,7 +122,7 @@ TOKENS = (5e9, 8e9, 1.2e10, 2e10, 3e10)
 SURFACES = ("scattered", "soft", "skewed", "drifting")
 
 
-def planted_surface(shape: str, seed: int) -> Surface:
+def planted_surface(shape: str, seed: int) -> Valley:
     """Those of bench-science, and one that is steeper on one side and whose optima drift with tokens fast."""
     if shape != "drifting":
         return surface(shape, seed)

@@ -8,6 +8,7 @@ from typing import Final
 from isoloss_contract.ledger import Ledger, PointRecord
 from isoloss_operator.api import Condition
 from isoloss_operator.decide.conditions import ACCEPTED, shortened
+from isoloss_operator.decide.jobs.attempts import failed_between
 from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
@@ -42,12 +43,9 @@ def condition_events(
 
 def attempt_events(before: Ledger | None, after: Ledger) -> tuple[Event, ...]:
     """One event per class of failure among the attempts that ended between two ledgers."""
-    known = {} if before is None else {r.key: r.attempts.ended for r in before.points}
     by_failure: dict[str, list[PointRecord]] = {}
-    for record in after.points:
-        attempts = record.attempts
-        if attempts.last_failure and attempts.ended > known.get(record.key, 0):
-            by_failure.setdefault(attempts.last_failure, []).append(record)
+    for record in failed_between(before, after):
+        by_failure.setdefault(record.attempts.last_failure, []).append(record)
     return tuple(_event(failure, records) for failure, records in sorted(by_failure.items()))
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from isoloss_contract.ledger import DONE, Ledger, PointState
 from isoloss_contract.reading import value_of
 from isoloss_operator.api import ScalingSweepStatus
+from isoloss_operator.decide.jobs.attempts import failed_between
 from isoloss_operator.decide.jobs.waiting import waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.reasons import Reason
@@ -69,17 +70,11 @@ def job_state(job: ObservedJob) -> str:
 
 def attempts_ended(before: Ledger | None, after: Ledger) -> Counter[str]:
     """Attempts of points that ended between two ledgers, by FailureClass or SUCCEEDED."""
-    known = {} if before is None else {record.key: record for record in before.points}
-    ended: Counter[str] = Counter()
-    for record in after.points:
-        earlier = known.get(record.key)
-        was_done = earlier is not None and earlier.state in DONE
-        if record.state in DONE and not was_done and not record.adopted:
-            ended[SUCCEEDED] += 1
-        attempts, counted = record.attempts, earlier.attempts.ended if earlier else 0
-        if attempts.last_failure and attempts.ended > counted:
-            ended[attempts.last_failure] += 1
-    return ended
+    ended = Counter(record.attempts.last_failure for record in failed_between(before, after))
+    done = set() if before is None else {r.key for r in before.points if r.state in DONE}
+    results = (r for r in after.points if r.state in DONE and not r.adopted and r.key not in done)
+    ended[SUCCEEDED] += len(list(results))
+    return +ended
 
 
 def _lowest_losses(ledger: Ledger | None) -> dict[str, float]:

@@ -15,9 +15,11 @@ from isoloss_operator.decide.jobs.attempts import (
     after_failure,
     after_stop,
     charges,
+    delay_of,
+    delay_seconds,
     halvings,
+    not_before,
 )
-from isoloss_operator.decide.jobs.backoff import delay_of, delay_seconds, not_before
 from isoloss_operator.decide.jobs.failures import UNCHARGED, Failure, FailureClass
 from isoloss_operator.decide.tasks.transitions import (
     is_enough,

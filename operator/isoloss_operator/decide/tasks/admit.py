@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from isoloss_contract.ledger import Attempts, IntentAction, PointState
-from isoloss_operator.decide.jobs.attempts import next_attempt
-from isoloss_operator.decide.jobs.backoff import not_before
+from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.observation import ObservedTasks
 from isoloss_operator.decide.tasks.account import Spending, affordable, remaining_flops
 from isoloss_operator.decide.tasks.ledgers import Recorded

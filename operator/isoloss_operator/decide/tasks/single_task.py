@@ -12,8 +12,13 @@ from datetime import datetime
 
 from isoloss_contract.ledger import Attempts, ConfigurationError
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.jobs.attempts import after_failure, after_stop, charges, next_attempt
-from isoloss_operator.decide.jobs.backoff import not_before
+from isoloss_operator.decide.jobs.attempts import (
+    after_failure,
+    after_stop,
+    charges,
+    next_attempt,
+    not_before,
+)
 from isoloss_operator.decide.jobs.failures import (
     FailureClass,
     awaits_result,
