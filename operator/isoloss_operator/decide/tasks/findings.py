@@ -88,7 +88,7 @@ def all_jobs_wait(tasks: TaskPass) -> Finding | None:
 
 
 def all_points_wait_to_retry(tasks: TaskPass) -> Finding | None:
-    """How long a point waits that was preempted twice, or crashed: jobs/backoff.py."""
+    """How long a point waits that was preempted twice, or crashed: jobs/attempts.py."""
     waiting = tasks.admission.waiting
     if not waiting or _unfinished(tasks) or tasks.starts:
         return None
