@@ -164,15 +164,9 @@ def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:
 def _outlived(job: ObservedJob, pod: PodFacts) -> ObservedJob:
     """A Job that Kubernetes will not end while another container than the trainer runs, such as a mesh's proxy.
 
-    The exit of the trainer ends the attempt. An evaluation that failed is left as it is: its Job is all that
-    remembers the failure, and deleting it would try again at once and for ever.
+    The exit of the trainer ends the attempt.
     """
-    exit_code = pod.observed.exit_code
-    if job.kind == "evaluate" and exit_code != ExitCode.SUCCEEDED:
-        words = f"its trainer ended with exit code {exit_code}, but another container of pod {pod.name} goes on"
-        advice = "make that a sidecar, an init container with restartPolicy Always, which ends with the pod"
-        return replace(job, held_up=f"{words}: {advice}")
-    succeeded = exit_code == ExitCode.SUCCEEDED
+    succeeded = pod.observed.exit_code == ExitCode.SUCCEEDED
     return replace(job, outlived=True, complete=succeeded, failed=not succeeded, ended=pod.end)
 
 

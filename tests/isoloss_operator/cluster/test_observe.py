@@ -213,6 +213,20 @@ def test_a_shared_preparation_is_lost_with_any_of_its_pods() -> None:
         assert found.lost is lost
 
 
+@pytest.mark.parametrize("kind", ["train", "prepare", "evaluate"])
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_trainer_that_another_container_outlives_has_ended_its_attempt(
+    kind: str, code: int
+) -> None:
+    labels = {LABEL_KIND: kind, LABEL_KEY: "k" * 32, LABEL_ATTEMPT: "3", LABEL_STORE: "s"}
+    seen = observe.observe_job(job(metadata={"labels": labels}))
+    assert seen is not None
+    pods = [observe.observe_pod(pod(**ended(code) | {"phase": "Running"}), is_outlived=True)]
+    (found,) = observe.with_pods([seen], pods)
+    assert (found.complete, found.failed) == (code == 0, code != 0)
+    assert found.must_be_deleted
+
+
 def test_an_ended_job_with_a_running_pod_still_holds_its_slot() -> None:
     failed = {"type": "Failed", "status": "True"}
     (seen,) = observe_jobs([job(conditions=[failed])], [pod()])

@@ -607,6 +607,16 @@ def test_failed_evaluate_jobs_expire_once_the_ledger_has_their_end() -> None:
     assert "out of luck" in condition(decide_prediction(replace(world, jobs=())), "Ready")[2]
 
 
+def test_a_failed_evaluation_whose_pod_goes_on_is_deleted_once_the_ledger_has_its_end() -> None:
+    """Kubernetes ends no Job while another container than the trainer runs, such as a mesh's proxy."""
+    first = ended(1, outlived=True, unfinished_pods=1)
+    unrecorded = decide_prediction(observed(evaluation=ABSENT, jobs=(first,)))
+    assert unrecorded.delete == ()
+    assert unrecorded.ledger is not None
+    assert unrecorded.ledger.evaluation.ended == 1
+    assert [each.name for each in decide_prediction(recorded(first)).delete] == [first.name]
+
+
 def test_a_checkpoint_that_is_measured_at_once_needs_no_ledger() -> None:
     for world in (
         observed(evaluation=ABSENT),
