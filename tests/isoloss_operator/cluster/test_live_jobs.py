@@ -292,11 +292,11 @@ def test_a_pod_that_is_being_deleted_ends_by_itself() -> None:
     assert not seen_after(80, trainer_ended(0, **GRACE)).outlived
 
 
-def test_a_failed_evaluation_keeps_its_job_which_alone_remembers_the_failure() -> None:
+def test_the_trainers_exit_ends_an_evaluation_as_well() -> None:
+    """Its ledger remembers a failure, so that the Job need not be kept for it."""
     labels = {**job()["metadata"]["labels"], LABEL_KIND: "evaluate"}
-    kept = seen_after(11, trainer_ended(3), metadata={"labels": labels})
-    assert not kept.is_finished
-    assert "exit code 3, but another container of pod p1 goes on" in kept.held_up
+    failed = seen_after(11, trainer_ended(3), metadata={"labels": labels})
+    assert (failed.failed, failed.outlived, failed.held_up) == (True, True, "")
     assert seen_after(11, trainer_ended(0), metadata={"labels": labels}).complete
 
 
