@@ -73,8 +73,8 @@ def attempts_ended(before: Ledger | None, after: Ledger) -> Counter[str]:
     ended = Counter(record.attempts.last_failure for record in failed_between(before, after))
     done = set() if before is None else {r.key for r in before.points if r.state in DONE}
     results = (r for r in after.points if r.state in DONE and not r.adopted and r.key not in done)
-    ended[SUCCEEDED] += len(list(results))
-    return +ended
+    ended.update(SUCCEEDED for _ in results)
+    return ended
 
 
 def _lowest_losses(ledger: Ledger | None) -> dict[str, float]:

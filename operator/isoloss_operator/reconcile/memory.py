@@ -65,7 +65,7 @@ class Memory:
     stopped: tuple[ObservedJob, ...] = ()
     """Jobs that a suspension stopped and that the ledger does not have yet."""
     uncounted: Read[Ledger] | None = None
-    """The ledger before a write that failed, perhaps after it took effect: attempts that ended since are not counted yet."""
+    """The ledger before a write whose outcome is not known: attempts that ended since are not counted yet."""
     unanswered: int = 0
     """Passes in a row that failed for want of an answer of the API server."""
 

@@ -59,15 +59,15 @@ def store_points(
     `before`: the ledger as it was read.
     """
     memory = resource.memory
-    counted = memory.uncounted or before
-    memory.uncounted = counted
+    if plan.ledger is not None:
+        memory.uncounted = memory.uncounted or before
     _write_ledger(services, uri, folder, plan)
-    memory.uncounted = None
     stored = plan.ledger or value_of(before)
     memory.stopped = unrecorded(memory.stopped, stored)
-    if stored is not None and stored is not counted:
-        for kind, count in attempts_ended(value_of(counted), stored).items():
+    if memory.uncounted is not None and stored is not None:
+        for kind, count in attempts_ended(value_of(memory.uncounted), stored).items():
             services.metrics.attempts.labels(resource.namespace, kind).inc(count)
+        memory.uncounted = None
 
 
 def _write_ledger(services: Services, uri: str, folder: str, plan: PointWrites) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import ABSENT, Read
+from isoloss_contract.reading import ABSENT, Read, Unanswered
 from isoloss_contract.store import StoreUnavailable
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.plans import PointWrites
+from isoloss_operator.decide.plans import PointWrites, SetAside
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.reconcile.memory import Memory
@@ -42,11 +42,15 @@ class Shell:
         if not self.answers:
             raise StoreUnavailable("no answer")
 
-    def store(self, ledger: Ledger | None) -> None:
-        services: Any = SimpleNamespace(ledgers=self, metrics=self.metrics)
+    def set_aside(self, _uri: str, _request: SetAside) -> None:
+        raise StoreUnavailable("no answer")
+
+    def store(self, ledger: Ledger | None, *aside: SetAside) -> None:
+        services: Any = SimpleNamespace(ledgers=self, storage=self, metrics=self.metrics)
         key = ResourceKey(SWEEP, "research", "dense")
         resource = Resource(key, OWNER, {}, self.memory)
-        store_points(services, resource, "s3://b", "f", self.stored, PointWrites(ledger=ledger))
+        writes = PointWrites(ledger=ledger, set_aside=aside)
+        store_points(services, resource, "s3://b", "f", self.stored, writes)
 
     def counted(self) -> float:
         labels = {"namespace": "research", "class": "Crashed"}
@@ -81,6 +85,33 @@ def test_what_a_write_without_an_answer_recorded_or_not_is_counted_by_the_next_p
     assert shell.counted() == 2.0
     shell.store(None)
     assert shell.counted() == 2.0
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_store_that_gives_no_ledger_out_meanwhile_changes_nothing_of_that(takes: bool) -> None:
+    """Neither is what ended forgotten, nor the whole ledger counted once it is there again."""
+    before, ended = ledgers()
+    shell = Shell(stored=before)
+    shell.answers, shell.takes = False, takes
+    with pytest.raises(StoreUnavailable):
+        shell.store(ended)
+    known, shell.stored = shell.stored, Unanswered("slow")
+    shell.answers = shell.takes = True
+    shell.store(None)
+    assert shell.counted() == 0.0
+    shell.stored = known
+    shell.store(None if takes else ended)
+    assert shell.counted() == 2.0
+
+
+def test_what_cannot_be_set_aside_while_the_ledger_is_not_given_out_has_nothing_counted() -> None:
+    _, ended = ledgers()
+    shell = Shell(stored=Unanswered("slow"))
+    with pytest.raises(StoreUnavailable):
+        shell.store(None, SetAside("points/k/result.json", "points/k/result.json.bad", "damaged"))
+    shell.stored = ended
+    shell.store(None)
+    assert shell.counted() == 0.0
 
 
 def test_what_ended_before_this_process_began_is_not_counted_again() -> None:
