@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from tests.support.planted import (
     Planted,
     ScatteredGradients,
     Skewed,
+    Valley,
 )
 
 RUN_NOISE = 0.0015
@@ -43,22 +43,6 @@ SMALL = Layout(rates=3, batches=3)
 TWO = Layout(sizes=(1e8, 4e8), tokens=(8e9, 2e10))
 ONE = Layout(sizes=(2e8,), tokens=(1.2e10,))
 MANY = Layout(sizes=(5e7, 1e8, 2e8, 4e8, 8e8), tokens=(5e9, 8e9, 1.2e10, 2e10, 3e10))
-
-
-class Valley(Protocol):
-    """A loss, and where it is least at N, D."""
-
-    def loss(self, n: float, d: float, b: float, lr: float) -> float:
-        """Nats per token."""
-        ...
-
-    def rate(self, n: float, d: float) -> float:
-        """The best learning rate."""
-        ...
-
-    def batch(self, n: float, d: float) -> float:
-        """The best batch size, sequences."""
-        ...
 
 
 def surface(shape: str, seed: int) -> Valley:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from benchmarks.science.cases import Truth
-from benchmarks.science.shapes import EVALUATION_NOISE, PlantedJudge, Valley, surface
+from benchmarks.science.shapes import EVALUATION_NOISE, PlantedJudge, surface
 from benchmarks.science.tables import SEQUENCE
 from isoloss.laws import Run
 from isoloss.search import Point, Size
-from tests.support.planted import Planted, Skewed
+from tests.support.planted import Planted, Skewed, Valley
 
 Place = Literal["inside", "near", "edge", "outside"]
 """Of the largest size's optimum in its grid: over half a line inside, nearer, up to half a line beyond, farther."""

@@ -18,8 +18,8 @@ from scipy.optimize import minimize_scalar
 from isoloss.laws import Run
 
 
-class Surface(Protocol):
-    """A loss whose optimum is known."""
+class Valley(Protocol):
+    """A loss whose optimum is known at every N, D."""
 
     def loss(self, n: float, d: float, b: float, lr: float) -> float:
         """Nats per token."""
@@ -32,6 +32,10 @@ class Surface(Protocol):
     def batch(self, n: float, d: float) -> float:
         """The best batch size at N, D, sequences."""
         ...
+
+
+class Surface(Valley, Protocol):
+    """One whose best size is known, too."""
 
     def best_size(self, flops: float) -> tuple[float, float]:
         """(N, D) of least loss at 6 N D = flops."""

@@ -8,7 +8,7 @@ compute that is still to come:
     ln B  = ln B_scratch + ln(2 - s),     with a standard deviation of BATCH_ERROR
     young = YOUNG_ERROR / (1 + r / YOUNG_TOKENS),   r the tokens per parameter of a run from scratch to the same point
 
-2 - s is the mean of the compute behind a run, over its own tokens, in that of a run from scratch to the same end: if the best
+2 - s is the mean of the compute behind a run, over its own tokens, in that of a run from scratch to the same point: if the best
 batch size at a moment grows with what was learned until then, a run from scratch pays for its first part, in which it wants a
 small one, and a continued run has that behind it.
 
