@@ -24,6 +24,7 @@ from devcluster.daemon import Daemon
 from devcluster.kubeconfig import write_kubeconfig
 from devcluster.pki import KeyFiles
 from devcluster.ports import PortTakenError, is_free, reserved_ports, start_on_free_ports
+from devcluster.private_file import write_private
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -252,10 +253,8 @@ class ControlPlane:
             "system:kube-scheduler": "system:masters",
             "devcluster:node": NODE_GROUP,
         }
-        tokens = self.directory / "tokens.csv"
-        tokens.touch(mode=0o600)
         lines = [f"{settings.tokens[user]},{user},{user},{groups[user]}\n" for user in USERS]
-        tokens.write_text("".join(lines))
+        write_private(self.directory / "tokens.csv", "".join(lines))
         for user in USERS:
             write_kubeconfig(
                 self._kubeconfig_path(user),
@@ -290,9 +289,7 @@ class ControlPlane:
         tokens = saved.tokens if saved else {user: secrets.token_urlsafe(24) for user in USERS}
         etcd, peer, api = reserved_ports(3, self.directory)
         settings = _Settings(etcd, peer, api, tokens)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(asdict(settings)))
+        write_private(path, json.dumps(asdict(settings)))
         return settings
 
     def _ports_are_ours(self, settings: _Settings) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+
+from devcluster.private_file import write_private
 
 
 def write_kubeconfig(
@@ -23,8 +24,5 @@ def write_kubeconfig(
         ],
         "current-context": "dev",
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, delete=False) as scratch:
-        json.dump(config, scratch, indent=1)
-    # In one step: a process that runs may read the former one.
-    return Path(scratch.name).replace(path)
+    write_private(path, json.dumps(config, indent=1))
+    return path

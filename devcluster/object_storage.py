@@ -16,6 +16,7 @@ from typing import Any
 from devcluster.build import tool_path
 from devcluster.daemon import Daemon
 from devcluster.ports import is_free, reserved_ports, start_on_free_ports
+from devcluster.private_file import write_private
 
 REGION = "us-east-1"
 START_SECONDS = 30
@@ -148,9 +149,7 @@ class ObjectStorage:
         return self._save(dataclasses.replace(settings, port=port))
 
     def _save(self, settings: _Settings) -> _Settings:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._settings_file.touch(mode=0o600)
-        self._settings_file.write_text(json.dumps(dataclasses.asdict(settings)))
+        write_private(self._settings_file, json.dumps(dataclasses.asdict(settings)))
         return settings
 
     @property
