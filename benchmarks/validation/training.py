@@ -16,9 +16,9 @@ from isoloss.validation import Place
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import AnswerValidation, Checkpoint
-from isoloss_operator.decide.answers import question
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.fit_requests import WEIGHTS, fit_options
+from isoloss_operator.decide.prediction_status import question
 from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.probes import (
     plan_probes,

@@ -18,7 +18,7 @@ import aiohttp
 from isoloss.laws import RefusalReason
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.observe import JOB_UID_LABEL
-from isoloss_operator.decide.labels import LABEL_OWNER_UID
+from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from tests.support.proxy import Loop
 
 Json = dict[str, Any]

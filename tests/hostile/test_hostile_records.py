@@ -17,7 +17,7 @@ import pytest
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
 from isoloss_contract.store import Store
-from isoloss_operator.decide.labels import LABEL_KEY
+from isoloss_operator.decide.observation import LABEL_KEY
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.faults.injection import replace_object
 from tests.hostile.neighbour import Neighbour

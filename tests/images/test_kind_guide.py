@@ -16,7 +16,7 @@ import yaml
 from demo.corpus import write_jsonl
 from demo.tokenizer import train_tokenizer
 from images.build import Buildah
-from isoloss_operator.decide.labels import LABEL_KIND
+from isoloss_operator.decide.observation import LABEL_KIND
 from tests.images.conftest import KubeletCluster, running_cluster
 from tests.images.reader import reader, reader_environment
 from tests.support.cluster import wait_until

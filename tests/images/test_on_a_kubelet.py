@@ -22,7 +22,7 @@ from demo.tokenizer import train_tokenizer
 from devcluster.build import tool_path
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.store import Store
-from isoloss_operator.decide.labels import LABEL_KIND
+from isoloss_operator.decide.observation import LABEL_KIND
 from tests.images.conftest import TAGS, KubeletCluster
 from tests.support.cluster import wait_until
 from tests.support.operator_process import (

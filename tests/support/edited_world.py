@@ -28,7 +28,7 @@ from isoloss_contract.store import StoreError
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.decide import suspension
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
-from isoloss_operator.decide.jobs.progress import progress_marks
+from isoloss_operator.decide.jobs.failures import progress_marks
 from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
@@ -36,9 +36,9 @@ from isoloss_operator.decide.observation import (
     ObservedWorkload,
 )
 from isoloss_operator.decide.plans import JobDeletion, JobRequest, SweepPlan
+from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import sweep_reads
-from isoloss_operator.decide.tasks.transitions import is_done
+from isoloss_operator.decide.tasks.record import is_done
 from isoloss_operator.planning.flops import six_nd, whole_steps
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config

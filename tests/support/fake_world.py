@@ -19,8 +19,8 @@ from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, SweepPlan
+from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import sweep_reads
 from isoloss_operator.planning.flops import whole_steps
 from isoloss_operator.planning.points import PlannedPoint
 from tests.support.builders import (

@@ -10,8 +10,8 @@ from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedProbes
 from isoloss_operator.decide.plans import PointWrites, SweepPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_reads import probe_reads
 from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.decide.reads import probe_reads
 from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from tests.support.builders import UID, parsed, sweep_spec

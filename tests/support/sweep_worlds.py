@@ -13,10 +13,9 @@ from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fit_requests import fit_inputs
-from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.fits import FitOutcome, PointDecision
 from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.decide.search_steps import PointDecision
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config

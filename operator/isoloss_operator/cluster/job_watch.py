@@ -21,7 +21,7 @@ from isoloss_operator.cluster.transport import (
     Request,
     Transport,
 )
-from isoloss_operator.decide.labels import LABEL_OWNER_UID, LABEL_RECORDED
+from isoloss_operator.decide.observation import LABEL_OWNER_UID, LABEL_RECORDED
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 # Of recorded Jobs there is no news, and of 10,000 they would be most of what is read at the start.

@@ -11,7 +11,7 @@ from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict
 from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.template_fields import BadPodTemplate
-from isoloss_operator.decide.labels import LABEL_RECORDED
+from isoloss_operator.decide.observation import LABEL_RECORDED
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.pass_deadline import carried
 

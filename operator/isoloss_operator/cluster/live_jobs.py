@@ -36,8 +36,7 @@ from isoloss_operator.cluster.observe import (
     with_pods,
 )
 from isoloss_operator.cluster.workloads import WorkloadReader
-from isoloss_operator.decide.labels import LABEL_OWNER_UID, LABEL_RECORDED
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.observation import LABEL_OWNER_UID, LABEL_RECORDED, ObservedJob
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 JOBS_PER_LIST = 50

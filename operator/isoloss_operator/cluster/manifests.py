@@ -23,7 +23,7 @@ from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate, Fields
-from isoloss_operator.decide.labels import LABEL_OWNER_UID
+from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.parameters import parameter_counts

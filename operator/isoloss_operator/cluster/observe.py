@@ -10,15 +10,16 @@ from typing import Any, get_args
 from isoloss_contract.records import ExitCode
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.manifests import CONTAINER, INDEXED
-from isoloss_operator.decide.labels import (
+from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
     LABEL_GENERATION,
     LABEL_KEY,
     LABEL_KIND,
     LABEL_STORE,
     JobKind,
+    ObservedJob,
+    ObservedPod,
 )
-from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 
 Object = Mapping[str, Any]
 FAR = datetime.max.replace(tzinfo=UTC)

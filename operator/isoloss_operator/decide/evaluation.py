@@ -11,20 +11,20 @@ from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult
 from isoloss_operator.api import Checkpoint, ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.jobs.removal import (
+from isoloss_operator.decide.jobs.requests import (
     aside,
     by_attempt,
     deletions,
+    evaluate_request,
     expiries,
     lost_deletions,
 )
-from isoloss_operator.decide.jobs.requests import evaluate_request
-from isoloss_operator.decide.known_ledgers import prediction_ledger
 from isoloss_operator.decide.observation import ObservedPrediction
+from isoloss_operator.decide.owners import prediction_ledger
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, SetAside
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.tasks.ledgers import Recorded, under_generation
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
+from isoloss_operator.decide.tasks.task_set import Recorded, under_generation
 from isoloss_operator.planning.points import PRECISIONS, mixture
 
 WORDS: Final = Wording(

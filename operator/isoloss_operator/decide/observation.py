@@ -1,4 +1,5 @@
-"""What the shell has observed when it asks for a decision: the whole world in one value.
+"""What the shell has observed when it asks for a decision: the whole world in one value. Labels by which Jobs are found
+again come first.
 
 The shell fills `ObservedSweep` or `ObservedPrediction` (all reads first), asks for a plan (plans.py) and
 carries it out (all writes last). Nothing here does I/O; the clock is a field.
@@ -9,19 +10,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
-from isoloss_operator.decide.labels import JobKind
 from isoloss_operator.planning.specs import InvalidSpec
 
 if TYPE_CHECKING:  # the laws bring numpy along
     from isoloss.laws import Prediction
     from isoloss_operator.decide.conditions import Finding
+
+
+# -------------------------------------------------------------------------------------------- labels
+
+
+JobKind = Literal["prepare", "train", "evaluate"]
+
+LABEL_OWNER_UID = "isoloss.dev/owner-uid"
+"""UID of the ScalingSweep or HyperparamPrediction: Jobs are listed by it."""
+LABEL_KIND = "isoloss.dev/task"
+"""prepare, train or evaluate."""
+LABEL_KEY = "isoloss.dev/key"
+"""Content key of the point, the preparation or the evaluation."""
+LABEL_ATTEMPT = "isoloss.dev/attempt"
+LABEL_STORE = "isoloss.dev/store"
+"""Hash of the store's URI: a Job that writes elsewhere no longer belongs to the sweep."""
+LABEL_GENERATION = "isoloss.dev/generation"
+"""Generation of the spec that asked for the Job."""
+LABEL_RECORDED = "isoloss.dev/recorded"
+"""On Jobs whose outcome is recorded: most LISTs leave them out."""
+LABEL_SWEEP = "isoloss.dev/sweep"
+"""Name of the owner if it fits a label; for people."""
+
+
+# ---------------------------------------------------------------------------------- what is observed
 
 
 ENDED_PHASES = ("Succeeded", "Failed")
@@ -261,7 +286,7 @@ class ObservedSweep(ObservedResource, StoredPoints):
     spec: ScalingSweepSpec | InvalidSpec
     manifest: Read[DataManifest] = ABSENT
     like_configs: Mapping[str, Read[Mapping[str, Any]]] = field(default_factory=dict)
-    """config.json by checkpoint, for those of sweep_reads.likenesses_to_read."""
+    """config.json by checkpoint, for those of reads.likenesses_to_read."""
     prior: ObservedPrior | None = None
     """The sweep of search.prior, while its laws are still to place a size."""
     fit: FitOutcome | None = None

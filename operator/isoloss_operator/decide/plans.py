@@ -15,7 +15,7 @@ from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import EvaluateTask, PrepareTask, TrainTask
 from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepStatus
 from isoloss_operator.decide.fits import AnswerPage, FitRequest, SweepPage
-from isoloss_operator.decide.labels import JobKind
+from isoloss_operator.decide.observation import JobKind
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class JobRequest:
     attempt: int
     task: PrepareTask | TrainTask | EvaluateTask
     labels: Mapping[str, str]
-    """Labels of the Job and its pod, see labels.py. The shell adds none that a decision needs."""
+    """Labels of the Job and its pod, see observation.py. The shell adds none that a decision needs."""
     pod_templates: tuple[Mapping[str, Any], ...] = ()
     """Partial PodTemplateSpecs in order, later ones win: the sweep's, then that of its data, the
     proxy or the checkpoint. The operator's own configuration comes before all of them."""

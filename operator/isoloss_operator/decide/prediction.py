@@ -14,7 +14,6 @@ from typing import Final
 from isoloss.laws import RefusalReason
 from isoloss_contract import layout
 from isoloss_operator.api import Condition, HyperparamPredictionStatus
-from isoloss_operator.decide.answers import predicted_in_words
 from isoloss_operator.decide.conditions import (
     ACCEPTED,
     EVALUATED,
@@ -33,23 +32,25 @@ from isoloss_operator.decide.conditions import (
 )
 from isoloss_operator.decide.evaluation import EvaluationStep
 from isoloss_operator.decide.events import condition_events
-from isoloss_operator.decide.finished_sweeps import sweep_not_ready
+from isoloss_operator.decide.fit_requests import answer_page, has_page
 from isoloss_operator.decide.jobs.requests import store_uri
+from isoloss_operator.decide.left_open import sweep_not_ready
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.pages import answer_page, has_page
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import (
     Answer,
     Measurement,
+    predicted_in_words,
     prediction_status,
     previous_prediction,
+    publication,
+    withdrawals,
 )
 from isoloss_operator.decide.prediction_view import (
     PredictionView,
     prediction_view,
     unanswered,
 )
-from isoloss_operator.decide.publication import publication, withdrawals
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.validation import ValidationStep, validation_step

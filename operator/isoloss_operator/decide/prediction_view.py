@@ -10,18 +10,19 @@ from isoloss_contract import layout
 from isoloss_contract.reading import Read, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
-from isoloss_operator.decide.answers import for_target, predicted
 from isoloss_operator.decide.conditions import READY, Finding, parse_conditions, stands
 from isoloss_operator.decide.evaluation import EvaluationStep, evaluation_step, given_loss_step
-from isoloss_operator.decide.finished_sweeps import final_fit
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.left_open import final_fit
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_status import (
     Answer,
     Measurement,
     answered,
+    for_target,
     given,
     measured,
+    predicted,
 )
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import previous_status

@@ -8,26 +8,30 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Absent, value_of
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.jobs.removal import (
+from isoloss_operator.decide.jobs.requests import (
     aside,
     by_attempt,
     deletions,
     expiries,
     lost_deletions,
+    prepare_request,
 )
-from isoloss_operator.decide.jobs.requests import prepare_request
-from isoloss_operator.decide.known_ledgers import sweep_ledger, told_spend
 from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.owners import policy_of, sweep_ledger, told_spend
 from isoloss_operator.decide.plans import SetAside, SweepPlan
-from isoloss_operator.decide.policies import policy_of
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.sweep_conditions import ALL_ACCEPTED, Findings, stated
-from isoloss_operator.decide.sweep_status import SweepFacts, numbers_of
+from isoloss_operator.decide.sweep_status import (
+    ALL_ACCEPTED,
+    Findings,
+    SweepFacts,
+    numbers_of,
+    stated,
+)
 from isoloss_operator.decide.sweep_view import SweepView
-from isoloss_operator.decide.tasks.admit import slots_taken
 from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
-from isoloss_operator.decide.tasks.ledgers import for_spec
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
+from isoloss_operator.decide.tasks.task_pass import slots_taken
+from isoloss_operator.decide.tasks.task_set import for_spec
 from isoloss_operator.planning.points import plan_points, template_digest
 
 WORDS: Final = Wording(

@@ -16,7 +16,7 @@ from typing import Final
 from isoloss.formatting import are, counted
 from isoloss_contract.ledger import Ledger
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.jobs.removal import deletions
+from isoloss_operator.decide.jobs.requests import deletions
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import JobDeletion
 from isoloss_operator.decide.reasons import Reason

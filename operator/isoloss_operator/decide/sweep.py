@@ -18,32 +18,24 @@ from isoloss_contract.reading import Newer, Unanswered
 from isoloss_contract.records import DataManifest
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
-from isoloss_operator.decide.fit_requests import fit_request
-from isoloss_operator.decide.known_ledgers import sweep_ledger
+from isoloss_operator.decide.fit_requests import fit_request, has_page, sweep_page
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.pages import has_page, sweep_page
+from isoloss_operator.decide.owners import sweep_ledger, task_writes
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.decide.policies import task_writes
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.search.intents import stepped
-from isoloss_operator.decide.search.news import ended_in_words, search_events
-from isoloss_operator.decide.search.status import search_status
-from isoloss_operator.decide.sweep_conditions import (
+from isoloss_operator.decide.search import ended_in_words, search_events, search_status, stepped
+from isoloss_operator.decide.sweep_status import (
     ALL_ACCEPTED,
     Findings,
-    standing,
-    stated,
-)
-from isoloss_operator.decide.sweep_status import (
     SweepFacts,
     numbers_of,
     previous_status,
+    standing,
+    stated,
 )
-from isoloss_operator.decide.sweep_view import PointsView, SweepView, sweep_tasks
-from isoloss_operator.decide.sweep_warnings import warnings_of
-from isoloss_operator.decide.tasks.act import is_kept
+from isoloss_operator.decide.sweep_view import PointsView, SweepView, sweep_tasks, warnings_of
 from isoloss_operator.decide.tasks.findings import (
     all_jobs_wait,
     all_points_wait_to_retry,
@@ -59,7 +51,7 @@ from isoloss_operator.decide.tasks.findings import (
     too_many_failed_points,
     training,
 )
-from isoloss_operator.decide.tasks.task_pass import TaskPass, next_look, run
+from isoloss_operator.decide.tasks.task_pass import TaskPass, is_kept, next_look, run
 from isoloss_operator.planning.specs import InvalidSpec
 
 

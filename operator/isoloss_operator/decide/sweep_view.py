@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
+from isoloss.formatting import are, counted
 from isoloss.laws import Laws
 from isoloss.progress.words import BUDGET_SPENT
-from isoloss_contract.ledger import DerivedModel, Ledger, Placement, PointRecord
-from isoloss_contract.reading import Unreadable, value_of
+from isoloss_contract.ledger import DONE, DerivedModel, Ledger, Placement, PointRecord
+from isoloss_contract.reading import Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import (
@@ -20,25 +21,27 @@ from isoloss_operator.decide.conditions import (
     parse_timestamp,
 )
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
+from isoloss_operator.decide.fits import SearchRequest, SearchStep
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
-from isoloss_operator.decide.known_ledgers import sweep_ledger
-from isoloss_operator.decide.likenesses import without_likenesses
+from isoloss_operator.decide.left_open import placements_by_prior, without_likenesses
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.policies import model_fields, policy_of
-from isoloss_operator.decide.prior import placements_by_prior
-from isoloss_operator.decide.search.requests import search_request
-from isoloss_operator.decide.search_steps import SearchRequest, SearchStep
-from isoloss_operator.decide.tasks.account import flops_left
-from isoloss_operator.decide.tasks.ledgers import Recorded, for_spec
-from isoloss_operator.decide.tasks.task_pass import TaskPass, run
-from isoloss_operator.decide.tasks.task_set import TaskSet
+from isoloss_operator.decide.owners import model_fields, policy_of, sweep_ledger
+from isoloss_operator.decide.search import search_request
+from isoloss_operator.decide.tasks.findings import failed_in_words
+from isoloss_operator.decide.tasks.task_pass import TaskPass, flops_left, run, slots_exceeded
+from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet, for_spec
 from isoloss_operator.planning.placement import (
     former_names,
     former_places,
     placements,
     with_placed_grids,
 )
-from isoloss_operator.planning.points import PlannedPoint, plan_points, without_shards
+from isoloss_operator.planning.points import (
+    PlannedPoint,
+    plan_points,
+    repeated_domains,
+    without_shards,
+)
 from isoloss_operator.planning.specs import derived_models, prepare_config
 
 ENDING_SECONDS: Final = 60.0
@@ -334,3 +337,52 @@ def _complaints(view: SweepView, ledger: Ledger) -> Sequence[tuple[str, str]]:
     if view.spec.searches:
         inputs.append(fit_inputs(view.spec, ledger.points, final=True, search=True))
     return fit.unreadable if fit.inputs in inputs else ()
+
+
+# ----------------------------------------------------------------------------- what to watch out for
+
+
+def warnings_of(view: PointsView) -> tuple[str, ...]:
+    """One sentence each."""
+    found, tasks = [], view.tasks
+    if tasks.failed:
+        failed = failed_in_words(tasks.failed)
+        found.append(
+            f"{counted(len(tasks.failed), 'point')} failed and {are(len(tasks.failed))} not used: {failed}"
+        )
+    if tasks.budget_spent:
+        found.append(tasks.budget_spent)
+    elif tasks.admission.unaffordable:
+        found.append(tasks.admission.budget_message)
+    repeated = repeated_domains(view.spec, view.manifest)
+    if repeated:
+        named = ", ".join(f"{name} {times:.1f} times" for name, times in repeated.items())
+        found.append(f"The longest runs see some domains more than once: {named}.")
+    if mixed := _mixed_versions(tasks.ledger):
+        found.append(f"Points were trained with different versions: {mixed}.")
+    if lost := [job for job in view.observed.jobs if job.lost]:
+        found.append(f"{counted(len(lost), 'attempt')} given up, such as: {lost[0].message}.")
+    awaited, unknown = tasks.unread.awaited, tasks.unread.unknown
+    if awaited:
+        found.append(
+            f"{counted(len(awaited), 'Job')} succeeded without a result in the store yet."
+        )
+    if unknown:
+        reads = (view.observed.results[key] for key in unknown)
+        message = min(read.message for read in reads if is_unknown(read))
+        found.append(f"{counted(len(unknown), 'result')} cannot be read for now: {message}")
+    over = slots_exceeded(tasks.world, tasks.policy)
+    if over > 0:
+        found.append(
+            f"{counted(over, 'Job')} more than the spec allows {are(over)} running; none is started."
+        )
+    return tuple(found)
+
+
+def _mixed_versions(ledger: Ledger) -> str:
+    """Versions in which the points done differ, such as "torch 2.8.0 and 2.9.0"; empty: none."""
+    used = {r.versions for r in ledger.points if r.state in DONE and r.versions is not None}
+    sets = [ledger.versions[index] for index in sorted(used)]
+    names = dict.fromkeys(name for each in sets for name in each)
+    found = {name: sorted({each.get(name, "unknown") for each in sets}) for name in names}
+    return ", ".join(f"{n} {' and '.join(each)}" for n, each in found.items() if len(each) > 1)

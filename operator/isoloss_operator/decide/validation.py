@@ -27,20 +27,17 @@ from isoloss_operator.api import (
     ScalingSweepSpec,
     ValidationStatus,
 )
-from isoloss_operator.decide.answers import question
 from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditions
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
-from isoloss_operator.decide.known_ledgers import prediction_ledger
 from isoloss_operator.decide.observation import ObservedPrediction
+from isoloss_operator.decide.owners import model_fields, policy_of, prediction_ledger, task_writes
 from isoloss_operator.decide.plans import Event, PointWrites
-from isoloss_operator.decide.policies import model_fields, policy_of, task_writes
-from isoloss_operator.decide.prediction_status import previous_prediction
+from isoloss_operator.decide.prediction_status import previous_prediction, question
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.suspension import suspension
-from isoloss_operator.decide.tasks.act import has_unrecorded
 from isoloss_operator.decide.tasks.findings import (
     all_jobs_wait,
     all_points_wait_to_retry,
@@ -52,15 +49,15 @@ from isoloss_operator.decide.tasks.findings import (
     too_many_failed_points,
     training,
 )
-from isoloss_operator.decide.tasks.ledgers import Recorded, for_spec
-from isoloss_operator.decide.tasks.task_pass import TaskPass, next_look, run
-from isoloss_operator.decide.tasks.task_set import TaskSet
+from isoloss_operator.decide.tasks.task_pass import TaskPass, has_unrecorded, next_look, run
+from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet, for_spec
 from isoloss_operator.decide.validation_status import (
+    Verdict,
     numbers_only,
     refined_status,
     validation_status,
+    verdict,
 )
-from isoloss_operator.decide.verdicts import Verdict, verdict
 from isoloss_operator.planning.points import PlannedPoint, without_shards
 from isoloss_operator.planning.probes import (
     ANSWERS_PAID,

@@ -36,12 +36,12 @@ from isoloss_operator.decide.fits import (
     FitOutcome,
     FitPoint,
     FitRequest,
+    SearchStep,
     SweepPage,
     SweepRequest,
     Watched,
 )
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
-from isoloss_operator.decide.search_steps import SearchStep
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.parameters import attention_shape

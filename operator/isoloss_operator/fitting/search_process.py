@@ -16,7 +16,7 @@ from isoloss.search import (
     next_step,
 )
 from isoloss_contract.ledger import IntentAction
-from isoloss_operator.decide.search_steps import (
+from isoloss_operator.decide.fits import (
     PointDecision,
     SearchedPoint,
     SearchRequest,

@@ -14,7 +14,7 @@ from isoloss_operator.api.statuses import StatusType
 from isoloss_operator.cluster.client import Refused
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.jobs.progress import Mark
+from isoloss_operator.decide.jobs.failures import Mark
 from isoloss_operator.decide.observation import ObservedJob
 
 SOON_SECONDS = 1.0

@@ -10,7 +10,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Read, Unanswered, value_of
 from isoloss_contract.records import PointResult
-from isoloss_operator.decide.jobs.progress import progress_marks
+from isoloss_operator.decide.jobs.failures import progress_marks
 from isoloss_operator.decide.observation import ObservedJob, PointFiles, PointReads
 from isoloss_operator.decide.plans import JobWrites, PointWrites
 from isoloss_operator.decide.suspension import unrecorded

@@ -16,8 +16,8 @@ from isoloss_operator.cluster.jobs import FORBIDDEN
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.labels import LABEL_OWNER_UID
 from isoloss_operator.decide.observation import (
+    LABEL_OWNER_UID,
     ObservedPrediction,
     ObservedProbes,
     ObservedReference,
@@ -25,7 +25,8 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_reads import (
+from isoloss_operator.decide.prediction_view import needs_corpus, prediction_view
+from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
     checkpoint_of_probes,
     evaluation_path,
@@ -34,7 +35,6 @@ from isoloss_operator.decide.prediction_reads import (
     prediction_reads,
     probe_reads,
 )
-from isoloss_operator.decide.prediction_view import needs_corpus, prediction_view
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_prediction_spec
 from isoloss_operator.reconcile.memory import STORE_SECONDS, tolerated

@@ -19,8 +19,8 @@ from isoloss_operator.cluster.client import (
 )
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.failed_pass import (
+from isoloss_operator.decide.conditions import (
+    Finding,
     api_server_unavailable,
     failed_pass,
     internal_error,

@@ -11,17 +11,17 @@ from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, SweepPage
-from isoloss_operator.decide.known_ledgers import sweep_ledger
+from isoloss_operator.decide.left_open import prior_to_read
 from isoloss_operator.decide.observation import FirstReads, ObservedSweep
+from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.decide.prior import prior_to_read
-from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import (
+from isoloss_operator.decide.reads import (
     first_reads,
     likenesses_to_read,
     needs_manifest,
     sweep_reads,
 )
+from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.sweep_load import sweep_load

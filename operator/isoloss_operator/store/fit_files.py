@@ -17,8 +17,7 @@ from isoloss.laws import Laws, LawsDocument, laws_to_json
 from isoloss_contract import layout
 from isoloss_contract.records import Record
 from isoloss_contract.store import BadRecord, limits, parse_record
-from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.search_steps import SearchStep
+from isoloss_operator.decide.fits import FitOutcome, SearchStep
 
 SHOWN_BYTES: Final = 80
 Read = Callable[[str, int], bytes | None]

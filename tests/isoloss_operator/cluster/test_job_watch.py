@@ -16,7 +16,7 @@ from devcluster.control_plane import ControlPlane
 from isoloss_operator.cluster.client import JOB, Cluster
 from isoloss_operator.cluster.job_watch import JobWatch
 from isoloss_operator.cluster.rbac import NAME
-from isoloss_operator.decide.labels import LABEL_OWNER_UID, LABEL_RECORDED
+from isoloss_operator.decide.observation import LABEL_OWNER_UID, LABEL_RECORDED
 from tests.support.cluster import wait_until
 from tests.support.operator_process import User
 

@@ -13,9 +13,8 @@ from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.workloads import WorkloadReader
-from isoloss_operator.decide.jobs.waiting import Wait, waits_for
-from isoloss_operator.decide.labels import LABEL_KIND, LABEL_RECORDED
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.jobs.failures import Wait, waits_for
+from isoloss_operator.decide.observation import LABEL_KIND, LABEL_RECORDED, ObservedJob
 from isoloss_operator.decide.reasons import Reason
 from tests.isoloss_operator.cluster.test_observe import ended, job, pod
 

@@ -32,7 +32,7 @@ from isoloss_operator.cluster.manifests import (
 from isoloss_operator.cluster.pod_security import CONTAINER_LISTS, HOST_FIELDS, PROBES
 from isoloss_operator.cluster.pod_templates import MERGE_KEYS
 from isoloss_operator.cluster.template_fields import BadPodTemplate
-from isoloss_operator.decide.labels import (
+from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
     LABEL_KEY,
     LABEL_KIND,

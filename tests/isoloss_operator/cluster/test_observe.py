@@ -8,8 +8,13 @@ import pytest
 
 from isoloss_operator.cluster import observe
 from isoloss_operator.cluster.observe import is_owned_by
-from isoloss_operator.decide.labels import LABEL_ATTEMPT, LABEL_KEY, LABEL_KIND, LABEL_STORE
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.observation import (
+    LABEL_ATTEMPT,
+    LABEL_KEY,
+    LABEL_KIND,
+    LABEL_STORE,
+    ObservedJob,
+)
 
 
 def job(uid: str = "j1", *, conditions: Any = (), **changes: Any) -> dict[str, Any]:

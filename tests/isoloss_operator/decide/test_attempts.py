@@ -21,7 +21,7 @@ from isoloss_operator.decide.jobs.attempts import (
     not_before,
 )
 from isoloss_operator.decide.jobs.failures import UNCHARGED, Failure, FailureClass
-from isoloss_operator.decide.tasks.transitions import (
+from isoloss_operator.decide.tasks.record import (
     is_enough,
     planned,
     result_found,

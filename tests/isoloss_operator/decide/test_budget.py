@@ -10,12 +10,11 @@ import pytest
 
 from isoloss_contract.ledger import IntentAction, Ledger, Spend
 from isoloss_contract.reading import ABSENT, Unreadable
-from isoloss_operator.decide.labels import LABEL_KEY
-from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import sweep_reads
-from isoloss_operator.decide.tasks.account import assumed_seconds_per_flop
+from isoloss_operator.decide.tasks.task_pass import assumed_seconds_per_flop
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (
     NOW,

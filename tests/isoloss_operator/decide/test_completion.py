@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, Ledger
-from isoloss_operator.decide.completion import Work, seconds_left, seconds_per_token
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_status import Work, seconds_left, seconds_per_token
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.search_cost import search_estimate
 from tests.support.builders import (

@@ -28,8 +28,8 @@ from isoloss_operator.decide.observation import (
     ObservedProbes,
 )
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_reads import evaluation_path, prediction_reads
 from isoloss_operator.decide.prediction_view import needs_corpus
+from isoloss_operator.decide.reads import evaluation_path, prediction_reads
 from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
 from tests.support.ledgers import read_back
 from tests.support.planted_laws import fitted_laws, one_batch_size_laws

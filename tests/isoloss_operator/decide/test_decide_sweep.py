@@ -14,8 +14,7 @@ from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.fit_requests import fit_inputs
-from isoloss_operator.decide.labels import LABEL_KEY
-from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import (

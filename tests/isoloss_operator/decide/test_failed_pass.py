@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoloss_operator.api import ScalingSweepStatus
-from isoloss_operator.decide.failed_pass import failed_pass, internal_error
+from isoloss_operator.decide.conditions import failed_pass, internal_error
 from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import NOW, condition, observed
 

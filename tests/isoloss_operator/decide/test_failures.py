@@ -13,8 +13,8 @@ from isoloss_operator.decide.jobs.failures import (
     classify,
     spec_field,
     termination_message,
+    waits_for,
 )
-from isoloss_operator.decide.jobs.waiting import waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 from isoloss_operator.decide.reasons import TRAINER_REASONS
 from tests.support.builders import complete, failed, job, points, vanished, words

@@ -9,10 +9,10 @@ import pytest
 
 from isoloss_contract.ledger import Ledger, Placement
 from isoloss_contract.reading import ABSENT
+from isoloss_operator.decide.left_open import prior_to_read
 from isoloss_operator.decide.observation import ObservedPrior, ObservedSweep
-from isoloss_operator.decide.prior import prior_to_read
+from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import sweep_reads
 from isoloss_operator.planning.specs import InvalidSpec
 from tests.support import predictions
 from tests.support.builders import after, condition, observed, sweep_spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from isoloss_operator.decide.jobs.progress import Mark, progress_marks
+from isoloss_operator.decide.jobs.failures import Mark, progress_marks
 from tests.support.builders import NOW, complete, job, points, progress
 
 POINT = points()[0]

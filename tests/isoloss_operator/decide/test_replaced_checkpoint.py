@@ -8,7 +8,7 @@ from isoloss_contract.reading import ABSENT, Unanswered
 from isoloss_operator.api import Checkpoint
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_reads import evaluation_path
+from isoloss_operator.decide.reads import evaluation_path
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.builders import condition, manifest, sweep_spec
 from tests.support.predictions import CHECKPOINT, answered, evaluation, observed

@@ -23,12 +23,11 @@ from isoloss_contract.ledger import (
     PointState,
 )
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
-from isoloss_operator.decide.search_steps import PointDecision, SearchStep
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.tasks.intend import BUDGET_RAISED
+from isoloss_operator.decide.tasks.task_pass import BUDGET_RAISED
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE, InvalidSpec
 from tests.support.builders import (

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from isoloss_contract.ledger import Ledger, PointState
+from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.suspension import stop, unrecorded
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import sweep_reads
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from isoloss_operator.reconcile.resource import parsed as parsed_body
 from tests.support.builders import NOW, after, job, names, parsed, progress, result, sweep_spec

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from isoloss_contract.reading import ABSENT
-from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import (
+from isoloss_operator.decide.reads import (
     first_reads,
     likenesses_to_read,
     needs_manifest,
     sweep_reads,
 )
+from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import (
     NOW,
     after,

@@ -13,8 +13,8 @@ import pytest
 
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome
+from isoloss_operator.decide.fits import SearchStep
 from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
-from isoloss_operator.decide.search_steps import SearchStep
 from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import (
     after,

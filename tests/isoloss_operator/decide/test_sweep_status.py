@@ -20,9 +20,9 @@ from isoloss_operator.decide.law_status import (
     precise,
     texts,
 )
+from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_reads import sweep_reads
-from isoloss_operator.decide.tasks.transitions import planned
+from isoloss_operator.decide.tasks.record import planned
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (
     NOW,

@@ -16,12 +16,12 @@ from isoloss_contract.ledger import Ledger, PointState, Spend
 from isoloss_contract.reading import ABSENT, Newer, Unanswered
 from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
 from isoloss_operator.api import HyperparamPredictionSpec
-from isoloss_operator.decide import answers
+from isoloss_operator.decide import prediction_status
 from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction
 from isoloss_operator.decide.plans import PointWrites, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_reads import probe_reads
 from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.decide.reads import probe_reads
 from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
@@ -734,7 +734,7 @@ def test_a_pass_asks_the_laws_once_for_reads_plan_and_answer(
         asked.append(arguments)
         return predict(*arguments)
 
-    monkeypatch.setattr(answers, "predict", counted)
+    monkeypatch.setattr(prediction_status, "predict", counted)
     reading = world({**spec(), "targetSequenceLength": 4096})
     view = prediction_view(reading)
     assert view is not None

@@ -1,11 +1,12 @@
-"""Why an attempt ended without a result, and which field of the manifest is to blame.
+"""Why an attempt ended without a result, and which field of the manifest is to blame; what keeps an unfinished Job from
+running; since when an attempt has reported nothing new.
 
 Decided by conditions, reasons and exit codes, never by the wording of a message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,9 +15,10 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from isoloss_contract.records import STORE_UNAVAILABLE, ExitCode, TerminationMessage
+from isoloss_contract.records import STORE_UNAVAILABLE, ExitCode, PointProgress, TerminationMessage
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
+from isoloss_operator.decide.reasons import Reason
 
 SIGTERM_EXIT: Final = 143
 SIGKILL_EXIT: Final = 137
@@ -246,3 +248,90 @@ def spec_field(
 
 def _joined(parent: str, leaf: str) -> str:
     return f"{parent}.{to_camel(leaf)}" if leaf else parent
+
+
+# ------------------------------------------------------------------------------------ Jobs that wait
+
+
+_CONFIG_ERRORS = frozenset({"CreateContainerConfigError"})
+_IMAGE_ERRORS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+)
+_STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Why a Job does not run, although nothing about it has failed."""
+
+    reason: Reason
+    message: str
+
+
+def waits_for(job: ObservedJob) -> Wait | None:
+    """What a Job waits for; None: it runs, it has ended, or nothing is known yet."""
+    pod = job.pod
+    if job.is_finished:
+        return None
+    if job.suspended:
+        return _waits_for_its_queue(job)
+    if pod is None:
+        return Wait(Reason.POD_WAITING, job.held_up) if job.held_up else None
+    if pod.deleting:
+        return None
+    if pod.waiting_reason in _CONFIG_ERRORS:
+        return Wait(Reason.SECRET_MISSING, pod.waiting_message or pod.waiting_reason)
+    if pod.waiting_reason in _IMAGE_ERRORS:
+        return Wait(Reason.IMAGE_PULL_FAILED, pod.waiting_message or pod.waiting_reason)
+    if pod.waiting_reason not in _STARTING:
+        return Wait(Reason.POD_WAITING, f"{pod.waiting_reason}: {pod.waiting_message}")
+    if pod.unschedulable:
+        return Wait(Reason.UNSCHEDULABLE, pod.unschedulable)
+    return Wait(Reason.POD_WAITING, job.held_up) if job.held_up else None
+
+
+def _waits_for_its_queue(job: ObservedJob) -> Wait:
+    workload = job.workload
+    if workload is None:
+        return Wait(Reason.QUEUED, job.held_up or "waiting for Kueue to admit it")
+    if not workload.active:
+        message = f"Kueue's Workload {workload.name} is deactivated: set its spec.active to true"
+        return Wait(Reason.WORKLOAD_DEACTIVATED, message)
+    if workload.evicted:
+        message = f"evicted by Kueue ({workload.evicted}): {workload.message}"
+        return Wait(Reason.QUEUED, message)
+    return Wait(Reason.QUEUED, workload.message or "waiting for Kueue to admit it")
+
+
+# -------------------------------------------------------------------------- Jobs that report nothing
+# Tokens are compared, not times: a hung trainer's reporter thread keeps writing, and the clock of its
+# node may be wrong. The price: after a restart the operator counts from zero.
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The progress of a Job as it was last seen to change."""
+
+    tokens: int | None
+    """Trained, in cooldowns as well; None: nothing reported yet."""
+    since: datetime
+
+
+def progress_marks(
+    jobs: Iterable[ObservedJob],
+    progress: Mapping[str, PointProgress],
+    before: Mapping[str, Mark],
+    now: datetime,
+) -> dict[str, Mark]:
+    """Marks keyed by Job uid, for train Jobs whose container is running; `progress` is keyed by point key."""
+    marks = {}
+    for job in jobs:
+        waits = job.working_since is None or not job.is_at_work
+        if job.kind != "train" or job.is_finished or waits:
+            continue
+        report = progress.get(job.key)
+        is_own = report is not None and report.claimant.attempt == job.attempt
+        tokens = report.trained_tokens if report is not None and is_own else None
+        known = before.get(job.uid)
+        marks[job.uid] = known if known and known.tokens == tokens else Mark(tokens, now)
+    return marks

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, PointRecord, PointState
 from isoloss_operator.decide.conditions import Finding, shortened
-from isoloss_operator.decide.jobs.waiting import Wait, waits_for
+from isoloss_operator.decide.jobs.failures import Wait, waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.suspension import suspension

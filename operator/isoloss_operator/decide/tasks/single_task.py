@@ -24,13 +24,13 @@ from isoloss_operator.decide.jobs.failures import (
     awaits_result,
     classify,
     spec_field,
+    waits_for,
 )
-from isoloss_operator.decide.jobs.removal import deletions
-from isoloss_operator.decide.jobs.waiting import waits_for
+from isoloss_operator.decide.jobs.requests import deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion
 from isoloss_operator.decide.reasons import Reason, bad_data_reason
-from isoloss_operator.decide.tasks.ledgers import configuration_error
+from isoloss_operator.decide.tasks.task_set import configuration_error
 
 MAX_LAST_MESSAGE = 1000
 

@@ -1,22 +1,411 @@
-"""One pass over a set of tasks: its stages in order, and what they come to."""
+"""One pass over a set of tasks: its stages in order, and what they come to.
+
+    record (record.py) -> account -> intend -> admit -> act
+
+Each stage happens once and makes a value from those before it; none sees a spec or a status.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
 
-from isoloss_contract.ledger import FAILED_FOR_GOOD, IntentAction, Ledger, PointRecord, PointState
+from isoloss.formatting import flops as flops_in_words
+from isoloss.progress.words import BUDGET_SPENT
+from isoloss_contract.ledger import (
+    DONE,
+    FAILED_FOR_GOOD,
+    NOT_CHOSEN,
+    Attempts,
+    Intent,
+    IntentAction,
+    Ledger,
+    PointRecord,
+    PointState,
+)
+from isoloss_contract.records import PointProgress
+from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
+from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion
-from isoloss_operator.decide.tasks.account import Spending, account, exceeded
-from isoloss_operator.decide.tasks.act import act, has_unrecorded
-from isoloss_operator.decide.tasks.admit import Admission, Start, admit
-from isoloss_operator.decide.tasks.intend import intend
-from isoloss_operator.decide.tasks.ledgers import Recorded
 from isoloss_operator.decide.tasks.record import Unread, record, stop_recorded, unread
-from isoloss_operator.decide.tasks.task_set import Policy, TaskSet
+from isoloss_operator.decide.tasks.task_set import Budget, Policy, Recorded, TaskSet
+from isoloss_operator.planning.flops import six_nd
+from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
 from isoloss_operator.planning.points import PlannedPoint
+
+# ------------------------------------------------------------------- account: what all attempts cost
+# Work in flight counts: a budget is a limit of what may be spent, not of what has been recorded.
+
+
+ROUNDING: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class Spending:
+    """FLOPs and accelerator seconds of the owner's own attempts: adopted results cost it nothing."""
+
+    flops: float
+    accelerator_seconds: float
+    seconds_per_flop: float
+    """Measured on the points done, failed attempts included; before the first on what runs; before that
+    the assumption of `isoloss plan`."""
+
+
+def account(tasks: TaskSet, recorded: Recorded) -> Spending:
+    """What all attempts cost so far: those that ended, and those that run."""
+    ledger = recorded.ledger
+    ended, running = ledger.spent, _in_flight(recorded.by_key, tasks)
+    flops = ended.flops + sum(flops for flops, _ in running)
+    seconds = ended.accelerator_seconds + sum(seconds for _, seconds in running)
+    done = [r for r in ledger.points if r.state in DONE and not r.adopted]
+    done_flops = sum(record.spent_flops for record in done)
+    if done_flops > 0:
+        pace = sum(record.spent_accelerator_seconds for record in done) / done_flops
+    elif flops > 0:
+        pace = seconds / flops
+    else:
+        pace = assumed_seconds_per_flop(tasks.points.values())
+    return Spending(flops, seconds, pace)
+
+
+def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
+    """Accelerator seconds per FLOP of these points as `isoloss plan` assumes them for models of their kind."""
+    flops = [
+        (p.wanted_flops, assumed_utilisation(p.proxy.parameters) * PEAK_FLOPS) for p in points
+    ]
+    total = sum(wanted for wanted, _ in flops)
+    return sum(wanted / pace for wanted, pace in flops) / total if total else 0.0
+
+
+def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple[float, float]]:
+    """FLOPs and accelerator seconds of each attempt whose end the ledger does not know."""
+    found = []
+    for job in tasks.world.jobs:
+        record = records.get(job.key)
+        if job.kind != "train" or record is None or job.attempt <= record.attempts.ended:
+            continue
+        progress = tasks.progress(job.key)
+        flops = 0.0
+        if progress is not None and progress.claimant.attempt == job.attempt:
+            flops = max(0.0, record.flops_per_token * progress.trained_tokens - record.spent_flops)
+        found.append((flops, job.accelerator_seconds(tasks.world.now)))
+    return found
+
+
+def remaining_flops(
+    point: PlannedPoint, record: PointRecord, progress: PointProgress | None = None
+) -> float:
+    """FLOPs that a point still needs; a continued run has some behind it.
+
+    Work that was interrupted counts as kept: a checkpoint nearly always holds it, and a point that was
+    preempted at its end must not look as expensive as a new one.
+    """
+    if record.state in DONE:
+        return 0.0
+    reported = progress.trained_tokens if progress is not None else 0
+    behind = max(
+        recorded_flops(point, record),
+        six_nd(point.proxy.parameters, reported),
+        record.unfinished_flops,
+    )
+    return max(0.0, point.wanted_flops - behind)
+
+
+def recorded_flops(point: PlannedPoint, record: PointRecord) -> float:
+    """FLOPs behind the point's last result, whoever spent them; 0 without one."""
+    return max(six_nd(point.proxy.parameters, record.tokens), record.flops)
+
+
+def affordable(
+    budget: Budget | None,
+    spent: Spending,
+    committed_flops: float,
+    pending: Sequence[PlannedPoint],
+    records: Mapping[str, PointRecord],
+) -> tuple[int, str]:
+    """How many of the pending points, in their order, fit into the budget; why the next does not.
+
+    `committed_flops` are those that running points still need.
+    """
+    flops_left, seconds_left = _left(budget, spent)
+    committed = committed_flops
+    for index, point in enumerate(pending):
+        committed += remaining_flops(point, records[point.key])
+        is_over_flops = committed > flops_left
+        is_over_time = committed * spent.seconds_per_flop > seconds_left or seconds_left <= 0
+        if budget is not None and (is_over_flops or is_over_time):
+            hours = f"acceleratorHours {budget.accelerator_hours}"
+            cap = f"flops {budget.flops}" if is_over_flops else hours
+            return index, f"budget.{cap} leaves no room for {point.name}"
+    return len(pending), ""
+
+
+def exceeded(budget: Budget | None, spent: Spending) -> str:
+    """Which part of the budget is spent, with what was spent; empty: there is some left."""
+    if budget is None:
+        return ""
+    flops_left, seconds_left = _left(budget, spent)
+    # A run at its very end has spent just what was planned: rounding must not stop it there.
+    if budget.flops and flops_left < -ROUNDING * float(budget.flops):
+        return (
+            f"budget.flops {budget.flops} is spent: its points used {flops_in_words(spent.flops)}"
+        )
+    if seconds_left < 0:
+        hours = spent.accelerator_seconds / 3600
+        return f"budget.acceleratorHours {budget.accelerator_hours} is spent: its points used {hours:.2f}"
+    return ""
+
+
+def flops_left(budget: Budget | None, spent: Spending) -> float | None:
+    """FLOPs of the budget that are not spent; None if it does not limit them."""
+    flops, _ = _left(budget, spent)
+    return None if math.isinf(flops) else flops
+
+
+def _left(budget: Budget | None, spent: Spending) -> tuple[float, float]:
+    """FLOPs and accelerator seconds."""
+    flops = float(budget.flops) if budget and budget.flops else math.inf
+    hours = budget.accelerator_hours if budget else None
+    seconds = hours * 3600.0 if hours else math.inf
+    return flops - spent.flops, seconds - spent.accelerator_seconds
+
+
+# -------------------------------------------------------------- intend: what is wanted of every task
+
+
+BUDGET_RAISED: Final = "BudgetRaised"
+"""Reason of an intent to go on to where a search wanted the point before the budget was spent."""
+
+
+def intend(tasks: TaskSet, recorded: Recorded, *, is_spent: bool) -> Recorded:
+    """The ledger with an intent for every task; `is_spent`: the budget is."""
+    ledger = _with_search_intents(recorded.ledger, searches=tasks.policy.searches)
+    return Recorded(_with_budget_intents(ledger, is_spent=is_spent), recorded.set_aside)
+
+
+def _with_search_intents(ledger: Ledger, *, searches: bool) -> Ledger:
+    """The ledger in which a new point waits until the search chooses it; without a search all run to their ends."""
+
+    def intended(record: PointRecord) -> PointRecord:
+        if searches and record.intent == Intent():
+            return replace(record, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN))
+        if not searches and _is_of_a_search(record.intent):
+            return replace(record, intent=Intent())
+        return record
+
+    points = tuple(intended(record) for record in ledger.points)
+    return ledger if points == ledger.points else ledger.replace(points=points)
+
+
+def _is_of_a_search(intent: Intent) -> bool:
+    """Nobody else names tokens."""
+    return intent.tokens > 0 or intent.reason == NOT_CHOSEN
+
+
+def _with_budget_intents(ledger: Ledger, *, is_spent: bool) -> Ledger:
+    """The ledger in which a spent budget pauses every unfinished point, and one with room lets them run.
+
+    Points that are paused or pruned for another reason stay so.
+    """
+
+    def intended(record: PointRecord) -> PointRecord:
+        is_paused = record.intent.reason == BUDGET_SPENT
+        if is_spent and record.intent.action is IntentAction.RUN and _may_run(record):
+            tokens = record.intent.tokens
+            return replace(record, intent=Intent(IntentAction.PAUSE, tokens, BUDGET_SPENT))
+        if is_paused and not (is_spent and _may_run(record)):
+            return replace(record, intent=_resumed(record.intent.tokens))
+        return record
+
+    points = tuple(intended(record) for record in ledger.points)
+    return ledger if points == ledger.points else ledger.replace(points=points)
+
+
+def _resumed(tokens: int) -> Intent:
+    """To the tokens that a search wanted before the budget was spent; without any, as the spec asks."""
+    return Intent(IntentAction.RUN, tokens, BUDGET_RAISED) if tokens else Intent()
+
+
+def _may_run(record: PointRecord) -> bool:
+    return record.state is PointState.PENDING
+
+
+# ---------------------------------------------------------------------------- admit: what starts now
+
+
+@dataclass(frozen=True)
+class Start:
+    """The next attempt of a task."""
+
+    point: PlannedPoint
+    attempts: Attempts
+    """Those before it."""
+    attempt: int
+    """Its number."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What may start now, and what keeps the rest."""
+
+    starts: tuple[Start, ...] = ()
+    waiting: int = 0
+    """Tasks that are retried after a delay."""
+    next_start: datetime | None = None
+    """When the first of those is due."""
+    unaffordable: tuple[PlannedPoint, ...] = ()
+    """Pending points that do not fit into the budget."""
+    budget_message: str = ""
+
+
+def slots_taken(world: ObservedTasks, policy: Policy) -> int:
+    """Jobs and orphaned pods that count toward parallelism; Jobs being deleted count until they are gone.
+
+    Of the Jobs that wait in their queue, only those beyond `policy.may_wait` count.
+    """
+    waiting = sum(job.waits_in_its_queue for job in world.jobs)
+    holding = sum(job.holds_a_slot for job in world.jobs) + len(world.orphaned_pods)
+    return holding - min(waiting, policy.may_wait)
+
+
+def slots_exceeded(world: ObservedTasks, policy: Policy) -> int:
+    """Slots taken beyond what the policy allows; 0 or less: none. It may have been lowered meanwhile."""
+    # Kueue may have admitted all that were let wait.
+    return slots_taken(world, policy) - policy.parallelism - policy.may_wait
+
+
+def admit(
+    tasks: TaskSet, recorded: Recorded, unread: frozenset[str], spent: Spending
+) -> Admission:
+    """Pending tasks to start now, at most as many as there are free slots.
+
+    Those in `unread` may have a result that the store did not return: they are left alone.
+    """
+    world, policy, records = tasks.world, tasks.policy, recorded.by_key
+    busy = {job.key for job in world.jobs if job.kind == "train" and job.holds_a_slot}
+    busy |= unread | set(world.orphaned_pods)
+    pending = [
+        point
+        for point in tasks.points.values()
+        if records[point.key].state is PointState.PENDING
+        and records[point.key].intent.action is IntentAction.RUN
+        and point.key not in busy
+    ]
+    pending.sort(key=lambda point: point.wanted_flops)  # stable: planned order among equals
+    committed = sum(
+        remaining_flops(point, records[point.key], tasks.progress(point.key))
+        for point in tasks.points.values()
+        if point.key in busy
+    )
+    count, message = affordable(policy.budget, spent, committed, pending, records)
+    due, later = _by_delay(pending[:count], recorded, world.now)
+    free = max(0, policy.parallelism - slots_taken(world, policy))
+    if world.create_error:
+        free = min(free, 1)  # one at a time, to find out whether the API server still refuses
+    return Admission(
+        starts=tuple(_start(tasks, recorded, point) for point in due[:free]),
+        waiting=len(later),
+        next_start=min(later, default=None),
+        unaffordable=tuple(pending[count:]),
+        budget_message=message,
+    )
+
+
+def _by_delay(
+    pending: Sequence[PlannedPoint], recorded: Recorded, now: datetime
+) -> tuple[list[PlannedPoint], list[datetime]]:
+    """What is due, and when the others are."""
+    due, later = [], []
+    for point in pending:
+        attempts = recorded.by_key[point.key].attempts
+        start = not_before(attempts, point.proxy.template_digest, now)
+        if start is None or start <= now:
+            due.append(point)
+        else:
+            later.append(start)
+    return due, later
+
+
+def _start(tasks: TaskSet, recorded: Recorded, point: PlannedPoint) -> Start:
+    attempts = recorded.by_key[point.key].attempts
+    return Start(point, attempts, next_attempt(attempts, tasks.jobs.get(point.key, ())))
+
+
+# -------------------------------------------------------------------------------- act: which Jobs go
+
+
+def act(
+    tasks: TaskSet, recorded: Recorded
+) -> tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]:
+    """Jobs to delete, and those among them whose tasks are stopped rather than dropped."""
+    planned = {j.uid for key, jobs in tasks.jobs.items() if key in tasks.points for j in jobs}
+    wanted = planned | tasks.kept
+    obsolete = [job for job in tasks.world.jobs if job.uid not in wanted]
+    delete = deletions(obsolete, "the spec no longer asks for it")
+    unneeded = [job for job in tasks.active if _is_unneeded(recorded, job)]
+    delete += deletions(unneeded, "its point is done already")
+    ended = [job for job in tasks.active if job not in unneeded and _has_ended(recorded, job)]
+    delete += deletions(ended, "the ledger has recorded the end of its attempt")
+    delete += lost_deletions(job for job in recorded_jobs(tasks) if job.uid in planned)
+    stop, why = _unwanted(tasks, recorded), "the ledger says to pause or prune its point"
+    if tasks.policy.suspend:
+        stop, why = tasks.active, "the sweep is suspended"
+    stopped = tuple(
+        job
+        for job in stop
+        if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
+    )
+    return delete + deletions(stopped, why), stopped
+
+
+def _unwanted(tasks: TaskSet, recorded: Recorded) -> tuple[ObservedJob, ...]:
+    """Jobs of tasks that the ledger says to pause or prune."""
+    paused = {r.key for r in recorded.ledger.points if r.intent.action is not IntentAction.RUN}
+    return tuple(job for job in tasks.active if job.key in paused)
+
+
+def _has_ended(recorded: Recorded, job: ObservedJob) -> bool:
+    """Whether the operator ended it, for lack of progress or by suspension, and has yet to delete it."""
+    return job.attempt <= recorded.by_key[job.key].attempts.ended
+
+
+def _is_unneeded(recorded: Recorded, job: ObservedJob) -> bool:
+    """A Job still waiting for its pod although another sweep finished the point."""
+    has_begun = job.pod is not None and job.pod.phase != "Pending"
+    return recorded.by_key[job.key].state in DONE and not has_begun
+
+
+def recorded_jobs(tasks: TaskSet) -> list[ObservedJob]:
+    """Jobs whose outcome the stored ledger knows, not just the one about to be written: they may go."""
+    ledger = tasks.stored_ledger
+    if ledger is None:
+        return []
+    ended = {record.key: record.attempts.ended for record in ledger.points}
+    return [
+        job
+        for job in tasks.world.jobs
+        if job.kind == "prepare"
+        or job.key not in tasks.points
+        or (job.key in ended and job.attempt <= ended[job.key])
+    ]
+
+
+def has_unrecorded(tasks: TaskSet) -> bool:
+    """Whether Jobs are to be let go as soon as the ledger about to be written is stored."""
+    recorded = {job.uid for job in recorded_jobs(tasks)}
+    return any(is_kept(job) and job.uid not in recorded for job in tasks.world.jobs)
+
+
+def is_kept(job: ObservedJob) -> bool:
+    """Whether it ended and stays until it is released."""
+    return job.is_finished and not job.expires and not job.deleting
+
+
+# ------------------------------------------------------------------------------------------ the pass
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""The tasks that one ledger keeps, what is observed of them, and how they are to be run."""
+"""The tasks that one ledger keeps, what is observed of them, how they are to be run, and the ledger as the stages of a
+pass hand it on.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,69 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from isoloss_contract.ledger import Ledger
+from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger, PointRecord
 from isoloss_contract.reading import ABSENT, Read, value_of
 from isoloss_contract.records import PointProgress, PointResult
-from isoloss_operator.decide.jobs.removal import by_attempt
+from isoloss_operator.decide.conditions import shortened
+from isoloss_operator.decide.jobs.failures import Failure, FailureClass
+from isoloss_operator.decide.jobs.requests import by_attempt
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks, StoredPoints
+from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.decide.suspension import with_stopped
-from isoloss_operator.decide.tasks.ledgers import Recorded
 from isoloss_operator.planning.points import PlannedPoint
+
+# --------------------------------------------------------------- the ledger as the stages hand it on
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The ledger with everything observed in it, and what is set aside for it."""
+
+    ledger: Ledger
+    set_aside: tuple[SetAside, ...] = ()
+
+    @cached_property
+    def by_key(self) -> dict[str, PointRecord]:
+        """Records by point key, of points that were dropped too."""
+        return {record.key: record for record in (*self.ledger.former, *self.ledger.points)}
+
+
+def under_generation(ledger: Ledger, generation: int) -> Ledger:
+    """The ledger without what was refused about an earlier spec."""
+    error = ledger.configuration_error
+    if error is None or error.generation == generation:
+        return ledger
+    return ledger.replace(configuration_error=None)
+
+
+def for_spec(ledger: Ledger, generation: int, prepare_key: str) -> Ledger:
+    """The ledger without what an earlier spec left behind."""
+    ledger = under_generation(ledger, generation)
+    if ledger.prepare_key != prepare_key:
+        ledger = ledger.replace(
+            prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None
+        )
+    return ledger
+
+
+def configuration_error(
+    failure: Failure, job: ObservedJob, observed: ObservedTasks, where: str, field: str
+) -> ConfigurationError | None:
+    """What a Job refused about the present spec; a Job of an earlier one cannot blame it."""
+    if failure.kind is not FailureClass.BAD_CONFIGURATION:
+        return None
+    if job.generation not in (0, observed.generation):
+        return None
+    return ConfigurationError(
+        generation=observed.generation,
+        where=where,
+        field=field,
+        code=failure.code or str(failure.kind),
+        message=shortened(failure.message, 1000),
+    )
+
+
+# --------------------------------------------------------------------------- what a pass begins with
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,88 @@
-"""Where the laws of an earlier sweep place the sizes that have no grid."""
+"""What a spec leaves open: models that are like a checkpoint's, and the first places of sizes without a grid."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from isoloss.laws import Laws, PredictionQuery, RefusalReason, Refused, predict
 from isoloss.placement import rounded_place
 from isoloss.runs import training_flops_per_token
 from isoloss_contract.ledger import Placement
-from isoloss_contract.reading import value_of
+from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.store import BadRecord, NotFound, StoreError
 from isoloss_operator.api import Proxy, ScalingSweepSpec
-from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.finished_sweeps import final_fit
+from isoloss_operator.decide.conditions import READY, Finding, parse_conditions
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.known_ledgers import sweep_ledger
-from isoloss_operator.decide.likenesses import without_likenesses
-from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.observation import ObservedReference, ObservedSweep
+from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.sweep_status import previous_status
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.placement import kept_places, model_key, sizes_to_place
-from isoloss_operator.planning.specs import InvalidSpec, model_config
+from isoloss_operator.planning.specs import InvalidSpec, model_config, with_derived_proxies
+
+# -------------------------------------------------------------------------- models like a checkpoint
+
+
+def without_likenesses(observed: ObservedSweep, spec: ScalingSweepSpec) -> ScalingSweepSpec:
+    """The spec with its models derived: from the ledger or, if that does not know a model yet, from the checkpoint's
+    config.json.
+
+    Raises InvalidSpec if a proxy cannot be derived.
+    """
+    configs = {uri: _model_config(uri, read) for uri, read in observed.like_configs.items()}
+    return with_derived_proxies(spec, configs, sweep_ledger(observed).ledger.derived)
+
+
+def _model_config(
+    checkpoint: str, read: Read[Mapping[str, Any]]
+) -> Mapping[str, Any] | StoreError:
+    match read:
+        case Absent():
+            return NotFound(f"{checkpoint}/config.json: not found")
+        case Unreadable(message) | Newer(message) | Unanswered(message):
+            return BadRecord(message)
+        case config:
+            return config
+
+
+# ------------------------------------------------------------------------- the laws of another sweep
+
+
+def sweep_not_ready(reference: ObservedReference) -> Finding:
+    """Why a sweep gives no answer yet, in the words of its own Ready."""
+    name, ready = reference.name, parse_conditions(reference.status).get(READY)
+    if ready is None:
+        return Finding.false(
+            Reason.SWEEP_NOT_READY, f"The operator has not processed ScalingSweep {name} yet."
+        )
+    found = Finding.of(ready)
+    if found.status == "False" and isinstance(found.reason, RefusalReason):
+        message = f"The laws of ScalingSweep {name} were refused: {ready.message}"
+        return Finding.false(found.reason, message, stalled=True)
+    message = f"ScalingSweep {name} is not ready ({ready.reason}): {ready.message}"
+    return Finding.false(Reason.SWEEP_NOT_READY, message)
+
+
+def final_fit(reference: ObservedReference, read: Read[FitOutcome]) -> FitOutcome | Finding:
+    """The final fit of a sweep's present generation, or why there is none. `read` is what is stored."""
+    ready = parse_conditions(reference.status).get(READY)
+    if ready is None or ready.status != "True":
+        return sweep_not_ready(reference)
+    if ready.observed_generation != reference.generation:
+        message = f"The operator has not processed the changed ScalingSweep {reference.name} yet."
+        return Finding.false(Reason.SWEEP_CHANGED, message)
+    fit = value_of(read)
+    if fit is None or fit.laws is None:
+        return Finding.false(Reason.LAWS_UNREADABLE, "laws.json is missing or cannot be read.")
+    if fit.laws_sha256 != previous_status(reference.status).laws_sha256:
+        message = "laws.json is not the one that the sweep's status names."
+        return Finding.false(Reason.LAWS_UNREADABLE, message)
+    return fit
+
+
+# ------------------------------------------------------------------------------ places by those laws
 
 
 def prior_to_read(observed: ObservedSweep) -> str | None:

@@ -1,0 +1,300 @@
+"""The sequential search of a sweep: what it is asked, what its steps change in the ledger, and what is said of it.
+
+What it decides is isoloss.search, which runs in the process of a fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from isoloss.formatting import flops as flops_in_words
+from isoloss.progress.words import ENDINGS
+from isoloss_contract.ledger import (
+    FAILED_FOR_GOOD,
+    AddedPoint,
+    Intent,
+    IntentAction,
+    Ledger,
+    PointRecord,
+    PointState,
+)
+from isoloss_contract.records import DataManifest
+from isoloss_operator.api import MAX_POINTS, PlacedSizeStatus, ScalingSweepSpec, SearchStatus
+from isoloss_operator.decide.conditions import shortened
+from isoloss_operator.decide.events import MAX_EVENT_MESSAGE, NAMED
+from isoloss_operator.decide.fits import (
+    PointDecision,
+    SearchedPoint,
+    SearchedSize,
+    SearchRequest,
+    SearchStep,
+)
+from isoloss_operator.decide.law_status import precise
+from isoloss_operator.decide.plans import Event
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.tasks.record import planned
+from isoloss_operator.planning.placement import placed_sizes
+from isoloss_operator.planning.points import PlannedPoint, PlannedProxy, plan_points
+
+# ---------------------------------------------------------------------------------- what it is asked
+
+
+SEEDS = 2**31
+"""Seeds of the API: the number after the last one is the first."""
+
+
+def search_request(
+    spec: ScalingSweepSpec,
+    ledger: Ledger,
+    points: Mapping[str, PlannedPoint],
+    flops_left: float | None,
+) -> SearchRequest:
+    """The step to decide now."""
+    proxies = {point.proxy.name: point.proxy for point in points.values()}
+    search = spec.search
+    room = max(MAX_POINTS - len(ledger.points), 0)
+    repeated = sum(points[record.key].seed != spec.training.seed for record in ledger.points)
+    most = search.extend_grid.limit(len(ledger.placements))
+    return SearchRequest(
+        sizes=tuple(_size(spec, proxies[proxy.name]) for proxy in spec.proxies),
+        points=tuple(_point(r, replicate_number(spec, points[r.key])) for r in ledger.points),
+        sequence_length=spec.data.sequence_length,
+        learning_rate_precision=float(search.precision.learning_rate),
+        batch_size_precision=float(search.precision.batch_size),
+        max_added_points=min(most, len(ledger.additions) - repeated + room),
+        replicates=min(search.replicates, repeated + room),
+        flops_left=flops_left,
+    )
+
+
+def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> list[object]:
+    """What a step depends on in addition to trajectories: a different one is another step."""
+    sizes = [
+        [proxy.name, proxy.tokens, spec.grid_of(proxy).model_dump(mode="json")]
+        for proxy in spec.proxies
+    ]
+    budget = None if spec.budget is None else spec.budget.model_dump(mode="json")
+    points = [[r.key, str(r.state), str(r.intent.action), r.intent.tokens] for r in records]
+    # Where points are placed shows in the sizes.
+    search = spec.search.model_dump(mode="json", exclude={"placement", "prior"})
+    return [search, budget, sizes, points]
+
+
+def replicate_number(spec: ScalingSweepSpec, point: PlannedPoint) -> int:
+    """n of a repeat with the n-th seed after the sweep's, 0 of a point with the sweep's own."""
+    return (point.seed - spec.training.seed) % SEEDS
+
+
+def replicate_seed(spec: ScalingSweepSpec, number: int) -> int:
+    """The seed of the repeat of this number."""
+    return (spec.training.seed + number) % SEEDS
+
+
+def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> SearchedSize:
+    grid = spec.grid_of(spec.proxies[proxy.index])
+    return SearchedSize(
+        name=proxy.name,
+        parameters=proxy.parameters.active,
+        tokens=proxy.tokens,
+        batch_sizes=grid.batch_sizes,
+        learning_rates=tuple(float(rate) for rate in grid.learning_rates),
+    )
+
+
+def _point(record: PointRecord, replicate: int) -> SearchedPoint:
+    return SearchedPoint(
+        key=record.key,
+        size=record.proxy,
+        batch_size=record.batch_size,
+        learning_rate=record.learning_rate,
+        wanted_tokens=min(record.intent.tokens, record.wanted_tokens),
+        pruned=record.intent.action is IntentAction.PRUNE,
+        failed=record.state in FAILED_FOR_GOOD,
+        replicate=replicate,
+    )
+
+
+# ------------------------------------------------------------------------------- what a step changes
+
+
+Place = tuple[str, int, float, int]
+"""Size, batch size, learning rate and number of the replicate: what a point is to the search."""
+
+
+def stepped(
+    ledger: Ledger, step: SearchStep, spec: ScalingSweepSpec, manifest: DataManifest
+) -> Ledger:
+    """The ledger once a step's decisions are in it."""
+    decisions = {_place_of_decision(decision): decision for decision in step.decisions}
+    places = {
+        point.key: _place(spec, point) for point in plan_points(spec, manifest, ledger.additions)
+    }
+    points = tuple(
+        replace(record, intent=_intent(decision, record))
+        if (decision := decisions.pop(places[record.key], None))
+        else record
+        for record in ledger.points
+    )
+    if points == ledger.points and not decisions:
+        return ledger
+    return _with_added(ledger.replace(points=points), decisions.values(), spec, manifest)
+
+
+def _place_of_decision(decision: PointDecision) -> Place:
+    return decision.size, decision.batch_size, decision.learning_rate, decision.replicate
+
+
+def _place(spec: ScalingSweepSpec, point: PlannedPoint) -> Place:
+    number = replicate_number(spec, point)
+    return point.proxy.name, point.batch_size, point.learning_rate, number
+
+
+def _intent(decision: PointDecision, record: PointRecord) -> Intent:
+    is_pruned = decision.action is IntentAction.PRUNE
+    # A pruned point wants what it has: it is done, and the fit uses its trajectory.
+    tokens = record.trained_for if is_pruned else decision.tokens
+    return Intent(decision.action, tokens, decision.reason, decision.bound)
+
+
+def _with_added(
+    ledger: Ledger,
+    decisions: Iterable[PointDecision],
+    spec: ScalingSweepSpec,
+    manifest: DataManifest,
+) -> Ledger:
+    """The points of decisions that the ledger does not have, planned like any other from now on."""
+    wanted = {_place_of_decision(decision): decision for decision in decisions if decision.added}
+    if not wanted:
+        return ledger
+    additions = tuple(_addition(spec, decision) for decision in wanted.values())
+    additions = (*ledger.additions, *additions)
+    former = {record.key: record for record in ledger.former}
+    records = []
+    for point in plan_points(spec, manifest, additions):
+        if decision := wanted.get(_place(spec, point)):
+            record = planned(point, former.pop(point.key, None))
+            records.append(replace(record, intent=_intent(decision, record)))
+    return ledger.replace(
+        points=(*ledger.points, *records), former=tuple(former.values()), additions=additions
+    )
+
+
+def _addition(spec: ScalingSweepSpec, decision: PointDecision) -> AddedPoint:
+    seed = replicate_seed(spec, decision.replicate) if decision.replicate else None
+    return AddedPoint(
+        decision.size, decision.batch_size, decision.learning_rate, decision.reason, seed
+    )
+
+
+# ------------------------------------------------------------------------------ what the status says
+
+
+def search_status(
+    spec: ScalingSweepSpec,
+    ledger: Ledger,
+    points: Iterable[PlannedPoint],
+    ended: str,
+) -> SearchStatus:
+    """`points` are the planned ones, `ended` says why the search is over; empty: it goes on."""
+    records = ledger.points
+    pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
+    finished = [r for r in records if r.is_finished]
+    untouched = [r for r in records if not r.intent.tokens and not r.tokens]
+    planned = list(points)
+    grid = planned[: spec.points]
+    repeated = {point.key for point in planned if replicate_number(spec, point)}
+    not_beyond = repeated | {point.key for point in grid}
+    return SearchStatus(
+        ended=ended,
+        finished=len(finished),
+        paused=sum(_is_paused(r) for r in records),
+        pruned=len(pruned),
+        not_chosen=len(untouched),
+        added=sum(r.key not in not_beyond for r in records),
+        replicates=sum(r.key in repeated for r in records),
+        saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
+        placed=tuple(
+            PlacedSizeStatus(
+                proxy=placement.proxy,
+                source=placement.source,
+                learning_rates=grid.learning_rates,
+                batch_sizes=grid.batch_sizes,
+            )
+            for placement, grid in placed_sizes(spec, ledger.placements)
+        ),
+    )
+
+
+def _is_paused(record: PointRecord) -> bool:
+    """Whether it has an intermediate result with all the tokens that are wanted for now."""
+    is_done = record.state is PointState.SUCCEEDED and record.intent.action is IntentAction.RUN
+    return is_done and not record.is_finished
+
+
+def _flops(record: PointRecord) -> float:
+    """FLOPs of a point, up to the tokens it is trained for or wanted to be."""
+    wanted = min(record.intent.tokens, record.wanted_tokens)
+    tokens = record.tokens if record.state is PointState.DIVERGED else max(record.tokens, wanted)
+    return record.flops_per_token * tokens
+
+
+# ----------------------------------------------------------------------------------- what events say
+
+
+RUN_ON, ADDED, REPEATED, PRUNED = "run on", "added", "repeated with other seeds", "pruned"
+
+
+def ended_in_words(ended: str) -> str:
+    """Why the search is over, by one of isoloss.search.StopReason."""
+    return f"The search is over ({ended}): {ENDINGS.get(ended, ended)}."
+
+
+def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[Event, ...]:
+    """One event about a step: its points, named as in the ledger, or that the search is over.
+
+    `told` is why it ended by the status as observed.
+    """
+    if step is None or (step.ended and step.ended == told):
+        return ()
+    if step.ended:
+        return (Event("Normal", Reason.SEARCH_STEP, ended_in_words(step.ended)),)
+    names: dict[tuple[str, int, float], str] = {}
+    for r in ledger.points:  # replicates come after the point that they repeat
+        names.setdefault((r.proxy, r.batch_size, r.learning_rate), r.name)
+    groups: dict[str, list[PointDecision]] = {
+        words: [] for words in (RUN_ON, ADDED, REPEATED, PRUNED)
+    }
+    for decision in step.decisions:
+        groups[_group(decision)].append(decision)
+    parts = (_part(found, words, names) for words, found in groups.items())
+    message = shortened("; ".join(part for part in parts if part), MAX_EVENT_MESSAGE)
+    return (Event("Normal", Reason.SEARCH_STEP, message),)
+
+
+def _group(decision: PointDecision) -> str:
+    if decision.action is IntentAction.PRUNE:
+        return PRUNED
+    if decision.replicate:
+        return REPEATED
+    return ADDED if decision.added else RUN_ON
+
+
+def _part(
+    decisions: Sequence[PointDecision], words: str, names: dict[tuple[str, int, float], str]
+) -> str:
+    if not decisions:
+        return ""
+    flops = sum(decision.flops for decision in decisions)
+    verb = "saving" if words == PRUNED else "for"
+    more = f" and {len(decisions) - NAMED} more" if len(decisions) > NAMED else ""
+    shown = ", ".join(_named(d, names) for d in decisions[:NAMED])
+    return f"{len(decisions)} {words}, {verb} {flops_in_words(flops)} FLOPs: {shown}{more}"
+
+
+def _named(decision: PointDecision, names: dict[tuple[str, int, float], str]) -> str:
+    place = decision.size, decision.batch_size, decision.learning_rate
+    facts: Iterable[str] = [decision.reason]
+    if decision.bound is not None:
+        facts = [decision.reason, f"by {decision.bound:.2g} nats", f"risk {decision.risk:.1e}"]
+    return f"{names.get(place, decision.size)} ({', '.join(facts)})"
