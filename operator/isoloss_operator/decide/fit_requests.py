@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from isoloss.laws import FitOptions
 from isoloss.progress.stages import stopped_in_words
@@ -21,6 +22,7 @@ from isoloss_operator.decide.fits import (
     MissingPoint,
     SearchRequest,
     SweepPage,
+    SweepRequest,
     Watched,
 )
 from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
@@ -31,7 +33,6 @@ from isoloss_operator.decide.tasks.record import fitted_records
 from isoloss_operator.planning.points import PlannedPoint
 
 if TYPE_CHECKING:  # it brings numpy along
-    from isoloss.laws import FlopsConvention
     from isoloss.runs import Weights
 
 
@@ -93,52 +94,38 @@ def fit_request(
         return None
     if not final and (observed.fit_rests or not _is_worth_it(observed.fit, len(fitted))):
         return None
-    shown = shown_of(observed, spec, ledger, points)
-    watched = None if final else watched_now(observed, ledger)
+    request = _sweep_request(observed, spec, ledger, points, inputs)
+    watched = None if final else _watched(observed, ledger)
     return FitRequest(
-        **shown,
-        inputs=inputs,
+        **vars(replace(request, provisional=not final, watched=watched)),
         options=fit_options(spec),
-        provisional=not final,
         search=search,
-        watched=watched,
     )
 
 
-class Shown(TypedDict):
-    """What fits and pages of a sweep have in common."""
-
-    points: tuple[FitPoint, ...]
-    weights: Weights
-    flops: FlopsConvention
-    ledger_sha256: str
-    laws_path: str
-    report_path: str
-    missing: tuple[MissingPoint, ...]
-    searched: Ledger | None
-
-
-def shown_of(
+def _sweep_request(
     observed: ObservedSweep,
     spec: ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
-) -> Shown:
-    """Of a sweep as it is now."""
+    inputs: str,
+) -> SweepRequest:
+    """What fits and pages of a sweep have in common, of the sweep as it is now."""
     fitted = fitted_records(ledger.points)
-    return {
-        "points": tuple(_fit_point(record, points[record.key]) for record in fitted),
-        "weights": _weights(spec),
-        "flops": spec.fit.flops,
-        "ledger_sha256": ledger.digest,
-        "laws_path": layout.sweep_laws(observed.name, observed.uid),
-        "report_path": layout.sweep_report(observed.name, observed.uid),
-        "missing": tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
-        "searched": ledger if spec.searches else None,
-    }
+    return SweepRequest(
+        inputs=inputs,
+        points=tuple(_fit_point(record, points[record.key]) for record in fitted),
+        weights=_weights(spec),
+        flops=spec.fit.flops,
+        ledger_sha256=ledger.digest,
+        laws_path=layout.sweep_laws(observed.name, observed.uid),
+        report_path=layout.sweep_report(observed.name, observed.uid),
+        missing=tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
+        searched=ledger if spec.searches else None,
+    )
 
 
-def watched_now(observed: ObservedSweep, ledger: Ledger) -> Watched:
+def _watched(observed: ObservedSweep, ledger: Ledger) -> Watched:
     """The sweep as the page is to show it."""
     resource = {"metadata": {"generation": observed.generation}, "status": observed.status}
     return Watched(ledger, observed.progress, resource)
@@ -218,11 +205,10 @@ def sweep_page(
     shows = content_key([ledger.digest, reported])
     if shows == observed.page_shows:
         return None
+    request = _sweep_request(observed, spec, ledger, points, shows)
     return SweepPage(
-        **shown_of(observed, spec, ledger, points),
-        inputs=shows,
+        **vars(replace(request, watched=_watched(observed, ledger))),
         laws=observed.fit.laws if observed.fit is not None else None,
-        watched=watched_now(observed, ledger),
     )
 
 

@@ -17,7 +17,7 @@ from isoloss_operator.decide.jobs.requests import (
     prepare_request,
 )
 from isoloss_operator.decide.observation import ObservedJob
-from isoloss_operator.decide.owners import policy_of, sweep_ledger, told_spend
+from isoloss_operator.decide.owners import policy_of, told_spend
 from isoloss_operator.decide.plans import SetAside, SweepPlan
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import (
@@ -45,8 +45,7 @@ WORDS: Final = Wording(
 
 def decide_preparation(view: SweepView) -> SweepPlan:
     """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
-    observed, spec = view.observed, view.spec
-    known = sweep_ledger(observed)
+    observed, spec, known = view.observed, view.spec, view.known
     ledger = for_spec(known.ledger, observed.generation, view.config.key)
     prepared = run(_task(view, ledger))
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)

@@ -21,7 +21,7 @@ from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_requests import fit_request, has_page, sweep_page
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
-from isoloss_operator.decide.owners import sweep_ledger, task_writes
+from isoloss_operator.decide.owners import task_writes
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
@@ -95,7 +95,7 @@ def _storage_not_allowed(observed: ObservedSweep) -> Finding | None:
 
 def _data_changed(sweep: SweepView, manifest: DataManifest) -> Finding | None:
     """Points of another corpus would take the place of those that are trained, and of their cost."""
-    digest, ledger = manifest.digest, sweep_ledger(sweep.observed).ledger
+    digest, ledger = manifest.digest, sweep.known.ledger
     trained = sum(record.trained_for > 0 for record in ledger.points)
     is_known = ledger.prepare_key == sweep.config.key and ledger.data_digest
     if not (is_known and trained) or ledger.data_digest == digest:

@@ -96,6 +96,11 @@ class SweepView:
         )
 
     @cached_property
+    def known(self) -> Recorded:
+        """The ledger that this pass begins with."""
+        return sweep_ledger(self.observed)
+
+    @cached_property
     def config(self) -> PrepareConfig:
         """What determines its corpus."""
         return prepare_config(self.spec)
@@ -244,7 +249,7 @@ def sweep_tasks(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
 def _without_data(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
     """The points of the corpus in the ledger if nothing is left to train: then nobody needs the data, whatever
     the store holds of them by now."""
-    corpus, found = sweep_ledger(view.observed).ledger.corpus, view.manifest
+    corpus, found = view.known.ledger.corpus, view.manifest
     if corpus is None or corpus.prepare_key != view.config.key:
         return None
     if found is not None and found.digest == corpus.digest:
@@ -256,7 +261,7 @@ def _without_data(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
 
 
 def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
-    observed, known = view.observed, sweep_ledger(view.observed)
+    observed, known = view.observed, view.known
     ledger = _under_present_names(known.ledger, view.renamed)
     planned = _planned_points(view.spec, manifest, ledger)
     return TaskSet(
