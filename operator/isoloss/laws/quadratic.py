@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.least_squares import weighted_solver
 
 TERMS = 6
-SMALLEST_PART = 1e-10
-"""Singular values below this share of the largest count as none."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,3 @@ def vertex_of(coefficients: Array, centre: Array) -> tuple[Array, Array, Flags]:
     y = (c4 * c1 - 2.0 * c3 * c2) / safe
     value = c0 + 0.5 * (c1 * x + c2 * y)
     return np.stack([x, y], axis=-1) + centre, value, convex
-
-
-def weighted_solver(design: Array, weights: Array) -> Array:
-    """(terms, points): the linear map from values to coefficients of weighted least squares."""
-    root = np.sqrt(weights)
-    solver = np.linalg.pinv(design * root[:, None], rcond=SMALLEST_PART) * root
-    return np.asarray(solver, dtype=float)

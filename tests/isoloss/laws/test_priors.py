@@ -125,8 +125,8 @@ def sample(
     runs = (size * 9 + i * 3 + j).astype(np.intp)
     values = 0.5 * u**2 + 0.5 * y**2 + third * u**3 / 6 + run_error * rng.standard_normal(18)[runs]
     values = values + 0.002 * rng.standard_normal(len(values)) + 0.3 * size * x
-    levels = np.eye(12)[size * 6 + cut]
-    points = Sample(np.stack([x, y], axis=1), levels, values, np.ones(len(x)), runs, 2)
+    cell = (size * 6 + cut).astype(np.intp)
+    points = Sample(np.stack([x, y], axis=1), cell, values, np.ones(len(x)), runs, 2)
     return points, (u**3 / 6)[:, None]
 
 
@@ -141,6 +141,29 @@ def test_an_optimum_that_moves_through_three_values_shows_asymmetry() -> None:
     assert abs(mean[0]) < 2.5 * np.sqrt(covariance[0, 0])
 
 
+def by_generalised_least_squares(
+    points: Sample, cubic: np.ndarray, covariance: np.ndarray
+) -> np.ndarray:
+    """The cubic coefficients by a column for every level, gradient and curvature, errors having this covariance."""
+    x, y = points.positions.T
+    planes = [
+        np.where(points.cell == c, v, 0.0) for c in np.unique(points.cell) for v in (1.0, x, y)
+    ]
+    design = np.column_stack([cubic, 0.5 * x**2, x * y, 0.5 * y**2, *planes])
+    inverse = np.linalg.inv(covariance)
+    normal = np.linalg.pinv(design.T @ inverse @ design, rcond=1e-12)
+    return np.asarray((normal @ design.T @ inverse @ points.values)[:1])
+
+
+def test_without_a_prior_it_is_what_a_column_for_every_plane_would_give() -> None:
+    """Points of equal weight; the noise as the sample was drawn, near what is estimated from it."""
+    points, cubic = sample(1.2)
+    mean, _ = shown_asymmetry(points, cubic, np.array([1e6]))
+    same_run = points.runs[:, None] == points.runs
+    errors = 0.002**2 * np.eye(len(points.runs)) + 0.05**2 * same_run
+    assert mean == pytest.approx(by_generalised_least_squares(points, cubic, errors), rel=1e-3)
+
+
 def test_three_values_about_an_optimum_that_stays_leave_asymmetry_as_usual() -> None:
     mean, covariance = shown_asymmetry(*sample(0.0), USUAL)
     assert covariance[0, 0] == pytest.approx(USUAL[0], rel=1e-6)
@@ -153,7 +176,7 @@ def test_too_few_runs_to_know_their_noise_leave_asymmetry_as_usual() -> None:
     fewer = points._replace(
         **{
             name: getattr(points, name)[few]
-            for name in ("positions", "levels", "values", "weights", "runs")
+            for name in ("positions", "cell", "values", "weights", "runs")
         }
     )
     mean, covariance = shown_asymmetry(fewer, cubic[few], USUAL)

@@ -13,12 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.least_squares import NO_COLUMN
 
 FEWEST_LEFT = 2.0
 """Runs beyond the unknowns from which on the noise is known well enough."""
 CONSTANTS_PER_SIZE = 3
 """Errors that whole runs share are taken up by a size's level and gradient."""
 SHARED_CURVATURES = 3
+SAME_PLANE = 1e-8
+"""Singular values below this share of the largest count as none: the runs of a cell have one learning rate, or one batch size."""
 
 
 class Sample(NamedTuple):
@@ -26,8 +29,8 @@ class Sample(NamedTuple):
 
     positions: Array
     """(points, 2): ln LR and ln B, centred."""
-    levels: Array
-    """(points, cells) indicators of their cells."""
+    cell: Indices
+    """(points,)"""
     values: Array
     """(points,) wasted ln D."""
     weights: Array
@@ -41,33 +44,44 @@ def shown_asymmetry(sample: Sample, cubic: Array, usual: Array) -> tuple[Array, 
     count = cubic.shape[1]
     untold = np.zeros(count), np.diag(usual)
     root = np.sqrt(sample.weights)
-    free, cubic = _of_cells(sample) * root[:, None], cubic * root[:, None]
-    values = sample.values * root
-    every = np.column_stack([free, cubic])
-    left = values - every @ np.linalg.lstsq(every, values, rcond=1e-10)[0]
+    own = _of_cells(sample, root)
+    x, y = sample.positions.T
+    shared = np.stack([0.5 * x**2, x * y, 0.5 * y**2], axis=1)
+    # Three curvatures, the cubic terms and the values: what each cell's own plane leaves of them.
+    table = np.column_stack([shared, cubic, sample.values]) * root[:, None]
+    table -= own @ (own.T @ table)
+    terms, values = table[:, :-1], table[:, -1]
+    left = values - terms @ np.linalg.lstsq(terms, values, rcond=1e-10)[0]
     _, run = np.unique(sample.runs, return_inverse=True)
     taken = CONSTANTS_PER_SIZE * sample.sizes + SHARED_CURVATURES + count
     freedom = float(run.max() + 1 - taken)
-    spare = len(left) - np.linalg.matrix_rank(every, tol=1e-8)
+    spare = len(left) - own.shape[1] - int(np.linalg.matrix_rank(terms, tol=NO_COLUMN))
     if freedom < FEWEST_LEFT or spare < FEWEST_LEFT:
         return untold
-    single, shared = _noise(left, run, float(spare), freedom)
+    single, common = _noise(left, run, float(spare), freedom)
     if single <= 0.0:
         return untold
-    table = _whitened(np.column_stack([free, cubic, values]), run, single, shared)
-    free, rest = table[:, : free.shape[1]], table[:, free.shape[1] :]
-    rest = rest - free @ np.linalg.lstsq(free, rest, rcond=1e-10)[0]
+    own, table = (_whitened(each, run, single, common) for each in (own, table))
+    # Planes are orthogonal before, and well apart after this: their normal equations lose no digits.
+    table = table - own @ np.linalg.solve(own.T @ own, own.T @ table)
+    curved, rest = table[:, :SHARED_CURVATURES], table[:, SHARED_CURVATURES:]
+    rest = rest - curved @ np.linalg.lstsq(curved, rest, rcond=1e-10)[0]
     information = rest[:, :count].T @ rest[:, :count]
     covariance: Array = np.asarray(np.linalg.inv(information + np.diag(1.0 / usual)), dtype=float)
     return covariance @ rest[:, :count].T @ rest[:, count], covariance
 
 
-def _of_cells(sample: Sample) -> Array:
-    """(points, terms): one curvature for all, a level and a gradient per cell."""
-    x, y = sample.positions.T
-    shared = np.stack([0.5 * x**2, x * y, 0.5 * y**2], axis=1)
-    own = [sample.levels * v[:, None] for v in (np.ones_like(x), x, y)]
-    return np.concatenate([shared, *own], axis=1)
+def _of_cells(sample: Sample, root: Array) -> Array:
+    """(points, terms): an orthonormal basis of the planes, a level and a gradient for each cell, times `root`."""
+    planes = np.column_stack([np.ones(len(root)), sample.positions]) * root[:, None]
+    bases = []
+    for cell in np.unique(sample.cell):
+        members = np.flatnonzero(sample.cell == cell)
+        vectors, sizes, _ = np.linalg.svd(planes[members], full_matrices=False)
+        basis = np.zeros((len(root), int((sizes > SAME_PLANE * sizes[0]).sum())))
+        basis[members] = vectors[:, : basis.shape[1]]
+        bases.append(basis)
+    return np.concatenate(bases, axis=1)
 
 
 def _noise(left: Array, run: Indices, spare: float, freedom: float) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags, Indices
-from isoloss.laws.quadratic import weighted_solver
+from isoloss.laws.least_squares import weighted_solver
 from isoloss.laws.surface.scale import effective_variance
 from isoloss.usual import EXPONENT_SCATTER, FLAT_SCATTER, SCATTER_FREEDOM, STEEP_SCATTER
 

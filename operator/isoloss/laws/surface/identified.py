@@ -47,16 +47,17 @@ class Place(NamedTuple):
 
 def refuse_unidentified(
     curvature: Array,
+    inside: Array,
     slopes: Array,
-    levels: Array,
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
 ) -> Refusal | None:
     """Refuse a design that leaves a direction of curvature open, and name runs that would show it.
 
-    All columns are weighted: `curvature` (points, 3), `slopes` and `levels` (points, k).
+    All columns are weighted: `curvature` (points, 3), the same `inside` cells, without their means, and `slopes`
+    (points, k) inside cells.
     """
-    share, direction = _least_shown(curvature, slopes, levels)
+    share, direction = _least_shown(curvature, inside, slopes)
     if share >= LEAST_SHARE:
         return None
     missing, words = DIRECTIONS[direction]
@@ -69,10 +70,9 @@ def refuse_unidentified(
     )
 
 
-def _least_shown(curvature: Array, slopes: Array, levels: Array) -> tuple[float, Shape]:
+def _least_shown(curvature: Array, inside: Array, slopes: Array) -> tuple[float, Shape]:
     """The direction of curvature that the other terms explain most of, and the share that they leave."""
-    inside = _without(curvature, levels)
-    left = _without(curvature, np.concatenate([slopes, levels], axis=1))
+    left = inside - slopes @ np.linalg.lstsq(slopes, inside, rcond=1e-10)[0]
     spread = np.sqrt((inside**2).sum(axis=0))
     whole = np.sqrt((curvature**2).sum(axis=0))
     flat = spread <= 1e-6 * whole
@@ -81,12 +81,6 @@ def _least_shown(curvature: Array, slopes: Array, levels: Array) -> tuple[float,
     scaled = left / spread
     values, vectors = np.linalg.eigh(scaled.T @ scaled)
     return max(float(values[0]), 0.0), Shape(int(np.argmax(np.abs(vectors[:, 0]))))
-
-
-def _without(columns: Array, others: Array) -> Array:
-    """What is left of the columns when the others have explained what they can."""
-    solution = np.linalg.lstsq(others, columns, rcond=1e-10)[0]
-    return np.asarray(columns - others @ solution, dtype=float)
 
 
 def _mending(

@@ -17,8 +17,8 @@ from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.least_squares import Levelled
 from isoloss.laws.model import Refusal, RefusalReason
-from isoloss.laws.quadratic import weighted_solver
 from isoloss.laws.surface.form_error import usual_end
 from isoloss.laws.surface.identified import refuse_unidentified
 from isoloss.laws.surface.skew import Points, quadratic, valley
@@ -88,23 +88,24 @@ def fit_surface(
     refusal = _refuse_cells(cells, fewest_sizes)
     if refusal is not None:
         return refusal
-    x, y, n, d, z, cell, runs, scale = _stack(trajectories, cells)
+    cell, runs = _members(cells)
+    x, y, n, d, z, scale = _stack(trajectories, cells, cell, runs)
     best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
     excess = z - best[cell]
-    precision = np.array([t.precision for t in trajectories])[runs.astype(np.intp)]
+    precision = np.array([t.precision for t in trajectories])[runs]
     weights = precision * window(excess, WINDOW)
     centre = Centre(*(float(np.average(v, weights=weights)) for v in (x, y, n, d)))
     points = Points(
         x - centre.log_rate, y - centre.log_batch, n - centre.log_params, d - centre.log_tokens
     )
-    levels = np.eye(len(cells))[cell]
-    refusal = _refuse_curvature(points, levels, weights, trajectories, cells)
+    levelled = Levelled(cell, weights)
+    refusal = _refuse_curvature(points, levelled, trajectories, cells)
     if refusal is not None:
         return refusal
-    terms = valley(points, levels, z, weights, runs)
+    terms = valley(points, levelled, z, runs)
     design = terms.design
-    full = weighted_solver(design, weights)
-    narrow = weighted_solver(design, precision * window(excess, NARROW))
+    full = levelled.solver(design)
+    narrow = Levelled(cell, precision * window(excess, NARROW)).solver(design)
     unseen = full[: len(Shape)] @ terms.unseen
     solution = full @ z
     return SurfaceFit(
@@ -112,13 +113,13 @@ def fit_surface(
         coefficients=solution[: len(Shape)],
         solver=full[: len(Shape)],
         narrow_solver=narrow[: len(Shape)],
-        runs=runs.astype(np.intp),
-        residuals=z - design @ solution,
+        runs=runs,
+        residuals=levelled.without_levels(z - design @ solution),
         weights=weights,
         scale=scale,
-        unknowns=float(np.linalg.matrix_rank(design * np.sqrt(weights)[:, None], tol=1e-8)),
+        unknowns=float(levelled.unknowns(design)),
         positions=np.stack([points.x, points.y], axis=1),
-        cell=cell.astype(np.intp),
+        cell=cell,
         sizes=tuple(c.log_params for c in cells),
         replicate_noise=replicate_noise(trajectories),
         end=(end := usual_end(points.n, points.d)),
@@ -129,20 +130,20 @@ def fit_surface(
 
 def _refuse_curvature(
     points: Points,
-    levels: Array,
-    weights: Array,
+    levelled: Levelled,
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
 ) -> Refusal | None:
     """A direction of curvature that was not tried."""
-    root = np.sqrt(weights)[:, None]
+    root = np.sqrt(levelled.weights)[:, None]
     curvature = quadratic(points)[:, : Shape.X]
     # Every size has slopes of its own here: how sizes deviate from their trend is no sign of a curvature.
     of_size = np.unique(np.round(points.n, 9), return_inverse=True)[1]
     own = np.eye(of_size.max() + 1)[of_size]
     x, y, d = (column[:, None] for column in (points.x, points.y, points.d))
     slopes = np.concatenate([own * x, own * y, d * x, d * y], axis=1)
-    return refuse_unidentified(curvature * root, slopes * root, levels * root, trajectories, cells)
+    inside, slopes = (levelled.without_levels(each) * root for each in (curvature, slopes))
+    return refuse_unidentified(curvature * root, inside, slopes, trajectories, cells)
 
 
 def window(excess: Array, width: float) -> Array:
@@ -179,13 +180,19 @@ def _refuse_cells(cells: Sequence[Cell], fewest_sizes: int) -> Refusal | None:
     return None
 
 
-def _stack(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> tuple[Array, ...]:
-    cell = np.concatenate([np.full(len(c.runs), i) for i, c in enumerate(cells)])
-    runs = np.concatenate([c.runs for c in cells])
+def _members(cells: Sequence[Cell]) -> tuple[Indices, Indices]:
+    """(points,) cell and trajectory of each point."""
+    cell = np.concatenate([np.full(len(c.runs), i, dtype=np.intp) for i, c in enumerate(cells)])
+    return cell, np.concatenate([c.runs for c in cells])
+
+
+def _stack(
+    trajectories: Sequence[Trajectory], cells: Sequence[Cell], cell: Indices, runs: Indices
+) -> tuple[Array, ...]:
     x = np.log([trajectories[i].learning_rate for i in runs])
     y = np.log([trajectories[i].batch_size for i in runs])
     scale = np.array([c.slope for c in cells])[cell]
     z = np.concatenate([c.waste for c in cells])
     n = np.array([c.log_params for c in cells])[cell]
     d = np.array([c.log_tokens for c in cells])[cell]
-    return x, y, n, d, z, cell, runs, scale
+    return x, y, n, d, z, scale

@@ -18,8 +18,8 @@ from isoloss.laws.curves import RateAtBatch
 from isoloss.laws.data.cells import LATE, make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
+from isoloss.laws.least_squares import Levelled
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
-from isoloss.laws.quadratic import weighted_solver
 from isoloss.laws.results import Bend, RateAtBatchLaw
 from isoloss.laws.surface.bend import possible_bend
 from isoloss.laws.surface.joint_fit import NARROW, window
@@ -121,13 +121,13 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
     x, where = points.x - middle, points.where - centre
     varied = _varied(points, where)
     slopes = np.column_stack([x, x[:, None] * where[:, varied]])
-    design = _within_lines(points, np.column_stack([0.5 * x**2, slopes]))
-    # Of columns without their lines' means: the lines' levels need no columns of their own, of which there may be thousands.
-    shape = weighted_solver(design, points.weights)
+    lines = Levelled(points.line, points.weights)
+    design = lines.without_levels(np.column_stack([0.5 * x**2, slopes]))
+    shape = lines.solver(design)
     estimate = shape @ points.z
     if estimate[0] <= 0.0:
         return _not_convex(0.0)
-    residuals = _within_lines(points, points.z[:, None])[:, 0] - design @ estimate
+    residuals = lines.without_levels(points.z) - design @ estimate
     found = _scatter(points, residuals, estimate[0], len(varied))
     noise, freedom = _noise(points, shape, residuals)
     source = DrawSource(options.seed, 12, options.bootstrap_samples)
@@ -158,13 +158,6 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
     )
     kept = np.flatnonzero(convex)
     return RateAtBatchFit(law, curve.take(kept[kept >= DECIDE.stop]))
-
-
-def _within_lines(points: _Points, columns: Array) -> Array:
-    """Less the weighted mean of each line."""
-    weights = np.bincount(points.line, points.weights)
-    means = [np.bincount(points.line, points.weights * column) / weights for column in columns.T]
-    return np.asarray(columns - np.stack(means, axis=1)[points.line], dtype=float)
 
 
 def _varied(points: _Points, where: Array) -> Indices:
@@ -206,7 +199,7 @@ class _Scatter:
 
 def _scatter(points: _Points, residuals: Array, curvature: float, slopes: int) -> _Scatter:
     """As the residual slopes show it, with what is usual of sizes."""
-    about = _within_lines(points, points.x[:, None])[:, 0]
+    about = Levelled(points.line, points.weights).without_levels(points.x)
 
     def shifts(of: Indices) -> Array:
         pull = np.bincount(of, points.weights * about * residuals)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isoloss.laws.arrays import Array
-from isoloss.laws.quadratic import weighted_solver
+from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.least_squares import Levelled
 from isoloss.laws.surface.asymmetry import Sample, shown_asymmetry
 from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape, optimum_law
 from isoloss.usual import USUAL_ASYMMETRY
@@ -45,52 +45,52 @@ class Valley:
     """The terms of a fit, and the cubic ones that it does without."""
 
     design: Array
-    """(points, terms): Shape, a level per cell, cubic terms if they are clear."""
+    """(points, terms): Shape, and cubic terms if they are clear; a level per cell goes with them."""
     unseen: Array
     """(points, k): cubic terms that are left out, …"""
     unseen_covariance: Array
     """(k, k): … and their coefficients' mean squares, estimated from the data and published sweeps."""
 
 
-def valley(points: Points, levels: Array, z: Array, weights: Array, runs: Array) -> Valley:
+def valley(points: Points, cells: Levelled, z: Array, runs: Indices) -> Valley:
     """Quadratic terms, and cubic ones if `z`, the wasted ln D, shows them.
 
-    `levels` (points, cells) are the cells' indicators; `runs` (points,) name the trajectories, whose points
-    err together.
+    `runs` (points,) numbers the trajectories, whose points err together.
     """
-    plain = np.concatenate([quadratic(points), levels], axis=1)
-    coefficients = weighted_solver(plain, weights) @ z
+    plain = quadratic(points)
+    coefficients = cells.solver(plain) @ z
     if not _convex(coefficients):
         return Valley(plain, np.zeros((len(z), 0)), np.zeros((0, 0)))
-    skewed = _skewed(points, plain, coefficients, z, weights, len(np.unique(runs)))
+    skewed = _skewed(points, cells, coefficients, z, len(np.unique(runs)))
     if skewed is not None:
         return skewed
     positions = np.stack([points.x, points.y], axis=1)
     sizes = len(np.unique(np.round(points.n, 9)))
-    sample = Sample(positions, levels, z, weights, runs.astype(np.intp), sizes)
+    sample = Sample(positions, cells.group, z, cells.weights, runs, sizes)
     cubic = _cubic(points, coefficients)
     mean, covariance = shown_asymmetry(sample, cubic, _usual(coefficients))
     return Valley(plain, cubic, covariance + np.outer(mean, mean))
 
 
 def _skewed(
-    points: Points, plain: Array, coefficients: Array, z: Array, weights: Array, runs: int
+    points: Points, cells: Levelled, coefficients: Array, z: Array, runs: int
 ) -> Valley | None:
     """With cubic terms if the grid has the values for them and they are no chance, from the plain fit's coefficients."""
     wanted = [len(np.unique(np.round(v, 6))) >= FEWEST_LINES for v in (points.x, points.y)]
-    freedom = runs - np.linalg.matrix_rank(plain * np.sqrt(weights)[:, None], tol=1e-8)
+    plain = quadratic(points)
+    freedom = runs - cells.unknowns(plain)
     extra = 2 * sum(wanted)
     if not any(wanted) or freedom <= extra:
         return None
-    before = _squares(plain, coefficients, z, weights)
+    before = _squares(cells, z - plain @ coefficients)
     seen = np.repeat(wanted, 2)
     for _ in range(TURNS):
         cubic = _cubic(points, coefficients)
         skewed = np.concatenate([plain, cubic[:, seen]], axis=1)
-        coefficients = weighted_solver(skewed, weights) @ z
+        coefficients = cells.solver(skewed) @ z
         if not _convex(coefficients):
             return None
-    after = _squares(skewed, coefficients, z, weights)
+    after = _squares(cells, z - skewed @ coefficients)
     if (before - after) / extra <= CLEAR * after / max(freedom - extra, 1):
         return None
     return Valley(skewed, cubic[:, ~seen], np.diag(_usual(coefficients)[~seen]))
@@ -118,8 +118,8 @@ def _cubic(points: Points, coefficients: Array) -> Array:
     return np.stack([u**3 / 6, u**2 * v / 2, v**3 / 6, u * v**2 / 2], axis=1)
 
 
-def _squares(design: Array, coefficients: Array, z: Array, weights: Array) -> float:
-    return float((weights * (z - design @ coefficients) ** 2).sum())
+def _squares(cells: Levelled, left: Array) -> float:
+    return float((cells.weights * cells.without_levels(left) ** 2).sum())
 
 
 def _convex(coefficients: Array) -> bool:

@@ -1,0 +1,50 @@
+"""Weighted least squares as a linear map, also with a level for each of many groups."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from isoloss.laws.arrays import Array, Indices
+
+SMALLEST_PART = 1e-10
+"""Singular values below this share of the largest count as none."""
+NO_COLUMN = 1e-8
+"""Singular values of weighted columns up to this show no coefficient."""
+
+
+def weighted_solver(design: Array, weights: Array) -> Array:
+    """(terms, points): the linear map from values to coefficients of weighted least squares."""
+    root = np.sqrt(weights)
+    solver = np.linalg.pinv(design * root[:, None], rcond=SMALLEST_PART) * root
+    return np.asarray(solver, dtype=float)
+
+
+class Levelled(NamedTuple):
+    """Least squares with a level of its own for each group of points.
+
+    Columns and values without their means in each group give the same coefficients, residuals and solver as a column for
+    each level would (the theorem of Frisch, Waugh and Lovell), of which there may be thousands.
+    """
+
+    group: Indices
+    """(points,)"""
+    weights: Array
+    """(points,)"""
+
+    def without_levels(self, columns: Array) -> Array:
+        """Columns (points, k), or one (points,), less their weighted means in each group."""
+        total = np.bincount(self.group, self.weights)
+        sums = [np.bincount(self.group, self.weights * each) for each in np.atleast_2d(columns.T)]
+        means = (np.stack(sums) / total).T[self.group]
+        return np.asarray(columns - means.reshape(columns.shape), dtype=float)
+
+    def solver(self, design: Array) -> Array:
+        """(terms, points): the linear map from values to the coefficients of `design` (points, terms)."""
+        return weighted_solver(self.without_levels(design), self.weights)
+
+    def unknowns(self, design: Array) -> int:
+        """How many coefficients the points determine, the levels included."""
+        columns = self.without_levels(design) * np.sqrt(self.weights)[:, None]
+        return int(np.linalg.matrix_rank(columns, tol=NO_COLUMN)) + len(np.unique(self.group))
