@@ -281,8 +281,8 @@ def real_run(tokens: int) -> None:
     from isoloss_contract import layout
     from isoloss_contract.records import DataManifest, EvaluationConfig
     from isoloss_contract.store import Store
-    from isoloss_trainer.interruption import Interruption
     from isoloss_trainer.prepare import prepare
+    from isoloss_trainer.termination import Interruption
     from tests.isoloss_trainer import builders
 
     progress("a real run")

@@ -25,8 +25,7 @@ from benchmarks.cooldown.training import SHAPES, TrainedPoint, Workshop
 from isoloss.laws import Run
 from isoloss_contract.records import ExitCode
 from isoloss_operator.planning.points import PlannedPoint
-from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.termination import Interrupted
+from isoloss_trainer.termination import Interrupted, Interruption
 
 REFERENCE = "Linear"
 """The kind that others are judged by: the cooled loss itself is what a decayed run ends with."""

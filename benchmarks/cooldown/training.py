@@ -15,7 +15,7 @@ from isoloss.runs import Weights
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import parse_sweep_spec
-from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interruption
 
 Shape = Literal["Linear", "OneMinusSqrt"]
 SHAPES: tuple[Shape, ...] = ("Linear", "OneMinusSqrt")

@@ -27,9 +27,9 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store, parse_record_lines
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.model import build_network
 from isoloss_trainer.prepare import prepare
+from isoloss_trainer.termination import Interruption
 from tests.isoloss_trainer import builders
 
 LENGTH = 128

@@ -24,8 +24,7 @@ from benchmarks.transfer.table import tables
 from benchmarks.transfer.texts import provide_texts
 from benchmarks.transfer.training import Workshop
 from isoloss_contract.records import ExitCode
-from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.termination import Interrupted
+from isoloss_trainer.termination import Interrupted, Interruption
 
 
 def main() -> int:

@@ -29,8 +29,8 @@ from isoloss_contract.records import (
     PrepareTask,
 )
 from isoloss_trainer.export import trained_network
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
+from isoloss_trainer.termination import Interruption
 
 PRETRAINING_SEED = 1
 """Pre-training reads its domains in another order than the grids do."""

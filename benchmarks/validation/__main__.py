@@ -23,8 +23,7 @@ from benchmarks.validation.running import training_pool
 from benchmarks.validation.table import tables
 from benchmarks.validation.training import NoAnswer, Workshop
 from isoloss_contract.records import ExitCode
-from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.termination import Interrupted
+from isoloss_trainer.termination import Interrupted, Interruption
 
 
 def main() -> int:

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from benchmarks.validation.courses import Course
 from benchmarks.validation.training import Say, Workshop
-from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.termination import Interrupted
+from isoloss_trainer.termination import Interrupted, Interruption
 
 POLL_SECONDS = 1.0
 """Between two looks whether a stop was requested."""

@@ -28,7 +28,7 @@ from isoloss_operator.planning.probes import (
     probe_tokens,
 )
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
-from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interruption
 
 Say = Callable[[str], None]
 SHARES = (0.3, 0.6)

@@ -193,7 +193,7 @@ def test_a_wrong_option_is_named(arguments: list[str], words: str, capsys) -> No
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_command_measures_every_rival(monkeypatch, tmp_path: Path, capsys) -> None:
     shapes = {**trainer_rivals.SHAPES, "toy": SHAPE}
     monkeypatch.setattr(bench_trainer, "SHAPES", shapes)

@@ -120,7 +120,7 @@ def test_the_head_is_measured_alone_and_says_what_is_not_installed(found) -> Non
     assert rows["Liger"] in ({"ms": "not installed"}, {"ms": "needs a GPU"})
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_random_checkpoint_knows_nothing(found) -> None:
     row = found["initial-loss"]
     assert row["loss, nats"] == pytest.approx(row["log of the vocabulary"], abs=0.5)

@@ -29,7 +29,7 @@ from isoloss_trainer.model import build_network
 from tests.support.compilers import needs_cxx_compiler
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @needs_cxx_compiler
 def test_the_compiled_loss_keeps_six_bytes_per_logit() -> None:
     """The float32 logits and their bfloat16 gradient, and nothing else of their size."""
@@ -45,9 +45,8 @@ def test_a_learner_holds_as_many_bytes_per_parameter_as_planned() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "preset",
-    # The sizes of a kind differ by numbers alone.
     [
-        pytest.param(name, marks=pytest.mark.whole if name.endswith("-500m") else ())
+        pytest.param(name, marks=() if name == "dense-100m" else pytest.mark.whole)
         for name in GPU_PRESETS
     ],
 )

@@ -283,6 +283,7 @@ def test_a_loss_at_or_below_the_irreducible_one_has_no_equivalent_compute(
     assert equivalent_flops(laws, irreducible + 1.0) is not None
 
 
+@pytest.mark.whole
 def test_the_table_has_a_row_for_every_case_and_rule(exact: Measured) -> None:
     text = "\n".join(tables(exact))
     assert text.count("| small | other |") == text.count("| large | same |") == 4 + 2
@@ -307,7 +308,7 @@ def test_a_second_call_trains_nothing_and_measures_the_same(tmp_path: Path) -> N
     from benchmarks.transfer.texts import HELD_OUT_PER_THOUSAND
     from benchmarks.transfer.training import Workshop
     from isoloss_contract.records import DomainSource, PrepareConfig, PrepareTask
-    from isoloss_trainer.interruption import Interruption
+    from isoloss_trainer.termination import Interruption
     from tests.isoloss_trainer.builders import documents, make_tokenizer, write_json_lines
 
     torch.set_num_threads(1)

@@ -116,6 +116,7 @@ def shortened(runs: dict[int, dict[Place, Run]], share: float) -> dict[int, dict
     }
 
 
+@pytest.mark.whole
 def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_length(
     question: Question, lattice: Lattice
 ) -> None:

@@ -15,15 +15,15 @@ pytest.importorskip("torch")
 from isoloss_contract import layout
 from isoloss_contract.records import DataManifest
 from isoloss_contract.store import Store
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.prepare import prepare
+from isoloss_trainer.termination import Interruption
 from tests.isoloss_trainer.builders import make_corpus, prepare_task, quiet, uri
 from tests.support.warm_python import WarmPython
 
 PRELUDE = """
 import torch.distributed
 import torch.utils.flop_counter
-import isoloss_trainer.evaluate, isoloss_trainer.launch, isoloss_trainer.plan, isoloss_trainer.train
+import isoloss_trainer.evaluate, isoloss_trainer.launch, isoloss_trainer.memory, isoloss_trainer.train
 from isoloss_trainer.model import build_network
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE
 for config in (LLAMA, DEEPSEEK, QWEN3_MOE):

@@ -9,8 +9,8 @@ import pytest
 from isoloss_contract import layout
 from isoloss_contract.records import DataManifest, TrainTask
 from isoloss_contract.store import Store
-from isoloss_trainer.interruption import Interrupted, Interruption
 from isoloss_trainer.prepare import prepare
+from isoloss_trainer.termination import Interrupted, Interruption
 from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import prepare_task, quiet, stop_during_step, train_task
 from tests.isoloss_trainer.conftest import Prepared

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isoloss_trainer import driver
+from isoloss_trainer import world
 
 PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc version 12.2.0\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)\n"
@@ -22,8 +22,8 @@ def test_the_drivers_branch_is_read_from_what_the_kernel_module_says(
     path = tmp_path / "version"
     if told is not None:
         path.write_text(told)
-    monkeypatch.setattr(driver, "LOADED", path)
-    assert driver.driver_branch() == branch
+    monkeypatch.setattr(world, "LOADED", path)
+    assert world.driver_branch() == branch
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_the_refusal_names_the_oldest_driver_and_the_machines(
 ) -> None:
     path = tmp_path / "version"
     path.write_text(PROPRIETARY)
-    monkeypatch.setattr(driver, "LOADED", path)
-    assert driver.why_unusable("2.15.0", cuda) == words
+    monkeypatch.setattr(world, "LOADED", path)
+    assert world.why_unusable("2.15.0", cuda) == words

@@ -21,10 +21,9 @@ from isoloss_contract.store import Store
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.evaluation import ValidationSet, bytes_per_token
 from isoloss_trainer.foreign_model import ForeignModel
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadData, Interrupted, TrainerError
+from isoloss_trainer.termination import BadData, Interrupted, Interruption, TrainerError
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,

@@ -14,7 +14,7 @@ from isoloss_contract.store import Store
 from isoloss_operator.planning.qk_norm import with_qk_norm
 from isoloss_trainer.__main__ import main
 from isoloss_trainer.evaluate import evaluate
-from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,

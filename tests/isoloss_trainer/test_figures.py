@@ -21,11 +21,10 @@ from isoloss_contract.store import Store
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer.figures import Figures, Meter
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network, count_parameters
 from isoloss_trainer.recorder import Recorder
-from isoloss_trainer.termination import BadConfiguration
+from isoloss_trainer.termination import BadConfiguration, Interruption
 from isoloss_trainer.train import train
 from isoloss_trainer.utilisation import TokenFlops, flops_per_token, peak_flops, peak_of
 from isoloss_trainer.world import World

@@ -14,9 +14,9 @@ from isoloss_contract.records import DataManifest, DomainSource
 from isoloss_contract.store import Store
 from isoloss_trainer.evaluation import DomainSequences
 from isoloss_trainer.foreign_tokens import ForeignSequences, converted_loss
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.termination import Interruption
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (

@@ -12,7 +12,7 @@ import pytest
 
 from isoloss_contract.store import NotFound, Store
 from isoloss_trainer.evaluate import evaluate
-from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interruption
 from tests.isoloss_trainer.builders import (
     LLAMA,
     evaluate_task,

@@ -15,7 +15,7 @@ from isoloss_contract import layout
 from isoloss_contract.records import DataManifest, DomainSource, EvaluationResult
 from isoloss_contract.store import Store
 from isoloss_trainer.evaluate import evaluate
-from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interruption
 from tests.isoloss_trainer.builders import LLAMA, MIXTURE, evaluate_task, prepare_task, quiet, uri
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.hub_server import COMMIT, serve_hub
@@ -25,7 +25,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from isoloss_contract.records import Task
-from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interruption
 from isoloss_trainer.termination import explain
 from pydantic import TypeAdapter
 from tests.isoloss_trainer.builders import quiet

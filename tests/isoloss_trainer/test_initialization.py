@@ -10,8 +10,7 @@ import torch
 
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.qk_norm import with_qk_norm
-from isoloss_trainer.initialization import scale_residual_outputs
-from isoloss_trainer.model import build_network, count_parameters
+from isoloss_trainer.model import build_network, count_parameters, scale_residual_outputs
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadConfiguration

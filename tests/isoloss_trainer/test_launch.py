@@ -23,8 +23,7 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_contract.store import Store
-from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.termination import BadConfiguration
+from isoloss_trainer.termination import BadConfiguration, Interruption
 from tests.isoloss_trainer.builders import DEEPSEEK, train_task
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.ranks import run_ranks

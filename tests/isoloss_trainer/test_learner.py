@@ -18,17 +18,21 @@ from isoloss_contract import layout
 from isoloss_contract.footprint import Fit
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, Outcome, PointResult
 from isoloss_contract.store import Store
-from isoloss_trainer import micro_batch
+from isoloss_trainer import learner as learning
 from isoloss_trainer.checkpoint import OtherLayout
-from isoloss_trainer.interruption import Interruption
-from isoloss_trainer.learner import Learner
-from isoloss_trainer.micro_batch import after_refusals
+from isoloss_trainer.learner import Learner, after_refusals
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.optimizer import second_moment_decay, time_constants
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.sharding import local
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import Interrupted, MemoryRefused, OutOfMemory, is_out_of_memory
+from isoloss_trainer.termination import (
+    Interrupted,
+    Interruption,
+    MemoryRefused,
+    OutOfMemory,
+    is_out_of_memory,
+)
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
@@ -286,10 +290,10 @@ def test_a_kill_by_the_host_halves_the_micro_batch_on_a_cpu_only(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = train_task(prepared.manifest, prepared.uri, batch_size=64).point
-    monkeypatch.setattr(micro_batch, "_fitting", lambda *_: Fit(64, recompute=False))
+    monkeypatch.setattr(learning, "_fitting", lambda *_: Fit(64, recompute=False))
     network = build_network(LLAMA)
-    assert micro_batch.first_guess(network, point, World(), 2).sequences == 16
-    assert micro_batch.first_guess(network, point, World(device="cuda:0"), 2).sequences == 64
+    assert learning.first_guess(network, point, World(), 2).sequences == 16
+    assert learning.first_guess(network, point, World(device="cuda:0"), 2).sequences == 64
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

@@ -127,7 +127,7 @@ STEPS = [(LLAMA, False), (DEEPSEEK, True), (QWEN3_MOE, False)]
 """Models, and whether their layers are recomputed."""
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.skipif(bool(fake_driver.why_none()), reason=fake_driver.why_none() or "none")
 def test_whole_steps_are_compiled_once_and_wait_for_nothing(tmp_path: Path) -> None:
     """Forward and backward: no graph breaks, nothing is compiled again, experts' gradients are grouped products."""

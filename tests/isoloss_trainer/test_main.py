@@ -24,10 +24,9 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store
 from isoloss_trainer import run
 from isoloss_trainer.__main__ import ALLOCATOR, main
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
-from isoloss_trainer.termination import write_message
+from isoloss_trainer.termination import Interruption, write_message
 from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, prepare_task, quiet, train_task, uri
 from tests.isoloss_trainer.conftest import Prepared

@@ -14,11 +14,10 @@ from isoloss_contract.memory import DEVICES, PROCESS_BYTES, state_memory
 from isoloss_contract.records import ExitCode
 from isoloss_operator.planning.parameters import model_shape
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer import micro_batch
+from isoloss_trainer import learner as learning
 from isoloss_trainer.learner import Learner
-from isoloss_trainer.memory import footprint, host_footprint, shape_of
+from isoloss_trainer.memory import footprint, host_footprint, plan, shape_of
 from isoloss_trainer.model import build_network
-from isoloss_trainer.plan import plan
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
@@ -106,9 +105,9 @@ def test_a_run_begins_with_what_its_plan_says(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, device))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved)
     planned = fit(needed, LENGTH, device) or Fit(1, recompute=True)
-    assert micro_batch._fitting(network, point, World(device="cuda:0")) == planned
+    assert learning._fitting(network, point, World(device="cuda:0")) == planned
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (20 * 2**30, device))
-    beside = micro_batch._fitting(network, point, World(device="cuda:0"))
+    beside = learning._fitting(network, point, World(device="cuda:0"))
     assert (not beside.recompute, beside.sequences) < (not planned.recompute, planned.sequences)
 
 

@@ -17,7 +17,6 @@ from isoloss_trainer import placement
 from isoloss_trainer.evaluate import evaluate, load_copies
 from isoloss_trainer.evaluation import fitting_losses
 from isoloss_trainer.foreign_model import ForeignModel, load_network
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.model import build_network
 from isoloss_trainer.placement import (
     Placement,
@@ -26,7 +25,7 @@ from isoloss_trainer.placement import (
     room_for_weights,
     weight_bytes,
 )
-from isoloss_trainer.termination import OutOfMemory
+from isoloss_trainer.termination import Interruption, OutOfMemory
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
@@ -182,7 +181,7 @@ import sys
 from pathlib import Path
 import isoloss_trainer.evaluate as trainer
 from isoloss_contract.records import EvaluateTask
-from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interruption
 from isoloss_trainer.placement import Placement
 from tests.isoloss_trainer.builders import quiet
 trainer.place = lambda *_: Placement({"": 0}, 2)

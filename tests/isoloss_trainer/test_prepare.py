@@ -32,12 +32,10 @@ from isoloss_contract.store import Store
 from isoloss_trainer.corpus import CorpusFile
 from isoloss_trainer.evaluation import DomainSequences
 from isoloss_trainer.held_out import unpack_texts
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.near_duplicates import BANDS, count_twins, sketches
 from isoloss_trainer.prepare import prepare
-from isoloss_trainer.sequence_hashes import HASH_BYTES
-from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadConfiguration, BadData, Interrupted
+from isoloss_trainer.shards import HASH_BYTES, PreparedData
+from isoloss_trainer.termination import BadConfiguration, BadData, Interrupted, Interruption
 from isoloss_trainer.tokenization import load_tokenizer
 from isoloss_trainer.units import find_units
 from tests.isoloss_trainer.builders import (

@@ -16,11 +16,10 @@ import torch
 from isoloss_contract import layout
 from isoloss_contract.records import TrainTask
 from isoloss_contract.store import Store
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.profiling import MEMORY_VARIABLE, TRACE_VARIABLE, MemorySnapshot, steps_of
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import BadConfiguration
+from isoloss_trainer.termination import BadConfiguration, Interruption
 from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import attempt, train_task
 from tests.isoloss_trainer.conftest import Prepared

@@ -17,7 +17,7 @@ from isoloss_contract.records import EvaluationResult, PointResult
 from isoloss_contract.store import Store
 from isoloss_trainer.checkpoint_files import read_tensors, write_tensors
 from isoloss_trainer.evaluate import evaluate
-from isoloss_trainer.interruption import Interruption
+from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (

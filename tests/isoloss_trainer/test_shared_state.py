@@ -201,8 +201,10 @@ def test_processes_with_a_part_of_the_state_each_learn_what_one_learns(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "dtype"),
-    [("float32", torch.float32), ("bf16", torch.bfloat16)],
-    ids=["float32", "bf16"],
+    [
+        pytest.param("float32", torch.float32, marks=pytest.mark.whole, id="float32"),
+        pytest.param("bf16", torch.bfloat16, id="bf16"),
+    ],
 )
 def test_a_checkpoint_continues_in_two_processes_and_then_in_another_number(
     prepared: Prepared,

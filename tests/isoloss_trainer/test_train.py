@@ -46,7 +46,6 @@ from isoloss_operator.planning.probes import probe_model
 from isoloss_trainer.checkpoint import Checkpoints, OtherLayout
 from isoloss_trainer.claim import Claim, Fence
 from isoloss_trainer.evaluation import ValidationSet
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.kernels import deterministic_kernels
 from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.log import Log
@@ -60,6 +59,7 @@ from isoloss_trainer.termination import (
     ClaimedElsewhere,
     Diverged,
     Interrupted,
+    Interruption,
     TrainerError,
     explain,
 )

@@ -13,7 +13,7 @@ from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import PointResult, TrainTask
 from isoloss_contract.store import BadRecord, Store
 from isoloss_contract.trajectories import read_finished
-from isoloss_trainer.interruption import Interrupted, Interruption
+from isoloss_trainer.termination import Interrupted, Interruption
 from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import quiet, stop_during_step, train_task
 from tests.isoloss_trainer.conftest import Prepared

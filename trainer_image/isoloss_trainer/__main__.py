@@ -22,12 +22,12 @@ from isoloss_contract.records import (
     TerminationMessage,
     TrainTask,
 )
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.launch import Processes, run_together, start_over
 from isoloss_trainer.log import Log
 from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.termination import (
     BadConfiguration,
+    Interruption,
     MemoryRefused,
     explain,
     write_message,
@@ -129,7 +129,7 @@ def _processes(task: PrepareTask | TrainTask | EvaluateTask) -> Processes | None
 
 def _print_plan(task: PrepareTask | TrainTask | EvaluateTask) -> int:
     """Print which accelerators a train task fits on; nothing is run."""
-    from isoloss_trainer.plan import plan
+    from isoloss_trainer.memory import plan
 
     assert isinstance(task, TrainTask)
     print(plan(task))

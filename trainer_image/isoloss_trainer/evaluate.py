@@ -33,14 +33,13 @@ from isoloss_trainer.foreign_tokens import (
     converted_loss,
     is_same_tokenizer,
 )
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.kernels import computing_type, preferred_kernels
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes
 from isoloss_trainer.result import versions
 from isoloss_trainer.shards import PATIENT, PreparedData
-from isoloss_trainer.termination import BadData, Interrupted
+from isoloss_trainer.termination import BadData, Interrupted, Interruption
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
 from isoloss_trainer.world import World
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isoloss_contract.records import POD_INDEX_VARIABLE, SCRATCH_VARIABLE, ExitCode
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.scratch import scratch_folder
-from isoloss_trainer.termination import BadConfiguration
+from isoloss_trainer.termination import BadConfiguration, Interruption
 from isoloss_trainer.world import RANK_VARIABLE, REFUSALS_VARIABLE, visible_accelerators
 
 PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"

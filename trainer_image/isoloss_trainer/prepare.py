@@ -37,11 +37,10 @@ from isoloss_trainer.held_out import (
     pack_texts,
     validation_texts,
 )
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import count_twins, sketches
 from isoloss_trainer.shards import PATIENT
-from isoloss_trainer.termination import BadConfiguration, BadData
+from isoloss_trainer.termination import BadConfiguration, BadData, Interruption
 from isoloss_trainer.tokenization import load_tokenizer
 from isoloss_trainer.units import (
     BadDocuments,

@@ -9,7 +9,7 @@ import torch
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
 from isoloss_contract.trajectories import write_finished
-from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.attempt import Attempt, Stopwatch
 from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import persist
@@ -17,16 +17,15 @@ from isoloss_trainer.compile_cache import CompileCache, facts_of_run
 from isoloss_trainer.evaluation import Check, ValidationSet
 from isoloss_trainer.figures import Meter
 from isoloss_trainer.foreign_model import load_weights
-from isoloss_trainer.initialization import initialize
 from isoloss_trainer.kernels import preferred_kernels
-from isoloss_trainer.learner import Learner, StepFacts
-from isoloss_trainer.micro_batch import CPU_TOKENS
+from isoloss_trainer.learner import CPU_TOKENS, Learner, StepFacts
 from isoloss_trainer.model import (
     build_network,
     build_shapes,
     check_fits,
     check_trains_reproducibly,
     count_parameters,
+    initialize,
 )
 from isoloss_trainer.optimizer import cooldown_factors
 from isoloss_trainer.profiling import Recordings
@@ -34,10 +33,8 @@ from isoloss_trainer.reporter import Reporter, trajectory_text
 from isoloss_trainer.result import Ending, Losses, point_result, trajectory_row, with_cooled
 from isoloss_trainer.run_log import RunLog
 from isoloss_trainer.saving import Saving
-from isoloss_trainer.stopwatch import Stopwatch
 from isoloss_trainer.termination import Interrupted, OutOfMemory
-from isoloss_trainer.timetable import Timetable
-from isoloss_trainer.training_state import TrainingState
+from isoloss_trainer.training_state import Timetable, TrainingState
 from isoloss_trainer.utilisation import flops_per_token, peak_flops
 
 STEPS_AT_ONCE = 16

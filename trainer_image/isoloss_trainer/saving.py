@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 
-from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.attempt import Attempt, Stopwatch
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.result import versions
-from isoloss_trainer.stopwatch import Stopwatch
-from isoloss_trainer.timetable import Timetable
-from isoloss_trainer.training_state import MicroBatch, TrainingState
+from isoloss_trainer.training_state import MicroBatch, Timetable, TrainingState
 
 
 class Saving:

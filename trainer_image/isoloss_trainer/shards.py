@@ -20,13 +20,41 @@ from numpy.typing import NDArray
 
 from isoloss_contract.records import DataManifest, DomainData, HashedShard, Shard
 from isoloss_contract.store import BadRecord, NotFound, Patience, Store
-from isoloss_trainer.sequence_hashes import (
-    HASH_BYTES,
-    sequence_count,
-    sequence_hash,
-    windows_path,
-)
 from isoloss_trainer.termination import BadData
+
+# -------------------------------------------------------------------------- a hash of every sequence
+
+
+HASH_BYTES = 8
+"""BLAKE2b cut to 64 bits: against damage and mistaken files; the manifest is not signed either."""
+
+
+def windows_path(shard_path: str) -> str:
+    """Path of a shard's hashes, next to it."""
+    return f"{shard_path}.windows"
+
+
+def sequence_count(tokens: int, length: int) -> int:
+    """Sequences of `length` + 1 tokens that overlap by one."""
+    return max(0, (tokens - 1) // length)
+
+
+def sequence_hash(tokens: NDArray[np.uint32]) -> bytes:
+    """Hash of one sequence of little-endian tokens."""
+    content = np.ascontiguousarray(tokens, dtype="<u4").data
+    return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
+
+
+def sequence_hashes(tokens: NDArray[np.uint32], length: int) -> bytes:
+    """Hashes of all sequences in a shard, concatenated."""
+    return b"".join(
+        sequence_hash(tokens[number * length : (number + 1) * length + 1])
+        for number in range(sequence_count(len(tokens), length))
+    )
+
+
+# -------------------------------------------------------------------------------------------- shards
+
 
 TOKEN_BYTES = 4
 COPIED_BYTES = 256 * 2**20

@@ -17,7 +17,6 @@ from isoloss_contract.records import Outcome, PointResult, TrainTask
 from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.claim import Fence
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import (
@@ -25,6 +24,7 @@ from isoloss_trainer.termination import (
     BadData,
     Diverged,
     Interrupted,
+    Interruption,
     OutOfMemory,
 )
 from isoloss_trainer.world import World

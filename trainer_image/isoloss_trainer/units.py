@@ -24,11 +24,10 @@ from isoloss_trainer.held_out import (
     pack_texts,
     unpack_texts,
 )
-from isoloss_trainer.interruption import Interruption
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import sketches
-from isoloss_trainer.sequence_hashes import sequence_hashes, windows_path
-from isoloss_trainer.termination import BadData
+from isoloss_trainer.shards import sequence_hashes, windows_path
+from isoloss_trainer.termination import BadData, Interruption
 from isoloss_trainer.tokenization import TextTokenizer
 
 UNIT_BYTES = 256 * 2**20

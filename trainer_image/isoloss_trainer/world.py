@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from isoloss_trainer.driver import why_unusable
 from isoloss_trainer.termination import BadConfiguration
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
+
 
 Found = TypeVar("Found")
 RANK_VARIABLE = "RANK"
@@ -220,3 +221,33 @@ class World:
     def rounds(self, count: int, size: int) -> int:
         """Parts of `size` items in the largest share of `count` items: the same for every process."""
         return math.ceil(math.ceil(count / self._copies) / size)
+
+
+# ------------------------------------------------------- why torch cannot use a device that is there
+
+
+LOADED = Path("/proc/driver/nvidia/version")
+"""The kernel module's own words, in containers too."""
+OLDEST = {11: 450, 12: 525, 13: 580}
+"""Oldest driver branch by CUDA's major version (docs.nvidia.com/deploy/cuda-compatibility, minor version
+compatibility)."""
+
+
+def driver_branch() -> int | None:
+    """Branch of the loaded driver, such as 580; None if it does not say."""
+    try:
+        found = re.search(r"\b(\d{3})\.\d+", LOADED.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    return int(found[1]) if found else None
+
+
+def why_unusable(torch_version: str, cuda: str | None) -> str:
+    """A sentence without its end; `cuda` is the version that torch is built for, None for a build without."""
+    if cuda is None:
+        return f"torch {torch_version} is built without CUDA"
+    oldest = OLDEST.get(int(cuda.partition(".")[0]))
+    needs = f"CUDA {cuda}, for which torch {torch_version} is built, needs "
+    needs += f"driver {oldest} or newer" if oldest else "a newer driver, perhaps"
+    found = driver_branch()
+    return f"{needs}; the machine's is {found}" if found else needs
