@@ -39,19 +39,19 @@ SHOWN_CHARACTERS = 500
 PYTEST = (
     *(sys.executable, "-m", "pytest", "-m", "not whole"),
     *("--durations=40", "--durations-min=5"),
-    *("--dist", "loadgroup", "-n"),
 )
 
 
 def main() -> int:
     """Run all but what `make test-whole` has; the exit code of the first session that failed, or 0."""
     waiting = [str(found.relative_to(PROJECT)) for name in WAITING for found in PROJECT.glob(name)]
-    computing = [f"--ignore={path}" for path in waiting]
-    cores = str(max(2, len(os.sched_getaffinity(0))))
+    computing = [*(f"--ignore={path}" for path in waiting), "tests"]
+    cores = max(2, len(os.sched_getaffinity(0)))
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         reports = [Path(folder, "waiting.xml"), Path(folder, "computing.xml")]
         beside = subprocess.Popen(
-            (*PYTEST, cores, f"--junit-xml={reports[1]}", *computing, "tests"),
+            # The tests of a file share fits, figures and models that take seconds to make.
+            session(cores, "loadfile", reports[1], computing),
             cwd=PROJECT,
             stdout=output,
             stderr=output,
@@ -59,7 +59,7 @@ def main() -> int:
         )
         try:
             code = subprocess.call(
-                (*PYTEST, str(WAITING_WORKERS), f"--junit-xml={reports[0]}", *waiting), cwd=PROJECT
+                session(WAITING_WORKERS, "loadgroup", reports[0], waiting), cwd=PROJECT
             )
             print("==> The tests that compute", flush=True)
         finally:
@@ -71,6 +71,12 @@ def main() -> int:
             for line in failures(reports):
                 print(line, flush=True)
     return code or other
+
+
+def session(workers: int, distribution: str, report: Path, tests: Iterable[str]) -> list[str]:
+    """The command of one of them; `distribution` is pytest-xdist's --dist."""
+    spread = ("-n", str(workers), f"--dist={distribution}")
+    return [*PYTEST, *spread, f"--junit-xml={report}", *tests]
 
 
 def failures(reports: Iterable[Path]) -> list[str]:

@@ -32,12 +32,9 @@ from tests.support.texts import text
 pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.slow]
 
 PARALLELISM = 2
-POINTS = 4
 CORPUS_CHARACTERS = 700_000
 VICTIM = "long-b1-lr1e-3"
 """The point whose pod is deleted: one with the most steps."""
-PREEMPTIONS = 3
-"""Of the victim; tests/faults plays a hundred without a real trainer."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 Json = dict[str, Any]
 
@@ -119,16 +116,26 @@ def sweep_manifest(store: Store) -> Json:
     }
 
 
+@pytest.mark.parametrize(
+    ("rates", "preemptions"),
+    [(["1e-3"], 1), pytest.param(["1e-3", "4e-3"], 3, marks=pytest.mark.whole)],
+    ids=["once", "again and again"],
+)
 def test_a_killed_operator_and_preempted_pods_change_no_result(
     operator: OperatorProcess,
     user: User,
     store: Store,
     process_node: ProcessNode,
     tmp_path: Path,
+    rates: list[str],
+    preemptions: int,
 ) -> None:
+    """tests/faults plays a hundred preemptions without a real trainer."""
     operator.start()
-    user.apply_sweep(sweep_manifest(store))
-    for _ in range(PREEMPTIONS):
+    manifest = sweep_manifest(store)
+    manifest["spec"]["grid"]["learningRates"] = rates
+    user.apply_sweep(manifest)
+    for _ in range(preemptions):
         preempt(user, store)
     operator.kill()
     operator.start()
@@ -138,13 +145,13 @@ def test_a_killed_operator_and_preempted_pods_change_no_result(
     sweep = user.sweep("real")
     records = ledger(store, sweep).points
     assert {record.state for record in records} == {PointState.SUCCEEDED}
-    assert len(records) == POINTS
+    assert len(records) == len(manifest["spec"]["proxies"]) * len(rates)
     assert not [record.name for record in records if record.attempts.charged]
     assert {r.name: attempts(store, r) for r in records if r.name != VICTIM} == {
         r.name: 1 for r in records if r.name != VICTIM
     }
     victim = next(record for record in records if record.name == VICTIM)
-    assert attempts(store, victim) == 1 + PREEMPTIONS, "it went on from its checkpoints"
+    assert attempts(store, victim) == 1 + preemptions, "it went on from its checkpoints"
     assert trajectory(store, victim.key) == undisturbed(store, sweep, victim.key, tmp_path)
     fit = user.wait_for(lambda: user.sweep("real"), "Stalled")["status"]["conditions"]
     reasons = {c["type"]: c["reason"] for c in fit}

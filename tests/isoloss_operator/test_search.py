@@ -97,6 +97,7 @@ def points_of(ledger: Ledger, reason: str) -> list[PointRecord]:
     return [r for r, added in found if added is not None and added.reason == reason]
 
 
+@pytest.mark.whole
 def test_a_search_extends_a_grid_whose_optimum_is_beyond_its_edge(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_search_extends_a_grid_whose_optimum_is_beyond_its_edge(
     assert not trained_twice(place)
 
 
+@pytest.mark.whole
 def test_a_sweep_without_a_grid_finds_the_planted_optimum(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -162,6 +164,7 @@ def test_a_search_without_a_grid_begins_where_a_finished_sweep_has_its_optima(
         assert 0.6 < size["batchSizes"][1] / batch < 1.7
 
 
+@pytest.mark.whole
 def test_a_search_adds_no_more_points_than_it_may(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -173,6 +176,7 @@ def test_a_search_adds_no_more_points_than_it_may(
     assert ended["status"]["search"]["ended"]
 
 
+@pytest.mark.whole
 def test_a_budget_ends_a_search_which_says_so_and_never_spends_more(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:

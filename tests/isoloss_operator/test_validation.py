@@ -85,6 +85,7 @@ def judged(user: User, seconds: float = 180) -> dict[str, Any]:
     return user.prediction("target")
 
 
+@pytest.mark.whole
 def test_suspending_a_prediction_whose_sweep_is_gone_stops_its_probes(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -171,6 +172,7 @@ def test_probes_of_an_answer_are_trained_once_each_and_judge_it_however_often_th
     assert len(place.traces.read("start")) == POINTS + PROBES
 
 
+@pytest.mark.whole
 def test_a_budget_of_its_own_holds_probes_back_until_it_is_raised(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_pod_template_that_is_refused_to_probes_keeps_back_no_answer(
     assert set(place.traces.starts().values()) == {1}
 
 
+@pytest.mark.whole
 def test_probes_of_cooled_laws_cool_down_at_their_end_and_judge_the_answer_by_that(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:

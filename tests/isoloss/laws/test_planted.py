@@ -85,7 +85,7 @@ def test_two_sizes_with_three_by_three_points_give_all_laws():
     }
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_eighty_percent_intervals_cover_75_to_95_percent():
     """Noise of 0.0015 nats: of each evaluation, of each run, or of both in equal parts.
 
