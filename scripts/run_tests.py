@@ -46,12 +46,13 @@ def main() -> int:
     """Run all but what `make test-whole` has; the exit code of the first session that failed, or 0."""
     waiting = [str(found.relative_to(PROJECT)) for name in WAITING for found in PROJECT.glob(name)]
     computing = [*(f"--ignore={path}" for path in waiting), "tests"]
-    cores = max(2, len(os.sched_getaffinity(0)))
+    # One more than cores: some of them wait for processes of their own.
+    workers = max(2, len(os.sched_getaffinity(0))) + 1
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         reports = [Path(folder, "waiting.xml"), Path(folder, "computing.xml")]
         beside = subprocess.Popen(
             # The tests of a file share fits, figures and models that take seconds to make.
-            session(cores, "loadfile", reports[1], computing),
+            session(workers, "loadfile", reports[1], computing),
             cwd=PROJECT,
             stdout=output,
             stderr=output,

@@ -117,8 +117,8 @@ def sweep_manifest(store: Store) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("rates", "preemptions"),
-    [(["1e-3"], 1), pytest.param(["1e-3", "4e-3"], 3, marks=pytest.mark.whole)],
+    ("sizes", "preemptions"),
+    [(1, 1), pytest.param(2, 3, marks=pytest.mark.whole)],
     ids=["once", "again and again"],
 )
 def test_a_killed_operator_and_preempted_pods_change_no_result(
@@ -127,13 +127,13 @@ def test_a_killed_operator_and_preempted_pods_change_no_result(
     store: Store,
     process_node: ProcessNode,
     tmp_path: Path,
-    rates: list[str],
+    sizes: int,
     preemptions: int,
 ) -> None:
     """tests/faults plays a hundred preemptions without a real trainer."""
     operator.start()
     manifest = sweep_manifest(store)
-    manifest["spec"]["grid"]["learningRates"] = rates
+    del manifest["spec"]["proxies"][sizes:]
     user.apply_sweep(manifest)
     for _ in range(preemptions):
         preempt(user, store)
@@ -145,7 +145,7 @@ def test_a_killed_operator_and_preempted_pods_change_no_result(
     sweep = user.sweep("real")
     records = ledger(store, sweep).points
     assert {record.state for record in records} == {PointState.SUCCEEDED}
-    assert len(records) == len(manifest["spec"]["proxies"]) * len(rates)
+    assert len(records) == sizes * len(manifest["spec"]["grid"]["learningRates"])
     assert not [record.name for record in records if record.attempts.charged]
     assert {r.name: attempts(store, r) for r in records if r.name != VICTIM} == {
         r.name: 1 for r in records if r.name != VICTIM

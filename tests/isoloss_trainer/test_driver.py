@@ -22,7 +22,7 @@ def test_the_drivers_branch_is_read_from_what_the_kernel_module_says(
     path = tmp_path / "version"
     if told is not None:
         path.write_text(told)
-    monkeypatch.setattr(world, "LOADED", path)
+    monkeypatch.setattr(world, "LOADED_DRIVER", path)
     assert world.driver_branch() == branch
 
 
@@ -45,5 +45,5 @@ def test_the_refusal_names_the_oldest_driver_and_the_machines(
 ) -> None:
     path = tmp_path / "version"
     path.write_text(PROPRIETARY)
-    monkeypatch.setattr(world, "LOADED", path)
+    monkeypatch.setattr(world, "LOADED_DRIVER", path)
     assert world.why_unusable("2.15.0", cuda) == words

@@ -178,6 +178,7 @@ def unknown_noise(request: pytest.FixtureRequest) -> tuple[float, Judged]:
     return request.param, many(optima, noise=request.param, at_most=BOUND)
 
 
+@pytest.mark.whole
 def test_probes_that_follow_a_bowl_closely_show_that_their_noise_is_far_below_its_bound() -> None:
     """As the bound, the noise would let no verdict be."""
     right = np.ones((FEWER // 2, 2))
