@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.data.trajectories import Collected, Trajectory
-from isoloss.laws.iso_loss.envelope import ONE_BATCH_SIZE, ONE_SIZE
-from isoloss.laws.iso_loss.estimate import IsoLossFit
+from isoloss.laws.iso_loss.envelope import BEST_RUNS, ONE_BATCH_SIZE, ONE_SIZE
+from isoloss.laws.iso_loss.estimate import IsoLossEstimate, IsoLossFit
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
-from isoloss.laws.model import FitOptions, Run, Status
+from isoloss.laws.model import NO_MINIMUM, FitOptions, Run, Status
 from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
 from isoloss.laws.surface.rate_at_batch import RateAtBatchFit
@@ -45,7 +45,7 @@ def assemble(
     frontier, levels, laws = iso_loss.frontier, iso_loss.levels, iso_loss.estimate
     along_frontier = laws.learning_rate.refusal is None and laws.batch_size.refusal is None
     answers = along_frontier or estimates.surface.refusal is None
-    data = _data_range(runs, collected.trajectories, frontier)
+    data = _data_range(runs, collected.trajectories, None if _of_best_runs(laws) else frontier)
     return Laws(
         status=fitted if answers else "refused",
         learning_rate=laws.learning_rate,
@@ -85,7 +85,8 @@ def _kept_contours(iso_loss: IsoLossFit) -> tuple[Contour, ...]:
 
 def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
     found: list[str] = []
-    curve = iso_loss.estimate.loss_compute
+    estimate = iso_loss.estimate
+    curve = estimate.loss_compute
     if not curve.irreducible_loss_identified and curve.irreducible_loss_interval is not None:
         low, high = curve.irreducible_loss_interval.low, curve.irreducible_loss_interval.high
         found.append(
@@ -96,6 +97,8 @@ def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
         found.append(ONE_SIZE)
     if one_batch_size and curve.refusal is None:
         found.append(ONE_BATCH_SIZE)
+    elif len(iso_loss.sizes) > 1 and _of_best_runs(estimate):
+        found.append(BEST_RUNS)
     if iso_loss.frontier is not None:
         used = iso_loss.frontier.found
         winners = np.unique(np.round(iso_loss.frontier.log_params[0, used], 6))
@@ -105,6 +108,14 @@ def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
                 "level: the iso-loss laws describe that size only."
             )
     return tuple(found)
+
+
+def _of_best_runs(laws: IsoLossEstimate) -> bool:
+    """Whether L(C) is not along optima, because single loss levels have none inside the grid."""
+    refusal = laws.learning_rate.refusal
+    return (
+        refusal is not None and refusal.reason in NO_MINIMUM and laws.loss_compute.refusal is None
+    )
 
 
 def _data_range(

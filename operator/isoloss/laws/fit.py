@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from isoloss.laws.assemble import Estimates, assemble
+from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.screening import screen
 from isoloss.laws.data.trajectories import collect
-from isoloss.laws.iso_loss.estimate import fit_iso_loss
+from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
+from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier
-from isoloss.laws.model import DEFAULTS, FitOptions, Refusal, Run, Status
+from isoloss.laws.model import DEFAULTS, NO_MINIMUM, FitOptions, Refusal, Run, Status
 from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import Laws
@@ -45,6 +47,11 @@ def fit_laws(
     iso_loss = fit_iso_loss(trajectories, options, fitted)
     surface = fit_joint_surface(trajectories, options, fitted)
     surface = _at_the_frontiers_ratio(surface, iso_loss.frontier)
+    refusal = iso_loss.estimate.loss_compute.refusal
+    if refusal is not None and refusal.reason in NO_MINIMUM and surface.refusal is None:
+        # The grid answers, and how much compute lies in a checkpoint's past can be asked of its best runs.
+        source = DrawSource(options.seed, 13, options.bootstrap_samples)
+        iso_loss = with_envelope(iso_loss, trajectories, options, fitted, source, BEST_RUNS_ERROR)
     selection = select_route(trajectories, (iso_loss.estimate, surface), options)
     warnings = (*collected.warnings, *outlier_warnings(runs, screened, surface.law, options))
     collected = replace(collected, warnings=warnings)

@@ -96,6 +96,16 @@ class RefusalReason(StrEnum):
     LAW_REFUSED = "LawRefused"
 
 
+NO_MINIMUM = frozenset(
+    {
+        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
+        RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
+        RefusalReason.SURFACE_NOT_CONVEX,
+    }
+)
+"""Reasons that say that runs show no optimum inside the grid."""
+
+
 @dataclass(frozen=True)
 class Refusal:
     """Why there is no answer, typed; `message` is a sentence that a user can act on."""

@@ -104,8 +104,9 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | La
         return next((lack for lack in named if lack is not None), None)
     batch = replace(found.batch_size, value=found.batch_size_raw)
     regret = _expected_regret(laws, found.learning_rate, batch)
-    curve = laws.loss_compute.refusal
-    lack = None if curve is None else _lack(curve.figures)
+    # L(C) of the best runs would do, but one along the optima costs a few of the cheapest points.
+    refusal = laws.loss_compute.refusal or laws.learning_rate.refusal
+    lack = None if refusal is None else _lack(refusal.figures)
     return Located(found.learning_rate, batch, regret, lack)
 
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks.science.cases import planted_case
-from benchmarks.science.shapes import SMALL
+from benchmarks.science.shapes import SMALL, Layout, surface
 from isoloss.laws import FitOptions, Prediction, PredictionQuery, RefusalReason, fit_laws, predict
+from isoloss.laws.iso_loss.envelope import BEST_RUNS
+from isoloss.laws.model import NO_MINIMUM
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -42,3 +44,45 @@ def test_nobody_is_sent_to_smaller_batches_that_only_early_tokens_want():
     assert laws.surface.refusal is None
     short = [replace(r, tokens=r.tokens[-5:], losses=r.losses[-5:]) for r in runs]
     assert fit_laws(short, OPTIONS).surface.refusal is None
+
+
+NARROW = Layout(rates=3, batches=3, step=float(np.log(1.5)))
+"""So narrow that early losses want what the grid does not have."""
+PAST, PLANNED, PARAMS = 3e19, 6e19, 8e8
+"""FLOPs of a checkpoint and of its continued run, and its size."""
+
+
+def test_where_all_runs_together_have_an_optimum_a_checkpoints_past_is_asked_of_the_best_of_them():
+    """Two of three such grids were refused for it: single loss levels have their optimum beyond the edge."""
+    truth = surface("exact", 0)
+    size, tokens = truth.best_size(PAST)
+    loss = truth.loss(size, tokens, truth.batch(size, tokens), truth.rate(size, tokens))
+    total = (PAST + PLANNED) / (6 * PARAMS)
+    query = PredictionQuery(
+        initial_loss=loss, cpt_flops=PLANNED, params=PARAMS, composition="Paper"
+    )
+    answered = 0
+    for seed in range(12):
+        laws = fit_laws(planted_case("exact", NARROW, seed).runs, replace(OPTIONS, seed=seed))
+        refusal = laws.learning_rate.refusal
+        if refusal is None or refusal.reason not in NO_MINIMUM or laws.surface.refusal is not None:
+            assert BEST_RUNS not in laws.warnings
+            continue
+        answered += 1
+        assert BEST_RUNS in laws.warnings
+        found = predict(laws, query)
+        assert isinstance(found, Prediction)
+        past = found.equivalent_flops
+        assert PAST < past.value < 1.15 * PAST, "the best runs need more than the best settings"
+        assert past.low < PAST
+        assert found.learning_rate.low < truth.rate(PARAMS, total) < found.learning_rate.high
+        assert found.batch_size.low < truth.batch(PARAMS, total) < found.batch_size.high
+    assert answered >= 6
+
+
+def test_where_all_runs_together_have_none_a_checkpoints_past_is_not_asked_of_the_best():
+    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=(0.0, -1.6))
+    laws = fit_laws(planted_runs(Planted(), grid, np.random.default_rng(0), 0.0003), OPTIONS)
+    assert laws.surface.refusal is not None
+    assert laws.loss_compute.refusal is not None
+    assert BEST_RUNS not in laws.warnings

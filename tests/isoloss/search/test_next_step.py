@@ -368,7 +368,7 @@ def with_batches(of: Size, factor: float) -> Size:
 
 @pytest.mark.parametrize("larger", [1.4, 1.8])
 def test_a_search_ends_with_laws_that_place_checkpoints(larger):
-    """Precision at the largest size alone needs no loss-compute law; every prediction for a checkpoint does. Here early
+    """Precision at the largest size alone needs no loss-compute law along optima; a checkpoint's past is known better with one. Here early
     losses want batches below those that aiming tries, and then a point that is in neither the leader's row nor column.
     """
     sizes = tuple(with_batches(s, larger) for s in SIZES)
@@ -378,7 +378,8 @@ def test_a_search_ends_with_laws_that_place_checkpoints(larger):
     completing = [d for d in decisions if d.reason is Reason.COMPLETES_LAWS]
     assert {d.added for d in completing} == {True, False}
     runs = [s.run for s in known.values() if s.run is not None]
-    assert fit_laws(runs, FIT).loss_compute.refusal is None
+    laws = fit_laws(runs, FIT)
+    assert laws.loss_compute.refusal is laws.learning_rate.refusal is None
     assert spent(known, sizes) < 0.35 * sum(s.grid_flops for s in sizes)
 
 

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from isoloss.laws.answer.query_refusals import law_figures
 from isoloss.laws.held_out import FEWEST_SIZES
-from isoloss.laws.model import Refusal, RefusalReason, Route
+from isoloss.laws.model import NO_MINIMUM, Refusal, RefusalReason, Route
 from isoloss.laws.results import Laws
-
-NO_MINIMUM = frozenset(
-    {
-        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
-        RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
-        RefusalReason.SURFACE_NOT_CONVEX,
-    }
-)
-"""Why the joint surface was refused: the runs taken together show no optimum inside the grid."""
 
 
 def contradicted(laws: Laws) -> Refusal | None:

@@ -88,6 +88,8 @@ class IsoLossFit:
     sizes: tuple[SizeOptima, ...]
     frontier: Frontier | None
     estimate: IsoLossEstimate
+    run_noise: float = 0.0
+    """Standard deviation of ln L from run to run."""
 
 
 def fit_iso_loss(
@@ -120,11 +122,27 @@ def fit_iso_loss(
         estimate = _refused(_one_size(sizes[0].params), options)
     else:
         estimate = _laws_of(frontier, options, fitted)
+    found_so_far = IsoLossFit(levels, optima, frontier, estimate, noise.run)
     if frontier is None or len({t.batch_size for t in trajectories}) == 1:
-        curve, draws = loss_compute_of_envelope(trajectories, noise.run, options, fitted, source)
-        if curve.refusal is None:
-            estimate = replace(estimate, loss_compute=curve, curve_draws=draws)
-    return IsoLossFit(levels, optima, frontier, estimate)
+        return with_envelope(found_so_far, trajectories, options, fitted, source)
+    return found_so_far
+
+
+def with_envelope(
+    fit: IsoLossFit,
+    trajectories: Sequence[Trajectory],
+    options: FitOptions,
+    fitted: Status,
+    source: DrawSource,
+    error: float = 0.0,
+) -> IsoLossFit:
+    """With L(C) from what the best runs reached, if they give one; `error` as there."""
+    curve, draws = loss_compute_of_envelope(
+        trajectories, fit.run_noise, options, fitted, source, error
+    )
+    if curve.refusal is not None:
+        return fit
+    return replace(fit, estimate=replace(fit.estimate, loss_compute=curve, curve_draws=draws))
 
 
 def _laws_of(frontier: Frontier, options: FitOptions, fitted: Status) -> IsoLossEstimate:
