@@ -85,8 +85,7 @@ def _kept_contours(iso_loss: IsoLossFit) -> tuple[Contour, ...]:
 
 def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
     found: list[str] = []
-    estimate = iso_loss.estimate
-    curve = estimate.loss_compute
+    curve = iso_loss.estimate.loss_compute
     if not curve.irreducible_loss_identified and curve.irreducible_loss_interval is not None:
         low, high = curve.irreducible_loss_interval.low, curve.irreducible_loss_interval.high
         found.append(
@@ -97,7 +96,7 @@ def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
         found.append(ONE_SIZE)
     if one_batch_size and curve.refusal is None:
         found.append(ONE_BATCH_SIZE)
-    elif len(iso_loss.sizes) > 1 and _of_best_runs(estimate):
+    elif _of_best_runs(iso_loss.estimate):
         found.append(BEST_RUNS)
     if iso_loss.frontier is not None:
         used = iso_loss.frontier.found

@@ -55,6 +55,11 @@ class _Points:
     size: Indices
     run: Indices
 
+    @property
+    def lines(self) -> Levelled:
+        """Least squares with a level for each line."""
+        return Levelled(self.line, self.weights)
+
 
 def fit_rate_at_batch(
     trajectories: Sequence[Trajectory], options: FitOptions, fitted: Status
@@ -120,14 +125,12 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
     centre = np.average(points.where, axis=0, weights=points.weights)
     x, where = points.x - middle, points.where - centre
     varied = _varied(points, where)
-    slopes = np.column_stack([x, x[:, None] * where[:, varied]])
-    lines = Levelled(points.line, points.weights)
-    design = lines.without_levels(np.column_stack([0.5 * x**2, slopes]))
-    shape = lines.solver(design)
+    design = np.column_stack([0.5 * x**2, x, x[:, None] * where[:, varied]])
+    shape = points.lines.solver(design)
     estimate = shape @ points.z
     if estimate[0] <= 0.0:
         return _not_convex(0.0)
-    residuals = lines.without_levels(points.z) - design @ estimate
+    residuals = points.lines.without_levels(points.z - design @ estimate)
     found = _scatter(points, residuals, estimate[0], len(varied))
     noise, freedom = _noise(points, shape, residuals)
     source = DrawSource(options.seed, 12, options.bootstrap_samples)
@@ -199,7 +202,7 @@ class _Scatter:
 
 def _scatter(points: _Points, residuals: Array, curvature: float, slopes: int) -> _Scatter:
     """As the residual slopes show it, with what is usual of sizes."""
-    about = Levelled(points.line, points.weights).without_levels(points.x)
+    about = points.lines.without_levels(points.x)
 
     def shifts(of: Indices) -> Array:
         pull = np.bincount(of, points.weights * about * residuals)
