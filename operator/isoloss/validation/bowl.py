@@ -102,22 +102,20 @@ class _Data:
         return self.curvature[[0, 0, 1], [0, 1, 1]]
 
     def prior_mean(self, factors: Array) -> Array:
-        """(f, 4) of m, xx, xy, yy."""
-        return np.concatenate(
-            [np.zeros((len(factors), 1)), factors[:, None] * self.entries], axis=1
-        )
+        """(4, f) of m, xx, xy, yy."""
+        return np.concatenate([np.zeros((1, len(factors))), self.entries[:, None] * factors])
 
     def prior_variance(self, factors: Array) -> Array:
-        """(f, 4)."""
+        """(4, f)."""
         xx, _, yy = self.entries
         scale = ENTRY_ERRORS * np.array([xx, np.sqrt(xx * yy), yy])
-        m = np.full((len(factors), 1), ANY_LOSS)
-        return np.concatenate([m, factors[:, None] * scale], axis=1) ** 2
+        m = np.full((1, len(factors)), ANY_LOSS)
+        return np.asarray(np.concatenate([m, scale[:, None] * factors]) ** 2, dtype=float)
 
     def design(self, minima: Array) -> Array:
-        """(k, n, 4): losses are this times (m, xx, xy, yy) if the minimum is `minima` (k, 2)."""
-        x, y = np.moveaxis(self.places[None] - minima[:, None], -1, 0)
-        return np.stack([np.ones_like(x), 0.5 * x * x, x * y, 0.5 * y * y], axis=-1)
+        """(n, 4, k): losses are this times (m, xx, xy, yy) if the minimum is `minima` (k, 2)."""
+        x, y = np.moveaxis(self.places[:, None] - minima, -1, 0)
+        return np.stack([np.ones_like(x), 0.5 * x * x, x * y, 0.5 * y * y], axis=1)
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ class _Grid:
 def _weights(data: _Data, grid: _Grid, prior: Normal) -> Array:
     """(places of the grid, factors, scales of the errors) posterior, its sum 1."""
     minima, factors, scales = grid.minima, np.exp(LOG_FACTORS), np.arange(len(data.variances))
-    design = np.repeat(data.design(minima), len(factors) * len(scales), axis=0)
+    design = np.repeat(data.design(minima), len(factors) * len(scales), axis=-1)
     found = _regressed(
         data,
         design,
@@ -166,30 +164,27 @@ class _Regressed:
     log_likelihood: Array
     """(k,), apart from a constant."""
     mean: Array
-    """(k, 4)."""
+    """(4, k)."""
     covariance: Array
-    """(k, 4, 4)."""
+    """(4, 4, k)."""
 
 
 def _regressed(data: _Data, design: Array, factors: Array, scales: NDArray[np.intp]) -> _Regressed:
-    """Bayesian linear regression on `design` (k, n, 4), one loss after another: arithmetic alone for any k.
+    """Bayesian linear regression on `design` (n, 4, k), one loss after another: arithmetic alone for any k.
 
-    `scales` (k,) are rows of the variances.
+    `scales` (k,) are rows of the variances. k comes last: whole rows of memory are added and multiplied.
     """
     mean = data.prior_mean(factors)
-    covariance = data.prior_variance(factors)[:, :, None] * np.eye(4)
-    log_likelihood = np.zeros(len(design))
-    for i, (height, variance) in enumerate(
-        zip(data.heights, data.variances[scales].T, strict=True)
-    ):
-        row = design[:, i]
-        reach = np.einsum("kij,kj->ki", covariance, row)
-        spread = np.einsum("ki,ki->k", reach, row) + variance
-        surprise = height - np.einsum("ki,ki->k", mean, row)
+    covariance = data.prior_variance(factors) * np.eye(4)[:, :, None]
+    log_likelihood = np.zeros(len(factors))
+    for row, height, variance in zip(design, data.heights, data.variances[scales].T, strict=True):
+        reach = np.einsum("ijk,jk->ik", covariance, row)
+        spread = np.einsum("ik,ik->k", reach, row) + variance
+        surprise = height - np.einsum("ik,ik->k", mean, row)
         log_likelihood -= 0.5 * (surprise**2 / spread + np.log(spread))
-        gain = reach / spread[:, None]
-        mean = mean + gain * surprise[:, None]
-        covariance -= gain[:, :, None] * reach[:, None, :]
+        gain = reach / spread
+        mean = mean + gain * surprise
+        covariance -= gain[:, None] * reach
     return _Regressed(log_likelihood, mean, covariance)
 
 
@@ -215,8 +210,8 @@ def _drawn(data: _Data, grid: _Grid, weights: Array, rng: np.random.Generator) -
     at, factor, scale = np.unravel_index(chosen, weights.shape)
     minima = grid.minima[at] + grid.step * (rng.random((DRAWS, 2)) - 0.5)
     found = _regressed(data, data.design(minima), np.exp(LOG_FACTORS)[factor], scale)
-    root = np.linalg.cholesky(found.covariance + ROUNDING * np.eye(4))
-    entries = found.mean + (root @ rng.standard_normal((DRAWS, 4, 1)))[..., 0]
+    root = np.linalg.cholesky(np.moveaxis(found.covariance, -1, 0) + ROUNDING * np.eye(4))
+    entries = found.mean.T + (root @ rng.standard_normal((DRAWS, 4, 1)))[..., 0]
     _, xx, xy, yy = entries.T
     kept = (xx > 0) & (xx * yy > xy**2)
     hessian = np.stack([xx, xy, xy, yy], axis=1).reshape(-1, 2, 2)
