@@ -174,14 +174,14 @@ def hyperparameter_quality(law: HyperparameterLaw) -> str:
 
 
 def loss_compute_quality(law: LossComputeLaw) -> str:
-    """How much L(C) rests on, and whether the data determine L0."""
+    """How much L(C) rests on, losses with the least compute that reached each, and whether the data determine L0."""
     known = ""
     if law.irreducible_loss_fixed:
         known = "L0 fixed"
     elif not law.irreducible_loss_identified:
         known = "L0 not identified by the data"
     return _joined(
-        f"{law.points} optima",
+        f"{law.points} losses",
         f"residual {number(law.rmse, 2)} nats" if law.rmse is not None else "",
         "" if law.irreducible_loss_fixed else _between("L0", law.irreducible_loss_interval),
         _between("gamma", law.gamma_interval),

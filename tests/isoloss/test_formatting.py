@@ -170,7 +170,7 @@ def test_refused_laws_have_no_formula() -> None:
 def test_the_quality_says_what_a_law_rests_on() -> None:
     assert formatting.hyperparameter_quality(POWER) == "12 optima, exponent 2.4 to 2.62"
     assert formatting.loss_compute_quality(CURVE) == (
-        "12 optima, residual 0.0068 nats, L0 0.9 to 1.1, gamma 0.1 to 0.13"
+        "12 losses, residual 0.0068 nats, L0 0.9 to 1.1, gamma 0.1 to 0.13"
     )
     fixed = replace(CURVE, irreducible_loss_fixed=True)
     assert formatting.loss_compute_quality(fixed).endswith("gamma 0.1 to 0.13, L0 fixed")
