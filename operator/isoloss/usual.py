@@ -66,12 +66,16 @@ sweeps, size by size and noise apart.
 
 Cells with runs of their own show it as scatter of the cells; cells along one run deviate together.
 """
-USUAL_BATCH_EXPONENT: Final = 0.5
-"""Exponent of D that the best batch size follows at one size: 0.57 (the Step Law, arXiv 2503.04715), 0.38 (2505.13738), 0.45 size
-by size in the published sweeps, 0.56 to 0.69 in that of `make bench-transfer`; critical batch sizes 0.46 and 0.47 (2505.13738,
-2410.21676)."""
-BATCH_EXPONENT_ERROR: Final = 0.15
-"""Its standard deviation from setting to setting: that of these is 0.1."""
+USUAL_BATCH_EXPONENTS: Final = np.array([-0.2, 0.5])
+"""Exponents of N, at equal D, and of D, at one size, that the best batch size follows.
+
+Of N: -0.20 and -0.24 in the published sweeps, -0.3 to -0.5 from the smallest to the largest models of `make bench-transfer` and of
+the demo; critical batch sizes are said not to depend on it (2505.13738, 2410.21676). Of D: 0.57 (the Step Law, arXiv 2503.04715),
+0.38 (2505.13738), 0.45 size by size in the published sweeps, 0.56 to 0.69 in that of `make bench-transfer`; critical batch sizes 0.46
+and 0.47 (2505.13738, 2410.21676).
+"""
+BATCH_EXPONENT_ERRORS: Final = np.array([0.4, 0.15])
+"""Their standard deviations from setting to setting: those of these are 0.2 and 0.1."""
 USUAL_BEND: Final = 0.035
 """Standard deviation of the coefficient of (ln N)^2 in ln LR and ln B, where a law has none.
 

@@ -13,7 +13,7 @@ The coefficients b are solver @ z, so an effect with spread t on the points that
 (solver @ x) t^2 (solver @ x)' to their covariance. How large t is, when few groups show it: scale.py. A target adds
 effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), what a narrower
 window over the valley would have answered (`window_error`), and a law that bends between the sweep's sizes and its own
-(bend.py). What is published of one exponent joins the law at the end (usual_exponent.py). `draw` has all that concerns b,
+(bend.py). What is published of two exponents joins the law at the end (usual_exponents.py). `draw` has all that concerns b,
 `laws` what follows for a target's law; `target_covariance` and `bend` have what one optimum deviates by.
 """
 
@@ -45,7 +45,7 @@ from isoloss.laws.surface.form_error import (
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
-from isoloss.laws.surface.usual_exponent import UsualExponent
+from isoloss.laws.surface.usual_exponents import OBSERVED, UsualExponents
 from isoloss.usual import TREND_ERROR
 
 WINDOW_DRAWS = 40
@@ -78,12 +78,12 @@ class Uncertainty:
     @cached_property
     def law(self) -> Array:
         """(6,) the optimum's law, see LawTerm; the fit must be convex."""
-        return self.usual_exponent.law(optimum_law(self.fit.coefficients, self.fit.centre)[0])
+        return self.usual_exponents.law(optimum_law(self.fit.coefficients, self.fit.centre)[0])
 
     @cached_property
-    def usual_exponent(self) -> UsualExponent:
-        """What is known of the exponent of D from elsewhere; the fit must be convex."""
-        return UsualExponent(self._fitted_covariance)
+    def usual_exponents(self) -> UsualExponents:
+        """What is known of exponents from elsewhere; the fit must be convex."""
+        return UsualExponents(self._fitted_covariance)
 
     @cached_property
     def law_covariance(self) -> Array:
@@ -91,7 +91,7 @@ class Uncertainty:
 
         In the mean: for deciding about the law's terms.
         """
-        return UsualExponent(self._law_covariance).covariance_after()
+        return self.usual_exponents.covariance_after(self._law_covariance)
 
     @cached_property
     def _law_covariance(self) -> Array:
@@ -109,7 +109,11 @@ class Uncertainty:
     @cached_property
     def optimum_covariance(self) -> Array:
         """(6, 6) of `law` at a target, the curvature's own error included; the fit must be convex."""
-        return self.usual_exponent.covariance_after() + self._own_exponents
+        of_trend = np.zeros(len(LawTerm))
+        if self.size_trend is not None:
+            of_trend[[LawTerm.RATE_OF_PARAMS, LawTerm.BATCH_OF_PARAMS]] = TREND_ERROR**2
+        after = self.usual_exponents.covariance_after(self._fitted_covariance)
+        return after + self._own_exponents + np.diag(of_trend)
 
     @cached_property
     def _fitted_covariance(self) -> Array:
@@ -128,10 +132,7 @@ class Uncertainty:
         ):
             turn[:, at] = (-inverse @ np.array(change) @ by_term).ravel()
         covariance = self._noise[0] + self._form_covariance
-        of_trend = np.zeros(len(LawTerm))
-        if self.size_trend is not None:
-            of_trend[[LawTerm.RATE_OF_PARAMS, LawTerm.BATCH_OF_PARAMS]] = TREND_ERROR**2
-        return np.asarray(turn @ covariance @ turn.T + np.diag(of_trend), dtype=float)
+        return np.asarray(turn @ covariance @ turn.T, dtype=float)
 
     @cached_property
     def target_covariance(self) -> Array:
@@ -178,11 +179,10 @@ class Uncertainty:
     def laws(self, coefficients: Array, source: DrawSource) -> tuple[Array, Flags]:
         """(law (draws, 6), convex (draws,)) of a target, of such draws."""
         law, convex = optimum_law(coefficients, self.fit.centre)
-        law = law + self._trend_of_size(source)
         if self.fit.is_convex:
-            law = self.usual_exponent.law(law, source.normal())
+            law = self.usual_exponents.law(law, source.normal(len(OBSERVED)))
             law += _student(self._own_exponents, self._form_freedom, source)
-        return law, convex
+        return law + self._trend_of_size(source), convex
 
     @property
     def _form_freedom(self) -> float:
