@@ -1,8 +1,9 @@
 """How the best learning rate and batch size move from the tokens of the probes to those of the budget.
 
-The composition Measured says it, whichever answered: `make bench-transfer` measured the optima of 27 checkpoints at three
-budgets, each a factor of 3.2 apart. Their batch sizes grew by 1.5 from one to the next, as it says to within the errors below,
-where the laws by themselves have them grow by 1.6.
+The composition Measured says most of it, whichever answered. `make bench-transfer` measured the optima of 31 checkpoints at
+three budgets, each a factor of 3.2 apart: from one to the next batch sizes move as it says, and learning rates grow by
+LEFT_OUT more, at every size and on every text (57 moves; 0.18 per ln of tokens about that in both). A learning rate costs a
+checkpoint something at first, which a longer budget pays back.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import numpy as np
 from isoloss.laws import Array, Prediction
 from isoloss.validation.bowl import Normal
 
+LEFT_OUT = np.array([0.16, 0.0])
+"""ln LR and ln B by which optima move beyond the composition, per ln of budget over probe."""
 ERROR_PER_LOG_TOKENS = np.array([0.24, 0.17])
-"""Errors of ln LR and ln B per ln of budget over probe, the errors of the measured optima included."""
+"""Its errors, those of the measured optima included. Of LR more than the moves scatter: three checkpoints whose learning rate had
+decayed moved by 0.35 instead of LEFT_OUT, that of the demo, which is not among them, by 0.5; most that people continue are like these."""
 MEASURED = "measured"
 """The variant that answers carry in addition to the paper's composition."""
 
@@ -25,9 +29,8 @@ def drift(at_probes: Prediction, at_budget: Prediction) -> Normal:
     """
     assert at_budget.cpt_flops is not None and at_probes.cpt_flops is not None  # noqa: PT018
     distance = float(np.log(at_budget.cpt_flops / at_probes.cpt_flops))
-    return Normal(
-        _log_measured(at_budget) - _log_measured(at_probes), ERROR_PER_LOG_TOKENS * abs(distance)
-    )
+    composed = _log_measured(at_budget) - _log_measured(at_probes)
+    return Normal(composed + LEFT_OUT * distance, ERROR_PER_LOG_TOKENS * abs(distance))
 
 
 def log_answer(answer: Prediction) -> Array:
