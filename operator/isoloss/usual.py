@@ -69,10 +69,10 @@ Cells with runs of their own show it as scatter of the cells; cells along one ru
 USUAL_BATCH_EXPONENTS: Final = np.array([-0.2, 0.5])
 """Exponents of N, at equal D, and of D, at one size, that the best batch size follows.
 
-Of N: -0.20 and -0.24 in the published sweeps, -0.3 to -0.5 from the smallest to the largest models of `make bench-transfer` and of
-the demo; critical batch sizes are said not to depend on it (2505.13738, 2410.21676). Of D: 0.57 (the Step Law, arXiv 2503.04715),
-0.38 (2505.13738), 0.45 size by size in the published sweeps, 0.56 to 0.69 in that of `make bench-transfer`; critical batch sizes 0.46
-and 0.47 (2505.13738, 2410.21676).
+Of N, by least squares: -0.20 and -0.24 in the published sweeps, -0.4 +- 0.3 and -0.28 +- 0.15 in those of `make bench-transfer` and of
+the demo; publications have none, for critical batch sizes either (2503.04715, 2505.13738, 2410.21676). Of D: 0.57 (the Step Law, arXiv
+2503.04715), 0.38 (2505.13738), 0.45 size by size in the published sweeps, 0.56 to 0.69 in that of `make bench-transfer`; critical batch
+sizes 0.46 and 0.47 (2505.13738, 2410.21676).
 """
 BATCH_EXPONENT_ERRORS: Final = np.array([0.4, 0.15])
 """Their standard deviations from setting to setting: those of these are 0.2 and 0.1."""
