@@ -76,10 +76,7 @@ def test_from_apply_to_prediction_and_then_silence(
     assert low <= rate <= high
     assert predicted["status"]["ledgerSha256"] == ledger.digest
     target = place.folder / "predictions" / f"target-{predicted['metadata']['uid']}"
-    # Drawn by a process that gives way to all others of a busy machine.
-    wait_until(
-        lambda: user.prediction("target")["status"]["reportUri"], "the answer's page", seconds=240
-    )
+    wait_until(lambda: user.prediction("target")["status"]["reportUri"], "the answer's page")
     assert (target / "report.html").stat().st_size > 100_000
     for copied, shown in (
         (folder, lambda: user.sweep("dense")),

@@ -44,7 +44,7 @@ from isoloss.laws.surface.form_error import (
     window_error,
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit
-from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
+from isoloss.laws.surface.terms import PER_QUANTITY, TRENDS, LawTerm, Shape, optimum_law
 from isoloss.laws.surface.usual_exponents import OBSERVED, UsualExponents
 from isoloss.usual import TREND_ERROR
 
@@ -65,9 +65,8 @@ class Uncertainty:
         if trend is None:
             return np.zeros((1, len(LawTerm)))
         added = np.zeros((source.draws, len(LawTerm)))
-        of_params = [LawTerm.RATE_OF_PARAMS, LawTerm.BATCH_OF_PARAMS]
         exponents = np.array([trend.learning_rate_exponent, trend.batch_size_exponent])
-        added[:, of_params] = exponents + TREND_ERROR * source.normal(2)
+        added[:, list(TRENDS.values())] = exponents + TREND_ERROR * source.normal(2)
         return added
 
     @cached_property
@@ -111,7 +110,7 @@ class Uncertainty:
         """(6, 6) of `law` at a target, the curvature's own error included; the fit must be convex."""
         of_trend = np.zeros(len(LawTerm))
         if self.size_trend is not None:
-            of_trend[[LawTerm.RATE_OF_PARAMS, LawTerm.BATCH_OF_PARAMS]] = TREND_ERROR**2
+            of_trend[list(TRENDS.values())] = TREND_ERROR**2
         after = self.usual_exponents.covariance_after(self._fitted_covariance)
         return after + self._own_exponents + np.diag(of_trend)
 
