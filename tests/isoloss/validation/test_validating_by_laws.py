@@ -42,7 +42,12 @@ def probes(laws: Laws, wanted: tuple[float, float], share: float) -> list[Probe]
     """A noiseless cross whose optimum, carried to the budget, is `wanted` as factors of the answer."""
     given = answer(laws)
     moves = drift(answer(laws, share), given).mean
-    best = np.log([given.learning_rate.value, given.batch_size.value]) + np.log(wanted) - moves
+    return cross(laws, given, np.log(wanted) - moves)
+
+
+def cross(laws: Laws, given: Prediction, offset: np.ndarray) -> list[Probe]:
+    """Noiseless probes of a bowl whose minimum is (2,) `offset` from the answer, in ln LR and ln B."""
+    best = np.log([given.learning_rate.value, given.batch_size.value]) + offset
     found = []
     for place in probe_cross(given.learning_rate.value, given.batch_size.value, 2.0):
         x = np.log([place.learning_rate, place.batch_size]) - best
@@ -121,18 +126,8 @@ def test_probes_beyond_the_budget_are_refused(laws: Laws) -> None:
 def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Laws) -> None:
     """As in the demo (make bench-validation): where ln LR is off by 0.9 at the budget is tolerated, it is by 1.36, and by 0.68
     if what probes of 30 % of it show moved by the composition alone."""
-    given, curvature = answer(laws), loss_curvature(laws)
-    at_probes = np.log([given.learning_rate.value, given.batch_size.value])
-    at_probes[0] += 0.33
-    found = []
-    for place in probe_cross(given.learning_rate.value, given.batch_size.value, 2.0):
-        x = np.log([place.learning_rate, place.batch_size]) - at_probes
-        found.append(
-            Probe(
-                place.learning_rate, place.batch_size, 2.5 + 0.5 * float(x @ curvature @ x), 0.0001
-            )
-        )
-    tolerance = 0.5 * float(curvature[0, 0]) * 0.9**2
+    found = cross(laws, answer(laws), np.array([0.33, 0.0]))
+    tolerance = 0.5 * float(loss_curvature(laws)[0, 0]) * 0.9**2
     told = validate(laws, QUERY, found, 0.3 * 2e10 * FLOPS_PER_TOKEN, tolerance=tolerance)
     assert isinstance(told, Validation)
     assert told.validated is None
