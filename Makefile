@@ -3,6 +3,8 @@ SHELL := /bin/sh
 PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 export PYTHONUNBUFFERED := 1
+# Containers often set it. Every process would compile its modules again, and every worker of the tests its test files.
+unexport PYTHONDONTWRITEBYTECODE
 # What the demo needs, and helm and kubeconform.
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
