@@ -27,7 +27,7 @@ from isoloss.report.content import data_digest, fit_facts
 from isoloss.report.law_figure import PlacedPrediction, law_curves
 from isoloss.report.predicted import interval_costs, outside_band
 from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, trajectories
-from tests.isoloss.report.test_report import BLANK
+from tests.support.empty_figures import BLANK
 from tests.support.planted_runs import planted_runs
 
 

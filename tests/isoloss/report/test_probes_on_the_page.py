@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from isoloss.errors import BadInput
 from isoloss.laws import FitOptions, Laws, fit_laws
 from isoloss.report import draw_figures, png_files, render_report
+from isoloss.report.drawing import as_png
 from isoloss.report.probed import Probed, read_probed
 from isoloss.report.probes_figure import probes_figure, probes_table
-from tests.support.empty_figures import draw_empty_figures
+from tests.support.empty_figures import BLANK, draw_empty_figures
 from tests.support.planted_runs import planted_runs
 
 PREDICTION: dict[str, Any] = {
@@ -123,9 +125,10 @@ def test_the_page_has_the_verdict_and_escapes_its_message(laws: Laws) -> None:
     assert ">Validation</h2>" not in plain
 
 
-def test_the_figure_is_saved_where_there_are_probes(laws: Laws) -> None:
-    assert "probes.png" in png_files(draw_figures(laws, (), probed=probed()))
-    assert "probes.png" not in png_files(draw_figures(laws, ()))
+def test_the_figure_is_drawn_and_saved_where_there_are_probes(laws: Laws) -> None:
+    drawn = draw_figures(laws, (), probed=probed()).probes
+    assert png_files(replace(BLANK, probes=drawn))["probes.png"] == as_png(probes_figure(probed()))
+    assert "probes.png" not in png_files(BLANK)
 
 
 @pytest.mark.parametrize(

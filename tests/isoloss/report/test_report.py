@@ -9,7 +9,6 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from isoloss.laws import (
     FitOptions,
@@ -34,10 +33,9 @@ from isoloss.report.content import optima_table
 from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours
 from isoloss.savings import PAPER_COSTS, SearchCost, iso_loss_savings
+from tests.support.empty_figures import BLANK
 from tests.support.planted_runs import planted_runs
 
-BLANK = ReportFigures(Figure((1, 1)), Figure((1, 1)), Figure((1, 1)), False)
-"""Figures for tests of words: drawing takes seconds."""
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7919*7907 }} $\\frac$"
 
 

@@ -11,10 +11,11 @@ from isoloss.laws import FitOptions, Laws, fit_laws
 from isoloss.progress.stages import stopped_in_words
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.report import draw_figures, png_files, point_rows, render_report
+from isoloss.report.drawing import as_png
 from isoloss.report.search_figure import search_map, search_sentence, search_table
 from isoloss_contract.ledger import NOT_CHOSEN, AddedPoint, Intent, IntentAction
 from tests.isoloss.progress.small_sweeps import done, ledger, record
-from tests.support.empty_figures import draw_empty_figures
+from tests.support.empty_figures import BLANK, draw_empty_figures
 from tests.support.planted_runs import planted_runs
 
 BOUND = Intent(IntentAction.PRUNE, 300_000, "AboveLeader", 0.05)
@@ -94,8 +95,9 @@ def test_a_report_has_the_section_where_there_is_a_search_alone(laws: Laws) -> N
     with draw_empty_figures:
         assert ">Search</h2>" in render_report(laws, runs, title="dense", search=searched())
         assert ">Search</h2>" not in render_report(laws, runs, title="dense")
-    assert "search.png" not in png_files(draw_figures(laws, runs))
-    assert "search.png" in png_files(draw_figures(laws, runs, search=searched()))
+    drawn = draw_figures(laws, runs, search=searched()).search
+    assert png_files(replace(BLANK, search=drawn))["search.png"] == as_png(search_map(searched()))
+    assert "search.png" not in png_files(BLANK)
 
 
 def test_what_a_search_stopped_is_not_said_to_train(laws: Laws) -> None:
