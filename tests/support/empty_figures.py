@@ -13,9 +13,10 @@ BLANK = page.ReportFigures(Figure((1, 1)), Figure((1, 1)), Figure((1, 1)), False
 """Without any of a search or probes."""
 
 
-def _empty(
+def drawn_empty(
     *_drawn: Any, search: Any = None, probed: Any = None, **_options: Any
 ) -> page.ReportFigures:
+    """In place of draw_figures."""
     return replace(
         BLANK,
         search=Figure() if search is not None else None,
@@ -23,6 +24,5 @@ def _empty(
     )
 
 
-
-draw_empty_figures = mock.patch.object(page, "draw_figures", _empty)
+draw_empty_figures = mock.patch.object(page, "draw_figures", drawn_empty)
 """As long as it is started: for tests that look at no figure."""

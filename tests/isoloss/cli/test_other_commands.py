@@ -45,6 +45,7 @@ def test_a_report_is_one_page_and_its_figures(
         assert Path(figure).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
@@ -55,6 +56,7 @@ def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
     assert "ExtrapolationTooFar" in out.read_text()
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_shows_the_probes_of_a_prediction_and_names_a_file_without_any(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:

@@ -21,15 +21,10 @@ from isoloss_contract.store import Store
 from tests.isoloss.cli.test_watch_and_explain import put_kubectl, resource, write_status
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.command_line import Isoloss
-from tests.support.empty_figures import draw_empty_figures
 from tests.support.ledgers import write_ledger
 from tests.support.planted_runs import planted_runs
 
-
-@pytest.fixture(autouse=True)
-def without_figures() -> Iterator[None]:
-    with draw_empty_figures:
-        yield
+pytestmark = pytest.mark.usefixtures("without_figures")
 
 
 @pytest.fixture
