@@ -33,6 +33,11 @@ WAITING = (
     "tests/images",
 )
 """Folders and files with tests that need the control plane or wait for something else; the longest come first."""
+COMPUTING = (
+    *("tests/isoloss_trainer", "tests/isoloss", "tests/docs", "tests/benchmarks"),
+    *("tests/*/", "tests/test_*.py"),
+)
+"""Those of all others; the longest files come first, so that none is left alone at the end."""
 WAITING_WORKERS = 4
 NICENESS = 10
 SHOWN_CHARACTERS = 500
@@ -44,8 +49,9 @@ PYTEST = (
 
 def main() -> int:
     """Run all but what `make test-whole` has; the exit code of the first session that failed, or 0."""
-    waiting = [str(found.relative_to(PROJECT)) for name in WAITING for found in PROJECT.glob(name)]
-    computing = [*(f"--ignore={path}" for path in waiting), "tests"]
+    waiting = paths(WAITING)
+    computing = ["--no-loadscope-reorder", *(f"--ignore={path}" for path in waiting)]
+    computing += [path for path in paths(COMPUTING) if path not in waiting]
     # One more than cores: some of them wait for processes of their own.
     workers = max(2, len(os.sched_getaffinity(0))) + 1
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
@@ -72,6 +78,12 @@ def main() -> int:
             for line in failures(reports):
                 print(line, flush=True)
     return code or other
+
+
+def paths(names: Iterable[str]) -> list[str]:
+    """What there is of these names, each once, in their order."""
+    found = (str(path.relative_to(PROJECT)) for name in names for path in sorted(PROJECT.glob(name)))
+    return list(dict.fromkeys(found))
 
 
 def session(workers: int, distribution: str, report: Path, tests: Iterable[str]) -> list[str]:
