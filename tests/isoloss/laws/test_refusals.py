@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from isoloss.laws import (
     FitOptions,
@@ -17,6 +18,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
+from isoloss.laws.iso_loss.levels import too_few_levels
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=80)
@@ -44,6 +46,21 @@ def test_no_runs():
     laws = fit([])
     assert reasons(laws) == {RefusalReason.TOO_FEW_RUNS}
     assert laws.status == "refused"
+
+
+def test_runs_that_all_ended_at_one_loss_have_one_level():
+    """As if each had been trained until it reached that loss, and evaluated there alone."""
+    surface = Planted()
+
+    def reaching(run: Run, loss: float) -> Run:
+        shape = (run.batch_size, run.learning_rate)
+        log_tokens = brentq(lambda d: surface.loss(run.params, np.exp(d), *shape) - loss, 18, 26)
+        return replace(run, tokens=np.exp([log_tokens]), losses=np.array([loss]))
+
+    laws = fit([reaching(run, 3.0) for run in planted(Grid(), noise=0.0)])
+    assert laws.learning_rate.refusal == too_few_levels(1)
+    assert laws.loss_compute.refusal == too_few_levels(1)
+    assert "4 loss levels with an optimum; these runs have 1" in too_few_levels(1).message
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
 from isoloss.laws.iso_loss.envelope import loss_compute_of_envelope
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
-from isoloss.laws.iso_loss.levels import choose_levels, read_size
+from isoloss.laws.iso_loss.levels import FEWEST_LEVELS, choose_levels, read_size, too_few_levels
 from isoloss.laws.iso_loss.loss_compute import fit_loss_compute
 from isoloss.laws.iso_loss.optima import (
     Frontier,
@@ -147,7 +147,7 @@ def with_envelope(
 
 def _laws_of(frontier: Frontier, options: FitOptions, fitted: Status) -> IsoLossEstimate:
     used = frontier.found
-    if used.sum() < 4:
+    if used.sum() < FEWEST_LEVELS:
         return _refused(_main_reason(frontier), options)
     rows = np.asarray(np.isfinite(frontier.log_flops[:, used]).all(axis=1))
     losses = np.exp(frontier.log_loss[used])
@@ -180,6 +180,8 @@ def _main_reason(frontier: Frontier) -> Refusal:
     Every sweep has levels at its ends that too few runs reach: they count only if nothing else does.
     """
     reasons = [r for r in frontier.refusals if r is not None]
+    if not reasons:
+        return too_few_levels(len(frontier.refusals))
     telling = [r for r in reasons if r.reason is not RefusalReason.NO_COMMON_LOSS_RANGE] or reasons
     counts = Counter(r.reason for r in telling)
     most = max(counts, key=lambda reason: counts[reason])

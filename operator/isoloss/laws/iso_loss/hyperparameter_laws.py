@@ -7,10 +7,10 @@ import numpy as np
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import DrawSource, interval, with_misfit
 from isoloss.laws.curves import HyperparameterCurve, Quantity
+from isoloss.laws.iso_loss.levels import FEWEST_LEVELS, too_few_levels
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import HyperparameterLaw
 
-FEWEST_POINTS = 4
 MISFIT = 0.05
 """Error of ln x that a straight line has anyway; keeps one level from ruling the fit."""
 MISFIT_STREAMS: dict[Quantity, int] = {"learning_rate": 7, "batch_size": 8}
@@ -33,12 +33,8 @@ def fit_hyperparameter_law(
     much a level weighs and whether there is a trend.
     """
     form = options.form
-    if len(losses) < FEWEST_POINTS:
-        refusal = Refusal(
-            RefusalReason.NO_COMMON_LOSS_RANGE,
-            f"A law needs {FEWEST_POINTS} loss levels with an optimum; these runs have {len(losses)}.",
-            {"levels": len(losses)},
-        )
+    if len(losses) < FEWEST_LEVELS:
+        refusal = too_few_levels(len(losses))
         return HyperparameterLaw(quantity, "refused", form, refusal=refusal), None
     weights = 1.0 / (log_values[:deciding].var(axis=0) + MISFIT**2)
     linear_batch = form == "LinearInLogCompute" and quantity == "batch_size"

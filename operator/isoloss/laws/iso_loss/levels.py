@@ -9,7 +9,11 @@ import numpy as np
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.crossings import SAME_LOSS, crossings
+from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.quadratic import TERMS
+
+FEWEST_LEVELS = 4
+"""With an optimum, that a law needs."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,15 @@ def choose_levels(by_size: dict[float, tuple[Trajectory, ...]], count: int) -> A
     if all(r[1] - r[0] < SAME_LOSS for r in ranges):
         return np.unique([r[0] for r in ranges])[::-1]
     return np.linspace(high, low, count)
+
+
+def too_few_levels(levels: int) -> Refusal:
+    """Where `levels` have an optimum."""
+    return Refusal(
+        RefusalReason.NO_COMMON_LOSS_RANGE,
+        f"A law needs {FEWEST_LEVELS} loss levels with an optimum; these runs have {levels}. Evaluate them more often.",
+        {"levels": levels},
+    )
 
 
 def _loss_range(trajectories: tuple[Trajectory, ...]) -> tuple[float, float] | None:

@@ -8,10 +8,9 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import DrawSource, interval, with_misfit
 from isoloss.laws.curve_fitting import fit_curves
 from isoloss.laws.curves import LossCurve
+from isoloss.laws.iso_loss.levels import FEWEST_LEVELS, too_few_levels
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import LossComputeLaw
-
-FEWEST_POINTS = 4
 
 
 def fit_loss_compute(
@@ -68,13 +67,8 @@ def fit_loss_compute(
 
 
 def _refuse(losses: Array, log_flops: Array, options: FitOptions) -> Refusal | None:
-    if len(losses) < FEWEST_POINTS:
-        return Refusal(
-            RefusalReason.NO_COMMON_LOSS_RANGE,
-            f"The loss-compute law needs {FEWEST_POINTS} loss levels with an optimum; these runs have "
-            f"{len(losses)}.",
-            {"levels": len(losses)},
-        )
+    if len(losses) < FEWEST_LEVELS:
+        return too_few_levels(len(losses))
     fixed = options.irreducible_loss
     if fixed is not None and fixed >= losses.min():
         return Refusal(
