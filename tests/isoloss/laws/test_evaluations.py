@@ -34,6 +34,24 @@ def test_thousands_of_evaluations_become_few_rows():
     assert trajectories[0].log_tokens[-1] == pytest.approx(np.log(run.tokens[-1]), abs=1e-12)
 
 
+@pytest.mark.parametrize("evaluations", [3, 20])
+def test_evaluations_at_equal_tokens_count_as_their_mean(evaluations):
+    """As of runs that are evaluated on several texts, and listed without saying so."""
+    runs = dense(evaluations)
+    off = 0.05 * np.linspace(-1.0, 1.0, 8)
+    repeated = [
+        replace(
+            run,
+            tokens=np.repeat(run.tokens, len(off)),
+            losses=np.outer(run.losses, np.exp(off)).ravel(),
+        )
+        for run in runs
+    ]
+    rates = [fit_laws(each, OPTIONS).surface.planes.learning_rate for each in (runs, repeated)]
+    assert rates[1].constant == pytest.approx(rates[0].constant, abs=1e-9)
+    assert rates[1].of_tokens == pytest.approx(rates[0].of_tokens, abs=1e-9)
+
+
 def test_averaged_evaluations_give_the_same_laws():
     many, few = fit_laws(dense(4000), OPTIONS), fit_laws(dense(100), OPTIONS)
     for one, other in (

@@ -38,6 +38,20 @@ class Evaluations:
             self.counts[keep],
         )
 
+    def at_distinct_tokens(self) -> Evaluations:
+        """With the mean of those at equal tokens as one: there is no slope between them."""
+        if (np.diff(self.log_tokens) > 0).all():
+            return self
+        tokens, first, member = np.unique(self.log_tokens, return_index=True, return_inverse=True)
+        number = np.bincount(member)
+        return Evaluations(
+            tokens,
+            np.bincount(member, self.log_losses) / number,
+            np.bincount(member, self.own_variance) / number,
+            self.sources[first],
+            np.ones(len(tokens)),
+        )
+
     def binned(self) -> Evaluations:
         """At most MOST_EVALUATIONS: means over even steps of ln D between the first and the last."""
         count = len(self.log_tokens)

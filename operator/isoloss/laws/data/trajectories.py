@@ -231,7 +231,7 @@ def _trajectory(
     diverged = bool(diverged_at.any()) or any(run.diverged for run in group)
     end = float(np.log(tokens[-1])) if len(tokens) else -np.inf
     keep = ~diverged_at
-    if keep.sum() >= DENSE:
+    if len(np.unique(tokens[keep])) >= DENSE:
         keep &= tokens >= EARLY_FRACTION * longest
     if diverged_at.any():
         excluded.append(
@@ -249,7 +249,7 @@ def _trajectory(
         sources[order].astype(np.intp),
         np.ones(len(tokens)),
     )
-    kept = every.where(keep).binned()
+    kept = every.where(keep).at_distinct_tokens().binned()
     smooth, smoother, residuals = smooth_losses(
         kept.log_tokens, kept.log_losses, kept.counts, kept.own_variance
     )
