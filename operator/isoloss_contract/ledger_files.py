@@ -22,11 +22,9 @@ from isoloss_contract.ledger import Ledger, LedgerHeader, PointRecord
 from isoloss_contract.records import Digest, Record
 from isoloss_contract.store import (
     BadRecord,
-    NewerRecord,
     NotFound,
     Store,
     limits,
-    parse_json_object,
     parse_record,
     parse_record_lines,
 )
@@ -129,12 +127,13 @@ def parse_head(content: bytes, source: str) -> LedgerHead:
 
     Raises NewerRecord for a newer version, BadRecord for anything else that cannot be used.
     """
-    stated = parse_json_object(content, source, limits.LEDGER_HEAD).get("ledger_version")
-    if isinstance(stated, int) and stated > VERSION:
-        raise NewerRecord(
-            f"{source}: ledger_version {stated} is newer than the {VERSION} of this version of isoloss"
-        )
-    return parse_record(content, LedgerHead, source, limit=limits.LEDGER_HEAD)
+    return parse_record(
+        content,
+        LedgerHead,
+        source,
+        limit=limits.LEDGER_HEAD,
+        newest=("ledger_version", VERSION),
+    )
 
 
 def assemble(head: LedgerHead, read: Callable[[str, int], bytes]) -> StoredLedger:

@@ -72,6 +72,8 @@ class EventRouter:
         self._metrics = metrics
         self._predictions: defaultdict[ResourceKey, set[ResourceKey]] = defaultdict(set)
         """Predictions to queue when a sweep changes. Only a hint: predictions also requeue themselves."""
+        self._sweep_of: dict[ResourceKey, ResourceKey] = {}
+        """The same the other way round."""
         self._delivered: dict[ResourceKey, _Delivered] = {}
 
     def resource(self, kind: Kind, event: Object, body: Object) -> None:
@@ -110,11 +112,15 @@ class EventRouter:
         self._watchdog.delivered(metadata["uid"], metadata["resourceVersion"], gone=gone)
 
     def _note_sweep(self, prediction: ResourceKey, body: Object, *, gone: bool) -> None:
-        for waiting in self._predictions.values():
-            waiting.discard(prediction)
+        if (former := self._sweep_of.pop(prediction, None)) is not None:
+            self._predictions[former].discard(prediction)
+            if not self._predictions[former]:
+                del self._predictions[former]
         name = ((body.get("spec") or {}).get("sweepRef") or {}).get("name")
         if not gone and isinstance(name, str):
-            self._predictions[ResourceKey(SWEEP, prediction.namespace, name)].add(prediction)
+            sweep = ResourceKey(SWEEP, prediction.namespace, name)
+            self._sweep_of[prediction] = sweep
+            self._predictions[sweep].add(prediction)
 
 
 def build_registry(router: EventRouter) -> kopf.OperatorRegistry:

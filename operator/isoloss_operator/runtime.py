@@ -54,7 +54,7 @@ START_RETRY_SECONDS = 2.0
 PATIENCE_SECONDS = 8.0
 """For an API server that answers without our CRDs or roles."""
 LEASE_CONNECTIONS = 2
-"""Connections of the lease's own client: the renewal, and a worker that confirms it."""
+"""Connections of the lease's own client: the renewal, and a worker that outranks an epoch."""
 BEAT_SECONDS = 1.0
 LOOP_STUCK_SECONDS = 60.0
 DRAIN_SECONDS = 20.0
@@ -125,8 +125,8 @@ class Operator:
             return f"a watch has not delivered for {lag:.0f} s what a live read returned"
         if (seconds := self.queue.longest_run()) > settings.stuck_seconds:
             return f"one pass has taken {seconds:.0f} s"
-        if (seconds := self.queue.longest_wait()) > settings.stuck_seconds:
-            return f"a resource has waited {seconds:.0f} s for a worker"
+        if (seconds := self.queue.stands_still()) > settings.stuck_seconds:
+            return f"no worker has taken a resource for {seconds:.0f} s, and some wait"
         return ""
 
     def why_not_ready(self) -> str:
@@ -173,11 +173,14 @@ class Operator:
                 metrics.store_errors.labels(operation).inc()
 
         def fitted(key: ResourceKey, seconds: float, end: FitEnd) -> None:
-            metrics.fit_seconds.observe(seconds)
-            metrics.fits.labels(fit_result(end)).inc()
+            result = fit_result(end)
+            metrics.fits.labels(result).inc()
+            if result != "drawn":
+                metrics.fit_seconds.observe(seconds)
             # A fit that could not run is requested again by a pass after the retry delay.
             self.queue.add(key)
-            logger.info("Fit of %s ended after %.1f s: %s", key, seconds, fit_result(end))
+            kind = "Page" if result == "drawn" else "Fit"
+            logger.info("%s of %s ended after %.1f s: %s", kind, key, seconds, result)
 
         storage = Storage(
             readers=settings.store_readers,

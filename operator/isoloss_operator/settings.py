@@ -9,6 +9,7 @@ import socket
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from socket import has_dualstack_ipv6
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -50,8 +51,8 @@ class Settings(BaseModel):
 
     http_port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """Port of /healthz, /readyz and /metrics; 0: any free port."""
-    http_address: str = "0.0.0.0"
-    """Address of that port."""
+    http_address: str = Field(default_factory=lambda: "::" if has_dualstack_ipv6() else "0.0.0.0")
+    """Address of that port; by default all of the machine's, of IPv4 and of IPv6."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     workers: Annotated[int, Field(ge=1, le=64)] = 4

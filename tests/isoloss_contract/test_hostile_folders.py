@@ -14,6 +14,7 @@ from isoloss_contract.store import (
     Store,
     StoreError,
     StoreUnavailable,
+    WriteConflict,
 )
 
 RESULT = "points/a/result.json"
@@ -149,3 +150,13 @@ def test_links_are_followed_where_the_reader_says_so(volume: Path) -> None:
     (volume / "tenant" / RESULT).symlink_to(volume / "secrets/token")
     reader = Store(f"file://{volume}/tenant", follow_links=True)
     assert reader.read(RESULT).decode() == TOKEN
+
+
+def test_a_file_of_any_size_in_place_of_an_object_is_a_conflict_at_once(
+    volume: Path, store: Store
+) -> None:
+    """A sparse file costs nobody any disk, and its reader an hour."""
+    version = store.write_if("head.json", b"{}", None)
+    os.truncate(volume / "tenant/head.json", 300 * 2**30)
+    with pytest.raises(WriteConflict):
+        store.write_if("head.json", b"{1}", version)

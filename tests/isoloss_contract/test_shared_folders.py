@@ -58,6 +58,14 @@ def test_two_users_of_one_group_replace_each_others_objects(tmp_path: Path) -> N
     write_as(OPERATOR, volume, "evaluations/b/result.json")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing the user needs root")
+def test_two_users_of_one_group_replace_an_object_with_a_condition(tmp_path: Path) -> None:
+    """An operator whose user was changed goes on with the ledgers of the one before."""
+    volume = readable_root(tmp_path)
+    write_as(OPERATOR, volume, "ledger/head.json", conditional=True)
+    write_as(TASK, volume, "ledger/head.json", conditional=True)
+
+
 def readable_root(tmp_path: Path) -> Path:
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(folder.stat().st_mode | 0o055)  # pytest and xdist keep theirs private
@@ -68,7 +76,12 @@ def readable_root(tmp_path: Path) -> Path:
     return volume
 
 
-def write_as(user: int, volume: Path, path: str) -> None:
+def held(store: Store) -> set[str]:
+    """Paths in its folders, one level deep."""
+    return {f"{folder}/{name}" for folder in store.names("") for name in store.names(folder)}
+
+
+def write_as(user: int, volume: Path, path: str, *, conditional: bool = False) -> None:
     """Write as another user in a child process; the interpreter itself may be root's alone."""
     child = os.fork()
     if child == 0:
@@ -77,7 +90,12 @@ def write_as(user: int, volume: Path, path: str) -> None:
         os.setuid(user)
         code = 1
         try:
-            Store(f"file://{volume}", Patience(attempts=1)).write(path, b"1")
+            store = Store(f"file://{volume}", Patience(attempts=1))
+            if conditional:
+                known = store.read_versioned(path)[1] if path in held(store) else None
+                store.write_if(path, b"1", known)
+            else:
+                store.write(path, b"1")
             code = 0
         except StoreError:
             traceback.print_exc()

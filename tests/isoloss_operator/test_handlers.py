@@ -121,3 +121,10 @@ def test_a_sweep_applied_again_after_its_deletion_gets_its_pass() -> None:
     router = Router()
     router.after(DELETED, sweep())
     assert router.after({"type": "ADDED"}, sweep()) == {SWEEP_KEY, PREDICTION_KEY}
+
+
+def test_nothing_is_kept_of_predictions_that_are_gone() -> None:
+    router = Router()
+    router.router.resource(PREDICTION, {"type": "DELETED"}, prediction())
+    assert not router.router._predictions
+    assert not router.router._sweep_of

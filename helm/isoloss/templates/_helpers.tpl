@@ -1,5 +1,5 @@
 {{- define "isoloss.fullname" -}}
-{{- default (printf "%s-operator" (trunc 50 .Release.Name)) .Values.fullnameOverride -}}
+{{- default (printf "%s-operator" (trunc 50 .Release.Name | replace "." "-")) .Values.fullnameOverride -}}
 {{- end }}
 
 {{- define "isoloss.serviceAccountName" -}}

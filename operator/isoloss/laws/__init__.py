@@ -27,7 +27,13 @@ if TYPE_CHECKING:
         OptimumPlanes,
         Plane,
     )
-    from isoloss.laws.document import BadLaws, LawsDocument, laws_from_json, laws_to_json
+    from isoloss.laws.document import (
+        LAWS_VERSION,
+        BadLaws,
+        LawsDocument,
+        laws_from_json,
+        laws_to_json,
+    )
     from isoloss.laws.fit import fit_laws, measured_noise, surface_residual
     from isoloss.laws.model import (
         FitOptions,
@@ -72,7 +78,7 @@ _HOMES = {
     ),
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
-    "document": ("BadLaws", "LawsDocument", "laws_from_json", "laws_to_json"),
+    "document": ("LAWS_VERSION", "BadLaws", "LawsDocument", "laws_from_json", "laws_to_json"),
     "fit": ("fit_laws", "measured_noise", "surface_residual"),
     "model": (
         "FitOptions",
@@ -106,6 +112,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "LAWS_VERSION",
     "Array",
     "BadLaws",
     "BatchSizeRange",

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from isoloss.laws.results import Laws
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
-VERSION: Literal[4] = 4
+LAWS_VERSION: Literal[4] = 4
 
 
 class BadLaws(ValueError):
@@ -33,7 +33,7 @@ class LawsDocument(BaseModel):
 
 def laws_to_json(laws: Laws) -> dict[str, Any]:
     """A JSON object of plain values, below 2 MB for any number of runs."""
-    return LawsDocument(format=FORMAT, version=VERSION, laws=laws).model_dump(mode="json")
+    return LawsDocument(format=FORMAT, version=LAWS_VERSION, laws=laws).model_dump(mode="json")
 
 
 def laws_from_json(document: object) -> Laws:

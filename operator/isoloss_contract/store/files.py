@@ -21,10 +21,11 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from isoloss_contract.store import limits
 from isoloss_contract.store.backend import Patience, check_names
 from isoloss_contract.store.errors import Changed, Unusable
 
@@ -33,7 +34,6 @@ _LOCK = ".lock"
 _LOCK_SECONDS = 10.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_READ_BYTES = 2**20
 
 
 class FileBackend:
@@ -169,10 +169,16 @@ def _make_folder(above: int, name: str) -> None:
         os.mkdir(name, dir_fd=above)
     except FileExistsError:
         return  # created by another process meanwhile, which sets its mode
-    if os.fstat(above).st_mode & stat.S_IWGRP:
-        # The umask applies to mkdir's mode, so the bit has to be set afterwards.
-        with _closing(os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)) as made:
-            os.fchmod(made, stat.S_IMODE(os.fstat(made).st_mode) | stat.S_IWGRP)
+    with _closing(os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)) as made:
+        _share(above, made)
+
+
+def _share(above: int, made: int) -> None:
+    """Make what was created in the folder `above` group-writable if that is: the umask applies at creation."""
+    mode = stat.S_IMODE(os.fstat(made).st_mode)
+    if os.fstat(above).st_mode & stat.S_IWGRP and not mode & stat.S_IWGRP:
+        with suppress(PermissionError):  # another user's, who has shared it or not
+            os.fchmod(made, mode | stat.S_IWGRP)
 
 
 def _open_folder(above: int, name: str, shown: str, links: int, *, create: bool) -> int:
@@ -245,15 +251,19 @@ def _unlink(folder: int, name: str) -> None:
 
 
 def _digest(folder: int, name: str) -> str | None:
-    """SHA-256 of the file; None if nothing is there."""
-    digest = hashlib.sha256()
+    """SHA-256 of the file; None if nothing is there.
+
+    Raises Changed if it is larger than any object that is written with a condition: whoever may write to the volume can
+    put a file there that takes an hour to read.
+    """
     try:
         with _opened(folder, name, os.O_NOFOLLOW) as file:
-            while block := file.read(_READ_BYTES):
-                digest.update(block)
+            content = file.read(limits.LARGEST.max_bytes + 1)
     except FileNotFoundError:
         return None
-    return digest.hexdigest()
+    if len(content) > limits.LARGEST.max_bytes:
+        raise Changed
+    return hashlib.sha256(content).hexdigest()
 
 
 @contextmanager
@@ -261,6 +271,7 @@ def _locked(folder: int, name: str, seconds: float) -> Iterator[None]:
     """The lock of one object, across processes. Raises TimeoutError: whoever may write can also hold it."""
     lock = os.open(f".{name}{_LOCK}", os.O_RDWR | os.O_CREAT | _FILE, 0o660, dir_fd=folder)
     with _closing(lock):
+        _share(folder, lock)
         deadline = time.monotonic() + seconds
         while True:
             try:

@@ -22,16 +22,23 @@ Model = TypeVar("Model")
 
 
 def parse_record(
-    content: bytes, model: type[Model], source: str, *, limit: Limit = limits.LARGEST
+    content: bytes,
+    model: type[Model],
+    source: str,
+    *,
+    limit: Limit = limits.LARGEST,
+    newest: tuple[str, int] = ("contract_version", CONTRACT_VERSION),
 ) -> Model:
-    """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field, and
-    NewerRecord if the record says that it follows a newer contract, whatever else is in it.
+    """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field, and NewerRecord if
+    the record says that it has a newer format, whatever else is in it.
+
+    `newest`: the field with the version of the format, and the newest one that is known here.
     """
     limit.check(content, source)
     try:
         return cast("Model", _validator(cast("Any", model)).validate_json(content))
     except ValidationError as error:
-        _refuse_newer(content, source)
+        _refuse_newer(content, source, *newest)
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "(document)"
         raise BadRecord(f"{source}: {field[:200]}: {first['msg']}"[:600]) from error
@@ -42,15 +49,15 @@ def _validator(model: Any) -> SchemaValidator:
     return SchemaValidator(end_early(TypeAdapter(model).core_schema))
 
 
-def _refuse_newer(content: bytes, source: str) -> None:
+def _refuse_newer(content: bytes, source: str, field: str, known: int) -> None:
     try:
-        version = _json_object(content, source).get("contract_version")
+        version = _json_object(content, source).get(field)
     except BadRecord:
         return
-    if isinstance(version, int) and version > CONTRACT_VERSION:
+    if isinstance(version, int) and version > known:
         raise NewerRecord(
-            f"{source}: written by a newer isoloss (contract version {version}; this one knows up "
-            f"to {CONTRACT_VERSION}): upgrade what reads it"
+            f"{source}: written by a newer isoloss ({field.replace('_', ' ')} {version}; this one knows up to {known}): "
+            "upgrade what reads it"
         )
 
 

@@ -11,6 +11,8 @@ from isoloss_operator.cluster.template_fields import BadPodTemplate, Fields
 
 ACCELERATOR = re.compile(r"gpu|/(mig-|tpu|neuron|gaudi|npu|ascend)")
 """Names of device plugins' resources: nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915, google.com/tpu, …"""
+MOST_DEVICES = 2**20
+"""More than any node has."""
 
 
 def accelerators_of(template: Any) -> int:
@@ -24,8 +26,15 @@ def accelerators_of(template: Any) -> int:
 
 
 def _number(limits: Fields, name: str) -> int:
+    value = limits.value(name)
     try:
-        return int(parse_quantity(limits.value(name)))
-    except ValueError as error:
-        value = limits.value(name)
-        raise BadPodTemplate(f"{limits.where(name)}: {value!r} is not a quantity") from error
+        number = parse_quantity(value)
+        # Before it is an integer: all digits of 1e1000000 take 46 s, in which no other thread runs.
+        is_possible = 0 <= number <= MOST_DEVICES
+    except (ValueError, ArithmeticError) as error:
+        raise BadPodTemplate(f"{limits.where(name)}: {value!r:.60} is not a quantity") from error
+    if not is_possible:
+        raise BadPodTemplate(
+            f"{limits.where(name)}: {value!r:.60} is not a number of devices, 0 to {MOST_DEVICES}"
+        )
+    return int(number)

@@ -125,7 +125,7 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
 def _ledger_newer(observed: ObservedSweep) -> Finding | None:
     if not isinstance(observed.ledger, Newer):
         return None
-    message = f"{observed.ledger.message}: upgrade the operator again."
+    message = f"{observed.ledger.message}. Upgrade the operator again."
     return Finding.false(Reason.LEDGER_NEWER, message, stalled=True)
 
 

@@ -124,7 +124,8 @@ class Fitter(Generic[Key]):
         """Fit in the background, unless a fit with the same inputs is running."""
         with self._lock:
             running = self._running.get(uid)
-            if running is not None and running.request.inputs == job.request.inputs:
+            is_wanted = running is not None and not running.superseded.is_set()
+            if running is not None and is_wanted and running.request.inputs == job.request.inputs:
                 self._waiting.pop(uid, None)
                 return
             waits_already = uid in self._waiting and job.request.provisional

@@ -5,6 +5,7 @@ Probes are answered even while the event loop and all workers are busy, and repo
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -38,8 +39,7 @@ class HealthServer:
         class Handler(_Handler):
             answers = pages
 
-        self._server = ThreadingHTTPServer((address, port), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(address, port, Handler)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="health", daemon=True
         )
@@ -57,6 +57,22 @@ class HealthServer:
         """Stop answering and free the port."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    """Listens at an IPv4 or IPv6 address; at `::` to both families."""
+
+    daemon_threads = True
+
+    def __init__(self, address: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        super().__init__((address, port), handler)
+
+    def server_bind(self) -> None:
+        """Bind, to both families where the system can."""
+        if self.address_family == socket.AF_INET6 and socket.has_dualstack_ipv6():
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
 
 Response = tuple[HTTPStatus, str, bytes]

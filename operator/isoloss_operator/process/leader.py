@@ -22,6 +22,9 @@ Lease = dict[str, Any]
 
 FIRST_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """New Leases count their transitions from the seconds since then; int32 holds 68 years of them."""
+CLOCKS_APART = 365 * 86400
+"""Seconds by which the clocks of two leaders may differ. Epochs further ahead of the clock are believed of no store: a
+tenant could use up those that int32 holds, and nobody would lead any more."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,9 @@ class Unelected:
     def __init__(self) -> None:
         self.epoch = _epoch_of_now()
 
-    def confirm(self) -> bool:
-        """Always True."""
-        return True
+    def can_exist(self, epoch: int) -> bool:
+        """Whether any leader can have had this epoch by now."""
+        return _can_exist(epoch)
 
     def outrank(self, epoch: int) -> bool:
         """Always True."""
@@ -121,13 +124,9 @@ class Elector:
             self._threads.append(thread)
             thread.start()
 
-    def confirm(self) -> bool:
-        """Whether the Lease, read live, still names this process under its epoch.
-
-        Raises ClusterError if the API server does not answer: then nothing is known.
-        """
-        lease = self._cluster.get(LEASE, self._namespace, self._name)
-        return self.is_leader and lease is not None and self._is_ours(lease)
+    def can_exist(self, epoch: int) -> bool:
+        """Whether any leader can have had this epoch by now."""
+        return _can_exist(epoch)
 
     def outrank(self, epoch: int) -> bool:
         """Raise the own epoch above another found in the store; False if this process does not lead.
@@ -276,6 +275,10 @@ class Elector:
 
 def _epoch_of_now() -> int:
     return int((datetime.now(UTC) - FIRST_EPOCH).total_seconds())
+
+
+def _can_exist(epoch: int) -> bool:
+    return epoch <= _epoch_of_now() + CLOCKS_APART
 
 
 def _now() -> str:

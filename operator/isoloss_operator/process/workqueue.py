@@ -67,6 +67,8 @@ class WorkQueue(Generic[Key]):
         """Before this time a key is not handed out again."""
         self._active: set[Key] = set()
         self._failures: dict[Key, int] = {}
+        self._handed_out = clock()
+        """When a key was handed out last."""
         self._closed = False
 
     def add(self, key: Key) -> None:
@@ -143,6 +145,20 @@ class WorkQueue(Generic[Key]):
             waits = (now - due for key, due in self._due.items() if key not in self._active)
             return max(0.0, *waits, 0.0)
 
+    def stands_still(self) -> float:
+        """Seconds for which no key was handed out although one was due, of a group that had not all its workers.
+
+        However long a backlog is, this is no longer than a pass while anything is worked on.
+        """
+        with self._changed:
+            now = self._clock()
+            waiting = (
+                due
+                for key, due in self._due.items()
+                if key not in self._active and not self._has_most(self._group_of(key))
+            )
+            return max(0.0, now - max(min(waiting, default=math.inf), self._handed_out))
+
     def longest_run(self) -> float:
         """Seconds that the longest-running worker has been processing its key."""
         with self._changed:
@@ -159,17 +175,20 @@ class WorkQueue(Generic[Key]):
             due, _, key = heapq.heappop(self._heap)
             self._ready.setdefault(self._group_of(key), deque()).append((due, key))
         for group in sorted(self._ready, key=self._turn):
-            if self._working[group] >= self._most_of_group:
+            if self._has_most(group):
                 continue
             oldest = self._oldest(group)
             if oldest is not None:
                 del self._due[oldest]
                 self._active.add(oldest)
-                self._started[oldest] = now
+                self._started[oldest] = self._handed_out = now
                 self._working[group] += 1
                 self._last_turn[group] = next(self._turns)
                 return oldest
         return None
+
+    def _has_most(self, group: Hashable) -> bool:
+        return self._working[group] >= self._most_of_group
 
     def _turn(self, group: Hashable) -> tuple[int, int]:
         return self._working[group], self._last_turn.get(group, 0)

@@ -102,11 +102,13 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
     try:
         with time_limit(STORE_SECONDS):
             writes()
-    except CreateRefused as error:
+    except CreateRefused as error:  # a Job comes after what is written to the store
         memory.create_error, memory.generation = str(error), generation
         memory.refusal_may_pass = error.may_pass
+        memory.store_write_error = ""
         return False
     except WriteConflict:
+        memory.store_write_error = ""  # the store answers
         return False  # another has written the ledger: the next pass reads it
     except StoreError as error:
         memory.store_write_error = str(error)

@@ -72,6 +72,7 @@ class Reconciler(Generic[Observed, Plan]):
         owner = Owner(kind, key.namespace, key.name, metadata["uid"])
         services.watchdog.read(key, {owner.uid: metadata["resourceVersion"]})
         if namesake := self._memories.forget_other(key, owner.uid):
+            services.job_reader.forget(namesake.uid)
             self._steps.forget(key, namesake.uid)
         memory = self._memories.of(key, owner.uid)
         with reporting_failures(services, owner, memory, body):

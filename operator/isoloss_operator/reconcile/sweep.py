@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from isoloss_contract import layout
-from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
+from isoloss_contract.reading import ABSENT, Read, is_unknown, value_of
 from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.resource_keys import ResourceKey
@@ -79,7 +79,7 @@ class SweepSteps:
         likes = likenesses_to_read(observed)
         observed = replace(observed, like_configs={c: storage.model_config(c) for c in likes})
         fit = self._newest_fit(resource, uri)
-        if isinstance(fit, Unanswered):
+        if is_unknown(fit):
             return replace(observed, store_error=fit.message)
         report_missing = resource.memory.report_missing
         observed = replace(observed, fit=value_of(fit), report_missing=report_missing)
@@ -118,7 +118,7 @@ class SweepSteps:
             memory.laws_looked_for = False
         if not memory.laws_looked_for:
             found = storage.fit_outcome(uri, path)
-            if isinstance(found, Unanswered):
+            if is_unknown(found):
                 return found
             # A fit whose files cannot be read is as good as none: it is made again.
             outcome = value_of(found)

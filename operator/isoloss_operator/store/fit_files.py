@@ -9,16 +9,18 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field
 
-from isoloss.laws import Laws, LawsDocument, laws_to_json
+from isoloss.laws import LAWS_VERSION, Laws, LawsDocument, laws_to_json
 from isoloss_contract import layout
 from isoloss_contract.records import Record
 from isoloss_contract.store import BadRecord, limits, parse_record
 from isoloss_operator.decide.fits import FitOutcome, SearchStep
 
+FIT_VERSION: Final[Literal[1]] = 1
+"""Version of fit.json. A newer one is left alone, like newer laws."""
 SHOWN_BYTES: Final = 80
 Read = Callable[[str, int], bytes | None]
 """The bytes at a path of the store, at most so many; None if nothing is there."""
@@ -27,7 +29,7 @@ Read = Callable[[str, int], bytes | None]
 class FitRecord(Record):
     """fit.json."""
 
-    version: int = Field(default=1, ge=1, le=1)
+    version: Literal[1] = FIT_VERSION
     inputs: str = Field(max_length=64)
     """Request.inputs that it answers."""
     ledger_sha256: str = Field(max_length=64)
@@ -68,16 +70,23 @@ def fit_document(outcome: FitOutcome) -> bytes:
     return record.model_dump_json(indent=1).encode()
 
 
+def parse_fit(content: bytes, source: str) -> FitRecord:
+    """The fit.json of these bytes. Raises BadRecord or NewerRecord, naming `source`."""
+    newest = ("version", FIT_VERSION)
+    return parse_record(content, FitRecord, source, limit=limits.FIT, newest=newest)
+
+
 def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
     """The outcome of the newest fit; None if there was none.
 
-    Raises BadRecord if either file cannot be used, or laws.json is of another fit.
+    Raises BadRecord if either file cannot be used, or laws.json is of another fit; NewerRecord if a newer version
+    wrote it.
     """
     path = fit_path(laws_path)
     content = read(path, limits.FIT.max_bytes)
     if content is None:
         return None
-    record = parse_record(content, FitRecord, path, limit=limits.FIT)
+    record = parse_fit(content, path)
     return FitOutcome(
         inputs=record.inputs,
         laws=_read_laws(read, laws_path, record.laws_sha256) if record.laws_sha256 else None,
@@ -96,7 +105,8 @@ def _read_laws(read: Read, path: str, sha256: str) -> Laws:
         raise BadRecord(f"{path}: missing")
     if hashlib.sha256(content).hexdigest() != sha256:
         raise BadRecord(f"{path}: is not what fit.json names (SHA-256 differs)")
-    return parse_record(content, LawsFile, path, limit=limits.LAWS).laws
+    newest = ("version", LAWS_VERSION)
+    return parse_record(content, LawsFile, path, limit=limits.LAWS, newest=newest).laws
 
 
 def shown_first(inputs: str, page: str) -> bytes:

@@ -22,7 +22,14 @@ from isoloss_contract.ledger_files import (
 )
 from isoloss_contract.reading import ABSENT, Absent, Read, is_unknown
 from isoloss_contract.records import DataManifest
-from isoloss_contract.store import NotFound, Store, StoreError, StoreUnavailable, limits
+from isoloss_contract.store import (
+    BadRecord,
+    NotFound,
+    Store,
+    StoreError,
+    StoreUnavailable,
+    limits,
+)
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
 
@@ -49,6 +56,9 @@ class Leadership(Protocol):
 
     epoch: int
     """Epoch of this process' term as the leader."""
+
+    def can_exist(self, epoch: int) -> bool:
+        """Whether any leader can have had this epoch by now."""
 
     def outrank(self, epoch: int) -> bool:
         """Raise the own epoch above another found in the store; False if this process does not lead."""
@@ -156,12 +166,17 @@ class Ledgers:
         return find_ledger(read, self._store(uri).location, folder, self._check_epoch)
 
     def _check_epoch(self, head: LedgerHead) -> None:
-        """Raises NotLeading if the ledger was written by a later leader and this process is none."""
-        leadership = self._leadership
-        if head.epoch > leadership.epoch and not leadership.outrank(head.epoch):
+        """Raises NotLeading if the ledger was written by a later leader and this process is none, and BadRecord for
+        the epoch of no leader: whoever may write to a store can write one there.
+        """
+        leadership, name = self._leadership, f"{head.namespace}/{head.sweep}"
+        if head.epoch <= leadership.epoch:
+            return
+        if not leadership.can_exist(head.epoch):
+            raise BadRecord(f"the ledger of {name}: no leader has had the epoch {head.epoch} yet")
+        if not leadership.outrank(head.epoch):
             raise NotLeading(
-                f"the ledger of sweep {head.namespace}/{head.sweep} was written by the leader of "
-                f"epoch {head.epoch}"
+                f"the ledger of {name} was written by the leader of epoch {head.epoch}"
             )
 
     def _remove(self, store: Store, folder: str, names: tuple[str, ...]) -> None:

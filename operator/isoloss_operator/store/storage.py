@@ -1,7 +1,7 @@
 """What the operator reads from and writes to object storage; everything read is parsed strictly.
 
-The manifest is kept, being content-addressed; everything else is read again in each pass. Ledgers have
-a module of their own, ledgers.py.
+The manifest, which is large, is kept until the store has another; everything else is read again in each pass.
+Ledgers have a module of their own, ledgers.py.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.settings import normal_uri
 from isoloss_operator.store.fit_files import (
     SHOWN_BYTES,
-    FitRecord,
     fit_path,
+    parse_fit,
     read_outcome,
     shown_in,
 )
@@ -58,6 +58,8 @@ MODEL_CONFIG_SECONDS = 60.0
 CHECKPOINT_FILES = (".safetensors", ".json", ".model")
 """Endings of the files that an initial loss depends on: weights, configuration, tokenizer."""
 MAX_CHECKPOINT_FILES = 1000
+MANIFEST_SECONDS = 60.0
+"""How long a manifest is believed to be there still: whoever cleans up may remove it, with its corpus."""
 PROGRESS_SECONDS = 5.0
 """How long progress is kept: trainers write it no more often."""
 
@@ -111,7 +113,8 @@ class Storage:
         self._names: Shared[str, frozenset[str]] = Shared(64, clock)
         self._laws_check = LawsCheck(self._named_laws, self._laws_stamp, self.fit_outcome, clock)
         self._stores: Recent[str, Store] = Recent(256)
-        self._manifests: Recent[tuple[str, str], DataManifest] = Recent(64)
+        self._manifests: Recent[tuple[str, str], tuple[float, str, DataManifest]] = Recent(64)
+        """With when they were last known to be there, and their stamp."""
         self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
         self._checkpoint_stamps: Recent[str, tuple[float, Read[str]]] = Recent(256)
         self._model_configs: Recent[str, tuple[float, dict[str, Any]]] = Recent(256)
@@ -121,12 +124,17 @@ class Storage:
 
     def manifest(self, uri: str, path: str) -> Read[DataManifest]:
         """The tokenized corpus."""
-        known = self._manifests.get((uri, path))
-        if known is not None:
-            return known
+        kept = self._manifests.get((uri, path))
+        if kept is not None and self._clock() - kept[0] < MANIFEST_SECONDS:
+            return kept[2]
+        stamp = read_of(lambda: self.timed("stamp", lambda: self.store(uri).stamp(path)))
+        if kept is not None and (stamp == kept[1] or isinstance(stamp, Unanswered)):
+            self._manifests.put((uri, path), (self._clock(), *kept[1:]))
+            return kept[2]
+        self._manifests.drop((uri, path))
         found = self._read_record(uri, path, DataManifest, "manifest", limits.MANIFEST)
-        if isinstance(found, DataManifest):
-            self._manifests.put((uri, path), found)
+        if isinstance(found, DataManifest) and isinstance(stamp, str):
+            self._manifests.put((uri, path), (self._clock(), stamp, found))
         return found
 
     def model_config(self, checkpoint: str) -> Read[dict[str, Any]]:
@@ -268,8 +276,13 @@ class Storage:
         return self._laws_check.are_lost(uri, laws_path, laws_sha256, interval_seconds)
 
     def _named_laws(self, uri: str, laws_path: str) -> Read[str]:
-        found = self._read_record(uri, fit_path(laws_path), FitRecord, "fit", limits.FIT)
-        return found.laws_sha256 if isinstance(found, FitRecord) else found
+        store, path = self.store(uri), fit_path(laws_path)
+
+        def read() -> str:
+            content = self.timed("fit", lambda: store.read(path, max_bytes=limits.FIT.max_bytes))
+            return parse_fit(content, store.location(path)).laws_sha256
+
+        return read_of(read)
 
     def _laws_stamp(self, uri: str, laws_path: str) -> Read[str]:
         store = self.store(uri)

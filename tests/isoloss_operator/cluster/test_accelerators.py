@@ -49,6 +49,14 @@ def test_accelerators_are_the_limits_of_device_plugins(asked: dict[str, Any], co
             r"containers\[0\].resources.limits.nvidia.com/gpu: 'many' is not a quantity",
             id="a quantity",
         ),
+        *(
+            pytest.param(
+                template({"nvidia.com/gpu": quantity}),
+                f"limits.nvidia.com/gpu: '{quantity}' is not a ",
+                id=quantity,
+            )
+            for quantity in ("1e1000000", "1e999999999999", "-1", "Infinity", "NaN", "sNaN")
+        ),
         pytest.param(
             template({"nvidia.com/gpu": None}),
             "limits.nvidia.com/gpu: None is not a quantity",

@@ -117,7 +117,7 @@ ROWS: dict[str, Row] = {
         lambda: observed(ledger=Newer("ledger_version 4 is newer than the 3 known here")),
         ("False", "LedgerNewer"),
         stalled=True,
-        says="upgrade the operator again",
+        says="Upgrade the operator again",
     ),
     "a store that returns no result decides nothing": Row(
         lambda: training(

@@ -176,6 +176,17 @@ def test_a_newer_fit_ends_the_one_that_runs(bench: Bench) -> None:
     assert bench.fitter.outcome("uid") == FitOutcome(inputs="second", laws=None)
 
 
+def test_a_fit_that_is_wanted_again_while_it_is_being_ended_is_made(bench: Bench) -> None:
+    """Its sweep's points changed and changed back."""
+    bench.fitter.start("uid", "key", job())
+    eventually(lambda: bench.began)
+    bench.fitter.start("uid", "key", job("second"))
+    bench.fitter.start("uid", "key", job())
+    bench.go_on.set()
+    eventually(lambda: bench.told)
+    assert bench.began == ["first", "first"]
+
+
 def test_a_newer_fit_takes_the_place_of_one_that_waits(bench: Bench) -> None:
     bench.fitter.start("other", "other", job())
     eventually(lambda: bench.began)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import urllib.error
 import urllib.request
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from isoloss_operator.api.statuses import (
@@ -24,6 +26,7 @@ from isoloss_operator.process.logs import JsonFormatter
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.sweep_load import SweepLoad
 from isoloss_operator.process.watchdog import WatchDog
+from isoloss_operator.settings import Settings
 
 ORDER = ("namespace", "name", "state", "kind", "condition", "reason", "size", "bound")
 
@@ -79,9 +82,9 @@ def test_what_is_gone_is_awaited_no_longer() -> None:
     assert dog.lag() == 0
 
 
-def ask(server: HealthServer, path: str) -> tuple[int, str]:
+def ask(server: HealthServer, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{host}:{server.port}{path}", timeout=5) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -104,6 +107,20 @@ def test_probes_answer_with_what_is_wrong() -> None:
         assert ask(server, "/else")[0] == 404
         problems["healthy"] = "stuck"
         assert ask(server, "/healthz") == (500, "stuck\n")
+    finally:
+        server.stop()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_probes_are_answered_over_ipv4_and_over_ipv6() -> None:
+    """By default, as a cluster has one of them or both."""
+    address = Settings(trainer_image="trainer:1").http_address
+    nothing = lambda: ""  # noqa: E731
+    server = HealthServer(address, 0, healthy=nothing, ready=nothing, metrics=lambda: b"")
+    server.start()
+    try:
+        assert ask(server, "/healthz", "127.0.0.1") == (200, "ok\n")
+        assert ask(server, "/healthz", "[::1]") == (200, "ok\n")
     finally:
         server.stop()
 

@@ -225,46 +225,52 @@ def test_a_leader_can_outrank_an_epoch_that_a_faster_clock_left_in_the_store(
     found = first.epoch + 10_800
     assert first.outrank(found)
     assert first.epoch == found + 1
-    assert first.confirm()
     assert first._try_once()
     assert first.epoch == found + 1
     first.stop()
     assert epoch_after(leases, "second") == found + 2
 
 
-def test_a_replaced_leader_confirms_nothing_and_outranks_nobody(leases: Leases) -> None:
+def test_a_replaced_leader_outranks_nobody(leases: Leases) -> None:
     clock = Clock()
     first, second = elector(leases, "first", clock), elector(leases, "second", clock)
     first.acquire()
-    assert first.confirm()
     second._try_once()
     clock.now += 20
     assert second.acquire()
-    assert second.confirm()
-    assert not first.confirm()
     assert not first.outrank(second.epoch)
-    assert second.confirm()
+    assert second.outrank(second.epoch)
 
 
-def test_a_leader_without_its_lease_confirms_nothing(leases: Leases) -> None:
+def test_a_leader_without_its_lease_outranks_nobody(leases: Leases) -> None:
     first = elector(leases, "first", Clock())
-    assert not first.confirm()
+    assert not first.outrank(1)
     first.acquire()
     leases.lease = None
-    assert not first.confirm()
+    assert not first.outrank(first.epoch)
 
 
-def test_without_an_answer_leadership_is_neither_confirmed_nor_denied(leases: Leases) -> None:
+def test_without_an_answer_nobody_is_outranked_and_nothing_is_concluded(leases: Leases) -> None:
     first = elector(leases, "first", Clock())
     first.acquire()
-    leases.down = True
+    epoch, leases.down = first.epoch, True
     with pytest.raises(Unavailable):
-        first.confirm()
+        first.outrank(epoch)
+    assert first.epoch == epoch
+    assert first.is_leader
+
+
+def test_an_epoch_far_ahead_of_every_clock_is_nobodys(leases: Leases) -> None:
+    """An epoch that a store names is believed up to a year ahead: 2^31 - 1, which int32 ends with, never is."""
+    for leader_ in (elector(leases, "first", Clock()), Unelected()):
+        now = leader._epoch_of_now()
+        assert leader_.can_exist(now + 300 * 86400)
+        assert not leader_.can_exist(now + 366 * 86400)
+        assert not leader_.can_exist(2**31 - 2)
 
 
 def test_without_election_the_operator_leads_and_outranks_what_it_finds() -> None:
     alone = Unelected()
-    assert alone.confirm()
     assert alone.outrank(alone.epoch + 5)
     assert alone.epoch > Unelected().epoch
 

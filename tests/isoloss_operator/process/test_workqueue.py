@@ -176,6 +176,34 @@ def test_waits_and_runs_are_measured(clock: Clock) -> None:
     assert queue.longest_wait() == 7
 
 
+def test_a_backlog_that_is_worked_on_is_no_standstill(clock: Clock) -> None:
+    """However long its last key waits: a restart would only make it wait again."""
+    queue = grouped(clock, most=1)
+    for number in range(30):
+        queue.add(f"a{number}")
+    for _ in range(30):
+        key = queue.get()
+        assert key is not None
+        clock.now += 60
+        assert queue.stands_still() == 0, "the others wait for a worker of their own group"
+        queue.done(key)
+        assert queue.stands_still() <= 60
+    assert queue.stands_still() == 0
+
+
+def test_a_key_that_nobody_takes_is_a_standstill(clock: Clock) -> None:
+    queue = grouped(clock, most=2)
+    clock.now += 1000
+    queue.add("a0")
+    queue.add("a1")
+    assert queue.stands_still() == 0
+    queue.get()
+    clock.now += 40
+    assert queue.stands_still() == 40
+    queue.get()
+    assert queue.stands_still() == 0
+
+
 def run_workers(queue: WorkQueue[int], reconcile, count: int = 8) -> Workers[int]:  # type: ignore[no-untyped-def]
     workers = Workers(queue, reconcile, count=count)
     workers.start()

@@ -208,3 +208,14 @@ def test_requests_that_get_no_answer_pass_after_pass_become_a_condition() -> Non
 def test_a_bug_that_cannot_be_reported_is_still_the_error_of_the_pass() -> None:
     with pytest.raises(KeyError):
         fail_a_pass(RecordingCluster(Unavailable("away")), KeyError("phase"))
+
+
+@pytest.mark.parametrize("error", [CreateRefused("exceeded quota"), WriteConflict("head.json")])
+def test_a_store_that_takes_writes_again_is_no_trouble_beside_another_refusal(
+    error: Exception,
+) -> None:
+    """Jobs come after what is written to the store, and a conflict is its answer."""
+    memory = Memory("uid")
+    carry_out(memory, 1, failing(StoreUnavailable("503")))
+    assert not carry_out(memory, 1, failing(error))
+    assert memory.store_write_error == ""

@@ -29,6 +29,9 @@ class Term:
     epoch: int = 1
     held: bool = True
 
+    def can_exist(self, epoch: int) -> bool:
+        return epoch <= 1000
+
     def outrank(self, epoch: int) -> bool:
         if self.held:
             self.epoch = epoch + 1
@@ -76,6 +79,16 @@ def with_done(ledger: Ledger, *numbers: int) -> Ledger:
         for index, point in enumerate(ledger.points)
     )
     return ledger.replace(points=points)
+
+
+def test_an_epoch_that_no_leader_can_have_had_is_not_outranked(uri: str) -> None:
+    """Whoever may write to a store can write one there: it must move nobody's Lease."""
+    operator(Term(epoch=1001)).write(uri, FOLDER, LEDGER)
+    term = Term()
+    found = operator(term).read(uri, FOLDER)
+    assert isinstance(found, Unreadable)
+    assert "research/dense: no leader has had the epoch 1001 yet" in found.message
+    assert term == Term()
 
 
 def test_a_sweep_without_a_ledger_has_none(uri: str) -> None:
@@ -223,7 +236,7 @@ def test_a_ledger_of_a_newer_version_is_not_read_and_not_damaged(uri: str, tmp_p
     head.write_text('{"ledger_version": 4}')
     found = operator().read(uri, FOLDER)
     assert isinstance(found, Newer)
-    assert "ledger_version 4" in found.message
+    assert "ledger version 4; this one knows up to 3" in found.message
 
 
 @pytest.mark.parametrize("damage", ["truncated head", "missing segment", "changed segment"])

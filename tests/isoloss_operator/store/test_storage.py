@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from isoloss_contract.reading import ABSENT, Unreadable
+from isoloss_contract import layout
+from isoloss_contract.reading import ABSENT, Newer, Unreadable
 from isoloss_contract.store import (
     Store,
     StoreError,
     StoreRefused,
+    StoreUnavailable,
 )
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.store.storage import Storage
+from tests.support.builders import manifest
 
 LAWS = "sweeps/x/laws.json"
 
@@ -137,3 +143,59 @@ def test_the_whole_file_system_may_be_allowed(tmp_path: Path) -> None:
     assert storage.anchor(uri) == "file://"
     storage.store(uri).write("a.json", b"x")
     assert (tmp_path / "a.json").read_bytes() == b"x"
+
+
+def test_a_manifest_is_missed_a_minute_after_it_was_removed(uri: str, tmp_path: Path) -> None:
+    """With the corpus, as the guide says one may: it is prepared again, if anything is left to train."""
+    now = 0.0
+    storage, path = Storage(readers=4, clock=lambda: now), layout.data_manifest("k")
+    Store(uri).write_record(path, manifest())
+    assert storage.manifest(uri, path) == manifest()
+    shutil.rmtree(tmp_path / "data")
+    now = 59.0
+    assert storage.manifest(uri, path) == manifest()
+    now = 61.0
+    assert storage.manifest(uri, path) == ABSENT
+    other = manifest(digest="f" * 64)
+    Store(uri).write_record(path, other)
+    assert storage.manifest(uri, path) == other
+
+
+def test_a_manifest_outlives_an_outage_of_the_store(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    storage, path = Storage(readers=4, clock=lambda: now), layout.data_manifest("k")
+    Store(uri).write_record(path, manifest())
+    storage.manifest(uri, path)
+
+    def unavailable(*_: object, **__: object) -> str:
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(Store, "stamp", unavailable)
+    now = 61.0
+    assert storage.manifest(uri, path) == manifest()
+
+
+@pytest.mark.parametrize("name", ["laws.json", "fit.json"])
+def test_laws_and_fits_of_a_newer_version_are_newer_and_not_unreadable(
+    storage: Storage, uri: str, tmp_path: Path, name: str
+) -> None:
+    """What is unreadable is made again over it."""
+    laws = b'{"format": "isoloss.dev/laws", "version": 99, "laws": {"kept": "elsewhere"}}'
+    fit = {
+        "version": 99 if name == "fit.json" else 1,
+        "inputs": "a",
+        "ledger_sha256": "b",
+        "points": 9,
+        "laws_sha256": hashlib.sha256(laws).hexdigest(),
+        "report_written": True,
+        "error": "",
+    }
+    Store(uri).write(LAWS, laws)
+    Store(uri).write("sweeps/x/fit.json", json.dumps(fit).encode())
+    found = storage.fit_outcome(uri, LAWS)
+    assert isinstance(found, Newer)
+    assert (
+        f"{name}: written by a newer isoloss (version 99; this one knows up to " in found.message
+    )
