@@ -94,7 +94,9 @@ def answer_rows(answer: Prediction) -> list[tuple[str, str]]:
     beyond = number(answer.extrapolation.compute_factor, 2)
     return [
         ("learning rate", rate),
-        ("batch size (sequences)", "given" if answer.batch_size_given else batch),
+        ("batch size (sequences)", 
+            f"{batch_size(answer.batch_size.value)} (fixed)" if answer.batch_size_given else batch,
+        ),
         ("total effective compute (FLOPs)", interval(answer.total_flops, flops)),
         ("extrapolation", f"{beyond} x the largest compute of the sweep"),
     ]  # fmt: skip

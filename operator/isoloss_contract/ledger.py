@@ -224,6 +224,9 @@ class PointRecord:
     trajectory_sha256: Word = ""
     adopted: bool = False
     """Found in the store; not trained by this sweep."""
+    others: Spend = Spend()
+    """What others spent on the run: part of its `flops` and `accelerator_seconds`, also once this sweep has continued
+    it."""
     versions: Count | None = None
     """Index in Ledger.versions of what trained the result, if that is recorded."""
     taken_back: Count = 0
@@ -256,14 +259,26 @@ class PointRecord:
         return self.state is PointState.DIVERGED or is_long
 
     @property
+    def reached_flops(self) -> float:
+        """FLOPs behind the attempt that got furthest, whoever spent them."""
+        return max(self.flops, self.unfinished_flops)
+
+    @property
+    def spent_by_others(self) -> Spend:
+        """What others spent on the run as it is."""
+        if self.adopted and self.others == Spend():  # of a ledger of version 3
+            return Spend(self.flops, self.accelerator_seconds)
+        return self.others
+
+    @property
     def spent_flops(self) -> float:
         """FLOPs of this sweep's own attempts: what others trained cost it nothing."""
-        return max(0.0 if self.adopted else self.flops, self.unfinished_flops)
+        return max(0.0, self.reached_flops - self.spent_by_others.flops)
 
     @property
     def spent_accelerator_seconds(self) -> float:
         """Seconds of this sweep's own attempts: as seen from outside, or from the result if that knows of more."""
-        stated = 0.0 if self.adopted else self.accelerator_seconds
+        stated = self.accelerator_seconds - self.spent_by_others.accelerator_seconds
         return max(stated, self.attempts.accelerator_seconds)
 
 

@@ -29,7 +29,7 @@ from isoloss_contract.store import (
     parse_record_lines,
 )
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Increased with every change of the format. A ledger with a larger one is left alone: this version would lose
 what it does not know."""
 MAX_SEGMENTS_BYTES: Final = 64 * 2**20
@@ -50,7 +50,8 @@ class SegmentReference(Record):
 class LedgerHead(LedgerHeader):
     """What stands in the head: all of a ledger but its points' records."""
 
-    ledger_version: Literal[3] = 3
+    ledger_version: Literal[3, 4] = 4
+    """3 had no PointRecord.others: it reads as one in which no adopted run was continued."""
     epoch: int = Field(default=0, ge=0)
     """Epoch of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
     revision: int = Field(default=1, ge=1)

@@ -210,8 +210,8 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 def test_a_newer_version_is_told_from_a_damaged_ledger() -> None:
-    with pytest.raises(NewerRecord, match="ledger version 4; this one knows up to 3"):
-        parse_head(b'{"ledger_version": 4, "points": "elsewhere"}', "head.json")
+    with pytest.raises(NewerRecord, match="ledger version 5; this one knows up to 4"):
+        parse_head(b'{"ledger_version": 5, "points": "elsewhere"}', "head.json")
 
 
 def test_no_ledger_at_all_is_not_found(tmp_path: Path) -> None:
@@ -233,3 +233,14 @@ def test_a_dropped_point_keeps_its_cost() -> None:
     spent = replace(done(0), attempts=Attempts(ended=1, accelerator_seconds=60.0))
     now = ledger(1, former=(spent,), carried=Spend(1e15, 30.0))
     assert now.spent == Spend(2e15, 90.0)
+
+
+def test_a_ledger_of_version_3_is_read_and_what_others_trained_costs_nothing_in_it() -> None:
+    """It did not say what others spent: all of an adopted result."""
+    adopted = replace(record(0), adopted=True, flops=1e12, accelerator_seconds=60.0)
+    folder = Folder()
+    folder.write(ledger(0).replace(points=(adopted,)))
+    folder.head = folder.head.replace(b'"ledger_version":4', b'"ledger_version":3')
+    found = folder.read()
+    assert found.ledger.points == (adopted,)
+    assert found.ledger.spent == Spend()

@@ -77,7 +77,8 @@ def sweep(
         "uid": SWEEP_UID,
         "generation": generation,
         "spec": parsed(sweep_spec()),
-        "status": {"conditions": [ready], "lawsSha256": LAWS_SHA},
+        # Ready repeats what FitReady says of laws that are final.
+        "status": {"conditions": [ready, {**ready, "type": "FitReady"}], "lawsSha256": LAWS_SHA},
     }
     return ObservedReference(**{**fields, **changes})
 

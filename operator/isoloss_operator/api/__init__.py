@@ -41,6 +41,7 @@ from isoloss_operator.api.statuses import (
     VariantStatus,
 )
 from isoloss_operator.api.sweep import (
+    FEWEST_STEPS,
     MAX_POINTS,
     FailurePolicy,
     Fit,
@@ -54,6 +55,7 @@ from isoloss_operator.api.training import Evaluation, Optimizer, Training
 
 __all__ = [
     "API_VERSION",
+    "FEWEST_STEPS",
     "GROUP",
     "MAX_POINTS",
     "PREDICTION_KIND",

@@ -25,7 +25,7 @@ from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, Se
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
 from isoloss_operator.decide.tasks.task_set import Recorded, under_generation
-from isoloss_operator.planning.points import PRECISIONS, mixture
+from isoloss_operator.planning.points import PRECISIONS, mixture, template_digest
 
 WORDS: Final = Wording(
     name="evaluate",
@@ -121,8 +121,8 @@ def evaluation_step(
         jobs=own,
         stopped=tuple(job for job in observed.stopped if job.key == config.key),
         attempts=_attempts(ledger, config),
-        refused=_refused(ledger),
-        template=str(observed.generation),
+        refused=_refused(ledger, config),
+        template=_template(observed, sweep, checkpoint),
         domains=list(config.mixture),
         retries=sweep.failure_policy.retries_per_point,
         suspend=suspended,
@@ -174,17 +174,29 @@ def _with_attempts(ledger: Ledger, measured: SinglePass, config: EvaluateConfig)
     return ledger.replace(
         evaluate_key=config.key,
         evaluation=measured.attempts,
-        configuration_error=measured.refused or ledger.configuration_error,
+        configuration_error=measured.refused or _without_refusal(ledger).configuration_error,
     )
 
 
-def _refused(ledger: Ledger) -> ConfigurationError | None:
+def _template(
+    observed: ObservedPrediction, sweep: ScalingSweepSpec, checkpoint: Checkpoint
+) -> str:
+    """Changes with everything that a person can change about the pod: charges under another one start at zero."""
+    return f"{observed.generation}-{template_digest(sweep, checkpoint.pod_template)}"
+
+
+def _refused(ledger: Ledger, config: EvaluateConfig) -> ConfigurationError | None:
+    """What this very evaluation refused about its configuration: that of other files is another one."""
+    return _own_error(ledger) if ledger.evaluate_key == config.key else None
+
+
+def _own_error(ledger: Ledger) -> ConfigurationError | None:
     error = ledger.configuration_error
     return error if error is not None and error.where == WORDS.name else None
 
 
 def _without_refusal(ledger: Ledger) -> Ledger:
-    return ledger if _refused(ledger) is None else ledger.replace(configuration_error=None)
+    return ledger if _own_error(ledger) is None else ledger.replace(configuration_error=None)
 
 
 def _result_aside(

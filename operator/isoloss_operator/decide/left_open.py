@@ -12,7 +12,7 @@ from isoloss_contract.ledger import Placement
 from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, value_of
 from isoloss_contract.store import BadRecord, NotFound, StoreError
 from isoloss_operator.api import Proxy, ScalingSweepSpec
-from isoloss_operator.decide.conditions import READY, Finding, parse_conditions
+from isoloss_operator.decide.conditions import FIT_READY, READY, Finding, parse_conditions
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import ObservedReference, ObservedSweep
 from isoloss_operator.decide.owners import sweep_ledger
@@ -52,13 +52,16 @@ def _model_config(
 
 def sweep_not_ready(reference: ObservedReference) -> Finding:
     """Why a sweep gives no answer yet, in the words of its own Ready."""
-    name, ready = reference.name, parse_conditions(reference.status).get(READY)
+    name, said = reference.name, parse_conditions(reference.status)
+    ready, fitted = said.get(READY), said.get(FIT_READY)
     if ready is None:
         return Finding.false(
             Reason.SWEEP_NOT_READY, f"The operator has not processed ScalingSweep {name} yet."
         )
     found = Finding.of(ready)
-    if found.status == "False" and isinstance(found.reason, RefusalReason):
+    # Ready may also say that the laws of another sweep place no points of this one.
+    are_refused = fitted is not None and fitted.status == "False" and fitted.reason == ready.reason
+    if are_refused and isinstance(found.reason, RefusalReason):
         message = f"The laws of ScalingSweep {name} were refused: {ready.message}"
         return Finding.false(found.reason, message, stalled=True)
     message = f"ScalingSweep {name} is not ready ({ready.reason}): {ready.message}"

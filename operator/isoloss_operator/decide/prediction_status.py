@@ -18,6 +18,7 @@ from isoloss.laws import (
     Prediction,
     PredictionQuery,
     RefusalReason,
+    Refused,
     Route,
     predict,
 )
@@ -72,7 +73,7 @@ def predicted(
     `result` is the measured loss, None if the spec has it.
     """
     try:
-        outcome = predict(laws, question(laws, spec, sweep, result))
+        outcome = _asked(laws, question(laws, spec, sweep, result), spec, sweep)
     except ValueError as error:
         return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
     if isinstance(outcome, Prediction):
@@ -82,6 +83,41 @@ def predicted(
     reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
     message = " ".join(refusal.message for refusal in outcome.refusals)
     return Finding.false(reason, message, stalled=True)
+
+
+def _asked(
+    laws: Laws, query: PredictionQuery, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
+) -> Prediction | Refused:
+    """The laws' answer. They round it themselves, but to multiples of the sweep's own sequences: for another length it is
+    asked again where the multiple is so far from the best batch size that its best learning rate is another.
+
+    Raises ValueError for a query that contradicts itself.
+    """
+    answer = predict(laws, query)
+    if isinstance(answer, Refused) or answer.batch_size_given or _same_length(spec, sweep):
+        return answer
+    ratio = sweep.data.sequence_length / target_length(spec, sweep)
+    raw = answer.batch_size_raw * ratio
+    rounded = _rounded(raw, spec)
+    if query.params is None or abs(math.log(rounded / raw)) <= ROUNDED_TOO_FAR:
+        return answer
+    there = predict(laws, replace(query, batch_size=rounded / ratio, batch_size_tolerance=None))
+    if isinstance(there, Refused):
+        return there
+    warnings = (_far_multiple(rounded, raw, spec), *there.warnings)
+    return replace(there, affordable=answer.affordable, warnings=warnings)
+
+
+def _far_multiple(rounded: float, raw: float, spec: HyperparamPredictionSpec) -> str:
+    return (
+        f"The nearest multiple of {spec.batch_size_multiple_of} is {rounded:.0f} sequences, far from the optimum of "
+        f"{raw:.4g}."
+    )
+
+
+def _rounded(batch_size: float, spec: HyperparamPredictionSpec) -> float:
+    multiple = spec.batch_size_multiple_of
+    return float(max(round(batch_size / multiple), 1) * multiple)
 
 
 def question(
@@ -152,19 +188,15 @@ def for_target(
     if _same_length(spec, sweep):
         return prediction
     length = target_length(spec, sweep)
-    ratio, multiple = sweep.data.sequence_length / length, spec.batch_size_multiple_of
+    ratio = sweep.data.sequence_length / length
     raw = prediction.batch_size_raw * ratio
-    rounded = float(max(round(raw / multiple), 1) * multiple)
+    rounded = _rounded(raw, spec)
     if prediction.batch_size_given:
-        rounded = raw = float(spec.batch_size or raw)
+        rounded = raw = float(spec.batch_size or round(raw))
     batch = replace(_scaled(prediction.batch_size, ratio), value=rounded)
     warnings = prediction.warnings
     if abs(math.log(rounded / raw)) > ROUNDED_TOO_FAR:
-        warnings = (
-            *warnings,
-            f"The nearest multiple of {multiple} is {rounded:.0f} sequences, far from the optimum "
-            f"{raw:.4g}.",
-        )
+        warnings = (*warnings, _far_multiple(rounded, raw, spec))
     return replace(
         prediction,
         batch_size=batch,
@@ -213,7 +245,7 @@ def predicted_in_words(prediction: Prediction) -> str:
     if prediction.batch_size_given:
         return (
             f"Learning rate {learning_rate(rate.value)} ({learning_rate(rate.low)} to {learning_rate(rate.high)}) at "
-            f"the batch size that is given, {batch_size(batch.value)} sequences."
+            f"a batch size of {batch_size(batch.value)} sequences."
         )
     return (
         f"Learning rate {learning_rate(rate.value)} ({learning_rate(rate.low)} to "

@@ -35,13 +35,9 @@ from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.record import planned
 from isoloss_operator.planning.placement import placed_sizes
-from isoloss_operator.planning.points import PlannedPoint, PlannedProxy, plan_points
+from isoloss_operator.planning.points import SEEDS, PlannedPoint, PlannedProxy, plan_points
 
 # ---------------------------------------------------------------------------------- what it is asked
-
-
-SEEDS = 2**31
-"""Seeds of the API: the number after the last one is the first."""
 
 
 def search_request(

@@ -321,7 +321,8 @@ def _ended(work: Work) -> dict[str, float]:
         if record.tokens and record.spent_accelerator_seconds and not record.adopted:
             name = point.proxy.name
             seconds[name] += record.spent_accelerator_seconds / _devices(name, work)
-            tokens[name] += recorded_flops(point, record) / _token_flops(point)
+            own = recorded_flops(point, record) - record.spent_by_others.flops
+            tokens[name] += own / _token_flops(point)
     return {name: seconds[name] / tokens[name] for name in seconds if tokens[name]}
 
 

@@ -17,7 +17,7 @@ from isoloss.published import NotApplicable
 from isoloss.validation import Place
 from isoloss_contract.ledger import MAX_PLACEMENTS, Placement
 from isoloss_contract.records import content_key
-from isoloss_operator.api import Grid, Proxy, ScalingSweepSpec, SearchPlacement
+from isoloss_operator.api import FEWEST_STEPS, Grid, Proxy, ScalingSweepSpec, SearchPlacement
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config
 
@@ -153,9 +153,13 @@ def placed_sizes(
 
 def _grid_errors(spec: ScalingSweepSpec, proxy: Proxy, grid: Grid) -> list[SpecError]:
     largest, length = grid.batch_sizes[-1], spec.data.sequence_length
-    if largest * length <= proxy.tokens:
+    step, fewest = largest * length, FEWEST_STEPS if spec.is_checked else 1
+    if fewest * step <= proxy.tokens:
         return []
-    reason = f"a step of the largest placed batch, {largest} x {length} tokens, exceeds its tokens"
+    reason = (
+        f"its tokens last for {proxy.tokens // step} steps of the largest placed batch, {largest} x {length} tokens, and "
+        f"at least {fewest} are needed"
+    )
     return [_give_a_grid(spec, proxy, reason)]
 
 

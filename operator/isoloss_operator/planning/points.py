@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.records import (
@@ -27,7 +27,13 @@ from isoloss_contract.schedule import cooldown_tokens
 from isoloss_operator.api import Evaluation, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd, whole_steps
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config, optimizer_config
+from isoloss_operator.planning.specs import (
+    InvalidSpec,
+    SpecError,
+    model_config,
+    optimizer_config,
+    parsed,
+)
 from isoloss_operator.planning.warmup import warmup_tokens
 
 MAX_JOB_NAME = 63
@@ -107,6 +113,10 @@ class PlannedPoint:
         return _with_grid_point(self.proxy.base, self.batch_size, self.learning_rate, self.seed)
 
 
+SEEDS: Final = 2**31
+"""Seeds of the API: the number after the last one is the first."""
+
+
 def plan_points(
     spec: ScalingSweepSpec,
     manifest: DataManifest | None = None,
@@ -129,7 +139,7 @@ def _plan(
     spec_json: str, manifest_json: str | None, additions: tuple[AddedPoint, ...]
 ) -> tuple[PlannedPoint, ...]:
     # The keys of 10,000 points take a second to compute, and every pass asks for the same ones.
-    spec = ScalingSweepSpec.model_validate({"parallelism": 1, **json.loads(spec_json)})
+    spec = parsed({"parallelism": 1, **json.loads(spec_json)}, ScalingSweepSpec)
     manifest = None if manifest_json is None else DataManifest.model_validate_json(manifest_json)
     if manifest is not None and (errors := _corpus_errors(spec, manifest)):
         raise InvalidSpec(errors)
@@ -138,7 +148,7 @@ def _plan(
         for index in range(len(spec.proxies))
         for point in _proxy_points(spec, index, manifest)
     )
-    if manifest is not None and (twins := _twins(points)):
+    if manifest is not None and (twins := _twins(points, searches=spec.searches)):
         raise InvalidSpec(twins)
     return (*points, *_added_points(spec, points, additions))
 
@@ -335,13 +345,23 @@ def repeated_domains(spec: ScalingSweepSpec, manifest: DataManifest) -> dict[str
     return {name: times for name, times in epochs.items() if times > 1}
 
 
-def _twins(points: Sequence[PlannedPoint]) -> list[SpecError]:
-    """Points of two proxies with one key: the same model and overlapping grids."""
+def _twins(points: Sequence[PlannedPoint], *, searches: bool) -> list[SpecError]:
+    """Points of two proxies with one key: the same model and overlapping grids.
+
+    A search adds points to either: there one model is enough.
+    """
     first: dict[str, PlannedPoint] = {}
     errors: dict[str, SpecError] = {}
     for point in points:
-        other = first.setdefault(point.key, point)
-        if other is not point:
+        base = point.proxy.base
+        other = first.setdefault(base.key if searches and base else point.key, point)
+        if searches and base and other.proxy.name != point.proxy.name:
+            errors[point.proxy.name] = SpecError(
+                "spec.proxies",
+                f"{point.proxy.name} and {other.proxy.name} are the same model, and a search may add the same run to both: "
+                "leave one of them out, or give them different models",
+            )
+        elif other.key == point.key and other is not point:
             errors[point.proxy.name] = SpecError(
                 "spec.proxies",
                 f"{point.name} and {other.name} are the same run: give {point.proxy.name} and "

@@ -36,6 +36,7 @@ from isoloss_operator.planning.architectures import UnsupportedModel, unknown_ke
 from isoloss_operator.planning.flops import whole_steps
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import (
+    SEEDS,
     PlannedPoint,
     evaluation_config,
     planned_point,
@@ -171,7 +172,7 @@ def probe_sweep(
     Else none does.
     """
     first = sweep.training.seed
-    seeds = tuple(range(first + 1, first + validation.seeds))
+    seeds = tuple((first + n) % SEEDS for n in range(1, validation.seeds))
     proxy = Proxy(
         name=NAME,
         model=Model(config=dict(model)),

@@ -78,7 +78,7 @@ def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
 
     Models with `like` are checked by `with_derived_proxies`. Raises InvalidSpec.
     """
-    spec = _parse(raw, ScalingSweepSpec)
+    spec = parsed(raw, ScalingSweepSpec)
     errors = [
         *_storage_errors(spec),
         *_proxy_errors(spec),
@@ -92,7 +92,7 @@ def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
 
 def parse_prediction_spec(raw: Mapping[str, Any]) -> HyperparamPredictionSpec:
     """The spec of a HyperparamPrediction. Raises InvalidSpec."""
-    return _parse(raw, HyperparamPredictionSpec)
+    return parsed(raw, HyperparamPredictionSpec)
 
 
 def sources(spec: ScalingSweepSpec) -> dict[str, str]:
@@ -245,7 +245,8 @@ def _config_without_options(
 # ------------------------------------------------------------------------------------- parsing
 
 
-def _parse(raw: Mapping[str, Any], model: type[Spec]) -> Spec:
+def parsed(raw: Mapping[str, Any], model: type[Spec]) -> Spec:
+    """What the API's own rules make of a spec. Raises InvalidSpec."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:

@@ -10,6 +10,7 @@ import pytest
 
 from isoloss_contract.ledger import IntentAction, Ledger, Spend
 from isoloss_contract.reading import ABSENT, Unreadable
+from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
@@ -18,6 +19,7 @@ from isoloss_operator.decide.tasks.task_pass import assumed_seconds_per_flop
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (
     NOW,
+    after,
     complete,
     condition,
     failed,
@@ -311,3 +313,58 @@ def test_a_budget_without_room_for_any_point_is_named_with_what_to_do() -> None:
     reason, message = condition(decide_sweep(world), "Ready")[1:3]
     assert reason == "NoResults"
     assert f"budget.flops 1e6 leaves no room for {FIRST.name}. Raise the budget." in message
+
+
+LONGER = [
+    {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 1_200_000},
+    {"name": "small", "model": {"preset": "dense-small"}, "tokens": 2_400_000},
+]
+
+
+def told(world: ObservedSweep) -> float:
+    """FLOPs that its status says were spent."""
+    return float(decide_sweep(world).status.spent_flops or 0)
+
+
+def test_continuing_what_others_trained_costs_only_what_is_trained_here() -> None:
+    """While it runs, once it was stopped, and once its result is there: by a budget of just that."""
+    adopted = known(observed(results={p.key: result(p) for p in POINTS}), results={})
+    assert told(adopted) == 0
+    longer = points(sweep_spec(proxies=LONGER))
+    pairs = list(zip(longer, POINTS, strict=True))
+    own = sum(new.flops - old.flops for new, old in pairs)
+    budget = {"flops": f"{own * 1.001:.9e}"}
+    begun = edited(adopted, proxies=LONGER, parallelism=8, budget=budget)
+    plan = decide_sweep(begun)
+    assert len(plan.create) == len(longer)
+    half = {new.key: progress(new, (new.tokens + old.tokens) // 2) for new, old in pairs}
+    running = after(begun, plan, jobs=tuple(map(job, longer)), progress=half)
+    assert decide_sweep(running).delete == ()
+    assert told(running) == pytest.approx(own / 2, rel=0.01)
+    stopped = known(replace(running, jobs=tuple(map(failed, longer))), jobs=())
+    assert told(stopped) == pytest.approx(own / 2, rel=0.01)
+    ended = {p.key: result(p, accelerator_seconds=3.0) for p in longer}
+    over = known(replace(running, results=ended, jobs=tuple(map(complete, longer))), jobs=())
+    assert told(over) == pytest.approx(own, rel=0.01)
+    assert condition(decide_sweep(over), "Progressing")[1] == "Finished"
+
+
+def test_what_was_trained_here_stays_spent_when_another_sweep_finishes_it() -> None:
+    own = progress(FIRST, FIRST.tokens // 2)
+    world = known(training(progress={FIRST.key: own}, jobs=(failed(FIRST),)), jobs=())
+    before = told(world)
+    again = failed(FIRST, ExitCode.CLAIMED_ELSEWHERE, attempt=2)
+    found = known(replace(world, jobs=(again,), results={FIRST.key: result(FIRST)}, progress={}))
+    assert ledger_of(found).points[0].adopted
+    assert before == told(found) > 0
+
+
+def test_a_lost_ledger_counts_once_what_still_runs() -> None:
+    """The status, which stands in for it, told of that, too."""
+    ends = {p.key: progress(p, p.tokens * 9 // 10) for p in POINTS[:3]}
+    world = known(training(progress=ends))
+    before = decide_sweep(world).status
+    lost = known(replace(world, ledger=Unreadable("truncated")))
+    for status in (decide_sweep(lost).status, decide_sweep(known(lost)).status):
+        assert float(status.spent_flops) == pytest.approx(float(before.spent_flops), rel=1e-3)
+        assert status.accelerator_hours == before.accelerator_hours

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, Ledger
+from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, Ledger, Spend
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_status import Work, seconds_left, seconds_per_token
@@ -50,7 +50,9 @@ def world(done: int, running: int, seconds: float = 500.0, speed: float = 1000.0
 def work(seen: ObservedSweep, **changes: object) -> Work:
     """What is left of it; points not adopted, although nobody saw their Jobs here."""
     assert isinstance(seen.ledger, Ledger)
-    records = tuple(replace(record, adopted=False) for record in seen.ledger.points)
+    records = tuple(
+        replace(record, adopted=False, others=Spend()) for record in seen.ledger.points
+    )
     ledger = seen.ledger.model_copy(update={"points": records})
     fields = {"points": POINTS, "ledger": ledger, "active": seen.jobs, "parallelism": 3}
     return Work(**{**fields, "searches": False, **changes})  # type: ignore[arg-type]

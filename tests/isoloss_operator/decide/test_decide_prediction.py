@@ -519,9 +519,25 @@ def test_a_batch_size_that_is_given_is_answered_with_the_learning_rate_there() -
         assert status.learning_rate.value != plain.learning_rate.value
         assert float(status.batch_size_cost.value) >= 0.0
         (ready,) = [c for c in status.conditions if c.type == "Ready"]
-        assert "at the batch size that is given, 100 sequences" in ready.message
+        assert "at a batch size of 100 sequences" in ready.message
         assert "surface route" in {opinion.name for opinion in status.second_opinions}
     assert plain.batch_size_cost is None
+
+
+@pytest.mark.parametrize("length", [None, 256])
+def test_a_multiple_far_from_the_best_batch_size_is_answered_as_if_it_were_given(
+    length: int | None,
+) -> None:
+    """There the best learning rate is another, or not known."""
+    for multiple in (512, 4096):
+        rounded, given = (
+            decide_prediction(observed(prediction_spec(targetSequenceLength=length, **field)))
+            for field in ({"batchSizeMultipleOf": multiple}, {"batchSize": multiple})
+        )
+        assert condition(rounded, "Ready")[:2] == condition(given, "Ready")[:2]
+        assert rounded.status.learning_rate == given.status.learning_rate
+        assert rounded.status.batch_size == given.status.batch_size
+    assert condition(rounded, "Ready")[1] == "ExtrapolationTooFar"
 
 
 def test_a_sweep_of_one_batch_size_answers_for_it_and_says_so_where_none_is_given() -> None:
@@ -762,3 +778,34 @@ def test_the_sweeps_ledger_is_asked_for_the_corpus_once_nothing_else_knows_it() 
     assert not needs_corpus(observed(sweep=finished, manifest=Unanswered("timeout")))
     assert not needs_corpus(observed(sweep=sweep("False", "PreparingData"), manifest=ABSENT))
     assert not needs_corpus(observed(sweep=None, manifest=ABSENT))
+
+
+def test_a_refused_evaluation_is_tried_again_with_other_files_of_the_checkpoint() -> None:
+    said = words("BadConfiguration", "max_position_embeddings 64 is less than 128", "checkpoint")
+    world = recorded(ended(ExitCode.BAD_CONFIGURATION, said))
+    assert decide_prediction(world).create == ()
+    replaced = decide_prediction(replace(world, checkpoint_stamp="6" * 64, jobs=()))
+    assert len(replaced.create) == 1
+    assert condition(replaced, "Ready")[1] == "Evaluating"
+
+
+def test_an_evaluation_that_failed_is_tried_again_in_another_pod() -> None:
+    """Its image is that of the sweep's template."""
+    world = recorded(*crashed(4))
+    assert decide_prediction(world).create == ()
+    template = {"spec": {"containers": [{"name": "trainer", "image": "fixed:2"}]}}
+    fixed = sweep(generation=2, spec=parsed(sweep_spec(podTemplate=template)))
+    assert len(decide_prediction(replace(world, sweep=fixed, jobs=())).create) == 1
+
+
+def test_an_answer_stands_while_an_edited_sweep_finds_no_places_by_its_prior() -> None:
+    """The laws that were refused are of another sweep and for another question."""
+    message = "The laws of ScalingSweep old place no points of big: too far."
+    edited = sweep("False", "ExtrapolationTooFar", message, generation=2)
+    ready, _ = edited.status["conditions"]
+    unknown = {**ready, "type": "FitReady", "status": "Unknown", "reason": "Unknown"}
+    waiting = replace(edited, status={**edited.status, "conditions": [ready, unknown]})
+    plan = decide_prediction(replace(answered(), sweep=waiting))
+    assert condition(plan, "Ready")[:2] == ("True", "Predicted")
+    assert condition(plan, "Stale")[:2] == ("True", "SweepNotReady")
+    assert plan.status.learning_rate is not None

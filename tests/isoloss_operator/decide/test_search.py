@@ -624,3 +624,49 @@ def test_a_search_whose_budget_was_lowered_below_what_is_spent_goes_on_once_it_i
     run_to_end(world)
     trained = {name: sha256 for name, (_, sha256) in wants(world).items()}
     assert trained == {name: sha256 for name, (_, sha256) in wants(calm).items()}
+
+
+def test_two_sizes_of_one_model_are_refused_since_a_search_may_add_one_run_to_both() -> None:
+    """Also if their grids have no point in common: the ledger could not tell their points apart."""
+    grid = {"batchSizes": [32, 64], "learningRates": ["1e-3", "2e-3"]}
+    tiny = {"model": {"preset": "dense-tiny"}}
+    proxies = [
+        {"name": "short", **tiny, "tokens": 10**6},
+        {"name": "long", **tiny, "tokens": 2 * 10**6, "grid": grid},
+        {"name": "small", "model": {"preset": "dense-small"}, "tokens": 2 * 10**6},
+    ]
+    plan = decide_sweep(observed(sweep_spec(**SEQUENTIAL, proxies=proxies)))
+    ready = condition(plan, "Ready")
+    assert ready[:2] == ("False", "InvalidSpec")
+    assert "long and short are the same model" in ready[2]
+    assert condition(decide_sweep(observed(sweep_spec(proxies=proxies))), "Ready")[1] == "Training"
+
+
+def test_points_that_a_spent_budget_paused_wait_for_the_search_that_an_edit_begins() -> None:
+    begun_ = next_pass(observed(sweep_spec(budget={"flops": "1e11"})))
+    spent = next_pass(with_cost(begun_, 1e12))
+    assert {r.intent.reason for r in records(spent).values()} == {BUDGET_SPENT}
+    searched = parsed(sweep_spec(**SEQUENTIAL, budget={"flops": "9e15"}))
+    plan = decide_sweep(replace(spent, spec=searched, generation=2))
+    assert started(plan) == {}
+    assert plan.ledger is not None
+    assert {r.intent.reason for r in plan.ledger.points} == {NOT_CHOSEN}
+
+
+def test_a_pruned_point_whose_trajectory_cannot_be_read_runs_again() -> None:
+    """To where it was stopped: a fit uses it as before."""
+    pruned = decision(
+        SECOND, action=IntentAction.PRUNE, tokens=0, reason="AboveLeader", bound=0.03
+    )
+    world = next_pass(answered(at_first_rung(), pruned))
+    request = decide_sweep(world).fit
+    assert request is not None
+    complaint = ((SECOND.key, "digest differs"),)
+    bad = FitOutcome(request.inputs, laws=None, points=2, unreadable=complaint)
+    reached = records(world)[SECOND.name].trained_for
+    plan = decide_sweep(replace(world, fit=bad, results={}))
+    assert plan.ledger is not None
+    record = next(r for r in plan.ledger.points if r.key == SECOND.key)
+    assert record.intent == Intent(tokens=reached, reason="TrajectoryUnreadable")
+    again = next_pass(replace(world, fit=bad, results={}), fit=None)
+    assert started(decide_sweep(again)) == {SECOND.key: reached}

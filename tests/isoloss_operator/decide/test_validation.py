@@ -744,3 +744,11 @@ def test_a_pass_asks_the_laws_once_for_reads_plan_and_answer(
     plan = decide_prediction(read)
     assert len(asked) == 1
     assert plan == decide_prediction(reading), "as without what the reads have worked out"
+
+
+def test_after_the_last_seed_of_the_api_comes_the_first() -> None:
+    last = sweep(spec=parsed(sweep_spec(training={"seed": 2**31 - 1})))
+    plan = decide_prediction(world(spec(seeds=2), sweep=last))
+    assert {request.task.point.seed for request in plan.probes.create} <= {2**31 - 1, 0}
+    for request in plan.probes.create:
+        TrainTask.model_validate_json(request.task.model_dump_json())

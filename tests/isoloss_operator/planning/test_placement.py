@@ -175,10 +175,19 @@ def test_a_placed_batch_larger_than_a_sizes_tokens_needs_a_grid() -> None:
     spec = unplaced()
     step = spec.proxies[0].tokens // spec.data.sequence_length
     recorded = (recorded_at(spec, 1e-3, step),)
-    with pytest.raises(
-        InvalidSpec, match=r"spec\.proxies\[0\]\.grid: .* exceeds its tokens; give a grid"
-    ):
+    with pytest.raises(InvalidSpec) as refused:
         with_placed_grids(spec, recorded)
+    assert str(refused.value).startswith("spec.proxies[0].grid: is absent, and no first points")
+    assert "last for 0 steps of the largest placed batch" in str(refused.value)
+    assert str(refused.value).endswith("at least 1 are needed; give a grid")
+
+
+def test_a_checked_design_is_placed_only_where_a_run_has_a_hundred_steps() -> None:
+    """As the rule of the API says of grids that are given: it is checked again with the placed ones."""
+    spec = unplaced().model_copy(update={"design": "Checked"})
+    step = spec.proxies[0].tokens // spec.data.sequence_length // 50
+    with pytest.raises(InvalidSpec, match="at least 100 are needed; give a grid"):
+        with_placed_grids(spec, (recorded_at(spec, 1e-3, step),))
 
 
 def test_a_lattice_beyond_what_a_grid_may_have_needs_a_grid() -> None:

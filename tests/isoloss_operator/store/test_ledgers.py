@@ -233,10 +233,10 @@ def test_a_leader_whose_lease_was_deleted_outranks_what_it_finds(uri: str) -> No
 def test_a_ledger_of_a_newer_version_is_not_read_and_not_damaged(uri: str, tmp_path: Path) -> None:
     head = tmp_path / layout.ledger_in(FOLDER)
     head.parent.mkdir(parents=True)
-    head.write_text('{"ledger_version": 4}')
+    head.write_text('{"ledger_version": 5}')
     found = operator().read(uri, FOLDER)
     assert isinstance(found, Newer)
-    assert "ledger version 4; this one knows up to 3" in found.message
+    assert "ledger version 5; this one knows up to 4" in found.message
 
 
 @pytest.mark.parametrize("damage", ["truncated head", "missing segment", "changed segment"])

@@ -48,7 +48,7 @@ WIDEST_COMPUTE = 100.0
 UNBOUNDED = 30.0
 """ln C above the estimate that stands for an equivalent compute without bound."""
 ROUNDED_TOO_FAR = 0.25
-"""Change of ln B by rounding above which there is a warning."""
+"""Change of ln B by rounding above which there is a warning, and the learning rate is the best one at the multiple."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +165,15 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         *laws.warnings,
         *_warnings(laws, query, answers, route),
     )
+    if query.params is not None and _is_far(chosen.batch_size.value, query.round_to):
+        # There the best learning rate is another.
+        rounded = _rounded(chosen.batch_size.value, query.round_to)
+        given = replace(query, batch_size=rounded, batch_size_tolerance=None)
+        there = _answer_at_batch(laws, given, compute)
+        if isinstance(there, Refused):
+            return there
+        said = _far_multiple(chosen.batch_size.value, query.round_to)
+        return replace(there, affordable=within, warnings=(said, *there.warnings))
     variants = _variants(laws, query, compute, routes[route], route)
     answer = _prediction(laws, query, compute, answers, route, variants, warnings)
     return replace(answer, affordable=within)
@@ -255,6 +264,17 @@ def _rounded(batch_size: float, multiple: int) -> float:
     return float(max(round(batch_size / multiple), 1) * multiple)
 
 
+def _is_far(batch_size: float, multiple: int) -> bool:
+    return abs(float(np.log(_rounded(batch_size, multiple) / batch_size))) > ROUNDED_TOO_FAR
+
+
+def _far_multiple(batch_size: float, multiple: int) -> str:
+    return (
+        f"The nearest multiple of {multiple} is {_rounded(batch_size, multiple):.0f} sequences, far from the optimum of "
+        f"{batch_size:.4g}."
+    )
+
+
 def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extrapolation:
     target, lowest = target_loss(laws, compute.total), laws.data.lowest_loss
     largest = laws.data.largest_flops or float(np.exp(compute.total[0]))
@@ -316,12 +336,8 @@ def _warnings(
             "ratio of tokens to parameters."
         )
     raw = routes[route].batch_size.value
-    rounded = _rounded(raw, query.round_to)
-    if abs(np.log(rounded / raw)) > ROUNDED_TOO_FAR:
-        found.append(
-            f"The nearest multiple of {query.round_to} is {rounded:.0f} sequences, far from the "
-            f"optimum of {raw:.4g}."
-        )
+    if _is_far(raw, query.round_to):
+        found.append(_far_multiple(raw, query.round_to))
     length = query.sequence_length
     if length is not None and laws.sequence_length not in (None, length):
         found.append(

@@ -15,9 +15,11 @@ from isoloss_contract.ledger import (
     Attempts,
     ConfigurationError,
     Intent,
+    IntentAction,
     Ledger,
     PointRecord,
     PointState,
+    Spend,
 )
 from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, is_unknown
 from isoloss_contract.records import Outcome, PointProgress, PointResult
@@ -159,16 +161,17 @@ class _SeenPoint:
         record, now = self.record, self.tasks.world.now
         if self.failures:
             return self._failed()
+        if is_unknown(self.result):
+            return record
+        if not self.jobs:
+            # What its own attempt reported is not the work of others, whoever finished it.
+            record = last_reported(record, self.tasks.progress(self.point.key))
         match self.result:
-            case Newer() | Unanswered():
-                return record
             case PointResult() as result if record.state not in DONE:
                 if is_enough(self.point, result):
                     record = result_found(record, result, adopted=self._is_adopted())
                 elif self.ended:
-                    record = partial_result_found(record, result)
-        if not self.jobs:
-            record = last_reported(record, self.tasks.progress(self.point.key))
+                    record = partial_result_found(record, result, adopted=self._is_adopted())
         return ended_with_result(record, self.ended, now)
 
     def set_aside(self) -> tuple[SetAside, ...]:
@@ -404,7 +407,7 @@ def last_reported(
 ) -> PointRecord:
     """The record with the work that an attempt of its own reported, whatever became of its Job."""
     flops = 0.0 if progress is None else record.flops_per_token * progress.trained_tokens
-    return record if flops <= record.spent_flops else replace(record, unfinished_flops=flops)
+    return record if flops <= record.reached_flops else replace(record, unfinished_flops=flops)
 
 
 def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointRecord:
@@ -426,21 +429,29 @@ def _state(record: PointRecord, point: PlannedPoint, retries: int) -> PointState
 
 def result_found(record: PointRecord, result: PointResult, *, adopted: bool) -> PointRecord:
     """A result that is enough is in the store; `adopted`: another sweep's Jobs made it."""
-    found = partial_result_found(record, result)
-    return replace(found, state=_STATES[result.outcome], adopted=adopted)
+    found = partial_result_found(record, result, adopted=adopted)
+    return replace(found, state=_STATES[result.outcome])
 
 
-def partial_result_found(record: PointRecord, result: PointResult) -> PointRecord:
+def partial_result_found(
+    record: PointRecord, result: PointResult, *, adopted: bool
+) -> PointRecord:
     """The facts of a result are known, whether or not it trained far enough."""
+    flops, others = six_nd(result.parameters, result.trained_tokens), record.spent_by_others
+    if adopted:
+        seconds = result.accelerator_seconds - record.spent_accelerator_seconds
+        others = Spend(max(0.0, flops - record.spent_flops), max(0.0, seconds))
     return replace(
         record,
+        adopted=adopted and others.flops > 0,
+        others=others,
         trained_for=result.wanted_tokens,
         tokens=result.tokens,
         loss=result.loss,
         averaged_loss=result.averaged_loss,
         cooled_tokens=result.cooled_tokens,
         cooled_loss=result.cooled_loss,
-        flops=six_nd(result.parameters, result.trained_tokens),
+        flops=flops,
         accelerator_seconds=result.accelerator_seconds,
         trajectory_sha256=result.trajectory_sha256,
     )
@@ -492,10 +503,16 @@ def ended_without_result(
 def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRecord:
     """A fit could not read the trajectory of a done point: pending again, one failure charged."""
     attempt = max(1, record.attempts.ended)
+    is_pruned = record.intent.action is IntentAction.PRUNE
     return replace(
         record,
+        # A pruned point never runs again by itself, and now it has nothing to be fitted by.
+        intent=Intent(tokens=record.intent.tokens, reason=failure.kind)
+        if is_pruned
+        else record.intent,
         state=PointState.PENDING,
         adopted=False,
+        others=Spend() if record.adopted else record.others,
         # What another sweep spent on an adopted result must not become this sweep's own cost.
         flops=0.0 if record.adopted else record.flops,
         accelerator_seconds=0.0 if record.adopted else record.accelerator_seconds,

@@ -25,6 +25,7 @@ from isoloss_contract.ledger import (
     Ledger,
     PointRecord,
     PointState,
+    Spend,
 )
 from isoloss_contract.records import PointProgress
 from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
@@ -72,6 +73,20 @@ def account(tasks: TaskSet, recorded: Recorded) -> Spending:
     return Spending(flops, seconds, pace)
 
 
+def _carried_once(recorded: Recorded, tasks: TaskSet) -> Recorded:
+    """A ledger that was lost carries what the status told of all attempts: less what is counted of those still seen."""
+    told = recorded.ledger.carried
+    if tasks.stored_ledger is not None or told == Spend():
+        return recorded
+    uncarried = Recorded(recorded.ledger.replace(carried=Spend()), recorded.set_aside)
+    seen = account(tasks, uncarried)
+    rest = Spend(
+        max(0.0, told.flops - seen.flops),
+        max(0.0, told.accelerator_seconds - seen.accelerator_seconds),
+    )
+    return Recorded(recorded.ledger.replace(carried=rest), recorded.set_aside)
+
+
 def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
     """Accelerator seconds per FLOP of these points as `isoloss plan` assumes them for models of their kind."""
     flops = [
@@ -91,7 +106,9 @@ def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple
         progress = tasks.progress(job.key)
         flops = 0.0
         if progress is not None and progress.claimant.attempt == job.attempt:
-            flops = max(0.0, record.flops_per_token * progress.trained_tokens - record.spent_flops)
+            flops = max(
+                0.0, record.flops_per_token * progress.trained_tokens - record.reached_flops
+            )
         found.append((flops, job.accelerator_seconds(tasks.world.now)))
     return found
 
@@ -184,7 +201,8 @@ BUDGET_RAISED: Final = "BudgetRaised"
 def intend(tasks: TaskSet, recorded: Recorded, *, is_spent: bool) -> Recorded:
     """The ledger with an intent for every task; `is_spent`: the budget is."""
     ledger = _with_search_intents(recorded.ledger, searches=tasks.policy.searches)
-    return Recorded(_with_budget_intents(ledger, is_spent=is_spent), recorded.set_aside)
+    ledger = _with_budget_intents(ledger, is_spent=is_spent, searches=tasks.policy.searches)
+    return Recorded(ledger, recorded.set_aside)
 
 
 def _with_search_intents(ledger: Ledger, *, searches: bool) -> Ledger:
@@ -206,7 +224,7 @@ def _is_of_a_search(intent: Intent) -> bool:
     return intent.tokens > 0 or intent.reason == NOT_CHOSEN
 
 
-def _with_budget_intents(ledger: Ledger, *, is_spent: bool) -> Ledger:
+def _with_budget_intents(ledger: Ledger, *, is_spent: bool, searches: bool) -> Ledger:
     """The ledger in which a spent budget pauses every unfinished point, and one with room lets them run.
 
     Points that are paused or pruned for another reason stay so.
@@ -218,16 +236,19 @@ def _with_budget_intents(ledger: Ledger, *, is_spent: bool) -> Ledger:
             tokens = record.intent.tokens
             return replace(record, intent=Intent(IntentAction.PAUSE, tokens, BUDGET_SPENT))
         if is_paused and not (is_spent and _may_run(record)):
-            return replace(record, intent=_resumed(record.intent.tokens))
+            return replace(record, intent=_resumed(record.intent.tokens, searches=searches))
         return record
 
     points = tuple(intended(record) for record in ledger.points)
     return ledger if points == ledger.points else ledger.replace(points=points)
 
 
-def _resumed(tokens: int) -> Intent:
-    """To the tokens that a search wanted before the budget was spent; without any, as the spec asks."""
-    return Intent(IntentAction.RUN, tokens, BUDGET_RAISED) if tokens else Intent()
+def _resumed(tokens: int, *, searches: bool) -> Intent:
+    """To the tokens that a search wanted before the budget was spent; without any, as the spec asks, or not before the
+    search that the spec has by now chooses it."""
+    if tokens:
+        return Intent(IntentAction.RUN, tokens, BUDGET_RAISED)
+    return Intent(IntentAction.PAUSE, reason=NOT_CHOSEN) if searches else Intent()
 
 
 def _may_run(record: PointRecord) -> bool:
@@ -465,7 +486,7 @@ class TaskPass:
 
 def run(tasks: TaskSet) -> TaskPass:
     """The stages in order, each once."""
-    observed = record(tasks)
+    observed = _carried_once(record(tasks), tasks)
     spending = account(tasks, observed)
     budget_spent = exceeded(tasks.policy.budget, spending)
     recorded = intend(tasks, observed, is_spent=bool(budget_spent))
