@@ -68,10 +68,12 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
         view = SweepView.of(observed, spec)
         planned = sweep_tasks(view)
         if planned is None:
-            if view.manifest is None:
+            unplaced = view.unplaced
+            is_invalid = unplaced is not None and unplaced.reason is Reason.INVALID_SPEC
+            if view.manifest is None and not is_invalid:
                 return decide_preparation(view)  # preparation.py: no points before the corpus
-            assert view.unplaced  # sweep_tasks says so
-            return _without_places(view, view.manifest, view.unplaced)
+            assert unplaced  # sweep_tasks says so
+            return _without_places(view, unplaced)
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
         return _without_points(observed, _invalid_spec(error))
     tasks, manifest = planned
@@ -139,25 +141,26 @@ def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:
     return SweepPlan(status=status, events=events, requeue_after=30.0)
 
 
-def _without_points(observed: ObservedSweep, finding: Finding) -> SweepPlan:
+def _without_points(
+    observed: ObservedSweep,
+    finding: Finding,
+    accepted: Finding | None = None,
+    data: Finding | None = None,
+) -> SweepPlan:
     """Nothing is started or stopped: Jobs of an earlier, valid spec may continue unless it is suspended."""
-    findings = Findings(ready=finding, accepted=finding)
+    findings = Findings(ready=finding, accepted=accepted or finding)
+    if data is not None:
+        findings = replace(findings, data=data)
     status, events = stated(observed, findings)
     requeue_after = 300.0 if finding.stalled else 10.0
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
 
 
-def _without_places(view: SweepView, manifest: DataManifest, finding: Finding) -> SweepPlan:
-    """The corpus is there, and the prior says nothing yet, or nothing of use. Nothing is started or stopped."""
+def _without_places(view: SweepView, finding: Finding) -> SweepPlan:
+    """The prior says nothing yet, or nothing of use."""
     is_refused = finding.reason in (Reason.INVALID_SPEC, Reason.STORAGE_NOT_ALLOWED)
-    findings = Findings(
-        ready=finding,
-        accepted=finding if is_refused else ALL_ACCEPTED,
-        data=_prepared(manifest),
-    )
-    status, events = stated(view.observed, findings)
-    requeue_after = 300.0 if finding.stalled else 10.0
-    return SweepPlan(status=status, events=events, requeue_after=requeue_after)
+    data = None if view.manifest is None else _prepared(view.manifest)
+    return _without_points(view.observed, finding, finding if is_refused else ALL_ACCEPTED, data)
 
 
 def _prepared(manifest: DataManifest) -> Finding:

@@ -137,3 +137,12 @@ def test_a_sweep_is_not_its_own_prior() -> None:
         "InvalidSpec",
         "spec.search.prior: a sweep cannot be its own: name one that is finished",
     )
+
+
+def test_a_sweep_that_is_its_own_prior_is_refused_before_its_corpus_is_prepared() -> None:
+    spec = sweep_spec(search={"strategy": "Sequential", "prior": {"name": "demo"}})
+    del spec["grid"]
+    plan = decide_sweep(observed(spec, manifest=ABSENT))
+    assert plan.create == ()
+    assert condition(plan, "Ready")[:2] == ("False", "InvalidSpec")
+    assert condition(plan, "Accepted")[:2] == ("False", "InvalidSpec")

@@ -2,6 +2,6 @@
 
     TaskSet -> record -> account -> intend -> admit -> act -> TaskPass
 
-Each stage is a module with the function of its name, happens once a pass (`run` in task_pass.py has the order), and
+Each stage is a function of task_pass.py, the first that of record.py. It happens once a pass (`run` has the order), and
 makes a value from those before it. None sees a spec or a status: what they say of a set is its Policy.
 """

@@ -115,7 +115,7 @@ def training(tasks: TaskPass) -> Finding:
 
 
 def budget_exhausted(tasks: TaskPass) -> Finding | None:
-    """Once nothing runs: the remaining points do not fit into the budget, see account.py for what counts."""
+    """Once nothing runs: the remaining points do not fit into the budget, see `account` for what counts."""
     unaffordable = tasks.admission.unaffordable
     if tasks.budget_spent:
         left = sum(record.state is PointState.PENDING for record in tasks.ledger.points)
