@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the engine takes half a second to import, and only its types are needed here
@@ -223,3 +224,8 @@ def counted(count: int, noun: str) -> str:
 def are(count: int) -> str:
     """The verb that goes with a number of things: 1 is, 3 are."""
     return "is" if count == 1 else "are"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` characters; a longer word, such as a path, stays whole."""
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False)

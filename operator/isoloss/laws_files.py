@@ -19,8 +19,7 @@ def write_laws(laws: Laws, path: Path | str) -> None:
 
 def read_laws(source: str | Path) -> Laws:
     """Laws from a file, or from a sweep in the store by its URI. Raises BadInput naming the source."""
-    source = str(source)
-    text = _stored_text(source) if "://" in source else _file_text(source)
+    source, text = _stored(str(source)) if "://" in str(source) else _local(str(source))
     try:
         return _laws_of(json.loads(text), source)
     except BadLaws as error:
@@ -42,19 +41,22 @@ def _laws_of(document: Any, source: str) -> Laws:
     return laws_from_json(document)
 
 
-def _stored_text(source: str) -> str:
+def _stored(source: str) -> tuple[str, str]:
+    """Where a sweep's laws are, and their text."""
     # Not above: a prediction from a local file needs none of the store's records.
     from isoloss.stored_sweeps import laws_document, open_sweep
 
-    return laws_document(open_sweep(source))
+    sweep = open_sweep(source)
+    return sweep.laws_uri, laws_document(sweep)
 
 
-def _file_text(source: str) -> str:
+def _local(source: str) -> tuple[str, str]:
+    """The path of a file, and its text. Raises BadInput."""
     path = Path(source)
     try:
         if path.stat().st_size > MAX_LAWS_BYTES:
             raise BadInput(f"{source}: larger than {MAX_LAWS_BYTES} bytes")
-        return path.read_text("utf-8")
+        return source, path.read_text("utf-8")
     except OSError as error:
         raise BadInput(f"{source}: {error.strerror or 'cannot be read'}") from error
     except UnicodeDecodeError as error:

@@ -45,6 +45,11 @@ class StoredSweep:
         """The folder's full URI."""
         return self.store.location(self.folder)
 
+    @property
+    def laws_uri(self) -> str:
+        """The full URI of its laws.json, whether or not that is there."""
+        return self.store.location(layout.laws_in(self.folder))
+
 
 @dataclass(frozen=True)
 class SweepRuns:
@@ -111,7 +116,7 @@ def laws_document(sweep: StoredSweep) -> str:
     except NotFound as error:
         raise BadSweep(f"{sweep.uri}: no laws yet; fit its runs with isoloss fit") from error
     except (StoreError, UnicodeDecodeError) as error:
-        raise BadSweep(f"{sweep.uri}: laws.json: {error}") from error
+        raise BadSweep(f"{sweep.laws_uri}: {error}") from error
 
 
 def sweep_runs(

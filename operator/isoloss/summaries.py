@@ -91,12 +91,12 @@ def answer_rows(answer: Prediction) -> list[tuple[str, str]]:
     """What was asked for, with its interval, and how far it is from the data."""
     rate = interval(answer.learning_rate, learning_rate)
     batch = interval(answer.batch_size, batch_size)
+    if answer.batch_size_given:
+        batch = f"{batch_size(answer.batch_size.value)} (fixed)"
     beyond = number(answer.extrapolation.compute_factor, 2)
     return [
         ("learning rate", rate),
-        ("batch size (sequences)", 
-            f"{batch_size(answer.batch_size.value)} (fixed)" if answer.batch_size_given else batch,
-        ),
+        ("batch size (sequences)", batch),
         ("total effective compute (FLOPs)", interval(answer.total_flops, flops)),
         ("extrapolation", f"{beyond} x the largest compute of the sweep"),
     ]  # fmt: skip

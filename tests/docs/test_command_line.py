@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.pages import CHECKOUT, blocks
 from tests.support.planted_runs import planted_csv, planted_runs
@@ -65,6 +68,26 @@ def test_probes_are_planned_and_judged_by_the_commands_of_their_page(walk: Walk)
     train_probes(walk, "--initial-loss 2.75 --cpt-tokens 1.2e10 --params 3e8", 1.2e10)
     assert "AnswerHolds" in walk.step("isoloss validate laws.json probes.csv")
     assert walk.left == []
+
+
+def merged(manifest: Any, change: Any) -> Any:
+    """The manifest with the fields of the change; other fields stay, lists are replaced."""
+    if not isinstance(manifest, dict) or not isinstance(change, dict):
+        return change
+    return {**manifest, **{key: merged(manifest.get(key), value) for key, value in change.items()}}
+
+
+def test_the_first_sweep_on_gpus_passes_the_plan_that_its_guide_asks_for(walk: Walk) -> None:
+    """The changes that the guide makes to the example, and what the guide says they cost."""
+    page = CHECKOUT / "docs" / "guides" / "gpu.md"
+    (change,) = (each.text for each in blocks(page) if each.language == "yaml")
+    first = merged(yaml.safe_load(EXAMPLE.read_text()), yaml.safe_load(change))
+    # JSON, because YAML as PyYAML writes it has 1e-4 without quotes, which the API reads as a number.
+    (walk.folder / "first.yaml").write_text(json.dumps(first))
+    plan = json.loads(walk.again("isoloss plan first.yaml --json"))
+    (hours,) = re.findall(r"first \(needs GPUs; about (\d+) accelerator hours", page.read_text())
+    assert round(plan["accelerator_hours"]) == int(hours)
+    assert "Evaluations take up to" not in walk.again("isoloss plan first.yaml")
 
 
 def test_the_plan_of_the_example_is_as_the_page_on_sizing_prints_it(walk: Walk) -> None:

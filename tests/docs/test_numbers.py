@@ -11,7 +11,7 @@ import pytest
 from matplotlib.image import imread
 
 import isoloss
-from isoloss import datasets
+from isoloss import datasets, formatting
 from tests.docs.samples import sample_question
 from tests.support.pages import CHECKOUT
 
@@ -90,6 +90,50 @@ def test_the_guide_to_a_fit_shows_the_answer_of_the_sample_runs(
         assert numbers == pytest.approx([found.value, found.low, found.high], rel=0.02), name
     factor = float(page.partition("Compute Factor ")[2].split()[0])
     assert factor == pytest.approx(answer.extrapolation.compute_factor, rel=0.02)
+
+
+def test_every_page_with_the_answer_of_the_sample_runs_has_the_digits_that_are_printed(
+    answer: isoloss.Prediction,
+) -> None:
+    """Walks compare what is printed with a tolerance; readers compare digits."""
+    rate = formatting.interval(answer.learning_rate, formatting.learning_rate)
+    for page in (CHECKOUT / "README.md", DOCS / "guides" / "library.md"):
+        shown = re.findall(r"^ *learning rate +(\S+ \[.+\])$", page.read_text(), re.MULTILINE)
+        assert rate in shown, page
+    bounds = (answer.learning_rate.value, answer.learning_rate.low, answer.learning_rate.high)
+    value, low, high = map(formatting.learning_rate, bounds)
+    guide = (DOCS / "guides" / "reading-a-fit.md").read_text()
+    assert f"value {value}, low {low}, high {high}" in guide
+
+
+def test_the_page_on_metrics_names_the_labels_of_whatever_is_of_one_resource() -> None:
+    found = {
+        name: labels
+        for name, (_, labels, _) in rows((DOCS / "reference" / "metrics.md").read_text()).items()
+        if re.match(r"`isoloss_(scalingsweep|hyperparamprediction)_", name)
+    }
+    assert len(found) > 10
+    for name, labels in found.items():
+        assert labels.startswith("`namespace`, `name`"), name
+    assert found["`isoloss_scalingsweep_lowest_loss`"] == "`namespace`, `name`, `size`"
+    for quantity in ("learning_rate", "batch_size", "initial_loss", "target_loss"):
+        bounds = found[f"`isoloss_hyperparamprediction_{quantity}`"]
+        assert bounds == "`namespace`, `name`, `bound`"
+
+
+def test_the_page_of_supported_versions_names_what_the_controllers_tests_run() -> None:
+    tested = rows((DOCS / "reference" / "support.md").read_text())
+    for tool, name in (
+        ("argo-cd", "Argo CD, Flux"),
+        ("kustomize-controller", "Argo CD, Flux"),
+        ("kueue", "Kueue"),
+    ):
+        module = f"devcluster/tools/{tool}/go.mod"
+        assert f"`{module}`" in tested[name][1]
+        assert (CHECKOUT / module).exists()
+        assert "make test-controllers" in tested[name][1]
+    driver = tested["NVIDIA driver"][1].partition(",")[0]
+    assert f"driver {driver}" in (DOCS / "evidence" / "gpu.md").read_text()
 
 
 def test_the_picture_of_the_laws_is_what_is_drawn_today(

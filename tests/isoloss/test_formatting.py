@@ -185,3 +185,12 @@ def test_a_formula_evaluates_to_what_the_law_predicts(loss: float) -> None:
     curve = POWER.curve
     assert curve is not None
     assert evaluated == pytest.approx(float(curve.value(loss, 0.0)), rel=1e-3)
+
+
+def test_sentences_are_wrapped_between_words_and_a_path_stays_whole() -> None:
+    text = "written to /a/very/long-path/of-a/store and more"
+    assert formatting.wrapped(text, 10) == [
+        "written to",
+        "/a/very/long-path/of-a/store",
+        "and more",
+    ]

@@ -13,7 +13,7 @@ import typer
 import typer.core
 import typer.main
 
-from isoloss.cli.outcome import ANSWERED, print_error
+from isoloss.cli.outcome import ANSWERED, BAD_INPUT, print_error
 from isoloss.errors import BadInput
 
 INTERRUPTED = 130
@@ -106,7 +106,7 @@ def _loaded(entry: EntryPoint) -> Any:
     return typer.main.get_command(alone)
 
 
-application = typer.Typer(cls=_OnDemand, no_args_is_help=True, **STYLE)
+application = typer.Typer(cls=_OnDemand, **STYLE)
 for command_name in _commands():
     # Listed in the help, never run: _OnDemand puts the real command in its place.
     application.command(command_name, help=SUMMARIES.get(command_name, ""))(lambda: None)
@@ -139,7 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code."""
+    """Run a command line and return its exit code. Without any argument that is the help, and bad input."""
+    if not arguments:
+        run(["--help"])
+        return BAD_INPUT
     as_json = "--json" in arguments
     try:
         code = application(args=list(arguments), prog_name="isoloss", standalone_mode=False)
@@ -153,7 +156,6 @@ def run(arguments: Sequence[str]) -> int:
         if format_message is None:
             raise
         message = format_message()
-        # Without any argument typer has already printed the help.
-        text = f"{message}\nTry 'isoloss --help'." if message else ""
+        text = f"{message}\nTry 'isoloss --help'."
         return print_error({"message": message}, text, as_json=as_json)
     return code if isinstance(code, int) else ANSWERED

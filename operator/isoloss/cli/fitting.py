@@ -114,13 +114,16 @@ def fit(
     """Fit the laws of learning rate, batch size and loss to training runs."""
     positive("--irreducible-loss", irreducible_loss)
     given = read_runs(*runs, weights=LOSS_KINDS[weights], flops=flops.value)
+    excluded = tuple(exclude or ())
     options = FitOptions(
         irreducible_loss=irreducible_loss,
         form=form.value,
         bootstrap_samples=bootstrap_samples,
         seed=seed,
-        exclude=tuple(exclude or ()),
-        size_trend=_size_trend(size_trend, given.runs),
+        exclude=excluded,
+        size_trend=_size_trend(
+            size_trend, [run for run in given.runs if run.name not in excluded]
+        ),
         keep_outliers=keep_outliers,
     )
     laws = fit_laws(given.runs, options, provisional=given.provisional)
@@ -137,15 +140,21 @@ def fit(
 
 
 def _size_trend(name: str | None, runs: Sequence[Run]) -> SizeTrend | None:
-    """A published law's exponents of N near the largest run."""
+    """A published law's exponents of N near the largest run. Raises BadInput for runs of several sizes."""
     if name is None or not runs:
         return None
     params = max(run.params for run in runs)
     tokens = max((float(run.tokens[-1]) for run in runs if len(run.tokens)), default=20.0 * params)
     try:
-        return SizeTrend(name, *size_exponents(name, params, tokens))
+        trend = SizeTrend(name, *size_exponents(name, params, tokens))
     except NotApplicable as problem:
         raise BadInput(f"--size-trend: {problem}") from problem
+    sizes = len({run.params for run in runs})
+    if sizes > 1:
+        raise BadInput(
+            f"--size-trend: takes runs of one size, and these have {sizes}: they show the trend themselves"
+        )
+    return trend
 
 
 def _print_laws(laws: Laws, out: Path | None) -> None:

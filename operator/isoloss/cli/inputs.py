@@ -7,7 +7,10 @@ import re
 
 from isoloss.errors import BadInput
 
-COUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)([kmbt]?)", re.IGNORECASE)
+COUNT = re.compile(
+    r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e\+?\d{1,2})?)([kmbt]?)", re.IGNORECASE
+)
+"""A comma only separates thousands: as a decimal point, 2,5B, it would be taken for 25B."""
 SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
@@ -19,8 +22,13 @@ def positive(option: str, value: float | None) -> None:
 
 def count(option: str, text: str) -> int:
     """A number of tokens or parameters as people write it: 55B, 2.5T, 800M, 55e9. Raises BadInput."""
-    match = COUNT.fullmatch(text.strip().replace("_", "").replace(",", ""))
-    value = round(float(match[1]) * SUFFIXES[match[2].lower()]) if match else 0
+    match = COUNT.fullmatch(text.strip().replace("_", ""))
+    value = round(float(match[1].replace(",", "")) * SUFFIXES[match[2].lower()]) if match else 0
     if not 1 <= value <= 2**53:
         raise BadInput(f"{option}: {text} is no count: write 55B, 2.5T, 800M or 55e9")
     return value
+
+
+def optional_count(option: str, text: str | None) -> float | None:
+    """The count that an option gives; None without the option. Raises BadInput."""
+    return None if text is None else float(count(option, text))

@@ -7,16 +7,18 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
 
+from isoloss import formatting
 from isoloss.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from isoloss.laws import Refused
 
 ANSWERED, BAD_INPUT, REFUSED = 0, 2, 3
 PIPED_WIDTH = 80
@@ -48,9 +50,7 @@ def console(piped_width: int | None = None) -> Console:
 def folded(text: str, width: int) -> str:
     """Each line in lines of at most `width` characters; a longer word stays whole."""
     lines = (
-        wrap(line, width, break_long_words=False, break_on_hyphens=False)
-        if len(line) > width
-        else [line]
+        formatting.wrapped(line, width) if len(line) > width else [line]
         for line in text.split("\n")
     )
     return "\n".join(part for line in lines for part in line or [""])
@@ -78,6 +78,17 @@ def print_warnings(warnings: Sequence[str]) -> None:
     """Print a command's warnings on standard error."""
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
+
+
+def print_refused(refused: Refused, *, as_json: bool) -> int:
+    """Print why there is no answer. Returns the exit code."""
+    if as_json:
+        print_document({"refused": refused.refusals, "warnings": refused.warnings})
+    else:
+        print_warnings(refused.warnings)
+        for refusal in refused.refusals:
+            console().print(f"refused: {refusal.reason.value}: {refusal.message}")
+    return REFUSED
 
 
 def print_error(error: Mapping[str, Any], text: str, *, as_json: bool) -> int:

@@ -9,19 +9,19 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli import querying
+from isoloss.cli.inputs import optional_count
 from isoloss.cli.outcome import (
     ANSWERED,
-    REFUSED,
     command,
     console,
     grid,
     print_document,
+    print_refused,
     print_warnings,
 )
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
 from isoloss.laws import Prediction, Refusal, RefusalReason, Refused
-from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws
 from isoloss.published import (
     MissingParams,
@@ -33,6 +33,12 @@ from isoloss.published import (
     published_opinions,
 )
 from isoloss.report import predicted
+
+OWN_LAWS_ONLY = (
+    *("initial_loss_standard_error", "flops_per_token", "pretraining_tokens"),
+    *("composition", "composition_error", "batch_size", "batch_size_tolerance"),
+)
+"""What of a question no published law can answer."""
 
 
 @command
@@ -64,11 +70,11 @@ def predict(
         initial_loss=initial_loss,
         initial_loss_standard_error=initial_loss_standard_error,
         cpt_flops=cpt_flops,
-        cpt_tokens=cpt_tokens,
+        cpt_tokens=optional_count("--cpt-tokens", cpt_tokens),
         total_flops=total_flops,
-        params=params,
+        params=optional_count("--params", params),
         flops_per_token=flops_per_token,
-        pretraining_tokens=pretraining_tokens,
+        pretraining_tokens=optional_count("--pretraining-tokens", pretraining_tokens),
         composition=composition,
         composition_error=composition_error,
         batch_size=batch_size,
@@ -87,12 +93,9 @@ def predict(
 def _from_own(source: str, asked: Asked, as_json: bool) -> int:
     query = asked.query()
     laws = read_laws(source)
-    try:
-        answer = predict_from(laws, query)
-    except ValueError as error:  # the engine's own check of the question
-        raise BadInput(str(error)) from error
+    answer = querying.answer_of(laws, query)
     if isinstance(answer, Refused):
-        return _refused(answer.refusals, answer.warnings, as_json)
+        return print_refused(answer, as_json=as_json)
     opinions, silent = published_opinions(
         total_flops=answer.as_six_nd(answer.total_flops.value), params=asked.params
     )
@@ -104,16 +107,6 @@ def _from_own(source: str, asked: Asked, as_json: bool) -> int:
         print_warnings(list(answer.warnings))
         _print_prediction(answer, asked, opinions, length)
     return ANSWERED
-
-
-def _refused(refusals: tuple[Refusal, ...], warnings: tuple[str, ...], as_json: bool) -> int:
-    if as_json:
-        print_document({"refused": refusals, "warnings": warnings})
-    else:
-        print_warnings(list(warnings))
-        for refusal in refusals:
-            console().print(f"refused: {refusal.reason.value}: {refusal.message}")
-    return REFUSED
 
 
 def _print_prediction(
@@ -144,10 +137,11 @@ def _print_prediction(
 
 
 def _from_published(law: PublishedLaw, asked: Asked, as_json: bool) -> int:
+    _check_options(law, asked)
     if asked.total_flops is None:
-        if len(asked.budgets) > 1 or asked.is_empty:
+        if len(asked.budgets) > 1 or (not asked.budgets and asked.initial_loss is None):
             asked.query()
-        return _refused((_no_curve(law),), (), as_json)
+        return print_refused(Refused((_no_curve(law),)), as_json=as_json)
     asked.query()
     total_flops = asked.total_flops
     try:
@@ -157,7 +151,7 @@ def _from_published(law: PublishedLaw, asked: Asked, as_json: bool) -> int:
     except NotApplicable as error:
         figures: dict[str, float | str] = {"total_flops": total_flops}
         reason = RefusalReason.EXTRAPOLATION_TOO_FAR
-        return _refused((Refusal(reason, str(error), figures),), (), as_json)
+        return print_refused(Refused((Refusal(reason, str(error), figures),)), as_json=as_json)
     length = asked.sequence_length or law.sequence_length
     batch = float(max(1, round(answer.batch_size(length) / asked.round_to)) * asked.round_to)
     # Rounding is asked for with --round-to; without it the formula's own value is more use.
@@ -185,6 +179,15 @@ def _from_published(law: PublishedLaw, asked: Asked, as_json: bool) -> int:
         print_warnings(list(warnings))
         _print_published(law, answer, batch, length)
     return ANSWERED
+
+
+def _check_options(law: PublishedLaw, asked: Asked) -> None:
+    """Raise BadInput for an option that a published law knows nothing of: its answer would look as if it did."""
+    unknown = [name for name in OWN_LAWS_ONLY if getattr(asked, name) != getattr(Asked(), name)]
+    if unknown:
+        raise BadInput(
+            f"--{unknown[0].replace('_', '-')}: published:{law.name} does not take it, only laws of your own do"
+        )
 
 
 def _without_interval(value: float) -> dict[str, float | None]:

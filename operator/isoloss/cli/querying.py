@@ -10,7 +10,10 @@ import typer
 
 from isoloss.cli.inputs import positive
 from isoloss.errors import BadInput
-from isoloss.laws import PredictionQuery
+from isoloss.laws import Laws, Prediction, PredictionQuery, Refused
+from isoloss.laws import predict as predict_from
+from isoloss.laws_files import read_laws
+from isoloss.published import is_published
 
 InitialLoss = Annotated[
     float | None,
@@ -18,7 +21,9 @@ InitialLoss = Annotated[
 ]
 InitialLossError = Annotated[float, typer.Option(help="Standard error of the initial loss.")]
 CptFlops = Annotated[float | None, typer.Option(help="Planned compute in FLOPs.")]
-CptTokens = Annotated[float | None, typer.Option(help="Planned tokens; needs --params.")]
+CptTokens = Annotated[
+    str | None, typer.Option(metavar="COUNT", help="Planned tokens, such as 55B; needs --params.")
+]
 TotalFlops = Annotated[
     float | None,
     typer.Option(
@@ -26,8 +31,11 @@ TotalFlops = Annotated[
     ),
 ]
 Params = Annotated[
-    float | None,
-    typer.Option(help="Active parameters of the target in matrix products, output head included."),
+    str | None,
+    typer.Option(
+        metavar="COUNT",
+        help="Active parameters of the target in matrix products, output head included, such as 8B.",
+    ),
 ]
 FlopsPerToken = Annotated[
     float | None,
@@ -36,8 +44,11 @@ FlopsPerToken = Annotated[
     ),
 ]
 PretrainingTokens = Annotated[
-    float | None,
-    typer.Option(help="Tokens the checkpoint was trained on, for variant B; needs --params."),
+    str | None,
+    typer.Option(
+        metavar="COUNT",
+        help="Tokens the checkpoint was trained on, for variant B; needs --params.",
+    ),
 ]
 
 
@@ -126,8 +137,8 @@ class Asked:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no prediction was asked for."""
-        return not self.budgets and self.initial_loss is None
+        """Whether no option of a question was given."""
+        return self == Asked()
 
     def query(self) -> PredictionQuery:
         """The query for the engine. Raises BadInput for options that contradict or need one another."""
@@ -151,19 +162,21 @@ class Asked:
             raise BadInput(
                 "--batch-size-tolerance is about the best batch size: leave --batch-size out"
             )
-        return PredictionQuery(
-            initial_loss=self.initial_loss,
-            initial_loss_standard_error=self.initial_loss_standard_error,
-            cpt_flops=self.cpt_flops,
-            cpt_tokens=self.cpt_tokens,
-            total_flops=self.total_flops,
-            params=self.params,
-            flops_per_token=self.flops_per_token,
-            pretraining_tokens=self.pretraining_tokens,
-            composition=self.composition.value,
-            composition_error=self.composition_error,
-            batch_size=self.batch_size,
-            batch_size_tolerance=self.batch_size_tolerance,
-            round_to=self.round_to,
-            sequence_length=self.sequence_length,
+        return PredictionQuery(**{**vars(self), "composition": self.composition.value})
+
+
+def own_laws(source: str, command: str) -> Laws:
+    """Laws of a file or of a sweep in the store. Raises BadInput naming it, and for a published law."""
+    if is_published(source):
+        raise BadInput(
+            f"{source}: isoloss {command} needs laws of your own, fitted to runs; isoloss predict takes published ones, too"
         )
+    return read_laws(source)
+
+
+def answer_of(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
+    """The laws' answer. Raises BadInput for a question that they do not take."""
+    try:
+        return predict_from(laws, query)
+    except ValueError as error:  # the engine's own check of the question
+        raise BadInput(str(error)) from error

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from isoloss.cli import querying
-from isoloss.cli.inputs import positive
+from isoloss.cli.inputs import optional_count, positive
+from isoloss.cli.other_runs import other_runs
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
@@ -23,8 +24,7 @@ from isoloss.cli.prediction_file import asked_by, changed_since, read_prediction
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, Refused, Run
-from isoloss.laws import predict as predict_from
-from isoloss.laws_files import read_laws, write_file
+from isoloss.laws_files import write_file
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report import draw_figures, png_files, render_report
@@ -87,17 +87,17 @@ def report(
         initial_loss=initial_loss,
         initial_loss_standard_error=initial_loss_standard_error,
         cpt_flops=cpt_flops,
-        cpt_tokens=cpt_tokens,
+        cpt_tokens=optional_count("--cpt-tokens", cpt_tokens),
         total_flops=total_flops,
-        params=params,
+        params=optional_count("--params", params),
         flops_per_token=flops_per_token,
-        pretraining_tokens=pretraining_tokens,
+        pretraining_tokens=optional_count("--pretraining-tokens", pretraining_tokens),
         composition=composition,
         composition_error=composition_error,
         round_to=round_to,
     )
     positive("--direct-grid-flops", direct_grid_flops)
-    fitted = read_laws(laws)
+    fitted = querying.own_laws(laws, "report")
     given = _runs(laws, runs, fitted)
     search = _search(laws)
     stated = read_prediction(prediction) if prediction is not None else None
@@ -119,10 +119,12 @@ def report(
         warnings=(*given.warnings, *changed, *refused),
         search=search,
     )
+    warnings = (*given.warnings, *changed)
     if as_json:
-        print_document({"report": str(out), "figures": files, "refused": list(refused)})
+        told = {"refused": list(refused), "warnings": warnings}
+        print_document({"report": str(out), "figures": files, **told})
     else:
-        print_warnings([*given.warnings, *changed, *refused])
+        print_warnings([*warnings, *refused])
         console().print(f"{out}, and the figures: {', '.join(files)}")
     return REFUSED if refused else ANSWERED
 
@@ -187,7 +189,10 @@ def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> RunSet:
     known: dict[str | None, Weights] = {"raw": "raw", "cooled": "cooled"}
     weights = known.get(fitted.loss_kind, "averaged")
     flops = fitted.flops_convention or "SixND"
-    return read_runs(*(runs or [laws]), weights=weights, flops=flops)
+    found = read_runs(*(runs or [laws]), weights=weights, flops=flops)
+    if runs is None:
+        return found
+    return replace(found, warnings=(*found.warnings, *other_runs(found.runs, fitted)))
 
 
 def _search(laws: str) -> SweepState | None:
@@ -210,10 +215,7 @@ def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str,
     """The prediction, or why there is none although one was asked for."""
     if asked.is_empty:
         return None, ()
-    try:
-        answer = predict_from(laws, asked.query())
-    except ValueError as error:  # the engine's own check of the question
-        raise BadInput(str(error)) from error
+    answer = querying.answer_of(laws, asked.query())
     if isinstance(answer, Refused):
         return None, tuple(
             f"No prediction: {refusal.reason.value}: {refusal.message}"

@@ -9,7 +9,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli import querying
-from isoloss.cli.inputs import positive
+from isoloss.cli.inputs import optional_count, positive
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
@@ -17,13 +17,12 @@ from isoloss.cli.outcome import (
     console,
     grid,
     print_document,
+    print_refused,
     print_warnings,
 )
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, PredictionQuery, Refused, Run
-from isoloss.laws import predict as predict_from
-from isoloss.laws_files import read_laws
 from isoloss.run_sources import read_runs
 from isoloss.validation import (
     TOLERANCE,
@@ -85,8 +84,8 @@ def validate(
         initial_loss=initial_loss,
         initial_loss_standard_error=initial_loss_standard_error,
         cpt_flops=cpt_flops,
-        cpt_tokens=cpt_tokens,
-        params=params,
+        cpt_tokens=optional_count("--cpt-tokens", cpt_tokens),
+        params=optional_count("--params", params),
         flops_per_token=flops_per_token,
         composition=composition,
         composition_error=composition_error,
@@ -94,9 +93,10 @@ def validate(
     ).query()
     for option, value in (("--tolerance", tolerance), ("--noise", noise)):
         positive(option, value)
+    fitted = querying.own_laws(laws, "validate")
     if not runs:
-        return _planned(read_laws(laws), query, _checked(factor, share), share, seeds, as_json)
-    return _judged(read_laws(laws), query, runs, tolerance, noise, as_json)
+        return _planned(fitted, query, _checked(factor, share), share, seeds, as_json)
+    return _judged(fitted, query, runs, tolerance, noise, as_json)
 
 
 def _checked(factor: float, share: float) -> float:
@@ -108,25 +108,15 @@ def _checked(factor: float, share: float) -> float:
     return factor
 
 
-def _refused(answer: Refused, as_json: bool) -> int:
-    if as_json:
-        print_document({"refused": answer.refusals, "warnings": answer.warnings})
-    else:
-        print_warnings(list(answer.warnings))
-        for refusal in answer.refusals:
-            console().print(f"refused: {refusal.reason.value}: {refusal.message}")
-    return REFUSED
-
-
 # ---------------------------------------------------------------------------------------- the plan
 
 
 def _planned(
     laws: Laws, query: PredictionQuery, factor: float, share: float, seeds: int, as_json: bool
 ) -> int:
-    answer = predict_from(laws, query)
+    answer = querying.answer_of(laws, query)
     if isinstance(answer, Refused):
-        return _refused(answer, as_json)
+        return print_refused(answer, as_json=as_json)
     assert answer.cpt_flops is not None  # total_flops is no option
     places = probe_cross(
         answer.learning_rate.value, answer.batch_size.value, factor, multiple_of=query.round_to
@@ -141,10 +131,12 @@ def _planned(
         "flops": flops,
         "total_flops": flops * len(places) * seeds,
         "share_of_budget": share * len(places) * seeds,
+        "warnings": answer.warnings,
     }
     if as_json:
         print_document(document)
     else:
+        print_warnings(answer.warnings)
         _print_plan(places, document)
     return ANSWERED
 
@@ -178,6 +170,10 @@ def _judged(
     as_json: bool,
 ) -> int:
     found = read_runs(*sources)
+    answer = querying.answer_of(laws, query)
+    if isinstance(answer, Refused):
+        return print_refused(answer, as_json=as_json)
+    warnings = (*found.warnings, *answer.warnings)
     try:
         probes, tokens = probes_of_runs(
             found.runs,
@@ -190,12 +186,12 @@ def _judged(
     except InvalidProbes as error:
         raise BadInput(f"{', '.join(sources)}: {error}") from error
     if isinstance(outcome, Refused):
-        return _refused(outcome, as_json)
+        return print_refused(outcome, as_json=as_json)
     if as_json:
-        told = {"beats_neighbours": outcome.beats_neighbours, "warnings": found.warnings}
+        told = {"beats_neighbours": outcome.beats_neighbours, "warnings": warnings}
         print_document({**asdict(outcome), **told})
     else:
-        print_warnings(list(found.warnings))
+        print_warnings(warnings)
         _print_validation(outcome)
     return REFUSED if outcome.validated is None else ANSWERED
 

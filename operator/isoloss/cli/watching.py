@@ -44,12 +44,19 @@ def watch(
         typer.Option("--serve", help="Serve a page of it to browsers of this machine, read-only."),
     ] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of --serve; 0 takes a free one.")
-    ] = 0,
+        int | None,
+        typer.Option(min=0, max=65535, help="Port of --serve. By default, or with 0, a free one."),
+    ] = None,
 ) -> int:
     """Show progress, losses, laws and cost of a running sweep until it is ready or stalled."""
     if serve:
-        return _serve(what, namespace, every, port)
+        if once or as_json:
+            raise BadInput(
+                f"--serve: serves until Ctrl-C: leave {'--once' if once else '--json'} out"
+            )
+        return _serve(what, namespace, every, port or 0)
+    if port is not None:
+        raise BadInput("--port: is that of --serve, which was not given")
     read = _reader(what, namespace)
     if as_json:
         print_document(read().document())

@@ -38,10 +38,24 @@ def laws_to_json(laws: Laws) -> dict[str, Any]:
 
 def laws_from_json(document: object) -> Laws:
     """The laws of such a document. Raises BadLaws for anything else, naming the first field at fault."""
+    if isinstance(document, dict) and "format" not in document:
+        printed = ", not what it prints with --json" if "learning_rate" in document else ""
+        raise BadLaws(f"holds no laws: give the file that isoloss fit writes with --out{printed}")
     try:
         # Strict rules differ for JSON, where a tuple can only be a list: hence from text.
-        return LawsDocument.model_validate_json(json.dumps(document)).laws
+        laws = LawsDocument.model_validate_json(json.dumps(document)).laws
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"]) or "laws.json"
         raise BadLaws(f"{path}: {first['msg']}") from error
+    _check_data(laws)
+    return laws
+
+
+def _check_data(laws: Laws) -> None:
+    """Raise BadLaws for laws without the data that their answers are measured against."""
+    if laws.status == "refused":
+        return
+    for name in ("sizes", "batch_sizes", "learning_rates"):
+        if not getattr(laws.data, name):
+            raise BadLaws(f"laws.data.{name}: empty, although laws are fitted")

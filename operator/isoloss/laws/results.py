@@ -43,6 +43,7 @@ TELLING = frozenset(
         RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
         RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
         RefusalReason.CURVATURE_NOT_IDENTIFIED,
+        RefusalReason.TOO_FEW_EVALUATIONS,
     }
 )
 """Refusals of the joint surface that name what to try."""

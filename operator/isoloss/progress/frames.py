@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from textwrap import wrap
 
+from isoloss import formatting
 from isoloss.progress.moment import Moment
 from isoloss.progress.picture import NARROWEST, picture
 from isoloss.progress.resources import (
@@ -42,7 +43,7 @@ def frame(moment: Moment, width: int, height: int | None = None) -> Frame:
     width = max(width, NARROWEST)
     lines = [headline(view)]
     for told in waited_for(view).splitlines():
-        lines += wrap(told, width, break_long_words=False, break_on_hyphens=False)
+        lines += formatting.wrapped(told, width)
     lines.append("")
     # The store's laws are those of the status, or newer.
     tables = [law_lines(view)] if state is None else []

@@ -6,7 +6,6 @@ Every stage has a character of its own, so that the picture tells the same in bl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import Any
 
 from isoloss import formatting
@@ -169,7 +168,7 @@ def _legend(state: SweepState) -> str:
 
 
 def _folded(line: str, width: int) -> list[str]:
-    return wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return formatting.wrapped(line, width) or [""]
 
 
 def document(state: SweepState) -> dict[str, Any]:

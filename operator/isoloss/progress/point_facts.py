@@ -11,7 +11,7 @@ from isoloss.errors import BadInput
 from isoloss.progress.fit_summary import FitSummary, read_fit
 from isoloss.stored_sweeps import MAX_LAWS_BYTES, StoredSweep
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger, PointRecord
+from isoloss_contract.ledger import DONE, Ledger, PointRecord
 from isoloss_contract.records import PointConfig, PointProgress, PointResult, TrajectoryRow
 from isoloss_contract.store import NotFound, StoreError, parse_record_lines
 from isoloss_contract.trajectories import MAX_TRAJECTORY_BYTES, read_finished
@@ -91,17 +91,21 @@ def find_point(ledger: Ledger, wanted: str) -> PointRecord:
 def read_point(sweep: StoredSweep, record: PointRecord) -> PointFacts:
     """What the store has of one point. Raises nothing: a store that fails is a fact, too."""
     store, key, reads = sweep.store, record.key, _Reads()
-    folder = layout.point_folder(key)
-    result = reads.value(lambda: store.read_record(layout.point_result(key), PointResult))
+    folder, done = layout.point_folder(key), record.state in DONE
+    result = reads.value(
+        lambda: store.read_record(layout.point_result(key), PointResult), needed=done
+    )
     fit = reads.value(lambda: read_fit(store, sweep.folder))
     return PointFacts(
         ledger=sweep.ledger,
         record=record,
         uri=store.location(folder),
-        config=reads.value(lambda: store.read_record(layout.point_config(key), PointConfig)),
+        config=reads.value(
+            lambda: store.read_record(layout.point_config(key), PointConfig), needed=done
+        ),
         progress=reads.value(lambda: store.read_record(layout.point_progress(key), PointProgress)),
         result=result,
-        trajectory=reads.value(lambda: _trajectory(sweep, record, result)),
+        trajectory=reads.value(lambda: _trajectory(sweep, record, result), needed=done),
         checkpoints=tuple(reads.value(lambda: store.names(layout.point_checkpoints(key))) or ()),
         files=tuple(reads.value(lambda: store.names(folder)) or ()),
         fit=fit,
@@ -129,11 +133,13 @@ class _Reads:
 
     problems: list[str] = field(default_factory=list)
 
-    def value(self, call: Callable[[], Value]) -> Value | None:
-        """What the call returns; None if nothing is there or it cannot be read."""
+    def value(self, call: Callable[[], Value], *, needed: bool = False) -> Value | None:
+        """What the call returns; None if nothing is there, a problem if it is needed, or it cannot be read."""
         try:
             return call()
-        except NotFound:
+        except NotFound as error:
+            if needed:
+                self.problems.append(str(error))
             return None
         except StoreError as error:
             self.problems.append(str(error))

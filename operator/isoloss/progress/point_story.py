@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import Any
 
 from isoloss import formatting
@@ -51,10 +50,7 @@ def story_text(rows: tuple[Row, ...], width: int) -> str:
     indent = max((len(label) for label, _ in rows), default=0) + 2
     lines = []
     for label, text in rows:
-        wrapped = wrap(
-            text, max(width - indent, 20), break_long_words=False, break_on_hyphens=False
-        )
-        for number, line in enumerate(wrapped):
+        for number, line in enumerate(formatting.wrapped(text, max(width - indent, 20))):
             lines.append(f"{'' if number else label:<{indent}}{line}".rstrip())
     return "\n".join(lines)
 
@@ -108,7 +104,8 @@ def document(facts: PointFacts) -> dict[str, Any]:
 def _settings(facts: PointFacts) -> str:
     record = facts.record
     rate = formatting.learning_rate(record.learning_rate)
-    text = f"size {record.proxy}, {record.batch_size} sequences per step, learning rate {rate}"
+    sequences = formatting.counted(record.batch_size, "sequence")
+    text = f"size {record.proxy}, {sequences} per step, learning rate {rate}"
     if facts.config is not None:
         text += f", seed {facts.config.seed}"
     if facts.is_former:

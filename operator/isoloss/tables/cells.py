@@ -33,17 +33,15 @@ class Numbers:
 def numbers_of(table: Table) -> Numbers:
     """All columns in use as numbers, names and flags checked. Raises BadTable."""
     names = _texts(table, "run")
-    diverged = np.zeros(len(names), dtype=bool)
-    if "diverged" in table.columns:
-        cells = enumerate(table.columns["diverged"])
-        diverged = np.array([_flag(table, index, cell) for index, cell in cells])
+    diverged = _flags(table, "diverged")
     values = {
         column: _column(table, column, diverged)
         for column in (*REQUIRED[1:], "flops", "loss_standard_error", "bytes")
         if column in table.columns
     }
     known = REQUIRED + OPTIONAL
-    ignored = [column for column in table.columns if column not in known]
+    # A nameless index is what pandas writes unless told not to: nobody's column.
+    ignored = [column for column in table.columns if column and column not in known]
     warnings = [f"{table.source}: columns ignored: {', '.join(ignored)}"] if ignored else []
     labels = {column: _texts(table, column) for column in LABELS if column in table.columns}
     return _without_untrained(Numbers(table, names, values, diverged, labels, warnings))
@@ -75,7 +73,7 @@ def _texts(table: Table, column: str) -> list[str]:
 
 
 def _name(table: Table, column: str, index: int, cell: Any) -> str:
-    name = "" if cell is None else str(cell).strip()
+    name = _text(cell)
     if not name:
         raise table.bad(index, column, "no name")
     if len(name) > MAX_NAME or not name.isprintable():
@@ -85,14 +83,28 @@ def _name(table: Table, column: str, index: int, cell: Any) -> str:
     return name
 
 
-_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-def _flag(table: Table, index: int, cell: Any) -> bool:
-    flag = _FLAGS.get("" if cell is None else str(cell).strip().lower())
+def _flags(table: Table, column: str) -> NDArray[np.bool_]:
+    """A column of flags. Without it, or if all of it is empty, none is set; a single empty cell is an error."""
+    cells = [_text(cell) for cell in table.columns.get(column, ())]
+    if not any(cells):
+        return np.zeros(len(table.rows), dtype=bool)
+    return np.array([_flag(table, index, column, cell) for index, cell in enumerate(cells)])
+
+
+def _flag(table: Table, index: int, column: str, cell: str) -> bool:
+    if not cell:
+        raise table.bad(index, column, "no value: write true or false in every row, or in none")
+    flag = _FLAGS.get(cell.lower())
     if flag is None:
-        raise table.bad(index, "diverged", f"{str(cell)[:40]!r} is neither true nor false")
+        raise table.bad(index, column, f"{cell[:40]!r} is neither true nor false")
     return flag
+
+
+def _text(cell: Any) -> str:
+    return "" if cell is None else str(cell).strip()
 
 
 def _column(table: Table, column: str, diverged: NDArray[np.bool_]) -> Array:
@@ -105,9 +117,9 @@ def _column(table: Table, column: str, diverged: NDArray[np.bool_]) -> Array:
 
 
 def _number(table: Table, index: int, column: str, cell: Any, may_be_absent: bool) -> float:
-    if may_be_absent and (cell is None or str(cell).strip() == ""):
-        return np.nan
-    if cell is None or str(cell).strip() == "":
+    if not _text(cell):
+        if may_be_absent:
+            return np.nan
         raise table.bad(index, column, "no value")
     try:
         if isinstance(cell, bool) or "_" in str(cell):

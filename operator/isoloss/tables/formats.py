@@ -114,6 +114,8 @@ def read_csv(content: bytes, source: str) -> Table:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
+        if text.strip() and not any(header):
+            raise BadTable(source, "blank: the first row must be the header", row=1)
         _check_separator(header, source)
         _check_header(header, source)
         records: list[list[str]] = []

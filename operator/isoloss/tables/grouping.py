@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isoloss.laws import Run
+from isoloss.laws import Array, Run
 from isoloss.tables.cells import Numbers
 
 CONSTANT = ("params", "batch_size", "sequence_length", "learning_rate")
@@ -25,9 +25,9 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
     tokens = numbers.values["tokens"]
     for name, rows in rows_of.items():
         for column in CONSTANT:
-            _check_constant(numbers, name, rows, column)
+            _check_constant(numbers, name, rows, column, numbers.values[column], "{:g}")
         for label in numbers.labels:
-            _check_one_label(numbers, name, rows, label)
+            _check_constant(numbers, name, rows, label, numbers.labels[label], "{!r}")
         rows.sort(key=lambda index: (tokens[index], index))
         for before, after in pairwise(rows):
             if tokens[before] == tokens[after]:
@@ -42,26 +42,21 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
     return rows_of
 
 
-def _check_constant(numbers: Numbers, name: str, rows: Sequence[int], column: str) -> None:
-    values = numbers.values[column]
+def _check_constant(
+    numbers: Numbers,
+    name: str,
+    rows: Sequence[int],
+    column: str,
+    values: Array | Sequence[str],
+    write: str,
+) -> None:
+    """Raise BadTable unless a column has one value in all rows of a run; `write` formats it in the message."""
     for index in rows[1:]:
         if values[index] != values[rows[0]]:
             raise numbers.table.bad(
                 index,
                 column,
-                f"run {name!r} has {values[index]:g} here and {values[rows[0]]:g} in row "
-                f"{numbers.table.rows[rows[0]]}: one value per run is expected",
-            )
-
-
-def _check_one_label(numbers: Numbers, name: str, rows: Sequence[int], column: str) -> None:
-    given = numbers.labels[column]
-    for index in rows[1:]:
-        if given[index] != given[rows[0]]:
-            raise numbers.table.bad(
-                index,
-                column,
-                f"run {name!r} has {given[index]!r} here and {given[rows[0]]!r} in row "
+                f"run {name!r} has {write.format(values[index])} here and {write.format(values[rows[0]])} in row "
                 f"{numbers.table.rows[rows[0]]}: one value per run is expected",
             )
 

@@ -15,6 +15,7 @@ from isoloss_operator.api.statuses import (
     Condition,
     ExtrapolationStatus,
     HyperparamPredictionStatus,
+    IntervalStatus,
     ScalingSweepStatus,
     ValidationStatus,
 )
@@ -118,13 +119,22 @@ def sample_metrics() -> Metrics:
         accelerator_hours="1",
         estimated_completion="2026-01-01T00:00:00Z",
     )
+    found = IntervalStatus(value="1", low="1", high="1")
     prediction = HyperparamPredictionStatus(
         conditions=(condition,),
+        initial_loss=found,
+        target_loss=found,
+        learning_rate=found,
+        batch_size=found,
         extrapolation=ExtrapolationStatus(compute_factor="1"),
         validation=ValidationStatus(),
     )
     metrics.statuses.show_sweep(("namespace", "name"), sweep, 0.0)
-    load = SweepLoad(oldest_progress=datetime(2026, 1, 1, tzinfo=UTC), budget_used={"flops": 0.5})
+    load = SweepLoad(
+        oldest_progress=datetime(2026, 1, 1, tzinfo=UTC),
+        budget_used={"flops": 0.5},
+        lowest_losses={"size": 1.0},
+    )
     metrics.statuses.show_load(("namespace", "name"), load)
     metrics.statuses.show_prediction(("namespace", "name"), prediction, 0.0)
     return metrics

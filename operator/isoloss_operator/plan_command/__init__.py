@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from isoloss.cli.inputs import positive
+from isoloss import formatting
+from isoloss.cli.inputs import optional_count, positive
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
 from isoloss_operator.plan_command.figures import Pace, search_document, sizes_document
@@ -19,8 +20,20 @@ from isoloss_operator.plan_command.manifest import (
 )
 from isoloss_operator.plan_command.planned import planned
 from isoloss_operator.plan_command.printed import print_plan, print_validations
-from isoloss_operator.planning.pace import PEAK_FLOPS
+from isoloss_operator.planning.pace import (
+    DENSE_UTILISATION,
+    MIXTURE_UTILISATION,
+    PEAK_FLOPS,
+    SMALL_PARAMETERS,
+    SMALL_UTILISATION,
+)
 from isoloss_operator.planning.specs import InvalidSpec
+
+UTILISATIONS = (
+    f"{DENSE_UTILISATION:g}, of dense models below {formatting.count(SMALL_PARAMETERS)} parameters "
+    f"{SMALL_UTILISATION:g}, of mixtures of experts {MIXTURE_UTILISATION:g}"
+)
+"""What is assumed, as the help says it."""
 
 
 @command
@@ -36,17 +49,24 @@ def plan(
     utilisation: Annotated[
         float | None,
         typer.Option(
-            help="Share of the peak that training reaches by the FLOPs it executes: `executed` in a trainer's log, not its MFU. Default: 0.35, of dense models below 300M parameters 0.3, of mixtures of experts 0.2."
+            help="Share of the peak that training reaches by the FLOPs it executes: `executed` in a trainer's log, "
+            f"not its MFU. Default: {UTILISATIONS}."
         ),
     ] = None,
     peak_flops: Annotated[
         float, typer.Option(help="FLOPs per second of one accelerator; default: H100, bf16.")
     ] = PEAK_FLOPS,
     target_params: Annotated[
-        float | None, typer.Option(help="Active parameters of the target, for the saving.")
+        str | None,
+        typer.Option(
+            metavar="COUNT", help="Active parameters of the target, such as 8B, for the saving."
+        ),
     ] = None,
     target_tokens: Annotated[
-        float | None, typer.Option(help="Planned tokens of the target, for the saving.")
+        str | None,
+        typer.Option(
+            metavar="COUNT", help="Planned tokens of the target, such as 55B, for the saving."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
@@ -55,13 +75,15 @@ def plan(
         ("--tokens-per-second", tokens_per_second),
         ("--utilisation", utilisation),
         ("--peak-flops", peak_flops),
-        ("--target-params", target_params),
-        ("--target-tokens", target_tokens),
     ):
         positive(option, value)
+    params = optional_count("--target-params", target_params)
+    tokens = optional_count("--target-tokens", target_tokens)
+    if tokens_per_second is not None and utilisation is not None:
+        raise BadInput("--utilisation: --tokens-per-second already says how fast: leave one out")
     if utilisation is not None and utilisation > 1:
         raise BadInput(f"--utilisation: must be at most 1, not {utilisation:g}")
-    if (target_params is None) != (target_tokens is None):
+    if (params is None) != (tokens is None):
         raise BadInput("give --target-params and --target-tokens together")
     try:
         validations = read_validations(manifest)
@@ -70,8 +92,8 @@ def plan(
         raise BadInput(str(error)) from error
     found = planned(written)
     pace = Pace(tokens_per_second, peak_flops, utilisation)
-    has_target = target_params is not None and target_tokens is not None
-    cost = found.cost(target_params or 0.0, target_tokens or 0.0) if has_target else None
+    has_target = params is not None and tokens is not None
+    cost = found.cost(params or 0.0, tokens or 0.0) if has_target else None
     if as_json:
         print_document(
             {

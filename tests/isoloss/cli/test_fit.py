@@ -197,3 +197,16 @@ def test_a_size_trend_of_an_unknown_law_lists_the_known_ones(
     ended = isoloss("fit", planted_table, "--size-trend", name, "--json")
     assert ended.code == 2
     assert "published:step-law" in ended.document["error"]["message"]
+
+
+def test_a_size_trend_for_runs_of_several_sizes_is_refused_and_not_ignored(
+    isoloss: Isoloss, planted_table: Path, tmp_path: Path
+) -> None:
+    ended = isoloss("fit", planted_table, "--size-trend", "published:step-law", "--json")
+    assert ended.code == 2
+    assert ended.document["error"]["message"].startswith("--size-trend: takes runs of one size")
+    runs = planted_runs()
+    smallest = min(run.params for run in runs)
+    others = [text for run in runs if run.params != smallest for text in ("--exclude", run.name)]
+    trend = ("--size-trend", "published:step-law", "--bootstrap-samples", "20")
+    assert isoloss("fit", planted_table, *trend, *others, "--json").code != 2

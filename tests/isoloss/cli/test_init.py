@@ -169,6 +169,9 @@ def assert_refused(ended: Ended, words: str) -> None:
     [
         ({"--tokens": "55X"}, "--tokens: 55X is no count: write 55B, 2.5T, 800M or 55e9"),
         ({"--tokens": "0"}, "--tokens: 0 is no count"),
+        ({"--tokens": "2,5B"}, "--tokens: 2,5B is no count: write 55B, 2.5T, 800M or 55e9"),
+        ({"--tokens": "55,00B"}, "--tokens: 55,00B is no count"),
+        ({"--tokens": "1234,567M"}, "--tokens: 1234,567M is no count"),
         ({"--tokens": "1M"}, "--tokens: 1M allow no sweep of this checkpoint: spec.proxies[0]"),
         ({"--corpus": "/data/text"}, "--corpus: /data/text/*: must be where pods can read it"),
         ({"--corpus": "s3://c/a/../b/"}, "--corpus: s3://c/a/../b/*: must not contain empty, '.'"),
@@ -259,3 +262,10 @@ def test_domains_are_named_by_their_folders_each_once(init: Isoloss, llama: str)
         ("c", "s3://c/code.jsonl"),
         ("c-2", "gs://c/x.json.gz"),
     ]
+
+
+@pytest.mark.parametrize("text", ["55,000,000,000", "55,000M", "55_000M", "55e9", "5.5e+10"])
+def test_thousands_may_be_separated(init: Isoloss, llama: str, text: str) -> None:
+    assert init("--checkpoint", llama, *CORPUS, "--tokens", text).code == 0
+    _, prediction = specs(Path("llama-3-8b.yaml"))
+    assert prediction.budget.tokens == 55_000_000_000

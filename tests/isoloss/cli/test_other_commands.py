@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from isoloss import formatting
+from isoloss.cli.other_runs import other_runs
 from isoloss.cli.outcome import folded
+from isoloss.laws import FitOptions, fit_laws
 from isoloss.published import PUBLISHED
 from isoloss_operator.api.corpus import Validation
 from isoloss_operator.api.yaml_text import read_documents
@@ -20,8 +24,14 @@ from isoloss_operator.planning.evaluation_share import (
     affordable_sequences,
     evaluation_share,
 )
+from isoloss_operator.planning.pace import (
+    DENSE_UTILISATION,
+    MIXTURE_UTILISATION,
+    SMALL_UTILISATION,
+)
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.command_line import Isoloss
+from tests.support.planted_runs import planted_csv, planted_runs
 from tests.support.published_configs import LLAMA_3_8B
 
 EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "dense-sweep.yaml"
@@ -75,6 +85,75 @@ def test_a_report_shows_the_probes_of_a_prediction_and_names_a_file_without_any(
     refused = isoloss(*asked)
     assert refused.code == 2
     assert f"{saved}: status.validation" in refused.document["error"]["message"]
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize(
+    "options",
+    [("--params", "1e9"), ("--round-to", "64"), ("--composition", "Paper")],
+    ids=lambda options: options[0],
+)
+@pytest.mark.parametrize("stated", [False, True], ids=["alone", "beside a prediction"])
+def test_a_report_drops_no_option_of_a_question_that_lacks_its_budget(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, options: tuple[str, ...], stated: bool
+) -> None:
+    """Neither for a page without an answer nor for the question of a file, which they replace as a whole."""
+    out, saved = tmp_path / "report.html", tmp_path / "prediction.json"
+    spec = {"initialLoss": "2.75", "budget": {"flops": "3e19"}, "targetParameters": 10**9}
+    saved.write_text(json.dumps({"kind": "HyperparamPrediction", "spec": spec}))
+    from_file = ("--prediction", saved) if stated else ()
+    ended = isoloss("report", planted_laws, "--out", out, *from_file, *options, "--json")
+    assert ended.code == 2
+    assert "exactly one of --cpt-flops" in ended.document["error"]["message"]
+    assert not out.exists()
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_report_of_runs_that_the_laws_are_not_from_says_so_on_its_page_and_in_the_terminal(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    runs = planted_runs()
+    smallest = min(run.params for run in runs)
+    fewer = tuple(
+        replace(run, sequence_length=1024, batch_size=2 * run.batch_size)
+        for run in runs
+        if run.params == smallest
+    )
+    table, out = tmp_path / "fewer.csv", tmp_path / "report.html"
+    table.write_bytes(planted_csv(fewer))
+    asked = ("report", planted_laws, "--out", out, "--runs", table)
+    (warning,) = isoloss(*asked, "--json").document["warnings"]
+    for said in (
+        f"{len(fewer)} runs in place of {len(runs)}",
+        "sizes 30M in place of 30M, 100M, 300M",
+        "sequences of 1024 tokens in place of 2048",
+    ):
+        assert said in warning
+    assert f"warning: {warning}" in isoloss(*asked).err
+    assert warning in html.unescape(out.read_text())
+
+
+def test_runs_of_another_tokenizer_are_not_those_of_the_laws() -> None:
+    runs = [replace(run, tokenizer="a") for run in planted_runs()]
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+    assert other_runs(runs, laws) == ()
+    (warning,) = other_runs([replace(run, tokenizer="b") for run in runs], laws)
+    assert warning.endswith("another tokenizer")
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_report_of_the_runs_behind_its_laws_has_no_such_warning(
+    isoloss: Isoloss, planted_laws: Path, planted_table: Path, tmp_path: Path
+) -> None:
+    """Nor has one of laws that left runs out by name."""
+    out, laws = tmp_path / "report.html", tmp_path / "laws.json"
+    asked = ("--out", out, "--runs", planted_table, "--json")
+    assert isoloss("report", planted_laws, *asked).document["warnings"] == []
+    largest = max(run.params for run in planted_runs())
+    names = [run.name for run in planted_runs() if run.params == largest]
+    left_out = [text for name in names for text in ("--exclude", name)]
+    isoloss("fit", planted_table, "--bootstrap-samples", 20, *left_out, "--out", laws)
+    assert isoloss("report", laws, *asked).document["warnings"] == []
 
 
 def test_a_saving_needs_the_runs(isoloss: Isoloss, planted_laws: Path, tmp_path: Path) -> None:
@@ -140,7 +219,7 @@ def test_hours_follow_from_the_stated_throughput(isoloss: Isoloss) -> None:
 
 def test_the_saving_is_against_as_many_runs_of_the_target(isoloss: Isoloss) -> None:
     document = isoloss(
-        "plan", EXAMPLE, "--target-params", "8e9", "--target-tokens", "55e9", "--json"
+        "plan", EXAMPLE, "--target-params", "8B", "--target-tokens", "55e9", "--json"
     ).document
     assert document["direct_grid_flops"] == pytest.approx(9 * 6 * 8e9 * 55e9)
     assert document["saving"] == pytest.approx(
@@ -179,6 +258,22 @@ def test_a_plan_assumes_less_of_small_models_and_mixtures_unless_a_utilisation_i
     executed = sum(size["executed_flops"] for size in given["sizes"])
     assert given["accelerator_hours"] == pytest.approx(executed / (0.5 * 989e12) / 3600)
     assert given["throughput"].startswith("50% of")
+
+
+def test_the_help_of_a_plan_says_what_it_assumes(isoloss: Isoloss) -> None:
+    said = " ".join(isoloss("plan", "--help").out.split())
+    assert (
+        f"Default: {DENSE_UTILISATION:g}, of dense models below 300M parameters {SMALL_UTILISATION:g}, "
+        f"of mixtures of experts {MIXTURE_UTILISATION:g}."
+    ) in said
+
+
+def test_a_plan_takes_one_measure_of_speed(isoloss: Isoloss) -> None:
+    options = ("--tokens-per-second", "1e5", "--utilisation", "0.4")
+    ended = isoloss("plan", EXAMPLE, *options, "--json")
+    assert ended.code == 2
+    message = ended.document["error"]["message"]
+    assert message.startswith("--utilisation: --tokens-per-second already says")
 
 
 def test_a_plan_tells_what_evaluations_take_and_how_to_take_less(
@@ -479,6 +574,12 @@ def test_all_published_laws_are_listed_with_units_and_sources(isoloss: Isoloss) 
 @pytest.mark.parametrize(("arguments", "code"), [(("--version",), 0), (("bogus",), 2), ((), 2)])
 def test_the_top_level(isoloss: Isoloss, arguments: tuple[str, ...], code: int) -> None:
     assert isoloss(*arguments).code == code
+
+
+def test_without_any_argument_the_help_is_printed_and_no_error(isoloss: Isoloss) -> None:
+    bare = isoloss()
+    assert bare.out == isoloss("--help").out
+    assert bare.err == ""
 
 
 def test_sentences_fold_between_words_on_a_terminal_and_paths_stay_whole(

@@ -10,7 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from isoloss_contract import layout
+from isoloss_contract.store import Store
 from tests.support.command_line import Isoloss
+from tests.support.stored_sweep import write_sweep
 
 QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
 
@@ -69,6 +72,28 @@ def test_planned_tokens_become_compute(isoloss: Isoloss, planted_laws: Path) -> 
     assert isoloss("predict", planted_laws, *asked).document["cpt_flops"] == pytest.approx(3e19)
 
 
+def test_tokens_and_parameters_are_taken_as_people_write_them(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    past = ("--pretraining-tokens", "1,000M")
+    asked = ("--initial-loss", "2.75", "--cpt-tokens", "5B", "--params", "1B", *past, "--json")
+    document = isoloss("predict", planted_laws, *asked).document
+    assert document["cpt_flops"] == pytest.approx(3e19)
+    assert document["variants"]["B"]["total_flops"] == pytest.approx(6 * 1e9 * 1e9 + 3e19)
+
+
+@pytest.mark.parametrize("option", ["--cpt-tokens", "--params", "--pretraining-tokens"])
+def test_a_decimal_comma_is_refused_by_the_name_of_its_option(
+    isoloss: Isoloss, planted_laws: Path, option: str
+) -> None:
+    """As a separator of thousands it would be a factor of ten."""
+    asked = {"--initial-loss": "2.75", "--cpt-tokens": "5B", "--params": "1B", option: "2,5B"}
+    options = [text for each in asked.items() for text in each]
+    ended = isoloss("predict", planted_laws, *options, "--json")
+    assert ended.code == 2
+    assert ended.document["error"]["message"].startswith(f"{option}: 2,5B is no count")
+
+
 @pytest.mark.parametrize(
     ("initial_loss", "remedies"),
     [
@@ -95,6 +120,7 @@ def test_an_initial_loss_that_does_not_belong_to_the_laws_is_refused_with_what_t
             ("--initial-loss", "2.75", "--cpt-tokens", "60", "--params", "1e9"),
             "BudgetTooSmall",
         ),
+        (("--initial-loss", "2.75", "--cpt-flops", "5e9"), "BudgetTooSmall"),
     ],
 )
 def test_where_there_is_no_answer_the_code_is_3_and_the_reason_is_named(
@@ -166,6 +192,32 @@ def test_laws_with_a_field_changed_are_bad_input_by_its_name(
     assert "learning_rate.slope" in ended.document["error"]["message"]
 
 
+def test_laws_whose_data_are_gone_are_named_with_their_file(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    document = json.loads(planted_laws.read_text())
+    document["laws"]["data"] = {}
+    path = tmp_path / "laws.json"
+    path.write_text(json.dumps(document))
+    for command in ("predict", "validate"):
+        ended = isoloss(command, path, *QUESTION, "--json")
+        assert ended.code == 2
+        message = ended.document["error"]["message"]
+        assert message == f"{path}: laws.data.sizes: empty, although laws are fitted"
+
+
+def test_what_fit_prints_as_json_is_told_from_the_file_that_it_writes(
+    isoloss: Isoloss, planted_table: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "laws.json"
+    path.write_text(isoloss("fit", planted_table, "--bootstrap-samples", 20, "--json").out)
+    ended = isoloss("predict", path, *QUESTION, "--json")
+    assert ended.code == 2
+    message = ended.document["error"]["message"]
+    assert message.startswith(f"{path}: holds no laws")
+    assert "isoloss fit writes with --out, not what it prints with --json" in message
+
+
 # ------------------------------------------------------------------------------ published laws
 
 
@@ -222,6 +274,40 @@ def test_bad_questions_to_published_laws(
     ended = isoloss("predict", f"published:{name}", *options, "--json")
     assert ended.code == 2
     assert says in ended.document["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--batch-size", "64"),
+        ("--batch-size-tolerance", "0.01"),
+        ("--pretraining-tokens", "1e12"),
+        ("--composition", "Paper"),
+        ("--composition-error", "0.1", "0.1"),
+        ("--flops-per-token", "7e9"),
+        ("--initial-loss-standard-error", "0.01"),
+    ],
+    ids=lambda options: options[0],
+)
+def test_an_option_that_a_published_law_does_not_know_is_bad_input_by_its_name(
+    isoloss: Isoloss, options: tuple[str, ...]
+) -> None:
+    asked = ("--total-flops", "1e21", "--params", "1e9", *options, "--json")
+    ended = isoloss("predict", "published:step-law", *asked)
+    assert ended.code == 2
+    message = ended.document["error"]["message"]
+    assert message.startswith(f"{options[0]}: published:step-law does not take it")
+
+
+@pytest.mark.parametrize("command", ["validate", "report"])
+def test_a_published_law_is_refused_by_name_where_laws_of_ones_own_are_needed(
+    isoloss: Isoloss, tmp_path: Path, command: str
+) -> None:
+    out = ("--out", tmp_path / "page.html") if command == "report" else ()
+    ended = isoloss(command, "published:step-law", *QUESTION, *out, "--json")
+    assert ended.code == 2
+    message = ended.document["error"]["message"]
+    assert message.startswith(f"published:step-law: isoloss {command} needs laws of your own")
 
 
 NUMBER = st.one_of(
@@ -286,3 +372,14 @@ def test_an_impossible_error_of_the_composition_is_bad_input(
     )
     assert ended.code == 2
     assert "--composition-error" in ended.document["error"]["message"]
+
+
+def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}")
+    ledger = write_sweep(store)
+    folder = layout.sweep_folder(ledger.sweep, ledger.uid)
+    for content in (b"{", b'{"format": "isoloss.dev/laws", "version": 4, "laws": {}}'):
+        store.write(layout.laws_in(folder), content)
+        found = isoloss("predict", f"file://{tmp_path}", "--total-flops", "1e19")
+        assert found.code == 2
+        assert f"isoloss: file://{tmp_path}/{folder}/laws.json: " in found.err

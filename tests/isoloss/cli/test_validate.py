@@ -152,3 +152,20 @@ def test_probes_longer_than_the_budget_are_refused(
     ended = isoloss("validate", planted_laws, runs, *QUESTION)
     assert ended.code == 2
     assert "longer than the budget" in ended.err
+
+
+def test_the_warnings_of_the_answer_are_told_with_its_plan_and_with_its_verdict(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    warnings = isoloss("predict", planted_laws, *QUESTION, "--json").document["warnings"]
+    assert warnings
+    plan = planned(isoloss, planted_laws)
+    runs = write_probes(tmp_path / "probes.csv", plan["probes"], 1.0)
+    verdict = isoloss("validate", planted_laws, runs, *QUESTION, "--json").document
+    for document in (plan, verdict):
+        assert set(document["warnings"]) <= set(warnings)
+        assert document["warnings"]
+    for asked in ((), (runs,)):
+        said = isoloss("validate", planted_laws, *asked, *QUESTION).err
+        for warning in plan["warnings"]:
+            assert f"warning: {warning}" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from isoloss.progress.moment import Moment
 from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
 from isoloss.progress.resources import View
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger
+from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.store import Store
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.command_line import Isoloss
@@ -78,6 +79,24 @@ def test_a_damaged_file_is_named_and_hides_nothing_else(isoloss: Isoloss, store:
     assert document["files"]
 
 
+@pytest.mark.parametrize("file", [layout.point_result, layout.point_config])
+def test_a_file_that_a_finished_point_must_have_is_named_if_it_is_missing(
+    isoloss: Isoloss, store: Store, file: Callable[[str], str]
+) -> None:
+    point = write_sweep(store).points[0]
+    path = file(point.key)
+    Path(store.location(path).removeprefix("file://")).unlink()
+    ended = isoloss("explain", store.uri, point.name)
+    assert ended.code == 0
+    assert f"unreadable {store.location(path)}: not found" in " ".join(ended.out.split())
+
+
+def test_a_point_that_has_not_finished_misses_no_file(isoloss: Isoloss, store: Store) -> None:
+    points = write_sweep(store).points
+    waiting = next(each for each in points if each.state is PointState.PENDING)
+    assert isoloss("explain", store.uri, waiting.name, "--json").document["unreadable"] == []
+
+
 def test_an_unknown_point_or_a_local_path_is_refused(isoloss: Isoloss, store: Store) -> None:
     write_sweep(store)
     unknown = isoloss("explain", store.uri, "nothing", "--json")
@@ -105,6 +124,25 @@ def test_a_point_of_a_resource_is_explained_from_the_store_its_status_names(
 
 
 # ---------------------------------------------------------------------------------- watch
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--serve", "--json"), "--serve: serves until Ctrl-C: leave --json out"),
+        (("--serve", "--once"), "--serve: serves until Ctrl-C: leave --once out"),
+        (("--port", "0", "--once"), "--port: is that of --serve, which was not given"),
+    ],
+)
+def test_a_page_that_is_served_is_neither_json_nor_a_single_picture(
+    isoloss: Isoloss, store: Store, options: tuple[str, ...], says: str
+) -> None:
+    write_sweep(store)
+    ended = isoloss("watch", store.uri, *options)
+    assert ended.code == 2
+    assert says in ended.err
+    if "--json" in options:
+        assert ended.document["error"]["message"] == says
 
 
 @pytest.mark.parametrize("rows", [6, 10, 24])

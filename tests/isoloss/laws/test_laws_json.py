@@ -78,3 +78,10 @@ def test_a_damaged_document_is_refused(text, damage):
 def test_what_is_no_document_is_refused(value):
     with pytest.raises(BadLaws):
         laws_from_json(value)
+
+
+def test_fitted_laws_without_the_data_that_answers_are_measured_against_are_refused(text):
+    document = json.loads(text)
+    document["laws"]["data"] = {}
+    with pytest.raises(BadLaws, match=r"laws\.data\.sizes: empty, although laws are fitted"):
+        laws_from_json(document)

@@ -147,6 +147,10 @@ def test_one_ratio_of_tokens_to_parameters_can_not_tell_them_apart():
     laws = fit(runs)
     assert laws.status == "refused"
     assert laws.surface.refusal.reason is RefusalReason.TOO_FEW_EVALUATIONS
+    assert laws.refusals[0] == laws.surface.refusal, "what it says of loss levels mends nothing"
+    assert "same ratio of tokens to parameters" in laws.refusals[0].message
+    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    assert "more tokens per parameter" in found.refusals[0].message
 
 
 @pytest.mark.parametrize(
@@ -325,6 +329,20 @@ def test_a_budget_of_fewer_than_30_steps_of_its_own_answer_is_refused(laws):
     for steps, kind in ((29, Refused), (32, Prediction)):
         asked = PredictionQuery(initial_loss=2.75, cpt_tokens=steps * batch_tokens, params=params)
         assert isinstance(predict(laws, asked), kind)
+
+
+def test_a_budget_without_a_size_is_refused_if_it_is_too_small_even_for_the_smallest(laws):
+    """As 5e9 FLOPs are, which somebody meant as tokens."""
+    found = predict(laws, PredictionQuery(initial_loss=2.75, cpt_flops=5e9))
+    assert isinstance(found, Refused)
+    (refusal,) = found.refusals
+    assert refusal.reason is RefusalReason.BUDGET_TOO_SMALL
+    assert refusal.figures["tokens"] == pytest.approx(5e9 / (6 * min(laws.data.sizes)))
+    assert "5e+09 FLOPs" in refusal.message
+    enough = 40 * 5e9 / refusal.figures["steps"]
+    assert isinstance(
+        predict(laws, PredictionQuery(initial_loss=2.75, cpt_flops=enough)), Prediction
+    )
 
 
 def test_targets_of_ordinary_reach_are_answered(laws):

@@ -196,3 +196,8 @@ def test_a_name_that_is_no_single_point_is_refused_with_those_there_are(
 ) -> None:
     with pytest.raises(BadInput, match=says):
         find_point(ledger(record(1), record(2)), wanted)
+
+
+def test_one_sequence_is_no_plural() -> None:
+    assert "1 sequence per step," in told(facts(record(1, batch=1)))["settings"]
+    assert "8 sequences per step," in told(facts(record(1)))["settings"]

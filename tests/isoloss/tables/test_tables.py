@@ -130,6 +130,18 @@ def test_a_diverged_run_may_have_no_loss_and_keeps_what_it_had() -> None:
     assert run.losses.tolist() == [3.4064, 3.2]
 
 
+def test_a_column_diverged_that_is_all_empty_is_as_if_it_were_absent() -> None:
+    blank = parse_table(with_column("diverged", ["", " ", "", "", "", ""]), "runs.csv")
+    assert [run.diverged for run in blank.runs] == [False, False]
+    assert blank.warnings == ()
+
+
+def test_an_empty_cell_of_diverged_among_others_is_not_guessed() -> None:
+    with pytest.raises(BadTable, match="no value: write true or false") as caught:
+        parse_table(with_column("diverged", ["true", "true", "true", "", "", ""]), "runs.csv")
+    assert (caught.value.row, caught.value.column) == (5, "diverged")
+
+
 def test_an_evaluation_before_training_is_left_out_and_mentioned() -> None:
     start = ["r64", "100000000", "64", "2048", "0.0003", "0", "11.9"]
     table = parse_table(as_csv([start, *good_rows()]), "runs.csv")
@@ -141,6 +153,19 @@ def test_an_evaluation_before_training_is_left_out_and_mentioned() -> None:
 def test_columns_that_mean_nothing_here_are_named_as_ignored() -> None:
     table = parse_table(with_column("flop", ["1"] * 6), "runs.csv")
     assert table.warnings == ("runs.csv: columns ignored: flop",)
+
+
+def test_the_nameless_index_of_pandas_is_left_out_without_a_word() -> None:
+    indexed = parse_table(with_column("", ["0", "1", "2", "3", "4", "5"]), "runs.csv")
+    assert indexed.warnings == ()
+    assert [run.name for run in indexed.runs] == ["r64", "r128"]
+
+
+@pytest.mark.parametrize("first", [b"\n", b"  \n", b",,,,,,\n"])
+def test_a_blank_first_line_is_named_and_the_table_not_called_empty(first: bytes) -> None:
+    with pytest.raises(BadTable, match="blank: the first row must be the header") as caught:
+        parse_table(first + as_csv(good_rows()), "runs.csv")
+    assert caught.value.row == 1
 
 
 @pytest.mark.parametrize(

@@ -120,11 +120,10 @@ def too_few_steps(
     laws: Laws, query: PredictionQuery, cpt_flops: float | None, answer: Point
 ) -> Refusal | None:
     """Refuse a budget of fewer than FEWEST_STEPS steps of its own answer; None if steps cannot be counted."""
-    if cpt_flops is None or laws.sequence_length is None:
+    per_token = _least_flops_per_token(laws, query)
+    if cpt_flops is None or laws.sequence_length is None or per_token is None:
         return None
-    if query.params is None and query.flops_per_token is None:
-        return None
-    tokens = cpt_flops / flops_per_token(laws, query)
+    tokens = cpt_flops / per_token
     # The laws' batch size counts sequences of the sweep's own length.
     batch_tokens = answer.batch_size.value * laws.sequence_length
     steps = tokens / batch_tokens
@@ -132,7 +131,23 @@ def too_few_steps(
         return None
     return Refusal(
         RefusalReason.BUDGET_TOO_SMALL,
-        f"The budget of {tokens:.3g} tokens is {steps:.2g} steps of the answer's batch size, {batch_tokens:.3g} tokens; "
+        f"The budget of {_budget(laws, query, tokens)} is {steps:.2g} steps of the answer's batch size, {batch_tokens:.3g} tokens; "
         f"at least {FEWEST_STEPS} are needed. Check its unit: write 60 billion tokens as 60e9.",
         {"tokens": tokens, "steps": steps, "fewest_steps": FEWEST_STEPS},
     )
+
+
+def _least_flops_per_token(laws: Laws, query: PredictionQuery) -> float | None:
+    """Of the target; without its size those of the smallest that was trained, which no budget gets more steps of."""
+    if query.params is not None or query.flops_per_token is not None:
+        return flops_per_token(laws, query)
+    smallest = min(laws.data.sizes, default=None)
+    return None if smallest is None else laws.surface.flops_per_token_per_param * smallest
+
+
+def _budget(laws: Laws, query: PredictionQuery, tokens: float) -> str:
+    """The budget in words. Without a size it was given in FLOPs, which can hold tokens by mistake."""
+    if query.params is not None or query.flops_per_token is not None:
+        return f"{tokens:.3g} tokens"
+    smallest = f"the sweep's smallest size of {min(laws.data.sizes):.3g} parameters"
+    return f"{query.cpt_flops:.3g} FLOPs, {tokens:.3g} tokens even at {smallest},"
