@@ -271,6 +271,32 @@ def test_a_stop_in_the_evaluation_of_a_cooled_copy_changes_nothing(
     assert trajectory(task) == wanted
 
 
+def test_a_stop_right_after_a_cooldown_keeps_what_the_copy_found_out(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the run is put back: the store has the step already, and not yet the row of its evaluation."""
+    task = task_with(prepared)
+    run(task)
+    wanted, state = trajectory(task), last_state(Store(task.store_uri), task.point.key)
+    forget(task)
+    restore = Learner.restore
+    with stop_during_step(100) as interruption:
+
+        def stopping(self: Learner) -> None:
+            restore(self)
+            interruption.requested = interruption.steps == 18  # the last of the cooldown
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Learner, "restore", stopping)
+            with pytest.raises(Interrupted, match="1664 tokens"):
+                run(task, interruption)
+    with stop_during_step(100) as rest:
+        run(task, rest)
+    assert rest.steps == 16 + 1 + 4 - 18
+    assert trajectory(task) == wanted
+    assert last_state(Store(task.store_uri), task.point.key) == state
+
+
 def test_an_attempt_that_is_killed_in_a_cooldown_left_the_fork_in_the_store(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

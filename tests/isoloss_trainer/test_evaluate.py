@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import isoloss_trainer.evaluate as evaluate_module
+import isoloss_trainer.foreign_model as foreign_model_module
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluateTask, EvaluationResult
 from isoloss_contract.store import Store
@@ -161,6 +162,32 @@ def test_without_a_tokenizer_the_vocabulary_must_include_the_sweeps(
     with pytest.raises(BadData) as caught:
         run(evaluate_task(prepared.manifest, prepared.uri, uri(small)), tmp_path)
     assert caught.value.code == "TokenizerDiffers"
+
+
+LEGACY: dict[str, tuple[str, ...]] = {
+    "SentencePiece": ("tokenizer.model", "tokenizer_config.json"),
+    "GPT-2": ("vocab.json", "merges.txt"),
+    "WordPiece": ("vocab.txt",),
+    "tiktoken": ("qwen.tiktoken",),
+    "its configuration alone": ("tokenizer_config.json",),
+}
+
+
+@pytest.mark.parametrize("form", LEGACY)
+@pytest.mark.parametrize("copied", [False, True], ids=["volume", "bucket"])
+def test_a_tokenizer_in_a_form_that_is_not_read_is_not_taken_for_the_sweeps(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, copied: bool
+) -> None:
+    """In the sweep's tokens, every word of the text would stand for another."""
+    if copied:
+        monkeypatch.setattr(foreign_model_module, "LOCAL", "no scheme")
+    folder = save(tmp_path / "model", LLAMA)
+    for name in LEGACY[form]:
+        (folder / name).write_text("{}")
+    with pytest.raises(BadData, match="AutoTokenizer") as caught:
+        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    assert caught.value.code == "TokenizerNotLoadable"
+    assert all(name in caught.value.message for name in LEGACY[form])
 
 
 def _spoil_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,11 +21,12 @@ from isoloss_contract.records import (
     ExitCode,
     Outcome,
     PointResult,
+    TerminationMessage,
     TrainTask,
 )
 from isoloss_contract.store import Store
 from isoloss_trainer.termination import BadConfiguration, Interruption
-from tests.isoloss_trainer.builders import DEEPSEEK, train_task
+from tests.isoloss_trainer.builders import DEEPSEEK, quiet, train_task
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.ranks import run_ranks
 from tests.support.warm_python import WarmPython
@@ -177,6 +179,22 @@ sys.exit(main(["train"]))
 """
 
 
+NO_SHARD = """
+import os, sys
+import isoloss_trainer.batches as batches
+from isoloss_trainer.__main__ import main
+from isoloss_trainer.termination import BadData
+original = batches.TrainingSequences.read
+def read(self, first, count):
+    if os.environ["RANK"] == "1" and first > 0:
+        raise BadData("ShardCorrupt", "training-00003 differs from its SHA-256", "data")
+    return original(self, first, count)
+batches.TrainingSequences.read = read
+sys.argv = ["isoloss_trainer", "train"]
+sys.exit(main(["train"]))
+"""
+
+
 def evaluated_once(prepared: Prepared) -> TrainTask:
     """A short run whose one evaluation reads a sequence of each domain."""
     evaluation = EvaluationConfig(first_tokens=512, sequences_per_domain=1)
@@ -232,6 +250,58 @@ def test_processes_start_over_with_less_at_once_where_one_is_refused_memory(
     path = layout.point_result(task.point.key)
     result = Store(prepared.uri).read_record(path, PointResult)
     assert (result.outcome, result.micro_batch) == (outcome, 1)
+
+
+@pytest.mark.slow
+def test_the_message_is_that_of_the_process_whose_exit_code_is_returned(
+    prepared: Prepared, tmp_path: Path, python: WarmPython
+) -> None:
+    """Rank 0 only finds out that the other has ended."""
+    environment = {
+        **os.environ,
+        "ISOLOSS_TASK": evaluated_once(prepared).model_dump_json(),
+        "ISOLOSS_SCRATCH": str(tmp_path / "scratch"),
+        "ISOLOSS_TERMINATION_LOG": str(tmp_path / "message"),
+        "ISOLOSS_PROCESSES": "2",
+    }
+    done = python.run(["-c", NO_SHARD], environment=environment)
+    assert done.returncode == ExitCode.BAD_DATA, done.stderr[-2000:] + done.stdout[-2000:]
+    words = TerminationMessage.model_validate_json((tmp_path / "message").read_text())
+    assert (words.code, words.field) == ("ShardCorrupt", "data")
+    assert "training-00003" in words.message
+    logged = json.loads(done.stdout.splitlines()[-1])
+    assert (logged["event"], logged["rank"], logged["exit_code"]) == ("end", 1, ExitCode.BAD_DATA)
+    assert "training-00003" in logged["message"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "number"),
+    [([0, 0], 0), ([42, 44], 0), ([1, 45], 1), ([None, 0, 44], 2), ([1, 0], 0), ([0, 46], 0)],
+)
+def test_one_process_speaks_for_all(codes: list[int | None], number: int) -> None:
+    assert launch._speaker(codes) == number
+
+
+def test_what_an_earlier_attempt_left_in_the_scratch_folder_is_not_said_again(
+    tmp_path: Path,
+) -> None:
+    """A container that restarts keeps it."""
+    (tmp_path / "ending-0.json").write_text('{"code": "DiskFull", "message": "then"}')
+    processes = launch.Processes(2)
+    started = launch._start(processes, ["--help"], tmp_path, 0)
+    for process in started:
+        process.wait(60)
+    assert launch._last_words(processes, started, tmp_path, quiet()) is None
+
+
+def test_a_number_of_processes_that_is_none_is_refused_with_the_variables_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("ISOLOSS_PROCESSES", "two")
+    with pytest.raises(BadConfiguration, match="ISOLOSS_PROCESSES is 'two'") as caught:
+        launch.Processes.of(1)
+    assert (caught.value.code, caught.value.field) == ("BadVariable", "podTemplate")
 
 
 @pytest.mark.parametrize(("rank", "refusals"), [(None, 0), (None, 2), ("1", 2)])

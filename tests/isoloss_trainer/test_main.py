@@ -147,6 +147,16 @@ def test_a_termination_message_of_any_length_fits(termination_file: Path) -> Non
     assert TerminationMessage.model_validate_json(content).message
 
 
+def test_a_message_that_cannot_be_written_changes_no_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ISOLOSS_TERMINATION_LOG", str(tmp_path / "nowhere" / "message"))
+    assert call("{", "prepare", tmp_path) == ExitCode.BAD_CONFIGURATION
+    logged = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["event"] for event in logged] == ["end", "message-not-written"]
+    assert "nowhere" in logged[-1]["reason"]
+
+
 def test_a_terminal_gets_a_progress_bar_and_other_streams_json(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         log = Log(stream)

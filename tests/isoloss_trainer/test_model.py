@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 import torch
 
+from isoloss_operator.planning.architectures import unknown_keys
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer import attention
 from isoloss_trainer.kernels import describe_kernels
-from isoloss_trainer.model import LanguageModel, build_network, count_parameters, model_config
+from isoloss_trainer.model import (
+    LanguageModel,
+    build_network,
+    check_trains_reproducibly,
+    count_parameters,
+    model_config,
+)
+from isoloss_trainer.termination import BadConfiguration
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3, QWEN3_MOE, SEQUENCE_LENGTH
 
 MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": None}
@@ -46,6 +54,21 @@ def test_built_families_have_the_counted_parameters(config: dict[str, Any], tied
     with torch.device("meta"):
         network = build_network(config)
     assert count_parameters(network) == parameter_counts(config)
+
+
+@pytest.mark.parametrize("key", ["attention_dropout", "router_jitter_noise"])
+def test_random_numbers_in_training_are_refused_by_the_operator_and_by_the_trainer(
+    key: str,
+) -> None:
+    """A resumed run would draw others."""
+    assert unknown_keys({**MIXTRAL, key: 0.0}) == {}
+    check_trains_reproducibly(model_config({**MIXTRAL, key: 0.0}))
+    noisy = {**MIXTRAL, key: 0.05}
+    assert list(unknown_keys(noisy)) == [key]
+    assert "must be 0" in unknown_keys(noisy)[key]
+    with pytest.raises(BadConfiguration, match=f"{key} must be 0") as caught:
+        check_trains_reproducibly(model_config(noisy))
+    assert caught.value.field == f"model.{key}"
 
 
 @pytest.mark.parametrize(

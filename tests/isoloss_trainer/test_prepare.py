@@ -19,6 +19,7 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
+import isoloss_trainer.corpus as corpus_module
 import isoloss_trainer.prepare as prepare_module
 import isoloss_trainer.units as units_module
 from isoloss_contract import layout
@@ -28,14 +29,20 @@ from isoloss_contract.records import (
     DomainSource,
     PrepareTask,
 )
-from isoloss_contract.store import Store
-from isoloss_trainer.corpus import CorpusFile
+from isoloss_contract.store import Store, StoreUnavailable
+from isoloss_trainer.corpus import CorpusFile, find_files, read_documents
 from isoloss_trainer.evaluation import DomainSequences
 from isoloss_trainer.held_out import unpack_texts
 from isoloss_trainer.near_duplicates import BANDS, count_twins, sketches
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.shards import HASH_BYTES, PreparedData
-from isoloss_trainer.termination import BadConfiguration, BadData, Interrupted, Interruption
+from isoloss_trainer.termination import (
+    BadConfiguration,
+    BadData,
+    Interrupted,
+    Interruption,
+    explain,
+)
 from isoloss_trainer.tokenization import load_tokenizer
 from isoloss_trainer.units import find_units
 from tests.isoloss_trainer.builders import (
@@ -167,6 +174,14 @@ FORMATS: dict[str, tuple[str, Callable[[Path, list[str]], object]]] = {
         lambda p, t: p.write_text(json.dumps([{"text": text} for text in t])),
     ),
     "json lines named .json": ("x.json", lambda p, t: p.write_bytes(lines(t))),
+    "json list after blank lines": (
+        "x.json",
+        lambda p, t: p.write_text("\n \n\n\t\n" + json.dumps([{"text": x} for x in t], indent=1)),
+    ),
+    "json lines named .json after blank lines": (
+        "x.json",
+        lambda p, t: p.write_bytes(b"\n\n\n\n\n" + lines(t)),
+    ),
     "json list, gzip": (
         "x.json.gz",
         lambda p, t: p.write_bytes(gzip.compress(json.dumps([{"text": x} for x in t]).encode())),
@@ -205,6 +220,69 @@ def test_a_text_file_is_one_document(corpus: Path, tmp_path: Path) -> None:
     assert domain.training_documents + domain.validation_documents == 60
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_a_json_file_may_be_one_object(
+    corpus: Path, tmp_path: Path, indent: int | None, end: str
+) -> None:
+    """In one line or in several, as people write it."""
+    for number, text in enumerate(GOOD):
+        content = json.dumps({"meta": {"id": number}, "text": text}, indent=indent).encode()
+        content = codecs.BOM_UTF8 + content if number % 2 else content
+        path = tmp_path / f"{number:02}.json{end}"
+        path.write_bytes(gzip.compress(content) if end else content)
+    write_json_lines(tmp_path / "lines.jsonl", GOOD)
+    found, wanted = (
+        run(domain_task(corpus, tmp_path / name, f"{uri(tmp_path)}/{files}")).domains[0]
+        for name, files in (("s", f"*.json{end}"), ("l", "lines.jsonl"))
+    )
+    assert (found.bad_documents, wanted.bad_documents) == (0, 0)
+    assert found.training[0].sha256 == wanted.training[0].sha256
+
+
+def test_a_broken_first_line_of_a_json_file_is_one_bad_document(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a file that is larger than what is held at once."""
+    (tmp_path / "x.json").write_bytes(b'{"text": "broken\n' + lines(MANY))
+    small = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*.json")).domains[0]
+    monkeypatch.setattr(corpus_module, "MAX_DOCUMENT_BYTES", max(map(len, MANY)) * 7)
+    large = run(domain_task(corpus, tmp_path / "l", f"{uri(tmp_path)}/*.json")).domains[0]
+    for found in (small, large):
+        assert found.bad_documents == 1
+        assert found.training_documents + found.validation_documents == len(MANY)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (MemoryError(), MemoryError, "OutOfMemory"),
+        (KeyError("a bug"), KeyError, "InternalError"),
+        (TimeoutError("no answer"), StoreUnavailable, "StoreUnavailable"),
+        (OSError(5, "the volume does not answer"), StoreUnavailable, "StoreUnavailable"),
+    ],
+)
+def test_what_goes_wrong_while_a_file_is_read_is_called_what_it_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    kind: type[Exception],
+    code: str,
+) -> None:
+    """Waiting for the store helps against none but the store's own."""
+    write_json_lines(tmp_path / "x.jsonl", GOOD)
+    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/x.jsonl", text_field="text")
+    filesystem, (file,) = find_files(source)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(corpus_module, "_text_of", fail)
+    with pytest.raises(kind) as caught:
+        list(read_documents(filesystem, file, "text"))
+    assert explain(caught.value)[1].code == code
+
+
 # ---------------------------------------------------------------------------------- refusals
 
 GOOD = documents(60)
@@ -227,6 +305,16 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "a row is no object": (lambda p: (p / "x.jsonl").write_bytes(b"[1]\n"), "BadRow", "row 1"),
     "not JSON": (lambda p: (p / "x.jsonl").write_bytes(b"{oops\n"), "BadJson", "row 1"),
+    "brackets without end": (
+        lambda p: (p / "x.json").write_bytes(b"[" * 100_000),
+        "BadJson",
+        "x.json",
+    ),
+    "braces without end": (
+        lambda p: (p / "x.json").write_bytes(b'{"a":' * 100_000),
+        "BadJson",
+        "x.json",
+    ),
     "invalid UTF-8": (
         lambda p: (p / "x.jsonl").write_bytes(lines(GOOD[:1]) + b'{"text": "\xff"}\n'),
         "NotUtf8",

@@ -80,6 +80,7 @@ from tests.isoloss_trainer.builders import (
     uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.families import FAMILIES
 
 ALONE = World()
 
@@ -246,6 +247,23 @@ def test_a_run_can_start_from_a_checkpoints_weights(prepared: Prepared, tmp_path
     assert rows(task)[-1].loss == pytest.approx(loss.value, abs=1e-4)
 
 
+def test_given_weights_are_not_scaled_and_the_log_says_so(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    """A probe has the checkpoint's weights and the initialization of its sweep's proxies."""
+    build_network(LLAMA, seed=7).save_pretrained(tmp_path / "model")
+    said, losses = {}, []
+    for name in ("Default", "DepthScaled"):
+        given = {"initial_weights": uri(tmp_path / "model"), "initialization": name}
+        task, output = train_task(prepared.manifest, prepared.uri, **given), io.StringIO()
+        train(task, tmp_path, Interruption(), Log(output))
+        events = [json.loads(line) for line in output.getvalue().splitlines()]
+        said[name] = [e["name"] for e in events if e["event"] == "initialization-unused"]
+        losses.append(rows(task)[-1].loss)
+    assert said == {"Default": [], "DepthScaled": ["DepthScaled"]}
+    assert losses[0] == losses[1]
+
+
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
 def test_a_result_states_what_its_attention_costs(
     prepared: Prepared, model: dict[str, Any]
@@ -379,6 +397,53 @@ def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
     stop_at(task, 1)
     assert [path.name for path in folder.iterdir()] == ["step-0000000006"]
     assert run(task).attempts == 3
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_an_attempt_killed_while_it_saves_a_step_again_leaves_the_checkpoint_that_was_there(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, keep: int
+) -> None:
+    """As after a run whose checkpoint is whole and whose result is not written; other processes would have other parts,
+    of which some are written when the second attempt ends."""
+    task = train_task(prepared.manifest, prepared.uri, task={"keep_checkpoints": keep})
+    run(task)
+    store, key = Store(prepared.uri), task.point.key
+    folder, wanted = layout.point_checkpoints(key), trajectory(task)
+    whole = store.names(folder)[-1]
+    store.remove(layout.point_result(key))
+    write = Store.write
+
+    def killed(self: Store, path: str, content: bytes) -> None:
+        if path.endswith("index.json"):
+            write(self, path, b"other parts")
+            raise ValueError("killed")
+        write(self, path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", killed)
+        with pytest.raises(ValueError, match="killed"):
+            run(task)
+    with stop_during_step(100) as interruption:
+        assert run(task, interruption).attempts == 2
+    assert (interruption.steps, trajectory(task)) == (0, wanted)
+    assert store.names(folder) == [*store.names(folder)[:-1], f"{whole}-00001"]
+    assert store.exists(f"{folder}/{whole}-00001/manifest.json")
+
+
+def test_a_broken_checkpoint_of_the_step_that_is_saved_again_pushes_none_out(
+    prepared: Prepared,
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri, task={"keep_checkpoints": 2})
+    stop_at(task, 5)
+    stop_at(task, 1)
+    folder = prepared.folder / layout.point_checkpoints(task.point.key)
+    _flip(folder / "step-0000000006" / "rank-00000-00000.safetensors")
+    stop_at(task, 1)
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["step-0000000005", "step-0000000006-00001"]
+    stop_at(task, 1)
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["step-0000000006-00001", "step-0000000007"]
 
 
 @pytest.mark.parametrize("read", ["data", "checkpoint", "result"])
@@ -705,6 +770,8 @@ def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:
     assert "domain prose was read" in run(task).message
 
 
+MIXTRAL = {"model_type": "mixtral", **FAMILIES["mixtral"]}
+OPT = {"model_type": "opt", **FAMILIES["opt"], "dropout": 0.0}
 BAD_MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown type": ({"model_type": "no_such"}, "BadModel"),
     "no type": ({"vocab_size": 8}, "BadModel"),
@@ -712,9 +779,59 @@ BAD_MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary too small": ({**LLAMA, "vocab_size": 100}, "VocabularyTooSmall"),
     "positions too few": ({**LLAMA, "max_position_embeddings": 16}, "SequenceTooLong"),
     "dropout": ({**LLAMA, "attention_dropout": 0.1}, "DropoutRefused"),
+    "all dropped out": ({**LLAMA, "attention_dropout": 1}, "DropoutRefused"),
+    "a router with noise": ({**MIXTRAL, "router_jitter_noise": 0.05}, "DropoutRefused"),
+    "layers left out": ({**OPT, "layerdrop": 0.1}, "DropoutRefused"),
     "heads that do not divide": ({**LLAMA, "num_key_value_heads": 3}, "BadModel"),
     "wrong type": ({**LLAMA, "hidden_size": "wide"}, "BadModel"),
 }
+
+
+OTHERWISE: dict[str, dict[str, Any]] = {
+    **{kind: {} for kind in ("cohere", "cohere2", "granite", "vaultgemma", "xlstm")},
+    "gemma2": {"final_logit_softcapping": 30.0},
+    "recurrent_gemma": {"logits_soft_cap": 30.0},
+    "gptj": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "phi": {},
+    "phimoe": {"router_jitter_noise": 0.0, "lm_head_bias": True},
+    "llama4_text": {},
+    "gemma3": {},
+    "mamba": {},
+}
+"""Families that scale, cap or shift their logits, that cannot be balanced, and that cannot be counted."""
+
+
+def _skip_unless_known(kind: str) -> None:
+    from transformers import CONFIG_MAPPING
+
+    if kind not in CONFIG_MAPPING:
+        pytest.skip("not in this version of transformers")
+
+
+@pytest.mark.parametrize("kind", OTHERWISE)
+def test_families_that_would_train_as_another_model_are_refused_by_name(
+    prepared: Prepared, kind: str
+) -> None:
+    """Also by a bias or a cap that random weights do not show."""
+    _skip_unless_known(kind)
+    model = {"model_type": kind, **FAMILIES[kind], **OTHERWISE[kind]}
+    with pytest.raises(BadConfiguration, match=f"of type {kind} cannot be trained") as caught:
+        run(train_task(prepared.manifest, prepared.uri, model=model))
+    assert (caught.value.code, caught.value.field) == ("BadModel", "model.model_type")
+
+
+@pytest.mark.parametrize("kind", ["gemma", "glm4", "gpt_oss", "olmoe", "qwen3_next"])
+def test_other_families_with_plain_logits_are_trained(prepared: Prepared, kind: str) -> None:
+    """And start with the weights that they would start with unprobed."""
+    _skip_unless_known(kind)
+    model = {"model_type": kind, **FAMILIES[kind]}
+    task = train_task(prepared.manifest, prepared.uri, model=model, learning_rate=1e-9, tokens=512)
+    run(task)
+    network = build_network(model, seed=0)
+    data = PreparedData(prepared.data_uri, prepared.folder)
+    unprobed = LanguageModel(network, SEQUENCE_LENGTH).eval()
+    loss, _ = ValidationSet(data, MIXTURE, 8).evaluate(unprobed.token_losses, ALONE, 8)
+    assert rows(task)[-1].loss == pytest.approx(loss.value, abs=1e-4)
 
 
 @pytest.mark.parametrize("case", BAD_MODELS)

@@ -26,6 +26,7 @@ from isoloss_trainer.launch import Processes, run_together, start_over
 from isoloss_trainer.log import Log
 from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.termination import (
+    ENDING_VARIABLE,
     BadConfiguration,
     Interruption,
     MemoryRefused,
@@ -60,12 +61,15 @@ def main(arguments: list[str] | None = None) -> int:
             if (processes := _processes(task)) is not None:
                 if processes.node > 0:
                     log.event("node", number=processes.node, message="the first pod logs for all")
-                return run_together(processes, sys.argv[1:], interruption)
+                end, words = run_together(processes, sys.argv[1:], interruption, log)
+                if words is not None:
+                    _leave(words, log)
+                return end
             message = _run(task, interruption, log)
     except MemoryRefused as error:
         log.event("start-over", message=str(error))
         if world.spans_pods:  # the attempt ends with it
-            write_message(TerminationMessage(code="MemoryRefused", message=str(error)))
+            _leave(TerminationMessage(code="MemoryRefused", message=str(error)), log)
         return start_over(sys.argv[1:])
     except Exception as error:  # noqa: BLE001 (whatever it is, it gets an exit code)
         code, ending = explain(error)
@@ -75,9 +79,17 @@ def main(arguments: list[str] | None = None) -> int:
         code, ending = ExitCode.SUCCEEDED, TerminationMessage(code="Succeeded", message=message)
     interruption.ignore()
     log.event("end", exit_code=int(code), code=ending.code, message=ending.message)
-    if world.local_rank == 0:
-        write_message(ending)
+    if world.local_rank == 0 or ENDING_VARIABLE in os.environ:
+        _leave(ending, log)
     return int(code)
+
+
+def _leave(message: TerminationMessage, log: Log) -> None:
+    """Write the message where Kubernetes looks for it; the exit code says more than that it cannot be written."""
+    try:
+        write_message(message)
+    except OSError as error:
+        log.event("message-not-written", reason=str(error))
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -28,7 +28,7 @@ class ExpertBalance:
 
     def __init__(self, network: Any, sequence_length: int) -> None:
         self._length = sequence_length
-        routers = _routers_of(network)
+        routers = routers_of(network)
         self._names, self._routers = list(routers), list(routers.values())
         self._loss_weight = float(getattr(network.config, "router_aux_loss_coef", 0.0) or 0.0)
         self.counts = [
@@ -141,7 +141,7 @@ class ExpertBalance:
 
 def biases_of(network: Any) -> dict[str, torch.Tensor]:
     """A model's correction biases by name, not copied."""
-    return _biases(_routers_of(network))
+    return _biases(routers_of(network))
 
 
 def averaged_name(name: str) -> str:
@@ -149,7 +149,8 @@ def averaged_name(name: str) -> str:
     return f"averaged.{name}"
 
 
-def _routers_of(network: Any) -> dict[str, Any]:
+def routers_of(network: Any) -> dict[str, Any]:
+    """By name, those that know how many experts they choose from."""
     return {
         name: module
         for name, module in network.named_modules()

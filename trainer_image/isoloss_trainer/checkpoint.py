@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
@@ -46,13 +47,15 @@ RETRY_SECONDS = 2.0
 """… and how long to wait between two tries."""
 
 
+Found = TypeVar("Found")
 INDEX = "index.json"
 INDEX_BYTES = 2**26
 """An index takes 200 bytes for each tensor and process: of 70 billion parameters in 32 processes 20 MB."""
 
 
 STEP, COOLING = "step-", "cooling-"
-"""What folders are called: of the run, and of a copy that was stopped while it cooled down."""
+"""What folders are called: of the run, and of a copy that was stopped while it cooled down. Digits follow, and a number
+if the state of a step is saved again."""
 VERSION: Literal[3] = 3
 """Version of a checkpoint's layout. Any other, newer or older, is refused."""
 
@@ -182,11 +185,12 @@ class Checkpoints:
     def _write(
         self,
         state: TrainingState,
-        name: str,
+        wanted: str,
         tokens: int,
         tensors: Tensors,
         versions: dict[str, str],
     ) -> None:
+        name = self._world.of_first(lambda: persist(lambda: self._unused(wanted)), self._group)
         folder = f"{self._folder}/{name}"
 
         def write(file: str, content: bytes) -> None:
@@ -210,8 +214,19 @@ class Checkpoints:
         if name.startswith(STEP):
             self._remove_others(name)
 
+    def _unused(self, name: str) -> str:
+        """`name`, with the next number behind it if a complete checkpoint has that name. Written over by another number
+        of processes, that would be neither until the new manifest is there, and a kill would leave none."""
+        form = re.compile(rf"{name}(?:-(\d{{5}}))?")
+        used = [
+            int(found[1] or 0)
+            for found in map(form.fullmatch, self._store.names(self._folder))
+            if found and self._is_complete(found[0])
+        ]
+        return f"{name}-{max(used) + 1:05d}" if used else name
+
     def _remove_others(self, newest: str) -> None:
-        """Keep the complete checkpoints of the run up to `newest`, at most `keep` of them.
+        """Keep the complete checkpoints of the run up to `newest`, at most `keep` of them, and of each step the last.
 
         What is incomplete was left by an attempt that was killed: the claim, checked a moment ago,
         rules out that it is still being written. What is of a later step was found unusable, or
@@ -221,15 +236,18 @@ class Checkpoints:
         complete = [
             name
             for name in names
-            if name.startswith(STEP)
-            and name <= newest
-            and self._store.exists(self._manifest(name))
+            if name.startswith(STEP) and name <= newest and self._is_complete(name)
         ]
+        last_of_steps = {name.split("-")[1]: name for name in complete}
+        kept = [*last_of_steps.values()][-self._keep :]
         for name in names:
-            if name not in complete[-self._keep :]:
+            if name not in kept:
                 # The manifest first: what is left of an interrupted removal is incomplete.
                 self._store.remove(self._manifest(name))
                 self._store.remove(f"{self._folder}/{name}")
+
+    def _is_complete(self, name: str) -> bool:
+        return self._store.exists(self._manifest(name))
 
     def _manifest(self, name: str) -> str:
         return f"{self._folder}/{name}/manifest.json"
@@ -276,8 +294,9 @@ def _words(shape: list[int] | None) -> str:
     return "not at all" if shape is None else f"in shape {shape}"
 
 
-def persist(write: Callable[[], None]) -> None:
-    """Retry a write while the store is unavailable, for PATIENCE_SECONDS. Raises StoreUnavailable."""
+def persist(call: Callable[[], Found]) -> Found:
+    """Retry `call` while the store is unavailable, for PATIENCE_SECONDS; returns what it returns. Raises
+    StoreUnavailable."""
     retrying = Retrying(
         stop=stop_after_delay(PATIENCE_SECONDS),
         wait=wait_fixed(RETRY_SECONDS),
@@ -285,7 +304,7 @@ def persist(write: Callable[[], None]) -> None:
         reraise=True,
     )
     try:
-        retrying(write)
+        return retrying(call)
     except NotFound as error:  # a missing bucket
         raise StoreUnavailable(str(error)) from error
 

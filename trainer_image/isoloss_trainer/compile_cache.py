@@ -8,7 +8,6 @@ the log, and the model is compiled as without it.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import platform
 import threading
@@ -23,6 +22,7 @@ from isoloss_contract.records import PointConfig, content_key
 from isoloss_contract.store import NotFound, Store
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.log import Log
+from isoloss_trainer.result import version_of
 
 CACHE_VARIABLE = "ISOLOSS_COMPILE_CACHE"
 """Set to 1: load compiled code from the store, and leave it there."""
@@ -97,7 +97,7 @@ def facts_of_machine() -> dict[str, Any]:
         }
     return {
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: version_of(name) for name in PACKAGES},
         "torch": torch.__version__,
         "torch_revision": torch.version.git_version,
         "cuda": torch.version.cuda,
@@ -146,13 +146,6 @@ def save_artifacts(store: Store, key: str, log: Log) -> None:
 def _refused(log: Log, doing: str, path: str, error: Exception) -> None:
     reason = f"{type(error).__name__}: {error}"[:300]
     log.event("compile-cache-unused", doing=doing, path=path, reason=reason)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _code_digest(folder: Path) -> str:

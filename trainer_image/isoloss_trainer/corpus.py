@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -98,7 +99,7 @@ def read_documents(
     try:
         with filesystem.open(file.path, "rb") as raw, _decompress(raw, file) as stream:
             yield from _READERS[file.format](stream, file, text_field)
-    except TrainerError:
+    except (TrainerError, MemoryError):
         raise
     except FileNotFoundError as error:
         raise BadData("NoFiles", f"{file.path}: disappeared while being read") from error
@@ -106,13 +107,16 @@ def read_documents(
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
             kind = type(error).__module__
             # pyarrow also reports broken content as OSError; storage errors have errno set.
-            if error.errno is not None or kind.startswith(STORAGE_LIBRARIES):
+            away = error.errno is not None or isinstance(error, TimeoutError)
+            if away or kind.startswith(STORAGE_LIBRARIES):
                 raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
         raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
     except Exception as error:
         module = type(error).__module__.split(".")[0]
         if module in ("zlib", "pyarrow"):
             raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
+        if module == "builtins":  # a bug: no storage raises what Python itself does
+            raise
         raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
 
 
@@ -128,8 +132,9 @@ def _decompress(raw: IO[bytes], file: CorpusFile) -> IO[bytes]:
     return raw
 
 
-def _whole(stream: IO[bytes], file: CorpusFile) -> bytes:
-    content = stream.read(MAX_DOCUMENT_BYTES + 1)
+def _whole(stream: IO[bytes], file: CorpusFile, start: bytes = b"") -> bytes:
+    """All of a file, of which `start` was read already."""
+    content = start + stream.read(MAX_DOCUMENT_BYTES + 1)
     if len(content) > MAX_DOCUMENT_BYTES:
         raise BadData("DocumentTooLarge", f"{file.path}: larger than {MAX_DOCUMENT_BYTES} bytes")
     return content
@@ -156,31 +161,68 @@ def _text_file(stream: IO[bytes], file: CorpusFile, _field: str) -> Iterator[Doc
 
 def _json_file(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
     """A list of objects, one object, or JSON lines under the name .json."""
-    buffered = io.BufferedReader(stream)  # type: ignore[type-var]
-    if not buffered.peek(4)[:4].removeprefix(MARK).strip().startswith(b"["):
-        yield from _json_lines(buffered, file, field)
+    buffered: Any = io.BufferedReader(stream)
+    start = _first_line(buffered)
+    line = start.removeprefix(MARK).strip()
+    if line.startswith(b"["):
+        yield from _json_list(_whole(buffered, file, start), file, field)
         return
-    content = _decode(_whole(buffered, file).removeprefix(MARK), file.path)
+    if not _is_json(line):
+        # One object over several lines; or lines, of which the first is broken.
+        start += buffered.read(MAX_DOCUMENT_BYTES) + buffered.readline(MAX_DOCUMENT_BYTES)
+        whole = start.removeprefix(MARK)
+        if _is_json(whole):
+            yield _or_bad(_text_of_line, whole, field, f"{file.path}: row 1")
+            return
+    lines = itertools.chain(_lines(io.BytesIO(start)), _lines(buffered))
+    yield from _of_lines(lines, file, field)
+
+
+def _json_list(content: bytes, file: CorpusFile, field: str) -> Iterator[Document]:
     try:
-        rows = json.loads(content)
-    except ValueError as error:
+        rows = json.loads(_decode(content.removeprefix(MARK), file.path))
+    except (ValueError, RecursionError) as error:
         raise BadData("BadJson", f"{file.path}: {error}") from error
     for number, row in enumerate(rows, 1):
         yield _or_bad(_text_of, row, field, f"{file.path}: row {number}")
 
 
+def _first_line(stream: IO[bytes]) -> bytes:
+    """With the blank lines before it."""
+    found = []
+    for line in _lines(stream):
+        found.append(line)
+        if line.removeprefix(MARK).strip():
+            break
+    return b"".join(found)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _json_lines(stream: IO[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
-    number = 0
-    lines = io.BufferedReader(stream) if not hasattr(stream, "peek") else stream  # type: ignore[type-var]
-    while line := lines.readline(MAX_DOCUMENT_BYTES + 1):
-        number += 1
+    buffered: Any = io.BufferedReader(stream)
+    yield from _of_lines(_lines(buffered), file, field)
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    while line := stream.readline(MAX_DOCUMENT_BYTES + 1):
+        yield line
+
+
+def _of_lines(lines: Iterator[bytes], file: CorpusFile, field: str) -> Iterator[Document]:
+    for number, line in enumerate(lines, 1):
         where = f"{file.path}: row {number}"
         if len(line) > MAX_DOCUMENT_BYTES:
             raise BadData("DocumentTooLarge", f"{where}: larger than {MAX_DOCUMENT_BYTES} bytes")
-        if number == 1:
-            line = line.removeprefix(MARK)
-        if line.strip():
-            yield _or_bad(_text_of_line, line, field, where)
+        text = line.removeprefix(MARK) if number == 1 else line
+        if text.strip():
+            yield _or_bad(_text_of_line, text, field, where)
 
 
 def _text_of_line(line: bytes, field: str, where: str) -> str:

@@ -22,6 +22,7 @@ from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_model import (
     FIELD,
+    OF_A_TOKENIZER,
     ForeignModel,
     fetch_once,
     load_network,
@@ -94,10 +95,10 @@ def measure(
     check()
     folder = fetch_once(config.checkpoint, scratch, world)
     check()
+    tokenizer = _tokenizer(folder, config.checkpoint)
     network, world = load_copies(folder, config, world, log)
     check()
     log.event("loaded", model_type=network.config.model_type, seconds=time.monotonic() - started)
-    tokenizer = _tokenizer(folder)
     same = tokenizer is None or is_same_tokenizer(tokenizer, data, sorted(config.mixture))
     # Text in other tokens may take more of them; one place is for a token before the first.
     longest = config.sequence_length * (1 if same else LONGEST_SHARE) + 1
@@ -219,10 +220,19 @@ class _Reading:
         return CPU_MICRO_BATCH_TOKENS if self.world.on_cpu else MICRO_BATCH_TOKENS
 
 
-def _tokenizer(folder: Path) -> TextTokenizer | None:
-    if not (folder / "tokenizer.json").exists():
-        return None
-    return load_tokenizer(f"file://{folder.resolve()}")
+def _tokenizer(folder: Path, uri: str) -> TextTokenizer | None:
+    """The checkpoint's own; None if it has none and reads the sweep's tokens. Raises BadData(TokenizerNotLoadable)."""
+    if (folder / "tokenizer.json").exists():
+        return load_tokenizer(f"file://{folder.resolve()}")
+    # The sweep's tokens would mean something else to it, and the loss nothing.
+    if other := sorted({path.name for form in OF_A_TOKENIZER for path in folder.glob(form)}):
+        message = (
+            f"{uri}: has {other[0]}, but no tokenizer.json, the one form that is read: make it with "
+            "AutoTokenizer.from_pretrained(FOLDER, use_fast=True).save_pretrained(FOLDER), or remove "
+            f"{', '.join(other)[:200]} if the checkpoint reads the sweep's tokens"
+        )
+        raise BadData("TokenizerNotLoadable", message, FIELD)
+    return None
 
 
 def _check_vocabulary(model: ForeignModel, data: PreparedData, sequence_length: int) -> None:

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,28 @@ from isoloss_contract.store import Store
 from isoloss_trainer import attention
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.loss import chunk_tokens
-from isoloss_trainer.model import LanguageModel, load_model_class
+from isoloss_trainer.model import LanguageModel, differs, load_model_class
 from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadData, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
 FIELD = "checkpoint.uri"
 LOCAL = "file://"
-FILES = ("*.json", "*.safetensors")
+OF_A_TOKENIZER = (
+    "tokenizer.*",
+    "tokenizer_config.json",
+    "tekken.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "*.model",
+    "*.tiktoken",
+)
+"""Files of a checkpoint with a tokenizer of its own, of which tokenizer.json alone is read."""
+FILES = ("*.json", "*.safetensors", *OF_A_TOKENIZER)
 PROBE_TOKENS = 64
 NUMBERS = ("F16", "BF16", "F32", "F64")
 """Types of weights, as safetensors names them."""
-LOGIT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-"""What configs call a cap on logits, which the small ones of a probe may not show."""
 
 
 def fetch_once(uri: str, scratch: Path, world: World) -> Path:
@@ -49,15 +59,15 @@ def _fetched(uri: str, scratch: Path) -> Path:
 
 
 def fetch_directory(uri: str, scratch: Path) -> Path:
-    """A local folder with the checkpoint: the directory itself on a shared volume, else a copy of its
-    safetensors and JSON files. Raises BadData(NotACheckpoint).
+    """A local folder with the checkpoint: the directory itself on a shared volume, else a copy of those of its files that
+    match FILES. Raises BadData(NotACheckpoint).
     """
     if is_hub_name(uri):
         folder = hub_snapshot(uri, FILES)
         _check_names([path.name for path in folder.iterdir()], uri)
         return folder
     store = Store(uri, PATIENT)
-    names = [name for name in store.names("") if name.endswith((".json", ".safetensors"))]
+    names = [name for name in store.names("") if any(fnmatchcase(name, form) for form in FILES)]
     _check_names(names, uri)
     if uri.startswith(LOCAL):
         return Path(uri.removeprefix(LOCAL))
@@ -267,16 +277,12 @@ class ForeignModel(LanguageModel):
         half = size // 2
         probe = torch.arange(size, device=device)[None] % self.head.shape[0]
         theirs = self.network(probe, use_cache=False).logits.float().flatten(0, 1)
-        ours = (self.hidden(probe).to(self.head.device) @ self.head.T).float().to(theirs.device)
-        capped = any(getattr(self.config, name, None) for name in LOGIT_CAPS)
-        self._own_logits = (
-            capped or theirs.shape != ours.shape or bool(_differs(theirs, ours).any())
-        )
+        self._own_logits = self.changes_logits(probe, theirs)
         later = (probe[:, half:] + size) % self.head.shape[0]
         changed = torch.cat([probe[:, :half], later], 1)
         again = self.network(changed, use_cache=False).logits.float().flatten(0, 1)
         # A router may send a token to another expert if two are nearly as good.
-        if _differs(theirs[:half], again[:half]).float().mean() > 0.5:
+        if differs(theirs[:half], again[:half]).float().mean() > 0.5:
             raise _bad_family(self.config, uri, "sees later tokens than the one it predicts from")
 
     @property
@@ -311,9 +317,3 @@ class ForeignModel(LanguageModel):
             ]
             rows.append(torch.cat(losses))
         return torch.stack(rows)
-
-
-def _differs(logits: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Whether those of a token [tokens, vocabulary] differ by more than bfloat16 rounds away [tokens]."""
-    allowed = 1e-2 * (logits.std() + logits.abs())
-    return ((logits - others).abs() > allowed).any(-1)

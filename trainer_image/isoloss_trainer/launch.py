@@ -15,9 +15,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from isoloss_contract.records import POD_INDEX_VARIABLE, SCRATCH_VARIABLE, ExitCode
+from isoloss_contract.records import (
+    POD_INDEX_VARIABLE,
+    SCRATCH_VARIABLE,
+    ExitCode,
+    TerminationMessage,
+)
+from isoloss_trainer.log import Log
 from isoloss_trainer.scratch import scratch_folder
-from isoloss_trainer.termination import BadConfiguration, Interruption
+from isoloss_trainer.termination import ENDING_VARIABLE, BadConfiguration, Interruption
 from isoloss_trainer.world import RANK_VARIABLE, REFUSALS_VARIABLE, visible_accelerators
 
 PROCESSES_VARIABLE = "ISOLOSS_PROCESSES"
@@ -45,8 +51,7 @@ class Processes:
         """As many as there are accelerators; None if this process runs the task. Raises BadConfiguration."""
         if RANK_VARIABLE in os.environ:
             return None
-        given = os.environ.get(PROCESSES_VARIABLE)
-        count = max(1, visible_accelerators() if given is None else int(given))
+        count = max(1, _wanted_count())
         node = int(os.environ.get(POD_INDEX_VARIABLE, "0")) if nodes > 1 else 0
         if node >= nodes:
             message = f"{POD_INDEX_VARIABLE} is {node}, but the task is for {nodes} pods"
@@ -63,21 +68,34 @@ class Processes:
         return [{**shared, RANK_VARIABLE: str(r), "LOCAL_RANK": str(local)} for r, local in places]
 
 
-def run_together(processes: Processes, arguments: list[str], interruption: Interruption) -> int:
+def _wanted_count() -> int:
+    """Raises BadConfiguration."""
+    given = os.environ.get(PROCESSES_VARIABLE)
+    try:
+        return visible_accelerators() if given is None else int(given)
+    except ValueError:
+        message = f"{PROCESSES_VARIABLE} is {given!r}: give a number of processes, such as 8"
+        raise BadConfiguration("BadVariable", message, "podTemplate") from None
+
+
+def run_together(
+    processes: Processes, arguments: list[str], interruption: Interruption, log: Log
+) -> tuple[int, TerminationMessage | None]:
     """Run the task in these processes, passing a stop request on to them; once more with less at once if memory was
     refused to one, unless there are other pods.
 
-    Returns the first one's exit code, or the first failure's if that was killed.
+    Returns the first one's exit code, or the first failure's if that was killed, and what that process said at its end.
     """
     # A shared scratch folder: what one of them fetches, the others read.
     with scratch_folder() as scratch:
         refusals = 0
         while not interruption.requested:
-            code = _run_once(_start(processes, arguments, scratch, refusals), interruption)
+            children = _start(processes, arguments, scratch, refusals)
+            code = _run_once(children, interruption)
             if code != START_OVER or processes.nodes > 1:
-                return code
+                return code, _last_words(processes, children, scratch, log)
             refusals += 1
-        return int(ExitCode.INTERRUPTED)
+        return int(ExitCode.INTERRUPTED), None
 
 
 def start_over(arguments: list[str]) -> int:
@@ -106,10 +124,41 @@ def _start(
 ) -> list[subprocess.Popen[bytes]]:
     shared = {REFUSALS_VARIABLE: str(refusals), SCRATCH_VARIABLE: str(scratch)}
     command = [sys.executable, "-m", "isoloss_trainer", *arguments]
-    return [
-        subprocess.Popen(command, env={**os.environ, **shared, **place})
-        for place in processes.environment()
-    ]
+    started = []
+    for number, place in enumerate(processes.environment()):
+        ending = _ending(scratch, number)
+        ending.unlink(missing_ok=True)
+        own = {ENDING_VARIABLE: str(ending), **place}
+        started.append(subprocess.Popen(command, env={**os.environ, **shared, **own}))
+    return started
+
+
+def _ending(scratch: Path, number: int) -> Path:
+    """Where a process of this pod leaves what it says at its end."""
+    return scratch / f"ending-{number}.json"
+
+
+def _last_words(
+    processes: Processes, children: list[subprocess.Popen[bytes]], scratch: Path, log: Log
+) -> TerminationMessage | None:
+    """Those of the process whose exit code is everyone's; of the first if that had no time for any. They are logged
+    unless rank 0 said them, which logs for all."""
+    number = _speaker([child.returncode for child in children])
+    words = _read(_ending(scratch, number))
+    if words is None:
+        return _read(_ending(scratch, 0))
+    rank = processes.node * processes.count + number
+    if rank > 0:
+        code = children[number].returncode
+        log.event("end", rank=rank, exit_code=code, code=words.code, message=words.message)
+    return words
+
+
+def _read(ending: Path) -> TerminationMessage | None:
+    try:
+        return TerminationMessage.model_validate_json(ending.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def _free_port() -> int:
@@ -130,8 +179,6 @@ def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -
         if deadline == float("inf") and _leaves_others_waiting(children):
             deadline = time.monotonic() + GRACE_SECONDS
         time.sleep(0.1)
-    if _starts_over(children):
-        return START_OVER
     return _exit_code([child.poll() for child in children], stopping=stopping)
 
 
@@ -149,15 +196,23 @@ def _leaves_others_waiting(children: list[subprocess.Popen[bytes]]) -> bool:
     return first is not None or any(c not in (None, 0, ExitCode.INTERRUPTED) for c in others)
 
 
-def _exit_code(codes: list[int | None], *, stopping: bool) -> int:
-    """Rank 0's, which reports for all. If that is 1 or it had to be killed, another process may
-    have failed first: then that one's. A signal is reported as 128 + its number, as shells do."""
+def _speaker(codes: list[int | None]) -> int:
+    """The number of the process whose code is everyone's: of one that makes all start over; else rank 0's, which
+    reports for all. If that is 1 or it had to be killed, another process may have failed first: then that one's."""
+    if START_OVER in codes:
+        return codes.index(START_OVER)
     first, *others = codes
-    if first == 0 or (first is not None and first > 1):
-        return first
-    by_signal = first if first is not None and first < 0 else None
-    failed = by_signal or next((code for code in others if code), first or 1)
-    if failed > 0:
-        return failed
+    if first not in (None, 1):
+        return 0
+    return next((number for number, code in enumerate(others, 1) if code), 0)
+
+
+def _exit_code(codes: list[int | None], *, stopping: bool) -> int:
+    """The speaker's. A signal is reported as 128 + its number, as shells do."""
+    code = codes[_speaker(codes)]
+    if code is None:
+        return 1
+    if code >= 0:
+        return code
     # Stopped before it listened for SIGTERM, so that there was nothing to save.
-    return int(ExitCode.INTERRUPTED) if stopping and failed == -signal.SIGTERM else 128 - failed
+    return int(ExitCode.INTERRUPTED) if stopping and code == -signal.SIGTERM else 128 - code

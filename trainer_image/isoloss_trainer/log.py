@@ -6,7 +6,6 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -37,14 +36,10 @@ class Log:
         """Whether `progress` would write something now."""
         return time.monotonic() >= self._due
 
-    def progress(self, event: str, done: float, wanted: float, **facts: Any) -> None:
-        """Progress: a bar on a terminal, else a JSON line every few seconds."""
-        self.progress_in_words(event, done, wanted, "", facts)
-
-    def progress_in_words(
-        self, event: str, done: float, wanted: float, words: str, facts: Mapping[str, Any]
+    def progress(
+        self, event: str, done: float, wanted: float, *, words: str = "", **facts: Any
     ) -> None:
-        """As `progress`, with `words` for people: a line after the JSON line, or after the bar."""
+        """Progress: a bar on a terminal, else a JSON line every few seconds; `words` for people after either."""
         if not self.is_due:
             return
         self._due = time.monotonic() + (0.2 if self._terminal else self._seconds)

@@ -13,10 +13,17 @@ from torch.utils.checkpoint import checkpoint
 
 from isoloss_contract.records import ParameterCounts, PointConfig
 from isoloss_trainer import attention, experts
+from isoloss_trainer.balance import routers_of
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
 from isoloss_trainer.termination import BadConfiguration, is_out_of_memory
 
 FIELD = "model"
+RANDOM = ("dropout", "pdrop", "layerdrop", "jitter")
+"""Parts of the names of settings by which a model draws random numbers in training."""
+LOGIT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+"""What configs call a cap on logits, which the small ones of a probe may not show."""
+PROBE_TOKENS = 16
+COUNTED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
 class LanguageModel(nn.Module):
@@ -80,6 +87,15 @@ class LanguageModel(nn.Module):
         states: torch.Tensor = self.body(inputs, use_cache=False).last_hidden_state
         return states.flatten(0, 1)
 
+    def changes_logits(self, probe: torch.Tensor, theirs: torch.Tensor) -> bool:
+        """Whether the network's logits, `theirs` [tokens, vocabulary] of `probe`, are more than hidden states times the
+        head: capped, scaled, or with a bias, which is zero before it is trained."""
+        ours = (self.hidden(probe).to(self.head.device) @ self.head.T).float().to(theirs.device)
+        biased = getattr(self.network.get_output_embeddings(), "bias", None) is not None
+        capped = any(getattr(self.config, name, None) for name in LOGIT_CAPS)
+        alike = theirs.shape == ours.shape and not bool(differs(theirs, ours).any())
+        return biased or capped or not alike
+
     def summed_loss(
         self, inputs: torch.Tensor, targets: torch.Tensor, scale: float, z_loss: float = 0.0
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,6 +111,12 @@ class LanguageModel(nn.Module):
         states = self.hidden(inputs).to(head.device)
         losses = token_losses(states, head, targets.flatten().to(head.device), chunk)
         return losses.view(targets.shape)
+
+
+def differs(logits: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Whether those of a token [tokens, vocabulary] differ by more than bfloat16 rounds away [tokens]."""
+    allowed = 1e-2 * (logits.std() + logits.abs())
+    return ((logits - others).abs() > allowed).any(-1)
 
 
 @functools.cache
@@ -220,11 +242,57 @@ def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:
 
 
 def check_trains_reproducibly(config: Any) -> None:
-    """Raises BadConfiguration for a model with dropout."""
-    for name, value in config.to_dict().items():
-        if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, float) and value:
+    """Raises BadConfiguration for a model that draws random numbers in training, as for dropout."""
+    for name, value in {**config.to_dict(), **config.get_text_config().to_dict()}.items():
+        if any(part in name for part in RANDOM) and isinstance(value, int | float) and value:
             message = f"{name} must be 0: a run must be reproducible from its seed and step alone"
             raise BadConfiguration("DropoutRefused", message, f"{FIELD}.{name}")
+
+
+def check_counts(config: Any) -> None:
+    """Raises BadConfiguration for a family without the numbers that training counts FLOPs and memory by."""
+    if missing := [name for name in COUNTED if not hasattr(config, name)]:
+        message = f"a model of type {config.model_type} cannot be trained: it has no {missing[0]}"
+        raise BadConfiguration("BadModel", message, f"{FIELD}.model_type")
+
+
+@torch.no_grad()
+def check_computes(network: Any, sequence_length: int) -> None:
+    """Raises BadConfiguration for a family whose logits are not what training takes them for, so that it would train
+    another model, or that cannot be computed or balanced. `network` has its weights."""
+    kind = network.config.model_type
+    if kind in attention.FAMILIES:
+        return
+    model, training = LanguageModel(network, sequence_length), network.training
+    probe = torch.arange(min(PROBE_TOKENS, sequence_length))[None] % model.head.shape[0]
+    hooks = [
+        router.register_forward_hook(_check_routing) for router in routers_of(network).values()
+    ]
+    network.eval()
+    try:
+        theirs = network(probe, use_cache=False).logits.float().flatten(0, 1)
+        changes = model.changes_logits(probe, theirs)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        message = f"a model of type {kind} cannot be trained: {type(error).__name__}: {error}"
+        raise BadConfiguration("BadModel", message[:600], f"{FIELD}.model_type") from error
+    finally:
+        network.train(training)
+        for hook in hooks:
+            hook.remove()
+    if changes:
+        message = (
+            f"a model of type {kind} cannot be trained: it scales, caps or shifts its logits, which training takes as "
+            "hidden states times a matrix"
+        )
+        raise BadConfiguration("BadModel", message, f"{FIELD}.model_type")
+
+
+def _check_routing(_router: Any, _inputs: Any, outputs: Any) -> None:
+    """Balance needs to know them (balance.py)."""
+    if not isinstance(outputs, tuple) or len(outputs) != 3:
+        raise TypeError("its routers do not return logits, weights and the chosen experts")
 
 
 def count_parameters(network: Any) -> ParameterCounts:

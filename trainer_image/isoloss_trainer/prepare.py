@@ -75,7 +75,8 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
     run = Preparation(task.config, store, tokenizer, interruption, log)
     corpora = [DomainCorpus.of(source) for source in task.config.domains]
     pod = _pod_index(task)
-    mine = _units_of(pod, task.pods, corpora)
+    every = [(corpus, unit) for corpus in corpora for unit in corpus.units]
+    mine = every[pod :: task.pods]
     for done, (corpus, unit) in enumerate(mine):
         log.progress("prepare", done, len(mine), domain=corpus.source.name, unit=unit.name)
         prepare_unit(run, corpus.filesystem, unit)
@@ -112,11 +113,6 @@ def _pod_index(task: PrepareTask) -> int:
         message = f"{POD_INDEX_VARIABLE} is {index}, but the task is for {task.pods} pod{'' if task.pods == 1 else 's'}"
         raise BadConfiguration("BadPodIndex", message, "data.parallelism")
     return index
-
-
-def _units_of(pod: int, pods: int, corpora: list[DomainCorpus]) -> list[tuple[DomainCorpus, Unit]]:
-    every = [(corpus, unit) for corpus in corpora for unit in corpus.units]
-    return every[pod::pods]
 
 
 def _await_units(run: Preparation, corpora: list[DomainCorpus]) -> None:
@@ -201,7 +197,10 @@ def _domain_data(
         validation_bytes=sum(len(text.encode()) for text in held_out),
         validation_lengths=lengths,
         bad_documents=sum(part.bad.count for part in prepared),
-        near_duplicates=_near_duplicates(run, units, [part.tokens[:-1] for part in encoded]),
+        near_duplicates=count_twins(
+            sketches([part.tokens[:-1] for part in encoded]),
+            (read_sketches(run, unit) for unit in units),
+        ),
     )
 
 
@@ -229,13 +228,6 @@ def _write_array(run: Preparation, path: str, parts: list[NDArray[np.uint32]]) -
     run.store.write(f"{run.folder}/{path}", content)
     digest = hashlib.sha256(content).hexdigest()
     return Shard(path=path, tokens=len(content) // 4, sha256=digest)
-
-
-def _near_duplicates(
-    run: Preparation, units: list[Unit], encoded: list[NDArray[np.uint32]]
-) -> int:
-    """Number of held-out documents with a near-identical one among the training documents."""
-    return count_twins(sketches(encoded), (read_sketches(run, unit) for unit in units))
 
 
 def _require_enough(config: PrepareConfig, domain: DomainData) -> None:

@@ -152,10 +152,11 @@ def _summary(last: TrajectoryRow, epochs: Mapping[str, float]) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the PACKAGES that compute a result."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+    return {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Of an installed package, in words if it is not."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -22,6 +22,8 @@ from isoloss_trainer.learner import CPU_TOKENS, Learner, StepFacts
 from isoloss_trainer.model import (
     build_network,
     build_shapes,
+    check_computes,
+    check_counts,
     check_fits,
     check_trains_reproducibly,
     count_parameters,
@@ -342,11 +344,16 @@ def _network(attempt: Attempt) -> Any:
     else:
         network = build_shapes(point.model)
     if point.initial_weights is not None:
+        if point.initialization != "Default":  # as in the probes of a sweep whose proxies start so
+            why = "the point starts from given weights, which are left as they are"
+            attempt.log.event("initialization-unused", name=point.initialization, reason=why)
         load_weights(network, point.initial_weights, attempt.scratch, attempt.world)
+    check_counts(network.config)
     check_fits(
         network.config,
         vocabulary=attempt.data.manifest.vocabulary_size,
         sequence_length=point.sequence_length,
     )
     check_trains_reproducibly(network.config)
+    attempt.world.of_first(lambda: check_computes(network, point.sequence_length))
     return network

@@ -70,9 +70,8 @@ class RunLog:
             learning_rate(task.point.learning_rate, tokens, task.point.optimizer.warmup_tokens),
             self._stopwatch.seconds_without("evaluation", "cooldown"),
         )
-        self._log.progress_in_words(
-            "train", tokens, found.wanted_tokens, found.words(), found.facts()
-        )
+        facts = found.facts()
+        self._log.progress("train", tokens, found.wanted_tokens, words=found.words(), **facts)
         self._recorder.record(tokens, curves_of_training(found))
 
     def evaluation(self, row: TrajectoryRow) -> None:

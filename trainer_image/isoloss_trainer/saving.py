@@ -28,7 +28,7 @@ class Saving:
             attempt.log,
             attempt.world,
         )
-        self._saved_step = 0
+        self._saved = (0, 0)
         self._saved_at = time.monotonic()
         self._earlier_seconds = 0.0
 
@@ -48,7 +48,7 @@ class Saving:
         self.keep_micro_batch(state)
         state.attempts = max(self._attempt.task.claimant.attempt, state.attempts + 1)
         self._earlier_seconds = state.accelerator_seconds
-        self._saved_step = state.step
+        self._saved = _standing(state)
         return state, found.versions
 
     def keep_micro_batch(self, state: TrainingState) -> None:
@@ -79,7 +79,7 @@ class Saving:
             self._checkpoints.wait()
             tokens = state.step * self._timetable.batch_tokens
             self._checkpoints.save(state, tokens, self._learner.copied(), versions())
-        self._saved_step, self._saved_at = state.step, time.monotonic()
+        self._saved, self._saved_at = _standing(state), time.monotonic()
 
     def save_cooling(self, state: TrainingState, tokens: int) -> None:
         """Write a checkpoint of the learner as a copy of the run at `state` that has cooled down up to `tokens`, and
@@ -112,8 +112,8 @@ class Saving:
             self.save(state)
 
     def save_what_is_new(self, state: TrainingState) -> None:
-        """Save unless the last checkpoint is of this step."""
-        if state.step > self._saved_step:
+        """Save unless the last checkpoint has this step and its evaluation, which may have taken a cooldown."""
+        if _standing(state) != self._saved:
             self.save(state)
 
     def wait(self) -> None:
@@ -127,3 +127,8 @@ class Saving:
     def close(self) -> None:
         """Wait without raising."""
         self._checkpoints.close()
+
+
+def _standing(state: TrainingState) -> tuple[int, int]:
+    """How far the run has come: its steps and its evaluations."""
+    return state.step, len(state.trajectory)

@@ -27,6 +27,9 @@ from isoloss_contract.store import (
     StoreRefused,
 )
 
+ENDING_VARIABLE = "ISOLOSS_ENDING"
+"""Names the file in which one of several processes leaves its message; the launcher passes one of them on."""
+
 
 class TrainerError(Exception):
     """An ending with a known reason. `code` is CamelCase, `field` the spec field to look at."""
@@ -120,8 +123,9 @@ def explain(error: BaseException) -> tuple[int, Message]:
 
 
 def write_message(message: Message) -> None:
-    """Write `message` to TERMINATION_VARIABLE's file, shortened so that Kubernetes does not truncate it."""
-    path = os.environ.get(TERMINATION_VARIABLE)
+    """Write `message` to ENDING_VARIABLE's or TERMINATION_VARIABLE's file, shortened so that Kubernetes does not
+    truncate it. Raises OSError."""
+    path = os.environ.get(ENDING_VARIABLE) or os.environ.get(TERMINATION_VARIABLE)
     if not path:
         return
     while len(message.model_dump_json().encode()) > MAX_TERMINATION_BYTES and message.message:

@@ -180,8 +180,8 @@ class _UnitWriter:
         for batch in _batches(filesystem, unit):
             run.interruption.check()
             self._add(batch)
-            facts = {"domain": unit.domain.name, "tokens": self._shards.tokens}
-            run.log.progress("tokenise", self._bytes, 0, **facts)
+            domain, tokens = unit.domain.name, self._shards.tokens
+            run.log.progress("tokenise", self._bytes, 0, domain=domain, tokens=tokens)
         shards = self._shards.close()
         run.store.write(run.unit_file(unit, HELD_OUT), pack_texts(self._held_out))
         sketches = np.concatenate([*self._sketches, np.empty(0, np.uint64)]).astype("<u8")

@@ -160,8 +160,9 @@ class World:
 
         return cast("ProcessGroup", new_group(backend="gloo"))
 
-    def of_first(self, call: Callable[[], Found]) -> Found:
-        """What `call` returns in rank 0, in every process, or raises there; the others do not call it."""
+    def of_first(self, call: Callable[[], Found], group: ProcessGroup | None = None) -> Found:
+        """What `call` returns in rank 0, in every process, or raises there; the others do not call it. A thread of its
+        own has a `group` of its own (`host_group`)."""
         if self.size == 1:
             return call()
         import torch
@@ -172,7 +173,7 @@ class World:
                 answer[0] = call()
             except Exception as error:  # noqa: BLE001 (raised below, in every process)
                 answer[1] = error
-        torch.distributed.broadcast_object_list(answer, device=torch.device("cpu"))
+        torch.distributed.broadcast_object_list(answer, group=group, device=torch.device("cpu"))
         found, failure = answer
         if failure is not None:
             raise failure

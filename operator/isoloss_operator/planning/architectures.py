@@ -53,6 +53,7 @@ _EXTRA_KEYS: Mapping[str, frozenset[str]] = {
         " topk_method aux_loss_alpha seq_aux"
     ),
 }
+_RANDOM_KEYS = ("attention_dropout", "router_jitter_noise")
 SUPPORTED_MODEL_TYPES = tuple(_EXTRA_KEYS)
 
 
@@ -68,17 +69,20 @@ def model_type(config: Mapping[str, Any]) -> str:
 
 
 def unknown_keys(config: Mapping[str, Any]) -> dict[str, str]:
-    """Keys that the model type does not have, each with a message.
+    """Keys that the model type does not have, or that no trainer takes, each with a message.
 
-    transformers ignores them silently: a misspelt size would train its default.
+    transformers ignores the former silently: a misspelt size would train its default.
     """
     kind = model_type(config)
     known = _COMMON_KEYS | _EXTRA_KEYS[kind]
-    return {
+    unknown = {
         key: f"is not a setting of {kind}" + _suggestion(key, known)
         for key in sorted(config)
         if key not in known
     }
+    random = [key for key in _RANDOM_KEYS if key in known and config.get(key)]
+    why = "must be 0: a run must be reproducible from its seed and step alone"
+    return {**unknown, **dict.fromkeys(random, why)}
 
 
 def _suggestion(key: str, known: frozenset[str]) -> str:
