@@ -2,7 +2,7 @@
 
 L = m + (x - u)' H (x - u) / 2 over x = (ln LR, ln B): m unknown, u normal, H as the laws know it up to a common
 factor, and each of its entries up to a share. Given u and that factor, the losses are linear in m and H, whose
-integral is exact; u and the factor are on a grid. Draws from it are the posterior. If the losses' errors are known
+integral is exact; u, which a box may bound, and the factor are on a grid. Draws from it are the posterior. If the losses' errors are known
 within bounds alone, their scale is on the grid, too: how closely the losses follow any bowl tells of it.
 """
 
@@ -48,6 +48,28 @@ class Normal:
 
 
 @dataclass(frozen=True)
+class Box:
+    """Bounds of ln LR and ln B, both outside; infinite where there is none."""
+
+    low: Array
+    """(2,)."""
+    high: Array
+    """(2,)."""
+
+    def holds(self, places: Array) -> NDArray[np.bool_]:
+        """(...,) of places (..., 2)."""
+        return np.asarray(np.all((places > self.low) & (places < self.high), axis=-1))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is no bound at all."""
+        return not np.isfinite([self.low, self.high]).any()
+
+
+EVERYWHERE = Box(np.full(2, -np.inf), np.full(2, np.inf))
+
+
+@dataclass(frozen=True)
 class Bowls:
     """Draws of the bowl."""
 
@@ -66,11 +88,12 @@ def bowls(
     seed: int,
     *,
     least_errors: Array | None = None,
+    within: Box = EVERYWHERE,
 ) -> Bowls:
     """Draws given `losses` (n,) with standard `errors` (n,) at `places` (n, 2), all finite.
 
-    With `least_errors` (n,) `errors` are what they are at the most. `curvature` (2, 2) is what the laws know of H. The
-    draws depend on `seed` by their own scatter alone.
+    With `least_errors` (n,) `errors` are what they are at the most. `curvature` (2, 2) is what the laws know of H; the
+    minimum is `within` a box. The draws depend on `seed` by their own scatter alone.
     """
     heights = losses - losses.min()
     scaled = (
@@ -79,10 +102,13 @@ def bowls(
     variances = np.hypot(scaled, MISFIT * heights) ** 2
     data = _Data(places, heights, variances, np.log(scaled / errors).mean(axis=1), curvature)
     coarse = _Grid(prior.mean, REACH * prior.deviation, COARSE)
-    around = _bounds(coarse, _weights(data, coarse, prior).sum(axis=(1, 2)))
+    if not within.holds(coarse.minima).any():
+        return Bowls(np.zeros((0, 2)), np.zeros((0, 2, 2)))
+    around = _bounds(coarse, _weights(data, coarse, prior, within).sum(axis=(1, 2)))
     fine = _Grid(*around, FINE)
-    weights = _weights(data, fine, prior)
-    return _drawn(data, fine, weights, np.random.default_rng(seed))
+    found = _drawn(data, fine, _weights(data, fine, prior, within), np.random.default_rng(seed))
+    inside = within.holds(found.minimum)
+    return Bowls(found.minimum[inside], found.curvature[inside])
 
 
 @dataclass(frozen=True)
@@ -138,7 +164,7 @@ class _Grid:
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def _weights(data: _Data, grid: _Grid, prior: Normal) -> Array:
+def _weights(data: _Data, grid: _Grid, prior: Normal, within: Box) -> Array:
     """(places of the grid, factors, scales of the errors) posterior, its sum 1."""
     minima, factors, scales = grid.minima, np.exp(LOG_FACTORS), np.arange(len(data.variances))
     design = np.repeat(data.design(minima), len(factors) * len(scales), axis=-1)
@@ -153,6 +179,7 @@ def _weights(data: _Data, grid: _Grid, prior: Normal) -> Array:
     distance = (minima - prior.mean) / prior.deviation
     log_weights -= 0.5 * (distance**2).sum(axis=1)[:, None, None]
     log_weights += data.log_scales
+    log_weights[~within.holds(minima)] = -np.inf
     weights = np.exp(log_weights - log_weights.max())
     return np.asarray(weights / weights.sum(), dtype=float)
 

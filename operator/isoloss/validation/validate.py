@@ -25,7 +25,7 @@ from isoloss.laws import (
     loss_curvature,
     predict,
 )
-from isoloss.validation.bowl import DRAWS, Normal, bowls
+from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
 from isoloss.validation.drift import drift, log_answer
 from isoloss.validation.outcome import Comparison, Direction, Reason, Refined, Validation
 from isoloss.validation.probes import InvalidProbes, Probe, log_places
@@ -45,6 +45,8 @@ ANYWHERE = 1.5
 """Standard deviation of ln LR and ln B of an optimum that no law tells of: a factor of 4.5."""
 AT_THE_ANSWER = 0.25
 """Largest distance of a probe from the answer, in ln LR and in ln B, that still stands for it."""
+FEWEST_INSIDE = DRAWS // 10
+"""Draws of the optimum at the full budget that are on the answer's side of all probes that diverged."""
 FEWEST = 3
 """Probes that did not diverge: the answer and one neighbour along each axis."""
 LONGER = 0.05
@@ -148,15 +150,28 @@ def judge(
     least = [probe.least_error for probe in kept if probe.least_error is not None]
     least_errors = np.array(least) if len(least) == len(kept) else None
 
+    within = _within(answer, probes)
+
     def carried(prior: Normal) -> _Carried | None:
         at_probes = Normal(prior.mean - moves.mean, np.hypot(prior.deviation, moves.deviation))
         found = bowls(
-            places, losses, errors, at_probes, curvature, seed, least_errors=least_errors
+            places,
+            losses,
+            errors,
+            at_probes,
+            curvature,
+            seed,
+            least_errors=least_errors,
+            within=within,
         )
         if len(found.minimum) < DRAWS // 2:
             return None
         moved = _moved(found.minimum, prior, at_probes, seed)
-        return _Carried(moved - _log_given(answer), found.curvature)
+        # What diverges in a short run diverges in a long one.
+        inside = within.holds(moved)
+        if inside.sum() < FEWEST_INSIDE:
+            return None
+        return _Carried(moved[inside] - _log_given(answer), found.curvature[inside])
 
     alone = carried(Normal(log_answer(answer), np.full(2, ANYWHERE)))
     with_laws = carried(_prior(answer))
@@ -167,7 +182,7 @@ def judge(
         )
         return replace(told, reason=Reason.NO_MINIMUM, message=message)
     refined = _refined(answer, with_laws)
-    return _verdict(replace(told, refined=refined), alone, answer, tolerance)
+    return _verdict(replace(told, refined=refined), alone, answer, tolerance, within)
 
 
 def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:
@@ -184,6 +199,26 @@ def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:
             f"{batch_text(answer.batch_size.value)} sequences: train one there"
         )
     return found
+
+
+def _within(answer: Prediction, probes: Sequence[Probe]) -> Box:
+    """Where the optimum is: on the answer's side of every probe that diverged.
+
+    A probe bounds the learning rate, or the batch size if it has the answer's learning rate; nothing that a stable probe contradicts.
+    """
+    at, low, high = _log_given(answer), EVERYWHERE.low.copy(), EVERYWHERE.high.copy()
+    stable = log_places([probe for probe in probes if not probe.diverged])
+    for place in log_places([probe for probe in probes if probe.diverged]):
+        for axis, offset in enumerate(place - at):
+            if abs(offset) <= AT_THE_ANSWER:
+                continue
+            if offset > 0.0 and stable[:, axis].max() < place[axis]:
+                high[axis] = min(high[axis], place[axis])
+                break
+            if offset < 0.0 and stable[:, axis].min() > place[axis]:
+                low[axis] = max(low[axis], place[axis])
+                break
+    return Box(low, high)
 
 
 def _log_given(answer: Prediction) -> Array:
@@ -263,10 +298,10 @@ def _times(interval: Interval, factor: float) -> Interval:
 
 
 def _verdict(
-    told: Validation, alone: _Carried, answer: Prediction, tolerance: float
+    told: Validation, alone: _Carried, answer: Prediction, tolerance: float, within: Box
 ) -> Validation:
     regret = alone.regret
-    interval, side = _interval(regret, answer.interval_level), _direction(alone)
+    interval, side = _interval(regret, answer.interval_level), _direction(alone, within)
     told = replace(told, regret=interval, direction=side)
     tolerated = float(np.mean(regret <= tolerance))
     loses = (
@@ -281,16 +316,21 @@ def _verdict(
         return replace(told, validated=False, reason=Reason.BETTER_ANSWER_NEARBY, message=message)
     message = (
         f"The probes cannot show whether the answer holds: {loses}; {loss_text(tolerance)} are tolerated. "
-        "Train more seeds, or longer probes."
+        + (
+            "Train more seeds, or longer probes."
+            if within.is_open
+            else "Train a neighbour between it and the probe that diverged."
+        )
     )
     return replace(told, reason=Reason.WITHIN_NOISE, message=message)
 
 
-def _direction(found: _Carried) -> Direction:
-    """The sides on which the optimum surely lies."""
-    rate, batch = (float(share) for share in np.mean(found.offset > 0.0, axis=0))
-    least = 1.0 - SURE_OF_SIDE
+def _direction(found: _Carried, within: Box) -> Direction:
+    """The sides on which the optimum surely lies, none of them towards a probe that diverged."""
+    above = np.mean(found.offset > 0.0, axis=0)
+    up = (above >= SURE_OF_SIDE) & np.isinf(within.high)
+    down = (above <= 1.0 - SURE_OF_SIDE) & np.isinf(within.low)
     return Direction(
-        "higher" if rate >= SURE_OF_SIDE else "lower" if rate <= least else None,
-        "larger" if batch >= SURE_OF_SIDE else "smaller" if batch <= least else None,
+        "higher" if up[0] else "lower" if down[0] else None,
+        "larger" if up[1] else "smaller" if down[1] else None,
     )

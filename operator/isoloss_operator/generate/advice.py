@@ -47,8 +47,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.DOCUMENT_TOO_LARGE: "Split the document that the message names.",
     Reason.TOO_FEW_DOCUMENTS: "Add documents to the domain, or raise `validation.documentsPerThousand` if "
     "validation lacks them.",
-    Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`: a folder with tokenizer.json under a prefix that the "
-    "namespace may use.",
+    Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`, or that of the checkpoint: a folder with tokenizer.json "
+    "under a prefix that the namespace may use.",
     Reason.DATA_CHANGED: "Put the former corpus back, or create another ScalingSweep for the new one.",
     Reason.MANIFEST_UNREADABLE: "Nothing; the corpus is prepared again. Check who else writes to the store.",
     Reason.TRAINING: NOTHING,
@@ -124,7 +124,8 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     ),
     Refused.TOO_FEW_EVALUATIONS: (
         "The runs have too few evaluations to compare at equal loss.",
-        "Lower `evaluation.firstTokens` or raise `perDecade`.",
+        "Lower `evaluation.firstTokens` or raise `perDecade`; if all sizes have one ratio of tokens to parameters, train "
+        "one for more.",
     ),
     Refused.NO_COMMON_LOSS_RANGE: (
         "The sizes have no range of losses in common.",

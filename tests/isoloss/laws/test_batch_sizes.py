@@ -1,6 +1,6 @@
 """A batch size that is given has a best learning rate, and others than the best one have a price."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -26,15 +26,20 @@ TARGET, TOKENS = 8e8, 4e10
 FLOPS = 6 * TARGET * TOKENS
 
 
-def sweep(batches: tuple[float, ...], seed: int = 0, scatter: float = 0.0) -> list[Run]:
+def sweep(
+    batches: tuple[float, ...],
+    seed: int = 0,
+    scatter: float = 0.0,
+    plain: Planted = Planted(),  # noqa: B008  (frozen)
+) -> list[Run]:
     """Five learning rates at each of these batch sizes, the same for every size."""
-    world, rng = Deviating(Planted(), seed, scatter), np.random.default_rng(seed)
+    world, rng = Deviating(plain, seed, scatter), np.random.default_rng(seed)
     runs = []
     for n, d in SIZES.items():
         tokens = np.geomspace(0.01 * d, d, 30)
         for b in batches:
             for i in range(5):
-                rate = Planted().rate(n, d / 2) * 2.0 ** (i - 2)
+                rate = plain.rate(n, d / 2) * 2.0 ** (i - 2)
                 loss = np.array([world.loss(n, t, b, rate) for t in tokens])
                 loss = loss + 0.0005 * rng.standard_normal(30) + 0.001 * rng.standard_normal()
                 runs.append(Run(f"n{n:g}-b{b:g}-{i}", n, b, 2048, rate, tokens, loss))
@@ -45,6 +50,19 @@ def best_rate(world: Planted, batch: float, n: float = TARGET, d: float = TOKENS
     """The vertex over ln LR at a batch size."""
     xx, xy, _ = world.curvature
     return float(world.rate(n, d) * np.exp(-xy / xx * np.log(batch / world.batch(n, d))))
+
+
+@dataclass(frozen=True)
+class Steeper(Planted):
+    """Its valley is steeper above the best learning rate of a batch size than below it, or the other way round."""
+
+    steeper: float = 1.0
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        xx, _, _ = self.curvature
+        u = np.log(lr / best_rate(self, b, n, d))
+        more = (np.exp(self.steeper * u) - self.steeper * u - 1.0) / self.steeper**2 - 0.5 * u**2
+        return float(super().loss(n, d * np.exp(-xx * more), b, lr))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +76,7 @@ def single() -> Laws:
 
 
 def answer(laws: Laws, **query: float) -> Prediction:
-    found = predict(laws, PredictionQuery(params=TARGET, **{"total_flops": FLOPS, **query}))
+    found = predict(laws, PredictionQuery(**{"params": TARGET, "total_flops": FLOPS, **query}))
     assert isinstance(found, Prediction)
     return found
 
@@ -160,6 +178,57 @@ def test_the_intervals_hold_the_best_learning_rate_where_sizes_scatter():
     assert 0.65 <= np.mean(held) <= 0.95
 
 
+@pytest.mark.parametrize("steeper", [1.0, -1.0])
+@pytest.mark.parametrize("batches", [(32.0, 64.0, 128.0, 256.0, 512.0), (128.0,)])
+def test_the_bottom_of_a_valley_steeper_on_one_side_is_found_and_held(batches, steeper):
+    """A parabola errs by 0.1 to 0.15 of ln LR towards the flat side."""
+    world, held = Steeper(steeper=steeper), []
+    for seed in range(5):
+        laws = fit_laws(sweep(batches, seed, 0.0, world), OPTIONS)
+        n, d = 4e8, 2e10
+        found = answer(laws, total_flops=6 * n * d, params=n, batch_size=128.0)
+        true = best_rate(world, 128.0, n, d)
+        assert abs(np.log(found.learning_rate.value / true)) < 0.07
+        held.append(found.learning_rate.low <= true <= found.learning_rate.high)
+    assert np.mean(held) >= 0.8
+
+
+def with_exponent(of_tokens: float) -> Planted:
+    """At one size and batch size its best learning rate goes as D to this power."""
+    plain = Planted()
+    value, of_n, _ = plain.rate_at
+    ridge = plain.curvature[1] / plain.curvature[0] * plain.batch_at[2]
+    return replace(plain, rate_at=(value, of_n, of_tokens - ridge))
+
+
+def ends(world: Planted, seed: int) -> list[Run]:
+    """Single evaluations, all of them after 50 tokens per parameter."""
+    rng, found = np.random.default_rng(seed), []
+    for n in (5e7, 1e8, 2e8, 4e8):
+        for b in (64.0, 128.0, 256.0):
+            for i in range(5):
+                rate = best_rate(world, b, n, 50 * n) * 2.0 ** (i - 2)
+                loss = world.loss(n, 50 * n, b, rate) + 0.001 * rng.standard_normal()
+                name = f"n{n:g}-b{b:g}-{i}"
+                found.append(Run(name, n, b, 2048, rate, np.array([50 * n]), np.array([loss])))
+    return found
+
+
+@pytest.mark.parametrize("of_tokens", [-0.3, 0.0, 0.3])
+def test_at_other_tokens_than_any_size_was_trained_for_the_interval_holds_what_exponents_are_usual(
+    of_tokens,
+):
+    n, world = 4e8, with_exponent(of_tokens)
+    for seed in range(3):
+        laws = fit_laws(ends(world, seed), OPTIONS)
+        widths = []
+        for d in (50 * n, 150 * n, 500 * n):
+            found = answer(laws, total_flops=6 * n * d, params=n, batch_size=128.0).learning_rate
+            widths.append(np.log(found.high / found.low))
+            assert found.low <= best_rate(world, 128.0, n, d) <= found.high
+        assert widths[0] < 0.5 < widths[1] < widths[2]
+
+
 def test_batch_sizes_within_a_tolerance_cost_no_more_than_it(wide):
     world = Planted()
     found = answer(wide, batch_size_tolerance=0.005)
@@ -197,3 +266,18 @@ def test_a_continued_run_at_a_batch_size_carries_the_error_of_the_composition(wi
     assert isinstance(bare, Prediction)
     assert found.batch_size.low == found.batch_size.high == 128.0
     assert found.learning_rate.high > bare.learning_rate.high
+
+
+def test_a_multiple_far_from_the_best_batch_size_is_answered_as_if_it_were_given(
+    wide: Laws,
+) -> None:
+    """There the best learning rate is another."""
+    best = answer(wide)
+    multiple = 4 * round(best.batch_size_raw)
+    rounded, given = answer(wide, round_to=multiple), answer(wide, batch_size=multiple)
+    assert rounded.batch_size.value == multiple
+    assert rounded.learning_rate == given.learning_rate
+    assert rounded.learning_rate.value != best.learning_rate.value
+    assert f"The nearest multiple of {multiple} is {multiple}" in rounded.warnings[0]
+    near = answer(wide, round_to=4)
+    assert near.learning_rate == best.learning_rate

@@ -27,6 +27,7 @@ from isoloss.laws.surface.form_error import (
     usual_scatter,
 )
 from isoloss.usual import FLAT_SCATTER
+from tests.support.planted import Grid, Planted, planted_runs
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -153,6 +154,36 @@ def test_an_answer_is_refused_for_the_tokens_it_would_waste_and_not_for_its_widt
     assert refusal.reason is RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE
     assert "of the tokens" in refusal.message
     assert refusal.figures["expected_regret"] > 0
+
+
+@pytest.mark.parametrize("quantity", ["learning_rate", "batch_size"])
+def test_an_answer_that_could_be_nearly_any_value_is_refused_however_little_it_wastes(quantity):
+    """Where chance alone makes a valley, its bottom may be anywhere and nothing is lost there."""
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
+    flat, wide = 0.3 * np.eye(2), np.zeros((2, 2))
+    at = ["learning_rate", "batch_size"].index(quantity)
+    flat[at, at], wide[at, at] = 0.002, 3.0**2
+    unseen = replace(laws, surface=replace(laws.surface, curvature=flat, target_covariance=wide))
+    regret = expected_regret(unseen, "surface", target(1e20))
+    assert regret.tokens < 0.1
+    refusal = too_vague(regret)
+    assert refusal.reason is RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE
+    assert refusal.figures["quantity"] == quantity
+    assert f"{quantity.replace('_', ' ')} makes no visible difference" in refusal.message
+    assert too_vague(expected_regret(laws, "surface", target(1e20))) is None
+
+
+@pytest.mark.parametrize("seed", [1, 16])
+def test_learning_rates_without_any_effect_are_not_answered_with_any_value(seed):
+    """Of 20 such sweeps the two in which chance makes a valley."""
+    flat, grid = replace(Planted(), curvature=(1e-6, 0.0, 0.3)), Grid(rates=5, batches=5)
+    laws = fit_laws(planted_runs(flat, grid, np.random.default_rng(seed), 0.0007, 0.004), OPTIONS)
+    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
+    tried = max(laws.data.learning_rates) / min(laws.data.learning_rates)
+    if isinstance(found, Refused):
+        assert "makes no visible difference" in found.refusals[0].message
+    else:
+        assert found.learning_rate.high / found.learning_rate.low < 30 * tried
 
 
 def test_whether_an_answer_is_too_vague_does_not_depend_on_the_seed():

@@ -164,6 +164,22 @@ def test_a_seed_that_diverged_is_left_out_by_name():
     assert "did not" in left_out.reason
 
 
+def test_seeds_may_share_a_name():
+    """As in a table whose names are those of configurations."""
+    runs = [replace(r, name=r.name.partition("-seed")[0]) for r in seeds(2)]
+    laws = fit_laws(runs, OPTIONS)
+    assert laws.status == "fitted"
+    assert laws.run_noise.freedom == 48
+
+
+def test_a_seed_that_diverged_may_have_the_name_of_one_that_did_not():
+    runs = seeds(1)
+    broken = replace(runs[0], diverged=True, losses=1.001 * runs[0].losses)
+    laws = fit_laws([*runs, broken], OPTIONS)
+    assert laws.status == "fitted"
+    assert [e.run for e in laws.excluded] == [runs[0].name]
+
+
 @pytest.mark.parametrize("runs", [seeds(2), seeds(1)], ids=["with seeds", "without"])
 def test_an_annealed_twin_is_no_seed(runs):
     first = runs[0]

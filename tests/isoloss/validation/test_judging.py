@@ -297,6 +297,40 @@ def test_a_neighbour_that_diverged_loses_and_the_rest_judges() -> None:
     assert told.refined.learning_rate.value == pytest.approx(RATE, rel=0.3)
 
 
+@pytest.mark.parametrize("axis", [0, 1], ids=["learning rate", "batch size"])
+@pytest.mark.parametrize("side", [1, -1], ids=["above", "below"])
+@pytest.mark.parametrize("beyond", [1.5, 4.0])
+def test_nothing_leads_to_a_neighbour_that_diverged(axis: int, side: int, beyond: float) -> None:
+    """The losses of the others have their minimum on its side: up to it the optimum may lie, not beyond."""
+    optimum = np.ones(2)
+    optimum[axis] = beyond**side
+    found = probes(optimum, 0, noise=0.001)
+    edge = np.array([RATE, BATCH], dtype=float)
+    edge[axis] *= 2.0**side
+    lost = next(i for i, probe in enumerate(found) if np.allclose(np.exp(probe.log_place), edge))
+    found[lost] = replace(found[lost], loss=float("nan"), diverged=True)
+    for moves in (NO_MOVE, Normal(np.full(2, side * 0.3), np.full(2, 0.3))):
+        told = judge(answer(), found, moves, BOWL)
+        best = told.refined
+        assert best is not None
+        interval = (best.learning_rate, best.batch_size)[axis]
+        ends = np.array([interval.low, interval.value, interval.high])
+        assert np.all(ends < edge[axis] if side > 0 else ends > edge[axis])
+        assert (told.direction.learning_rate, told.direction.batch_size)[axis] is None
+        assert told.reason is not Reason.BETTER_ANSWER_NEARBY
+        if told.reason is Reason.WITHIN_NOISE:
+            assert "between it and the probe that diverged" in told.message
+
+
+def test_a_probe_that_diverged_where_higher_learning_rates_did_not_bounds_none() -> None:
+    """At twice the learning rate and half the batch size: twice the learning rate alone was stable."""
+    found = probes((1.8, 1.0), 0, noise=0.001)
+    lost = Probe(2 * RATE, BATCH / 2, float("nan"), 0.001, diverged=True)
+    with_it, without = (judge(answer(), each, NO_MOVE, BOWL) for each in ([*found, lost], found))
+    assert with_it.direction.learning_rate == without.direction.learning_rate == "higher"
+    assert with_it.refined == without.refined
+
+
 def test_too_few_probes_say_so() -> None:
     told = judge(answer(), probes((1.0, 1.0), 0)[:3], NO_MOVE, BOWL)
     assert (told.validated, told.reason) == (None, Reason.TOO_FEW_PROBES)

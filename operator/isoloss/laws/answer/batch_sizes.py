@@ -6,7 +6,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.expected_regret import ExpectedRegret, loss_curvature, too_vague
+from isoloss.laws.answer.expected_regret import (
+    ExpectedRegret,
+    loss_curvature,
+    too_vague,
+    tried,
+)
 from isoloss.laws.answer.prediction import BatchSizeRange, Point, PredictionQuery
 from isoloss.laws.answer.routes import exponential, target_loss, target_of, widened
 from isoloss.laws.estimates import with_draws
@@ -38,7 +43,8 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
     variance = float(np.var(everything[1:])) if len(everything) > 1 else 0.0
     wasted = 0.5 * float(law.curvature) * variance
     slope = 0.1 if laws.surface.token_slope is None else float(laws.surface.token_slope)
-    vague = too_vague(ExpectedRegret(wasted, wasted * slope, np.array([np.sqrt(variance), 0.0])))
+    errors = np.array([np.sqrt(variance), 0.0])
+    vague = too_vague(ExpectedRegret(wasted, wasted * slope, errors, tried(laws)))
     if vague is not None:
         return vague
     loss = target_loss(laws, total)

@@ -62,7 +62,7 @@ def merge_replicates(group: Sequence[Run], excluded: list[Exclusion]) -> list[Re
         if twin is not None:
             excluded.append(Exclusion(run.name, f"the same evaluations as run {twin.name}"))
             continue
-        rest = [part for part in merged if part not in touching]
+        rest = [part for part in merged if not any(part is other for other in touching)]
         merged = [*rest, [*(other for part in touching for other in part), run]]
     return [_average(part, excluded) for part in merged]
 
@@ -145,7 +145,7 @@ def _agree(run: Run, other: Run) -> bool:
 
 def _average(part: list[Run], excluded: list[Exclusion]) -> Replicates:
     """One run at the mean of the others' losses; seeds that diverged when others did not are left out."""
-    steady = [run for run in part if not run.diverged and len(run.tokens)]
+    steady = [run for run in part if _is_steady(run)]
     if not steady:
         excluded.extend(
             Exclusion(run.name, f"another seed of run {part[0].name}, which diverged as well")
@@ -155,9 +155,13 @@ def _average(part: list[Run], excluded: list[Exclusion]) -> Replicates:
     excluded.extend(
         Exclusion(run.name, f"diverged, while run {steady[0].name} with the same settings did not")
         for run in part
-        if run not in steady
+        if not _is_steady(run)
     )
     return Replicates(steady[0]) if len(steady) == 1 else _mean(steady)
+
+
+def _is_steady(run: Run) -> bool:
+    return not run.diverged and len(run.tokens) > 0
 
 
 def _mean(runs: list[Run]) -> Replicates:

@@ -1,14 +1,15 @@
 """The best learning rate at a batch size that is given.
 
 Nothing is assumed about how the loss depends on the batch size: every batch size of every (N, D) has a level of its own, and
-within it the wasted ln D is h x^2 / 2 + x (p + n P_n + d P_d + y P_y), with x = ln LR, n = ln N, d = ln D and y = ln B.
-So a sweep with one batch size answers, too, and one whose best batch size lies beyond its grid.
+within it the wasted ln D is h x^2 / 2 + x (p + n P_n + d P_d + y P_y) + c u^3 / 6, with x = ln LR, n = ln N, d = ln D,
+y = ln B and u = x less its optimum. So a sweep with one batch size answers, too, and one whose best batch size lies beyond its
+grid. What the runs show of c joins what is usual of it: c ~ N(0, USUAL_ASYMMETRY^2 h^2), seen with its own error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,18 +19,27 @@ from isoloss.laws.curves import RateAtBatch
 from isoloss.laws.data.cells import LATE, make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
-from isoloss.laws.least_squares import Levelled
+from isoloss.laws.least_squares import NO_COLUMN, Levelled
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import Bend, RateAtBatchLaw
 from isoloss.laws.surface.bend import possible_bend
 from isoloss.laws.surface.joint_fit import NARROW, window
-from isoloss.usual import SCATTER_FREEDOM, USUAL_SCATTER
+from isoloss.laws.surface.skew import FARTHEST, TURNS
+from isoloss.usual import (
+    RATE_EXPONENT_ERROR,
+    SCATTER_FREEDOM,
+    USUAL_ASYMMETRY,
+    USUAL_RATE_EXPONENT,
+    USUAL_SCATTER,
+)
 
 FEWEST_RATES = 3
 """Learning rates at one batch size that show a minimum, and runs of a cell."""
 FEWEST_SIZES = 2
 SPREAD = 0.05
 """Spread of ln N, ln D or ln B below which a slope over it is not fitted."""
+SIZE, TOKENS, BATCH = range(3)
+"""Columns of where a point is."""
 
 
 @dataclass(frozen=True)
@@ -125,21 +135,15 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
     centre = np.average(points.where, axis=0, weights=points.weights)
     x, where = points.x - middle, points.where - centre
     varied = _varied(points, where)
-    design = np.column_stack([0.5 * x**2, x, x[:, None] * where[:, varied]])
-    shape = points.lines.solver(design)
-    estimate = shape @ points.z
-    if estimate[0] <= 0.0:
+    valley = _valley(points, x, where[:, varied])
+    if valley is None:
         return _not_convex(0.0)
-    residuals = points.lines.without_levels(points.z - design @ estimate)
-    found = _scatter(points, residuals, estimate[0], len(varied))
-    noise, freedom = _noise(points, shape, residuals)
+    curvature, found = float(valley.estimate[0]), valley.scatter
     source = DrawSource(options.seed, 12, options.bootstrap_samples)
-    wobble = np.sqrt(freedom / source.chisquare(freedom))[:, None]
-    draws = estimate + source.correlated(noise) * wobble
-    moved = _moved(points, x, shape, estimate[0], found)
-    wobble = np.sqrt(found.freedom / source.chisquare(found.freedom))[:, None]
-    draws = draws + wobble * source.correlated(moved @ moved.T)
+    draws = valley.draws(source)
     curve = _curve(draws, varied, middle, centre)
+    if TOKENS not in varied:
+        curve = _with_usual_tokens(curve, where, points.weights, source)
     convex = draws[:, 0] > 0.0
     if convex[DECIDE].mean() < MOSTLY_CONVEX:
         return _not_convex(float(convex[DECIDE].mean()))
@@ -150,17 +154,99 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
     law = RateAtBatchLaw(
         fitted,
         curve=curve.first(),
-        curvature=float(estimate[0]),
+        curvature=curvature,
         scatter=found.total,
         bend=_bend(points, found),
         freedom=found.freedom,
         smallest_batch=float(batches.min()),
         largest_batch=float(batches.max()),
         lines=int(points.line.max()) + 1,
-        shows_batch=2 in varied,
+        shows_batch=BATCH in varied,
     )
     kept = np.flatnonzero(convex)
     return RateAtBatchFit(law, curve.take(kept[kept >= DECIDE.stop]))
+
+
+@dataclass(frozen=True)
+class _Valley:
+    """The coefficients of the parabola, and what is known of the cubic term beside it."""
+
+    plain: Array
+    """(terms,) of the parabola alone."""
+    cubic: float
+    """Coefficient of u^3 / 6, u counted from the optimum, as the points show it; 0 if they show none."""
+    pull: Array
+    """(terms,) what a cubic coefficient of 1 adds to those of the parabola alone."""
+    usual: float
+    """Standard deviation of cubic coefficients in valleys of this curvature."""
+    noise: Array
+    """(terms + 1, terms + 1) of the plain coefficients and the cubic one."""
+    freedom: float
+    moved: Array
+    """(terms + 1, sizes and lines)"""
+    scatter: _Scatter
+    shows_cubic: bool
+
+    @property
+    def estimate(self) -> Array:
+        """(terms,)"""
+        every = np.append(self.plain, self.cubic)
+        return np.asarray(self._given_usual(every[None], np.zeros(1))[0])
+
+    def draws(self, source: DrawSource) -> Array:
+        """(draws, terms)"""
+        wobble = np.sqrt(self.freedom / source.chisquare(self.freedom))[:, None]
+        every = np.append(self.plain, self.cubic) + source.correlated(self.noise) * wobble
+        freedom = self.scatter.freedom
+        wobble = np.sqrt(freedom / source.chisquare(freedom))[:, None]
+        every = every + wobble * source.correlated(self.moved @ self.moved.T)
+        return self._given_usual(every, source.normal())
+
+    def _given_usual(self, every: Array, errors: Array) -> Array:
+        """(draws, terms): what is usual of the cubic term is one more observation of it, with these errors."""
+        variance = float(self.noise[-1, -1] + self.moved[-1] @ self.moved[-1])
+        doubt = variance / (variance + self.usual**2) if self.shows_cubic else 1.0
+        cubic = (1.0 - doubt) * every[:, -1] + doubt * self.usual * errors
+        return np.asarray(every[:, :-1] - cubic[:, None] * self.pull)
+
+
+def _valley(points: _Points, x: Array, where: Array) -> _Valley | None:
+    """Fitted over these slopes (points, k); None without a minimum.
+
+    The cubic term counts from the optimum, so that the two are found in turn.
+    """
+    design = np.column_stack([0.5 * x**2, x, x[:, None] * where])
+    shape = points.lines.solver(design)
+    plain = shape @ points.z
+    if plain[0] <= 0.0:
+        return None
+    estimate, found = plain, None
+    for _ in range(TURNS):
+        optimum = -(estimate[1] + where @ estimate[2:]) / estimate[0]
+        u = np.clip(x - optimum, -FARTHEST, FARTHEST)
+        found = _with_cubic(points, x, design, shape, u**3 / 6)
+        estimate = found.estimate
+        if estimate[0] <= 0.0:
+            return None
+    return found
+
+
+def _with_cubic(points: _Points, x: Array, design: Array, shape: Array, cubic: Array) -> _Valley:
+    """The parabola and a cubic term (points,), which shows in what the parabola cannot follow of it."""
+    plain, pull = shape @ points.z, shape @ cubic
+    own = points.lines.without_levels(cubic - design @ pull)
+    information = float((points.weights * own**2).sum())
+    shows = information > NO_COLUMN**2
+    reader = points.weights * own / information if shows else np.zeros_like(own)
+    coefficient = float(reader @ points.z)
+    residuals = points.lines.without_levels(points.z - design @ plain) - own * coefficient
+    readers = np.vstack([shape, reader])
+    curvature = float(plain[0])
+    scatter = _scatter(points, residuals, curvature, design.shape[1] - 2)
+    noise, freedom = _noise(points, readers, residuals)
+    moved = _moved(points, x, readers, curvature, scatter)
+    usual = float(USUAL_ASYMMETRY[0]) * curvature
+    return _Valley(plain, coefficient, pull, usual, noise, freedom, moved, scatter, shows)
 
 
 def _varied(points: _Points, where: Array) -> Indices:
@@ -181,6 +267,20 @@ def _curve(draws: Array, varied: Indices, middle: float, centre: Array) -> RateA
         *slopes.T,
         *(float(value) for value in centre),
     )
+
+
+def _with_usual_tokens(
+    curve: RateAtBatch, where: Array, weights: Array, source: DrawSource
+) -> RateAtBatch:
+    """With the usual exponent of tokens, its error included, where sizes were trained to a single count each.
+
+    They show the learning rate along their own line of tokens over sizes, which stays as it is.
+    """
+    exponent = USUAL_RATE_EXPONENT + RATE_EXPONENT_ERROR * source.normal()
+    n, d = where[:, SIZE], where[:, TOKENS]
+    spread = float(weights @ n**2)
+    along = float(weights @ (n * d)) / spread if spread > 0.0 else 0.0
+    return replace(curve, of_tokens=exponent, of_params=curve.of_params - along * exponent)
 
 
 @dataclass(frozen=True)
