@@ -8,7 +8,7 @@ import re
 from isoloss.errors import BadInput
 
 COUNT = re.compile(
-    r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e\+?\d{1,2})?)([kmbt]?)", re.IGNORECASE
+    r"\+?((?:(?:\d{1,3}(?:,\d{3})+|\d+)\.?\d*|\.\d+)(?:e\+?\d{1,3})?)([kmbt]?)", re.IGNORECASE
 )
 """A comma only separates thousands: as a decimal point, 2,5B, it would be taken for 25B."""
 SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}

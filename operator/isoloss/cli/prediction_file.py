@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 from isoloss.cli.querying import Asked, Composing
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, Prediction
+from isoloss.laws import Laws, Prediction, rounded_query
 
 Json = Mapping[str, Any]
 KIND = "HyperparamPrediction"
@@ -90,8 +91,8 @@ def _asked(spec: Json, status: Json, laws: Laws) -> Asked:
     own_length = spec.get("targetSequenceLength") or laws.sequence_length or 1
     ratio = own_length / (laws.sequence_length or own_length)
     given, tolerance = spec.get("batchSize"), spec.get("batchSizeTolerance")
-    past = spec.get("pretrainingTokens")
-    return Asked(
+    past, multiple = spec.get("pretrainingTokens"), int(spec.get("batchSizeMultipleOf", 1))
+    asked = Asked(
         initial_loss=loss,
         initial_loss_standard_error=error,
         cpt_flops=float(flops) if flops else None,
@@ -101,7 +102,13 @@ def _asked(spec: Json, status: Json, laws: Laws) -> Asked:
         composition=Composing(spec.get("composition", Composing.MEASURED)),
         batch_size=given * ratio if given else None,
         batch_size_tolerance=float(tolerance) if tolerance else None,
-        round_to=int(spec.get("batchSizeMultipleOf", 1)) if ratio == 1 else 1,
+        round_to=multiple if ratio == 1 else 1,
+    )
+    if ratio == 1:
+        return asked
+    rounded = rounded_query(laws, asked.query(), multiple * ratio)
+    return replace(
+        asked, batch_size=rounded.batch_size, batch_size_tolerance=rounded.batch_size_tolerance
     )
 
 

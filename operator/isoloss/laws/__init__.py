@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isoloss.laws.answer.expected_regret import loss_curvature
-    from isoloss.laws.answer.predict import predict
+    from isoloss.laws.answer.predict import predict, rounded_query
     from isoloss.laws.answer.prediction import (
         BatchSizeRange,
         Composition,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
-    "answer.predict": ("predict",),
+    "answer.predict": ("predict", "rounded_query"),
     "answer.prediction": (
         "BatchSizeRange",
         "Composition",
@@ -157,6 +157,7 @@ __all__ = [
     "measured_noise",
     "predict",
     "refused_laws",
+    "rounded_query",
     "surface_residual",
 ]
 

@@ -111,7 +111,7 @@ def _nats(value: float | None) -> str:
 ROUTES = {
     "iso-loss": "iso-loss laws",
     "surface": "joint surface",
-    "fixed-batch": "learning rate at the batch size that is given",
+    "fixed-batch": "learning rate at that batch size",
 }
 _VARIANTS = {
     "A": "without the checkpoint's past",

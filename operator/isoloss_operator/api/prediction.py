@@ -168,7 +168,8 @@ class HyperparamPredictionSpec(ApiType):
     """Nats. status.affordableBatchSizes are then the smallest and largest batch size that are expected to cost at
     most so much more than the best one."""
     batch_size_multiple_of: int = Field(default=1, ge=1, le=1_000_000)
-    """Round the batch size to a multiple of this number."""
+    """Round the batch size to a multiple of this number. If that is far from the best one, the learning rate is the
+    best one there."""
     max_extrapolation: AtLeastOne = "1000"
     """Maximum ratio of the total compute to the largest compute of the sweep. Predictions beyond are
     refused."""

@@ -18,9 +18,9 @@ from isoloss.laws import (
     Prediction,
     PredictionQuery,
     RefusalReason,
-    Refused,
     Route,
     predict,
+    rounded_query,
 )
 from isoloss.published import published_opinions
 from isoloss.runs import training_flops_per_token
@@ -73,7 +73,7 @@ def predicted(
     `result` is the measured loss, None if the spec has it.
     """
     try:
-        outcome = _asked(laws, question(laws, spec, sweep, result), spec, sweep)
+        outcome = predict(laws, question(laws, spec, sweep, result))
     except ValueError as error:
         return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
     if isinstance(outcome, Prediction):
@@ -83,36 +83,6 @@ def predicted(
     reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
     message = " ".join(refusal.message for refusal in outcome.refusals)
     return Finding.false(reason, message, stalled=True)
-
-
-def _asked(
-    laws: Laws, query: PredictionQuery, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
-) -> Prediction | Refused:
-    """The laws' answer. They round it themselves, but to multiples of the sweep's own sequences: for another length it is
-    asked again where the multiple is so far from the best batch size that its best learning rate is another.
-
-    Raises ValueError for a query that contradicts itself.
-    """
-    answer = predict(laws, query)
-    if isinstance(answer, Refused) or answer.batch_size_given or _same_length(spec, sweep):
-        return answer
-    ratio = sweep.data.sequence_length / target_length(spec, sweep)
-    raw = answer.batch_size_raw * ratio
-    rounded = _rounded(raw, spec)
-    if query.params is None or abs(math.log(rounded / raw)) <= ROUNDED_TOO_FAR:
-        return answer
-    there = predict(laws, replace(query, batch_size=rounded / ratio, batch_size_tolerance=None))
-    if isinstance(there, Refused):
-        return there
-    warnings = (_far_multiple(rounded, raw, spec), *there.warnings)
-    return replace(there, affordable=answer.affordable, warnings=warnings)
-
-
-def _far_multiple(rounded: float, raw: float, spec: HyperparamPredictionSpec) -> str:
-    return (
-        f"The nearest multiple of {spec.batch_size_multiple_of} is {rounded:.0f} sequences, far from the optimum of "
-        f"{raw:.4g}."
-    )
 
 
 def _rounded(batch_size: float, spec: HyperparamPredictionSpec) -> float:
@@ -126,9 +96,12 @@ def question(
     sweep: ScalingSweepSpec,
     result: EvaluationResult | None,
 ) -> PredictionQuery:
-    """What a prediction asks the laws; their answer is in sequences of the sweep's length."""
-    budget = spec.budget
-    return PredictionQuery(
+    """What a prediction asks the laws; their answer is in sequences of the sweep's length.
+
+    Raises ValueError if it contradicts itself.
+    """
+    budget, same_length = spec.budget, _same_length(spec, sweep)
+    query = PredictionQuery(
         initial_loss=result.loss if result else float(spec.initial_loss or "nan"),
         initial_loss_standard_error=result.loss_standard_error if result else 0.0,
         cpt_flops=float(budget.flops) if budget.flops else None,
@@ -142,10 +115,14 @@ def question(
         if spec.batch_size_tolerance
         else None,
         # For another sequence length the batch size is rounded once it is in the target's sequences.
-        round_to=spec.batch_size_multiple_of if _same_length(spec, sweep) else 1,
+        round_to=spec.batch_size_multiple_of if same_length else 1,
         max_extrapolation=float(spec.max_extrapolation),
         sequence_length=sweep.data.sequence_length,
     )
+    if same_length:
+        return query
+    ratio = target_length(spec, sweep) / sweep.data.sequence_length
+    return rounded_query(laws, query, spec.batch_size_multiple_of * ratio)
 
 
 def _in_sweep_sequences(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> float | None:
@@ -194,9 +171,15 @@ def for_target(
     if prediction.batch_size_given:
         rounded = raw = float(spec.batch_size or round(raw))
     batch = replace(_scaled(prediction.batch_size, ratio), value=rounded)
-    warnings = prediction.warnings
-    if abs(math.log(rounded / raw)) > ROUNDED_TOO_FAR:
-        warnings = (*warnings, _far_multiple(rounded, raw, spec))
+    best, warnings = raw, prediction.warnings
+    if prediction.batch_size_given and spec.batch_size is None and "surface" in prediction.routes:
+        best = prediction.routes["surface"].batch_size.value * ratio
+    if abs(math.log(rounded / best)) > ROUNDED_TOO_FAR:
+        warnings = (
+            *warnings,
+            f"The nearest multiple of {spec.batch_size_multiple_of} is {rounded:.0f} sequences, far from the optimum of "
+            f"{best:.4g}.",
+        )
     return replace(
         prediction,
         batch_size=batch,

@@ -322,7 +322,7 @@ def _ended(work: Work) -> dict[str, float]:
             name = point.proxy.name
             seconds[name] += record.spent_accelerator_seconds / _devices(name, work)
             own = recorded_flops(point, record) - record.spent_by_others.flops
-            tokens[name] += own / _token_flops(point)
+            tokens[name] += max(0.0, own) / _token_flops(point)
     return {name: seconds[name] / tokens[name] for name in seconds if tokens[name]}
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from isoloss.cli.inputs import count
 from isoloss_contract import layout
 from isoloss_contract.store import Store
 from tests.support.command_line import Isoloss
@@ -383,3 +384,11 @@ def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_p
         found = isoloss("predict", f"file://{tmp_path}", "--total-flops", "1e19")
         assert found.code == 2
         assert f"isoloss: file://{tmp_path}/{folder}/laws.json: " in found.err
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("5e9", 5e9), ("5.e9", 5e9), (".5e10", 5e9), ("+5e+09", 5e9), ("5000000000.0", 5e9)],
+)
+def test_counts_are_taken_as_floats_are_written(text: str, tokens: float) -> None:
+    assert count("--cpt-tokens", text) == tokens

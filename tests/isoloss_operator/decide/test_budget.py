@@ -368,3 +368,28 @@ def test_a_lost_ledger_counts_once_what_still_runs() -> None:
     for status in (decide_sweep(lost).status, decide_sweep(known(lost)).status):
         assert float(status.spent_flops) == pytest.approx(float(before.spent_flops), rel=1e-3)
         assert status.accelerator_hours == before.accelerator_hours
+
+
+def test_a_run_that_starts_over_costs_all_that_it_trains() -> None:
+    """What others trained is no part of it: their checkpoints were released."""
+    adopted = known(observed(results={p.key: result(p) for p in POINTS}), results={})
+    longer = points(sweep_spec(proxies=LONGER))
+    begun = edited(adopted, proxies=LONGER, parallelism=8)
+    below = {p.key: progress(p, p.tokens // 4) for p in longer}
+    running = after(begun, decide_sweep(begun), jobs=tuple(map(job, longer)), progress=below)
+    quarter = sum(six_nd(p.proxy.parameters, p.tokens // 4) for p in longer)
+    assert told(running) == pytest.approx(quarter, rel=1e-3)
+    stopped = known(replace(running, jobs=tuple(map(failed, longer))), jobs=())
+    assert told(stopped) == pytest.approx(quarter, rel=1e-3)
+    ended = {p.key: result(p, accelerator_seconds=3.0) for p in longer}
+    over = known(replace(running, results=ended, jobs=tuple(map(complete, longer))), jobs=())
+    whole = sum(p.flops for p in longer)
+    assert whole * 0.5 < told(over) <= whole * 1.001
+
+
+def test_the_ledger_of_another_sweep_is_as_good_as_lost() -> None:
+    ends = {p.key: progress(p, p.tokens * 9 // 10) for p in POINTS[:3]}
+    world = known(training(progress=ends))
+    foreign = ledger_of(world).model_copy(update={"uid": "another"})
+    lost = decide_sweep(replace(world, ledger=foreign))
+    assert float(lost.status.spent_flops) == pytest.approx(told(world), rel=1e-3)

@@ -809,3 +809,17 @@ def test_an_answer_stands_while_an_edited_sweep_finds_no_places_by_its_prior() -
     assert condition(plan, "Ready")[:2] == ("True", "Predicted")
     assert condition(plan, "Stale")[:2] == ("True", "SweepNotReady")
     assert plan.status.learning_rate is not None
+
+
+def test_sequences_longer_than_the_best_batch_has_tokens_for_are_answered_or_refused() -> None:
+    """By whole multiples, at least one."""
+    found = {}
+    for length in (256, 4096, 65536):
+        plan = decide_prediction(observed(prediction_spec(targetSequenceLength=length)))
+        batch_size = plan.status.batch_size
+        found[length] = (condition(plan, "Ready")[1], batch_size and int(batch_size.value))
+    assert found == {
+        256: ("Predicted", 56),
+        4096: ("Predicted", 8),
+        65536: ("ExtrapolationTooFar", None),
+    }

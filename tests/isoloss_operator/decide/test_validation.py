@@ -752,3 +752,16 @@ def test_after_the_last_seed_of_the_api_comes_the_first() -> None:
     assert {request.task.point.seed for request in plan.probes.create} <= {2**31 - 1, 0}
     for request in plan.probes.create:
         TrainTask.model_validate_json(request.task.model_dump_json())
+
+
+def test_probes_of_a_far_multiple_are_judged_at_the_multiple_for_another_sequence_length() -> None:
+    """The sweep's best batch size is some 1,100 sequences of 128 tokens."""
+    raw = {**spec(), "batchSizeMultipleOf": 384, "targetSequenceLength": 256}
+    view = prediction_view(world(raw))
+    assert view is not None
+    planned = planned_probes(view)
+    assert isinstance(planned, PlannedProbes)
+    answer = predict(planned.fit.laws, planned.query)
+    assert isinstance(answer, Prediction)
+    assert answer.batch_size.value == 768
+    assert any(abs(point.batch_size / 768 - 1) < 0.01 for point in planned.points)

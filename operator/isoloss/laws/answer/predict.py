@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from isoloss.laws.answer.expected_regret import expected_regret, too_vague
 from isoloss.laws.answer.foundation import contradicted, foundation
 from isoloss.laws.answer.limits import implausible, refuse_distance, too_few_steps
 from isoloss.laws.answer.prediction import (
+    BatchSizeRange,
     Extrapolation,
     Point,
     Prediction,
@@ -165,15 +167,11 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         *laws.warnings,
         *_warnings(laws, query, answers, route),
     )
-    if query.params is not None and _is_far(chosen.batch_size.value, query.round_to):
-        # There the best learning rate is another.
-        rounded = _rounded(chosen.batch_size.value, query.round_to)
-        given = replace(query, batch_size=rounded, batch_size_tolerance=None)
+    if route == "surface" and (given := _far_multiple(query, chosen.batch_size.value)):
         there = _answer_at_batch(laws, given, compute)
-        if isinstance(there, Refused):
-            return there
-        said = _far_multiple(chosen.batch_size.value, query.round_to)
-        return replace(there, affordable=within, warnings=(said, *there.warnings))
+        if not _is_unknown(there):
+            said = _far_sentence(chosen.batch_size.value, query.round_to)
+            return _with_context(there, within, (said, *warnings))
     variants = _variants(laws, query, compute, routes[route], route)
     answer = _prediction(laws, query, compute, answers, route, variants, warnings)
     return replace(answer, affordable=within)
@@ -260,19 +258,57 @@ def _route(laws: Laws, query: PredictionQuery, routes: dict[Route, Point]) -> Ro
     return wanted if wanted in routes else next(iter(routes))
 
 
-def _rounded(batch_size: float, multiple: int) -> float:
+def _rounded(batch_size: float, multiple: float) -> float:
     return float(max(round(batch_size / multiple), 1) * multiple)
 
 
-def _is_far(batch_size: float, multiple: int) -> bool:
+def _is_far(batch_size: float, multiple: float) -> bool:
     return abs(float(np.log(_rounded(batch_size, multiple) / batch_size))) > ROUNDED_TOO_FAR
 
 
-def _far_multiple(batch_size: float, multiple: int) -> str:
+def _far_sentence(batch_size: float, multiple: int) -> str:
     return (
         f"The nearest multiple of {multiple} is {_rounded(batch_size, multiple):.0f} sequences, far from the optimum of "
         f"{batch_size:.4g}."
     )
+
+
+def _far_multiple(query: PredictionQuery, batch_size: float) -> PredictionQuery | None:
+    """The question for the learning rate at the multiple that is wanted, if that is far from the best batch size."""
+    if query.params is None or query.round_to == 1 or not _is_far(batch_size, query.round_to):
+        return None
+    given = _rounded(batch_size, query.round_to)
+    return replace(query, batch_size=given, batch_size_tolerance=None)
+
+
+def _is_unknown(answer: Prediction | Refused) -> bool:
+    """Whether there is no law of the learning rate at a batch size, as in files of earlier versions."""
+    return isinstance(answer, Refused) and answer.refusals[0].reason is RefusalReason.LAW_REFUSED
+
+
+def _with_context(
+    answer: Prediction | Refused, within: BatchSizeRange | None, warnings: Sequence[str]
+) -> Prediction | Refused:
+    if isinstance(answer, Refused):
+        return answer
+    every = tuple(dict.fromkeys([*warnings, *answer.warnings]))
+    return replace(answer, affordable=within, warnings=every)
+
+
+def rounded_query(laws: Laws, query: PredictionQuery, multiple: float) -> PredictionQuery:
+    """The question whose answer serves a target with another sequence length, whose batch size is a multiple of so many
+    sequences of the sweep, not a whole number perhaps: at the multiple, if that is far from the best batch size.
+
+    Raises ValueError for a query that contradicts itself.
+    """
+    answer = predict(laws, query)
+    if isinstance(answer, Refused) or answer.batch_size_given or query.params is None:
+        return query
+    if not _is_far(answer.batch_size_raw, multiple):
+        return query
+    batch_size = _rounded(answer.batch_size_raw, multiple)
+    given = replace(query, batch_size=batch_size, batch_size_tolerance=None)
+    return query if _is_unknown(predict(laws, given)) else given
 
 
 def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extrapolation:
@@ -337,7 +373,7 @@ def _warnings(
         )
     raw = routes[route].batch_size.value
     if _is_far(raw, query.round_to):
-        found.append(_far_multiple(raw, query.round_to))
+        found.append(_far_sentence(raw, query.round_to))
     length = query.sequence_length
     if length is not None and laws.sequence_length not in (None, length):
         found.append(

@@ -158,14 +158,15 @@ class _SeenPoint:
 
     def recorded(self) -> PointRecord:
         """The record brought up to date."""
-        record, now = self.record, self.tasks.world.now
+        now, progress = self.tasks.world.now, self.tasks.progress(self.point.key)
         if self.failures:
             return self._failed()
         if is_unknown(self.result):
-            return record
+            return self.record
+        record = started_over(self.record, progress)
         if not self.jobs:
             # What its own attempt reported is not the work of others, whoever finished it.
-            record = last_reported(record, self.tasks.progress(self.point.key))
+            record = last_reported(record, progress)
         match self.result:
             case PointResult() as result if record.state not in DONE:
                 if is_enough(self.point, result):
@@ -221,7 +222,7 @@ class _SeenPoint:
                 halvable=(self.point.batch_size - 1).bit_length(),
             )
         progress = self.tasks.progress(self.point.key)
-        return ended_without_result(self.record, attempts, self.point, self.ended[-1], progress)
+        return ended_without_result(self.record, attempts, self.ended[-1], progress)
 
 
 def _take_back_unreadable(
@@ -256,8 +257,7 @@ def stop_recorded(ledger: Ledger, stopped: Iterable[ObservedJob], tasks: TaskSet
         if job is None or job.attempt <= record.attempts.ended:
             return record
         attempts = after_stop(record.attempts, job, tasks.world.now)
-        point, progress = tasks.points[record.key], tasks.progress(record.key)
-        return ended_without_result(record, attempts, point, job, progress)
+        return ended_without_result(record, attempts, job, tasks.progress(record.key))
 
     return ledger.replace(points=tuple(stop(record) for record in ledger.points))
 
@@ -293,7 +293,7 @@ def _record_stalled(ledger: Ledger, stalled: Iterable[ObservedJob], tasks: TaskS
         attempts = after_failure(
             record.attempts, job, failure, template=template, now=tasks.world.now
         )
-        ended = ended_without_result(record, attempts, point, job, progress)
+        ended = ended_without_result(record, attempts, job, progress)
         return settled(ended, point, tasks.policy.retries)
 
     return ledger.replace(points=tuple(end(record) for record in ledger.points))
@@ -396,7 +396,8 @@ def dropped(
     attempts = record.attempts
     for job in jobs:
         attempts = after_stop(attempts, job, now)
-    ended = last_reported(replace(record, attempts=attempts, intent=Intent()), progress)
+    ended = replace(started_over(record, progress), attempts=attempts, intent=Intent())
+    ended = last_reported(ended, progress)
     if isinstance(result, PointResult) and any(job.complete for job in jobs):
         return last_reported(ended, result)
     return ended
@@ -408,6 +409,26 @@ def last_reported(
     """The record with the work that an attempt of its own reported, whatever became of its Job."""
     flops = 0.0 if progress is None else record.flops_per_token * progress.trained_tokens
     return record if flops <= record.reached_flops else replace(record, unfinished_flops=flops)
+
+
+def started_over(record: PointRecord, progress: PointProgress | None) -> PointRecord:
+    """The record without what others trained, if the attempt that is under way does not continue that: its checkpoints
+    were released."""
+    if progress is None or progress.claimant.attempt <= record.attempts.ended:
+        return record
+    if not _is_behind_others(record, record.flops_per_token * progress.trained_tokens):
+        return record
+    return replace(
+        record,
+        adopted=False,
+        others=Spend(),
+        flops=record.spent_flops,
+        accelerator_seconds=record.spent_accelerator_seconds,
+    )
+
+
+def _is_behind_others(record: PointRecord, flops: float) -> bool:
+    return flops < (1.0 - 1e-9) * record.spent_by_others.flops
 
 
 def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointRecord:
@@ -438,6 +459,8 @@ def partial_result_found(
 ) -> PointRecord:
     """The facts of a result are known, whether or not it trained far enough."""
     flops, others = six_nd(result.parameters, result.trained_tokens), record.spent_by_others
+    if not adopted and _is_behind_others(record, flops):
+        others = Spend()
     if adopted:
         seconds = result.accelerator_seconds - record.spent_accelerator_seconds
         others = Spend(max(0.0, flops - record.spent_flops), max(0.0, seconds))
@@ -487,17 +510,15 @@ def ended_with_result(
 def ended_without_result(
     record: PointRecord,
     attempts: Attempts,
-    point: PlannedPoint,
     job: ObservedJob,
     progress: PointProgress | None,
 ) -> PointRecord:
     """`job` ended or was stopped without a result, which makes `attempts` of the record's; its
     `progress` says how far it got."""
-    ended = replace(record, attempts=attempts)
+    ended = replace(started_over(record, progress), attempts=attempts)
     if progress is None or progress.claimant.attempt != job.attempt:
         return ended
-    flops = six_nd(point.proxy.parameters, progress.trained_tokens)
-    return replace(ended, unfinished_flops=max(flops, record.unfinished_flops))
+    return last_reported(ended, progress)
 
 
 def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRecord:
@@ -515,6 +536,7 @@ def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRec
         others=Spend() if record.adopted else record.others,
         # What another sweep spent on an adopted result must not become this sweep's own cost.
         flops=0.0 if record.adopted else record.flops,
+        unfinished_flops=record.spent_flops if record.adopted else record.unfinished_flops,
         accelerator_seconds=0.0 if record.adopted else record.accelerator_seconds,
         trained_for=0,
         trajectory_sha256="",

@@ -32,7 +32,14 @@ from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion
-from isoloss_operator.decide.tasks.record import Unread, record, stop_recorded, unread
+from isoloss_operator.decide.tasks.record import (
+    Unread,
+    last_reported,
+    record,
+    started_over,
+    stop_recorded,
+    unread,
+)
 from isoloss_operator.decide.tasks.task_set import Budget, Policy, Recorded, TaskSet
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
@@ -75,8 +82,9 @@ def account(tasks: TaskSet, recorded: Recorded) -> Spending:
 
 def _carried_once(recorded: Recorded, tasks: TaskSet) -> Recorded:
     """A ledger that was lost carries what the status told of all attempts: less what is counted of those still seen."""
-    told = recorded.ledger.carried
-    if tasks.stored_ledger is not None or told == Spend():
+    told, stored = recorded.ledger.carried, tasks.stored_ledger
+    is_lost = stored is None or stored.uid != tasks.world.uid
+    if not is_lost or told == Spend():
         return recorded
     uncarried = Recorded(recorded.ledger.replace(carried=Spend()), recorded.set_aside)
     seen = account(tasks, uncarried)
@@ -106,9 +114,8 @@ def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple
         progress = tasks.progress(job.key)
         flops = 0.0
         if progress is not None and progress.claimant.attempt == job.attempt:
-            flops = max(
-                0.0, record.flops_per_token * progress.trained_tokens - record.reached_flops
-            )
+            reported = last_reported(started_over(record, progress), progress)
+            flops = max(0.0, reported.spent_flops - record.spent_flops)
         found.append((flops, job.accelerator_seconds(tasks.world.now)))
     return found
 
