@@ -8,7 +8,7 @@ every call below half a second: the bytes and values of limits.py, and records.b
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator, from_json
@@ -19,6 +19,8 @@ from isoloss_contract.store.errors import BadRecord, NewerRecord
 from isoloss_contract.store.limits import Limit
 
 Model = TypeVar("Model")
+CONTRACT: Final = ("contract_version", CONTRACT_VERSION)
+"""The field of a record of the contract that has its version, and the newest that is known here."""
 
 
 def parse_record(
@@ -27,7 +29,7 @@ def parse_record(
     source: str,
     *,
     limit: Limit = limits.LARGEST,
-    newest: tuple[str, int] = ("contract_version", CONTRACT_VERSION),
+    newest: tuple[str, int] = CONTRACT,
 ) -> Model:
     """Parse JSON strictly into `model`. Raises BadRecord naming `source` and the first bad field, and NewerRecord if
     the record says that it has a newer format, whatever else is in it.

@@ -21,6 +21,8 @@ from isoloss_operator.decide.fits import FitOutcome, SearchStep
 
 FIT_VERSION: Final[Literal[1]] = 1
 """Version of fit.json. A newer one is left alone, like newer laws."""
+NEWEST_FIT: Final = ("version", FIT_VERSION)
+"""For parse_record."""
 SHOWN_BYTES: Final = 80
 Read = Callable[[str, int], bytes | None]
 """The bytes at a path of the store, at most so many; None if nothing is there."""
@@ -70,12 +72,6 @@ def fit_document(outcome: FitOutcome) -> bytes:
     return record.model_dump_json(indent=1).encode()
 
 
-def parse_fit(content: bytes, source: str) -> FitRecord:
-    """The fit.json of these bytes. Raises BadRecord or NewerRecord, naming `source`."""
-    newest = ("version", FIT_VERSION)
-    return parse_record(content, FitRecord, source, limit=limits.FIT, newest=newest)
-
-
 def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
     """The outcome of the newest fit; None if there was none.
 
@@ -86,7 +82,7 @@ def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
     content = read(path, limits.FIT.max_bytes)
     if content is None:
         return None
-    record = parse_fit(content, path)
+    record = parse_record(content, FitRecord, path, limit=limits.FIT, newest=NEWEST_FIT)
     return FitOutcome(
         inputs=record.inputs,
         laws=_read_laws(read, laws_path, record.laws_sha256) if record.laws_sha256 else None,

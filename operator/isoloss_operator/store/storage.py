@@ -37,13 +37,15 @@ from isoloss_contract.store import (
     time_limit,
 )
 from isoloss_contract.store.limits import Limit
+from isoloss_contract.store.parsing import CONTRACT
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.settings import normal_uri
 from isoloss_operator.store.fit_files import (
+    NEWEST_FIT,
     SHOWN_BYTES,
+    FitRecord,
     fit_path,
-    parse_fit,
     read_outcome,
     shown_in,
 )
@@ -276,13 +278,9 @@ class Storage:
         return self._laws_check.are_lost(uri, laws_path, laws_sha256, interval_seconds)
 
     def _named_laws(self, uri: str, laws_path: str) -> Read[str]:
-        store, path = self.store(uri), fit_path(laws_path)
-
-        def read() -> str:
-            content = self.timed("fit", lambda: store.read(path, max_bytes=limits.FIT.max_bytes))
-            return parse_fit(content, store.location(path)).laws_sha256
-
-        return read_of(read)
+        path = fit_path(laws_path)
+        found = self._read_record(uri, path, FitRecord, "fit", limits.FIT, NEWEST_FIT)
+        return found.laws_sha256 if isinstance(found, FitRecord) else found
 
     def _laws_stamp(self, uri: str, laws_path: str) -> Read[str]:
         store = self.store(uri)
@@ -356,12 +354,13 @@ class Storage:
         model: type[Record],
         name: str,
         limit: Limit,
+        newest: tuple[str, int] = CONTRACT,
     ) -> Read[Record]:
         store = self.store(uri)
 
         def read() -> Record:
             content = self.timed(name, lambda: store.read(path, max_bytes=limit.max_bytes))
-            return parse_record(content, model, store.location(path), limit=limit)
+            return parse_record(content, model, store.location(path), limit=limit, newest=newest)
 
         return read_of(read)
 
