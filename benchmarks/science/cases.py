@@ -30,7 +30,17 @@ RATIO = 2.5
 """Target size over the largest planted one."""
 FAR_RATIO, FAR_TOKENS = 20.0, 8.0
 """The same where a row is asked far away, and target tokens over the largest."""
-SHAPES = ("exact", "scattered", "soft", "skewed", "bending", "flattening", "noisy steps")
+SHAPES = (
+    "exact",
+    "scattered",
+    "soft",
+    "skewed",
+    "bending",
+    "turning",
+    "saturating",
+    "flattening",
+    "noisy steps",
+)
 
 
 class Truth(Protocol):

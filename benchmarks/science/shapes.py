@@ -1,4 +1,4 @@
-"""Planted sweeps whose truth is known: exact laws, scattered optima, soft ridges, asymmetric valleys, laws that bend, noisy steps."""
+"""Planted sweeps whose truth is known: exact laws, scattered optima, soft ridges, asymmetric valleys, laws that bend over sizes or tokens, noisy steps."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from benchmarks.science.noisy_steps import NoisySteps
 from isoloss.laws import Run
 from tests.support.planted import (
     Bending,
+    BendingOverTokens,
     CurvedBySize,
     Planted,
+    Saturating,
     ScatteredGradients,
     Skewed,
     Valley,
@@ -46,7 +48,7 @@ MANY = Layout(sizes=(5e7, 1e8, 2e8, 4e8, 8e8), tokens=(5e9, 8e9, 1.2e10, 2e10, 3
 
 
 def surface(shape: str, seed: int) -> Valley:
-    """A surface by name: exact, scattered, soft, skewed, bending, flattening or noisy steps."""
+    """A surface by name: exact, scattered, soft, skewed, bending, turning, saturating, flattening or noisy steps."""
     if shape == "noisy steps":
         return NoisySteps()
     base = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40), curvature=STEEP)
@@ -60,6 +62,10 @@ def surface(shape: str, seed: int) -> Valley:
         return Skewed(base)
     if shape == "bending":
         return Bending(base)
+    if shape == "turning":
+        return BendingOverTokens(base)
+    if shape == "saturating":
+        return Saturating(base)
     if shape == "flattening":
         return CurvedBySize(rate_at=base.rate_at, batch_at=base.batch_at, curvature=STEEP)
     raise ValueError(f"unknown shape {shape}")

@@ -87,6 +87,13 @@ USUAL_BEND: Final = 0.035
 Both published sweeps, which span 1.6 to 1.9 in ln N: 0.07 and 0.13 of LR, 0.15 and 0.06 of B, each known to 0.06 to 0.1 and more.
 Exponents that were published for sizes a factor of twenty apart differ by 0.15 (TREND_ERROR): 0.025.
 """
+USUAL_TOKEN_BEND: Final = 0.05
+"""Standard deviation of the coefficient of (ln D)^2 in ln LR and ln B, where a law has none.
+
+Both published sweeps, size by size and averaged: -0.02 and 0.03 of LR, 0.02 and 0.09 of B, each known to 0.01.
+"""
+TOKEN_BEND_SCATTER: Final = 0.02
+"""Scatter of that over sizes, noise apart: none of LR, 0.03 of B in the published sweeps."""
 ISO_LOSS_SCATTER: Final = 0.1
 """Standard deviation of ln LR and ln B about the iso-loss laws when no data could be held out to measure it."""
 ISO_LOSS_FREEDOM: Final = 2.0

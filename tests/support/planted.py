@@ -169,6 +169,59 @@ class Bending(Moved):
 
 
 @dataclass(frozen=True)
+class BendingOverTokens:
+    """A surface whose exponents of D change along every run, so that no line over ln D holds its optima."""
+
+    base: Surface
+    bends: tuple[float, float] = (0.04, 0.0)
+    """Coefficients of (ln D)^2 in ln LR* and ln B*, counted from `from_tokens`."""
+    from_tokens: float = 8e9
+
+    def moved(self, d: float) -> tuple[float, float]:
+        """Factors of LR* and B* at D."""
+        rate, batch = np.exp(np.array(self.bends) * np.log(d / self.from_tokens) ** 2)
+        return float(rate), float(batch)
+
+    def rate(self, n: float, d: float) -> float:
+        """The best learning rate at N, D."""
+        return self.base.rate(n, d) * self.moved(d)[0]
+
+    def batch(self, n: float, d: float) -> float:
+        """The best batch size at N, D, sequences."""
+        return self.base.batch(n, d) * self.moved(d)[1]
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        """Nats per token."""
+        rate, batch = self.moved(d)
+        return self.base.loss(n, d, b / batch, lr / rate)
+
+    def best_size(self, flops: float) -> tuple[float, float]:
+        """(N, D) of least loss at 6 N D = flops: that of the base."""
+        return self.base.best_size(flops)
+
+
+@dataclass(frozen=True)
+class Saturating:
+    """A surface whose best batch size rises fast early in training and then stays, as Merrill et al. 2505.23971 find."""
+
+    base: Surface
+    half: float = 2e9
+    """D at which B* is half of where it ends."""
+
+    def rate(self, n: float, d: float) -> float:
+        """The best learning rate at N, D."""
+        return self.base.rate(n, d)
+
+    def batch(self, n: float, d: float) -> float:
+        """The best batch size at N, D, sequences."""
+        return self.base.batch(n, 8e9) / (1.0 + self.half / d)
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        """Nats per token."""
+        return self.base.loss(n, d, b * self.base.batch(n, d) / self.batch(n, d), lr)
+
+
+@dataclass(frozen=True)
 class Skewed:
     """A surface that is much steeper above the best learning rate than below: a cliff.
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from isoloss.laws.results import Laws
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
-LAWS_VERSION: Literal[4] = 4
+LAWS_VERSION: Literal[5] = 5
 
 
 class BadLaws(ValueError):
@@ -27,7 +27,7 @@ class LawsDocument(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format: Literal["isoloss.dev/laws"]
-    version: Literal[4]
+    version: Literal[5]
     laws: Laws
 
 

@@ -190,6 +190,25 @@ class Bend:
 
 
 @dataclass(frozen=True)
+class TokenBend:
+    """How far a law over ln N and ln D may bend away from its plane along ln D: see surface/bend.py."""
+
+    spread: Array
+    """(2,) root mean squares of the coefficients of (ln D)^2, of ln LR and ln B."""
+    log_params_centre: Real
+    log_tokens_centre: Real
+    plane: Array
+    """(3,) constant, of ln N and of ln D: the plane through (ln D)^2 at the sweep's own points."""
+
+    def error(self, log_params: Real, log_tokens: Real) -> Array:
+        """(2,) standard deviations at ln N and ln D."""
+        n, d = log_params - self.log_params_centre, log_tokens - self.log_tokens_centre
+        return np.asarray(
+            self.spread * abs(d**2 - self.plane @ np.array([1.0, n, d])), dtype=float
+        )
+
+
+@dataclass(frozen=True)
 class SurfaceLaw:
     """The joint surface: one surface of loss over (N, D, B, LR) fitted to all runs at once."""
 
@@ -210,6 +229,7 @@ class SurfaceLaw:
     target_covariance: Array | None = None
     """(2, 2) of ln LR and ln B of single (N, D) cells about the law, noise apart."""
     bend: Bend | None = None
+    token_bend: TokenBend | None = None
     token_slope: Real | None = None
     """-dL/dlnD of the largest size at its most tokens, nats: what a wasted share of tokens costs."""
     halved_trends: tuple[Quantity, ...] = ()

@@ -379,7 +379,7 @@ def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_p
     store = Store(f"file://{tmp_path}")
     ledger = write_sweep(store)
     folder = layout.sweep_folder(ledger.sweep, ledger.uid)
-    for content in (b"{", b'{"format": "isoloss.dev/laws", "version": 4, "laws": {}}'):
+    for content in (b"{", b'{"format": "isoloss.dev/laws", "version": 5, "laws": {}}'):
         store.write(layout.laws_in(folder), content)
         found = isoloss("predict", f"file://{tmp_path}", "--total-flops", "1e19")
         assert found.code == 2

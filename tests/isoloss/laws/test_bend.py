@@ -1,15 +1,19 @@
-"""A law over few sizes may bend beyond them, and its intervals say so."""
+"""A law over few sizes and tokens may bend beyond them, and its intervals say so."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchmarks.science.shapes import WIDE, runs_on, surface
+from benchmarks.science.shapes import WIDE, PlantedJudge, runs_on, surface
 from isoloss.laws import FitOptions, Laws, PredictionQuery, fit_laws, predict
-from isoloss.laws.results import Bend
-from isoloss.laws.surface.bend import possible_bend
-from isoloss.usual import USUAL_BEND, USUAL_SCATTER
+from isoloss.laws.data.cells import LATE
+from isoloss.laws.data.trajectories import collect
+from isoloss.laws.model import Refusal
+from isoloss.laws.results import Bend, TokenBend
+from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
+from isoloss.laws.surface.token_range import fit_late_if_bent
+from isoloss.usual import USUAL_BEND, USUAL_SCATTER, USUAL_TOKEN_BEND
 
 LOG_PARAMS = np.log([1e8, 2e8, 4e8])
 TARGET, TOKENS = 8e9, 1.6e11
@@ -92,3 +96,110 @@ def test_intervals_hold_a_law_that_bends_twenty_times_beyond_the_sizes() -> None
             laws, PredictionQuery(total_flops=6 * TARGET * TOKENS, params=TARGET, batch_size=batch)
         ).learning_rate
         assert at_batch.low <= best <= at_batch.high
+
+
+# ------------------------------------------------------------------------------------- over tokens
+
+
+def token_bend(shown: np.ndarray, noise: float = 0.01) -> TokenBend:
+    """Of one hyperparameter whose bends at three sizes are shown (sizes,), known to within `noise`."""
+    log_params = np.repeat(LOG_PARAMS, 4)
+    log_tokens = np.log(20.0) + log_params + np.tile(np.log([0.25, 0.4, 0.63, 1.0]), 3)
+    return possible_token_bend(log_params, log_tokens, np.ones(12), own_bends(shown, noise))
+
+
+def own_bends(shown: np.ndarray, noise: float = 0.01) -> OwnBends:
+    return OwnBends(shown[:, None], np.full((len(shown), 1), noise**2))
+
+
+def test_sizes_that_show_no_token_counts_leave_a_bend_over_tokens_as_usual() -> None:
+    assert token_bend(np.zeros(0)).spread == pytest.approx(USUAL_TOKEN_BEND)
+
+
+def test_sizes_without_a_bend_over_tokens_leave_little_room_for_one() -> None:
+    assert token_bend(np.zeros(3)).spread < 0.3 * USUAL_TOKEN_BEND
+
+
+def test_a_bend_over_tokens_that_sizes_share_is_allowed_for_and_grows_with_the_square_of_the_distance() -> (
+    None
+):
+    found = token_bend(np.full(3, 0.04))
+    assert found.spread == pytest.approx(0.04, abs=0.01)
+    middle = np.log(20.0) + LOG_PARAMS[1]
+    far, farther = (float(found.error(LOG_PARAMS[1], middle + x)[0]) for x in (4.0, 8.0))
+    assert float(found.error(LOG_PARAMS[1], middle)[0]) < 0.02
+    assert farther / far == pytest.approx(4.0, rel=0.25)
+
+
+def test_the_error_of_a_law_with_a_bend_over_tokens_is_what_a_plane_leaves_of_it() -> None:
+    """The plane through c (ln D)^2 at the sweep's own points is off by c times what `error` says, anywhere."""
+    found = token_bend(np.full(3, 0.04))
+    log_params = np.repeat(LOG_PARAMS, 4)
+    log_tokens = np.log(20.0) + log_params + np.tile(np.log([0.25, 0.4, 0.63, 1.0]), 3)
+    design = np.stack([np.ones(12), log_params, log_tokens], axis=1)
+    plane = np.linalg.lstsq(design, log_tokens**2, rcond=None)[0]
+    n, d = np.log(3e9), np.log(2e11)
+    left = abs(d**2 - plane @ np.array([1.0, n, d]))
+    assert found.error(n, d)[0] == pytest.approx(found.spread[0] * left)
+
+
+@pytest.mark.parametrize(
+    ("shown", "clear"),
+    [
+        ([0.005, -0.01, 0.01], False),
+        ([0.03, 0.04, 0.03], True),
+        ([-0.04, -0.04, -0.05], True),
+        ([0.0, 0.07, 0.0], True),
+    ],
+    ids=["none", "alike", "downwards", "at one size"],
+)
+def test_a_bend_is_clear_at_all_sizes_alike_or_at_one(shown: list[float], clear: bool) -> None:
+    assert own_bends(np.array(shown)).are_clear == clear
+
+
+def test_noise_makes_no_bend_clear() -> None:
+    assert not own_bends(np.array([0.06, 0.05, -0.02]), noise=0.06).are_clear
+
+
+def first_cells(shape: str) -> list[float]:
+    """Share of its tokens at which each size's first cell of the surface is."""
+    trajectories = collect(runs_on(surface(shape, 0), WIDE, 0)).trajectories
+    found = fit_late_if_bent(trajectories)
+    assert not isinstance(found, Refusal)
+    ends = dict(zip(np.log(WIDE.sizes), np.log(WIDE.tokens), strict=True))
+    sizes = {cell.log_params for cell in found[1]}
+    return [
+        float(np.exp(min(c.log_tokens for c in found[1] if c.log_params == n) - ends[n]))
+        for n in sorted(sizes)
+    ]
+
+
+@pytest.mark.parametrize("shape", ["turning", "saturating"])
+def test_a_law_that_bends_over_tokens_is_read_off_the_last_part_of_runs(shape: str) -> None:
+    assert first_cells(shape) == pytest.approx([LATE] * 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", ["exact", "scattered", "skewed"])
+def test_any_other_law_is_read_off_whole_runs(shape: str) -> None:
+    assert max(first_cells(shape)) < 0.2 * LATE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beyond", [1.0, 4.0])
+@pytest.mark.parametrize(
+    ("shape", "regret"), [("turning", (0.0003, 0.003)), ("saturating", (0.0012, 0.006))]
+)
+def test_optima_that_bend_over_tokens_are_held_and_nearly_found(
+    shape: str, regret: tuple[float, float], beyond: float
+) -> None:
+    """At the largest size's own tokens, and at four times size and tokens."""
+    n, d = beyond * WIDE.sizes[-1], beyond * WIDE.tokens[-1]
+    for seed in range(3):
+        truth = PlantedJudge(surface(shape, seed), n, d)
+        laws = fit_laws(runs_on(truth.truth, WIDE, seed), FitOptions(bootstrap_samples=60))
+        found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+        rate, batch = np.exp(truth.vertex)
+        assert found.learning_rate.low <= rate <= found.learning_rate.high
+        assert found.batch_size.low <= batch <= found.batch_size.high
+        lost = truth.regret(found.learning_rate.value, found.batch_size_raw)
+        assert lost < regret[beyond > 1.0]

@@ -36,9 +36,12 @@ def surface_form(surface: SurfaceLaw, target: Target) -> Array:
     # It answers there.
     assert surface.target_covariance is not None
     assert surface.bend is not None
+    assert surface.token_bend is not None
     assert place is not None
-    bent = surface.bend.error(float(np.ravel(place[0])[0]))
-    return np.asarray(surface.target_covariance + np.diag(bent**2), dtype=float)
+    log_params, log_tokens = (float(np.ravel(value)[0]) for value in place)
+    bent = surface.bend.error(log_params) ** 2
+    bent = bent + surface.token_bend.error(log_params, log_tokens) ** 2
+    return np.asarray(surface.target_covariance + np.diag(bent), dtype=float)
 
 
 def form_freedom(laws: Laws, route: Route) -> float:

@@ -48,14 +48,17 @@ class Cell:
 
 
 def make_cells(
-    trajectories: Sequence[Trajectory], fewest_runs: int = FEWEST_PER_CELL
+    trajectories: Sequence[Trajectory], fewest_runs: int = FEWEST_PER_CELL, earliest: float = 0.0
 ) -> list[Cell]:
-    """Cut the trajectories at common token counts, where at least so many runs of a size have a loss."""
+    """Cut the trajectories at common token counts, where at least so many runs of a size have a loss.
+
+    Trajectories with a loss everywhere are cut from the share `earliest` of their size's tokens on.
+    """
     cells: list[Cell] = []
     for params in sorted({t.params for t in trajectories}):
         chosen = [(i, t) for i, t in enumerate(trajectories) if t.params == params and t.usable]
         if chosen:
-            cells += _cells_of_size(float(np.log(params)), chosen, fewest_runs)
+            cells += _cells_of_size(float(np.log(params)), chosen, fewest_runs, earliest)
     return cells
 
 
@@ -68,9 +71,10 @@ def late_cells(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _cells_of_size(
-    log_params: float, chosen: list[tuple[int, Trajectory]], fewest_runs: int
+    log_params: float, chosen: list[tuple[int, Trajectory]], fewest_runs: int, earliest: float
 ) -> list[Cell]:
-    cuts = [(d, *_cut(chosen, d)) for d in _common_tokens([t for _, t in chosen])]
+    tokens = _common_tokens([t for _, t in chosen], earliest)
+    cuts = [(d, *_cut(chosen, d)) for d in tokens]
     cuts = [cut for cut in cuts if len(cut[1]) >= fewest_runs]
     if not cuts:
         return []
@@ -105,7 +109,7 @@ def best_curve(log_tokens: Array, log_losses: Array) -> LossCurve:
     ).first()
 
 
-def _common_tokens(trajectories: list[Trajectory]) -> list[float]:
+def _common_tokens(trajectories: list[Trajectory], earliest: float) -> list[float]:
     """ln D of one size's cells.
 
     A dense run has a loss anywhere between its ends, a sparse one only where it was evaluated. Without
@@ -115,8 +119,10 @@ def _common_tokens(trajectories: list[Trajectory]) -> list[float]:
     sparse = [t for t in trajectories if len(t.log_tokens) < DENSE]
     if len(sparse) == len(trajectories):
         return _distinct(sparse)
-    low = np.median([t.log_tokens[0] for t in trajectories])
+    low = float(np.median([t.log_tokens[0] for t in trajectories]))
     high = max(t.log_tokens[-1] for t in trajectories)
+    if earliest > 0:
+        low = max(low, high + float(np.log(earliest)))
     even = list(np.linspace(low, high, CELLS_PER_SIZE))
     if not sparse:
         return even

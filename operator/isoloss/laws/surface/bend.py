@@ -1,4 +1,4 @@
-"""How far the optimum's law may bend between the sizes of a sweep and a target.
+"""How far the optimum's law may bend between the sizes and tokens of a sweep and a target.
 
 A law is a line over n = ln N as far as a sweep of few sizes can tell. If the exponent changes with the size,
 
@@ -12,16 +12,26 @@ square of b given the sizes' deviations y, whose scatter has an unknown scale s 
 
 all of it in the S - 2 contrasts that a line leaves free. Sizes that follow a line closely leave little room for a bend,
 as it would have to be cancelled by chance.
+
+Over d = ln D it may bend as well, by c (d^2 - l(n, d)) with l the plane through d^2 over the points of the fit. Every size
+whose runs have a loss at three token counts shows a c of its own, which no line over its own tokens takes up:
+
+    y_s = c + e_s,   c ~ N(0, USUAL_TOKEN_BEND^2),   e_s ~ N(0, noise_s + s^2 TOKEN_BEND_SCATTER^2).
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.results import Bend
+from isoloss.laws.results import Bend, TokenBend
 from isoloss.laws.surface.scale import SHARED, scale_prior
-from isoloss.usual import USUAL_BEND
+from isoloss.usual import TOKEN_BEND_SCATTER, USUAL_BEND, USUAL_TOKEN_BEND
+
+CLEAR = 2.0
+"""Standard deviations beyond which a bend over tokens is no chance."""
 
 
 def possible_bend(log_params: Array, shifts: Array, noise: Array, usual: Array) -> Bend:
@@ -38,15 +48,59 @@ def possible_bend(log_params: Array, shifts: Array, noise: Array, usual: Array) 
     slope, level = (float(value) for value in np.polyfit(n, n**2, 1))
     free = np.linalg.qr(np.stack([np.ones_like(n), n], axis=1), mode="complete")[0][:, 2:]
     squares = [
-        _mean_square(free.T @ shift, free.T @ n**2, free.T @ np.diag(error) @ free, variance)
+        _moments(
+            free.T @ shift, free.T @ n**2, free.T @ np.diag(error) @ free, variance, USUAL_BEND**2
+        )[1]
         for shift, error, variance in zip(shifts.T, noise.T, usual, strict=True)
     ]
     return Bend(np.sqrt(squares), centre, level, slope)
 
 
-def _mean_square(shifts: Array, squares: Array, noise: Array, usual: float) -> float:
-    """Of b, given contrasts (c,) of the shifts and of n^2, and the covariance (c, c) of their noise."""
-    prior = USUAL_BEND**2
+class OwnBends(NamedTuple):
+    """The coefficients of (ln D)^2 that single sizes show for their optima."""
+
+    shown: Array
+    """(sizes, k), of ln x of k hyperparameters, and …"""
+    noise: Array
+    """(sizes, k) … their variances."""
+
+    def moments(self) -> tuple[Array, Array]:
+        """((k,) means, (k,) mean squares) of the coefficient that they have in common."""
+        usual, prior = TOKEN_BEND_SCATTER**2, USUAL_TOKEN_BEND**2
+        found = [
+            _moments(own, np.ones(len(own)), np.diag(error), usual, prior)
+            for own, error in zip(self.shown.T, self.noise.T, strict=True)
+        ]
+        return np.array([mean for mean, _ in found]), np.array([square for _, square in found])
+
+    @property
+    def are_clear(self) -> bool:
+        """Whether the optimum of any hyperparameter bends over tokens beyond doubt, at all sizes alike or at one of them."""
+        means, squares = self.moments()
+        alike = means**2 > CLEAR**2 * (squares - means**2)
+        alone = self.shown**2 > CLEAR**2 * (self.noise + TOKEN_BEND_SCATTER**2)
+        return bool(alike.any() or alone.any())
+
+
+def possible_token_bend(
+    log_params: Array, log_tokens: Array, weights: Array, bends: OwnBends
+) -> TokenBend:
+    """What a law over these points may bend by over tokens: (points,) ln N and ln D with their weights in the fit."""
+    centre = tuple(float(np.average(v, weights=weights)) for v in (log_params, log_tokens))
+    n, d = log_params - centre[0], log_tokens - centre[1]
+    root = np.sqrt(weights)
+    design = np.stack([np.ones_like(n), n, d], axis=1)
+    plane = np.linalg.lstsq(design * root[:, None], d**2 * root, rcond=None)[0]
+    return TokenBend(np.sqrt(bends.moments()[1]), centre[0], centre[1], plane)
+
+
+def _moments(
+    shifts: Array, squares: Array, noise: Array, usual: float, prior: float
+) -> tuple[float, float]:
+    """(mean, mean square) of b ~ N(0, prior) in shifts = b squares + e, (c,) each.
+
+    `noise` (c, c) is the covariance of what noise puts into e.
+    """
     scatter = SHARED[:, None, None] ** 2 * usual * np.eye(len(shifts)) + noise
     precision = np.linalg.inv(scatter)
     known = 1.0 / prior + squares @ precision @ squares
@@ -55,4 +109,5 @@ def _mean_square(shifts: Array, squares: Array, noise: Array, usual: float) -> f
     determinant = np.linalg.slogdet(scatter)[1] + np.log(prior * known)
     fit = shifts @ precision @ shifts - mean**2 * known
     weights = scale_prior() * np.exp(-0.5 * ((determinant + fit) - (determinant + fit).min()))
-    return float(np.average(mean**2 + 1.0 / known, weights=weights))
+    square = float(np.average(mean**2 + 1.0 / known, weights=weights))
+    return float(np.average(mean, weights=weights)), square

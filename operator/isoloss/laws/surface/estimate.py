@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.curves import OptimumPlanes, Quantity
-from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
 from isoloss.laws.model import FitOptions, Refusal, Route, Status
 from isoloss.laws.results import SurfaceLaw
-from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.law import surface_law
 from isoloss.laws.surface.size_trends import doubtful_trends, shift_without
-from isoloss.laws.surface.uncertainty import Uncertainty
+from isoloss.laws.surface.token_range import fit_late_if_bent
 
 
 @dataclass(frozen=True)
@@ -60,13 +58,12 @@ def fit_joint_surface(
 
     `doubtful` names trends over sizes to halve; None: the trajectories themselves decide.
     """
-    cells = make_cells(trajectories)
     one_size = len({t.params for t in trajectories}) == 1
     trend = options.size_trend if one_size else None
-    fit = fit_surface(trajectories, cells, 2 if trend is None else 1)
-    if isinstance(fit, Refusal):
-        return JointSurfaceEstimate(SurfaceLaw("refused", refusal=fit))
-    known = Uncertainty(fit, trend)
+    found = fit_late_if_bent(trajectories, 2 if trend is None else 1, trend)
+    if isinstance(found, Refusal):
+        return JointSurfaceEstimate(SurfaceLaw("refused", refusal=found))
+    known, cells = found
     draws = known.draw(DrawSource(options.seed, 2, options.bootstrap_samples))
     if doubtful is None:
         doubtful = doubtful_trends(trajectories, known)

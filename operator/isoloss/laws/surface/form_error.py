@@ -24,6 +24,10 @@ SHARED = 0.5
 """Share of the scatter's variance that the cells of one size have in common, if their runs differ."""
 
 
+FEWEST_TO_BEND = 3
+"""Token counts of a size that show whether its optimum bends over them."""
+
+
 @dataclass(frozen=True)
 class Residuals:
     """What a pooled fit left over, cell by cell."""
@@ -249,6 +253,30 @@ def _growth(residuals: Residuals, member: Flags, past_end: Array) -> tuple[Array
     return solver @ residuals.values[member], residuals.variance * (solver**2 / weights).sum(
         axis=1
     )
+
+
+def bend_solvers(residuals: Residuals, sizes: Sequence[float], past_end: Array) -> list[Array]:
+    """Maps (2, points) from residuals to the coefficients of (ln D)^2 in a size's slopes over ln LR and ln B.
+
+    Of the sizes with losses at FEWEST_TO_BEND token counts: fewer show none. `sizes` (cells,) are ln N.
+    """
+    return [
+        _bend_solver(residuals, member, past_end)
+        for member in _members(residuals, sizes)
+        if len(set(residuals.cell[member])) >= FEWEST_TO_BEND
+    ]
+
+
+def _bend_solver(residuals: Residuals, member: Flags, past_end: Array) -> Array:
+    """(2, points)"""
+    positions, weights = residuals.positions[member], residuals.weights[member]
+    along = past_end[member, None] - past_end[member].mean()
+    design = np.column_stack(
+        [np.ones(member.sum()), positions, positions * along, positions * along**2]
+    )
+    solver = np.zeros((2, len(member)))
+    solver[:, member] = weighted_solver(design, weights)[5:]
+    return solver
 
 
 def window_error(moved: Array, noise: Array) -> Array:

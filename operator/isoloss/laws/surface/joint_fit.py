@@ -57,6 +57,8 @@ class SurfaceFit:
     """(points,)"""
     sizes: tuple[float, ...]
     """ln N per cell."""
+    log_tokens: Array
+    """(points,) ln D."""
     replicate_noise: tuple[float, float]
     """(sum of squares of ln L, its degrees of freedom) that replicates show for a run."""
     end: tuple[float, float]
@@ -121,6 +123,7 @@ def fit_surface(
         positions=np.stack([points.x, points.y], axis=1),
         cell=cell,
         sizes=tuple(c.log_params for c in cells),
+        log_tokens=d,
         replicate_noise=replicate_noise(trajectories),
         end=(end := usual_end(points.n, points.d)),
         past_end=points.d - end[0] - end[1] * points.n,

@@ -54,6 +54,7 @@ def surface_law(
         law_covariance=known.optimum_covariance,
         target_covariance=known.target_covariance,
         bend=known.bend,
+        token_bend=known.token_bend,
         token_slope=_token_slope(cells),
     )
     others = np.arange(len(law)) >= DECIDE.stop

@@ -16,14 +16,13 @@ import numpy as np
 
 from isoloss.laws.arrays import Array
 from isoloss.laws.curves import Quantity
-from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.held_out import FEWEST_SIZES, HeldOutCell, judged_cells, split
 from isoloss.laws.model import Refusal
 from isoloss.laws.quantiles import student_quantiles
 from isoloss.laws.surface.form_error import scatter_freedom
-from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, planes
+from isoloss.laws.surface.token_range import fit_late_if_bent
 from isoloss.laws.surface.uncertainty import Uncertainty
 
 SURE = 0.95
@@ -39,10 +38,10 @@ def doubtful_trends(
         return ()
     shown, held_out, _ = split(trajectories)
     cells = judged_cells(held_out)
-    rest = fit_surface(shown, make_cells(shown))
-    if isinstance(rest, Refusal) or not cells or not rest.is_convex:
+    rest = fit_late_if_bent(shown)
+    if isinstance(rest, Refusal) or not cells or not rest[0].fit.is_convex:
         return ()
-    rest_known = Uncertainty(rest)
+    rest_known = rest[0]
     options = chain.from_iterable(combinations(unclear, k) for k in range(len(unclear) + 1))
     # The first of equals is the one that leaves out least.
     return min(options, key=lambda left_out: _regret(rest_known, left_out, cells))

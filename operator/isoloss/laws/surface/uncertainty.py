@@ -12,9 +12,9 @@ The model of a point i of run r, in cell c (size s, tokens d), with x = (ln LR, 
 The coefficients b are solver @ z, so an effect with spread t on the points that share it adds
 (solver @ x) t^2 (solver @ x)' to their covariance. How large t is, when few groups show it: scale.py. A target adds
 effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), what a narrower
-window over the valley would have answered (`window_error`), and a law that bends between the sweep's sizes and its own
-(bend.py). What is published of two exponents joins the law at the end (usual_exponents.py). `draw` has all that concerns b,
-`laws` what follows for a target's law; `target_covariance` and `bend` have what one optimum deviates by.
+window over the valley would have answered (`window_error`), and a law that bends between the sweep's sizes and tokens and
+its own (bend.py). What is published of two exponents joins the law at the end (usual_exponents.py). `draw` has all that concerns b,
+`laws` what follows for a target's law; `target_covariance`, `bend` and `token_bend` have what one optimum deviates by.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ import numpy as np
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.model import SizeTrend
-from isoloss.laws.results import Bend
-from isoloss.laws.surface.bend import possible_bend
+from isoloss.laws.results import Bend, TokenBend
+from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
 from isoloss.laws.surface.form_error import (
     Residuals,
     Scatter,
+    bend_solvers,
     coefficient_covariance,
     exponent_covariance,
     exponent_scatter,
@@ -152,6 +153,28 @@ class Uncertainty:
         )
 
     @cached_property
+    def token_bend(self) -> TokenBend:
+        """What the law of ln LR and ln B may bend by over tokens; the fit must be convex."""
+        log_params = np.array(self.fit.sizes)[self.fit.cell]
+        return possible_token_bend(
+            log_params, self.fit.log_tokens, self.fit.weights, self._own_bends
+        )
+
+    @property
+    def bends_over_tokens(self) -> bool:
+        """Whether the optimum clearly bends over ln D; the fit must be convex."""
+        return self._own_bends.are_clear
+
+    @cached_property
+    def _own_bends(self) -> OwnBends:
+        fit = self.fit
+        solvers = bend_solvers(self._left_over, fit.sizes, fit.past_end)
+        turn = -np.linalg.inv(fit.hessian)
+        shown = np.array([turn @ solver @ fit.residuals for solver in solvers]).reshape(-1, 2)
+        noise = [np.diag(self._noise_of(turn @ solver)) for solver in solvers]
+        return OwnBends(shown, np.array(noise).reshape(-1, 2))
+
+    @cached_property
     def window_error(self) -> Array:
         """(2,) of ln LR and ln B in mid-data: see form_error.window_error."""
         fit = self.fit
@@ -202,7 +225,21 @@ class Uncertainty:
 
     @cached_property
     def _noise(self) -> tuple[Array, float]:
-        """((9, 9), its degrees of freedom). Points of one run share a part of their error."""
+        """((9, 9), its degrees of freedom)."""
+        return self._noise_of(self.fit.solver), self._noise_variances[2]
+
+    def _noise_of(self, solver: Array) -> Array:
+        """(n, n) covariance of solver @ ln D for a solver (n, points)."""
+        shared, total, _ = self._noise_variances
+        _, member = np.unique(self.fit.runs, return_inverse=True)
+        gain = solver * np.sqrt(self._variances(total) / total)
+        runs = np.zeros((len(solver), int(member.max()) + 1))
+        np.add.at(runs.T, member, gain.T)
+        return np.asarray(shared * runs @ runs.T + (total - shared) * gain @ gain.T, dtype=float)
+
+    @cached_property
+    def _noise_variances(self) -> tuple[float, float, float]:
+        """(what points of one run share, in total, degrees of freedom of the former), at weight 1."""
         fit = self.fit
         scaled = fit.residuals * np.sqrt(fit.weights)
         _, member = np.unique(fit.runs, return_inverse=True)
@@ -219,10 +256,7 @@ class Uncertainty:
         shared = (freedom * shared + per_token * squares) / (freedom + seeds)
         freedom += seeds
         total = max(total, shared)
-        gain = fit.solver * np.sqrt(self._variances(total) / total)
-        runs = np.zeros((len(Shape), count))
-        np.add.at(runs.T, member, gain.T)
-        return shared * runs @ runs.T + (total - shared) * gain @ gain.T, freedom
+        return shared, total, freedom
 
     @cached_property
     def _scatter_covariance(self) -> Array:
