@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array
+from isoloss.laws.least_squares import weighted_solver
 from isoloss.laws.results import Bend, TokenBend
 from isoloss.laws.surface.scale import SHARED, scale_prior
 from isoloss.usual import TOKEN_BEND_SCATTER, USUAL_BEND, USUAL_TOKEN_BEND
@@ -88,9 +89,8 @@ def possible_token_bend(
     """What a law over these points may bend by over tokens: (points,) ln N and ln D with their weights in the fit."""
     centre = tuple(float(np.average(v, weights=weights)) for v in (log_params, log_tokens))
     n, d = log_params - centre[0], log_tokens - centre[1]
-    root = np.sqrt(weights)
     design = np.stack([np.ones_like(n), n, d], axis=1)
-    plane = np.linalg.lstsq(design * root[:, None], d**2 * root, rcond=None)[0]
+    plane = weighted_solver(design, weights) @ d**2
     return TokenBend(np.sqrt(bends.moments()[1]), centre[0], centre[1], plane)
 
 
