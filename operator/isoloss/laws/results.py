@@ -194,14 +194,14 @@ class TokenBend:
     """How far a law over ln N and ln D may bend away from its plane along ln D: see surface/bend.py."""
 
     spread: Array
-    """(2,) root mean squares of the coefficients of (ln D)^2, of ln LR and ln B."""
+    """(k,) root mean squares of the coefficients of (ln D)^2, of ln LR and ln B or of ln LR alone."""
     log_params_centre: Real
     log_tokens_centre: Real
     plane: Array
     """(3,) constant, of ln N and of ln D: the plane through (ln D)^2 at the sweep's own points."""
 
     def error(self, log_params: Real, log_tokens: Real) -> Array:
-        """(2,) standard deviations at ln N and ln D."""
+        """(k,) standard deviations at ln N and ln D."""
         n, d = log_params - self.log_params_centre, log_tokens - self.log_tokens_centre
         return np.asarray(
             self.spread * abs(d**2 - self.plane @ np.array([1.0, n, d])), dtype=float
@@ -257,6 +257,7 @@ class RateAtBatchLaw:
     scatter: Real = 0.0
     """Standard deviation of a size's own best ln LR about the law."""
     bend: Bend | None = None
+    token_bend: TokenBend | None = None
     freedom: Real = 1.0
     """Degrees of freedom behind it."""
     smallest_batch: Real | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 
 from benchmarks.science.shapes import WIDE, PlantedJudge, runs_on, surface
 from isoloss.laws import FitOptions, Laws, PredictionQuery, fit_laws, predict
@@ -203,3 +204,27 @@ def test_optima_that_bend_over_tokens_are_held_and_nearly_found(
         assert found.batch_size.low <= batch <= found.batch_size.high
         lost = truth.regret(found.learning_rate.value, found.batch_size_raw)
         assert lost < regret[beyond > 1.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beyond", [1.0, 4.0])
+@pytest.mark.parametrize("shape", ["turning", "saturating"])
+def test_the_best_rate_at_a_batch_size_that_bends_over_tokens_is_held_and_nearly_found(
+    shape: str, beyond: float
+) -> None:
+    """At half and twice the best batch size, where a line through whole runs is off by 0.1, and by 0.3 to 0.4 four times beyond."""
+    n, d = beyond * WIDE.sizes[-1], beyond * WIDE.tokens[-1]
+    truth = surface(shape, 0)
+    for seed in range(2):
+        laws = fit_laws(runs_on(truth, WIDE, seed), FitOptions(bootstrap_samples=60))
+        for factor in (0.5, 2.0):
+            batch = round(factor * truth.batch(n, d))
+            query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=batch)
+            found = predict(laws, query).learning_rate
+            best = minimize_scalar(
+                lambda rate, batch=batch: truth.loss(n, d, batch, float(np.exp(rate))),
+                bounds=np.log(truth.rate(n, d)) + np.array([-2.0, 2.0]),
+                method="bounded",
+            ).x
+            assert np.log(found.low) <= best <= np.log(found.high)
+            assert abs(np.log(found.value) - best) < (0.3 if beyond > 1.0 else 0.07)

@@ -28,7 +28,7 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
     """The learning rate at the batch size of the query and ln C (draws), or why there is none."""
     law, batch = laws.rate_at_batch, query.batch_size
     assert batch is not None
-    if law.curve is None or law.curvature is None or law.bend is None:
+    if law.curve is None or law.curvature is None or law.bend is None or law.token_bend is None:
         return _refused_law(law.refusal)
     far = _too_far(laws, batch)
     if far is not None:
@@ -38,8 +38,10 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
     curve = with_draws(law.curve, laws.draws.rate_at_batch, target)
     tokens = np.asarray(target.log_tokens)[: curve.count]
     draws = curve.at(target.log_params, tokens, np.log(batch))
-    bent = float(law.bend.error(float(target.log_params))[0])
-    everything = widened(draws, float(np.hypot(law.scatter, bent)), float(law.freedom))
+    log_params = float(target.log_params)
+    bends = law.bend.error(log_params), law.token_bend.error(log_params, float(tokens[0]))
+    off = np.array([float(law.scatter), *(float(bend[0]) for bend in bends)])
+    everything = widened(draws, float(np.sqrt(off @ off)), float(law.freedom))
     variance = float(np.var(everything[1:])) if len(everything) > 1 else 0.0
     wasted = 0.5 * float(law.curvature) * variance
     slope = 0.1 if laws.surface.token_slope is None else float(laws.surface.token_slope)

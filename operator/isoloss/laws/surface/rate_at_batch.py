@@ -23,7 +23,8 @@ from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
 from isoloss.laws.least_squares import NO_COLUMN, Levelled
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import Bend, RateAtBatchLaw
-from isoloss.laws.surface.bend import possible_bend
+from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
+from isoloss.laws.surface.form_error import FEWEST_TO_BEND
 from isoloss.laws.surface.joint_fit import NARROW, window
 from isoloss.laws.surface.skew import FARTHEST, TURNS
 from isoloss.usual import (
@@ -96,14 +97,17 @@ def fit_rate_at_batch(
             "size takes at least two: train three learning rates at one batch size of another size.",
             {"sizes": sizes},
         )
-    return _fitted(points, options, fitted)
+    return _fitted(points, options, fitted, _lines(trajectories, LATE))
 
 
-def _lines(trajectories: Sequence[Trajectory]) -> _Points | None:
-    """The points of every (size, tokens, batch size) with enough learning rates; None without any."""
+def _lines(trajectories: Sequence[Trajectory], earliest: float = 0.0) -> _Points | None:
+    """The points of every (size, tokens, batch size) with enough learning rates; None without any.
+
+    Trajectories with a loss everywhere give those from the share `earliest` of their size's tokens on.
+    """
     rows: list[tuple[float, ...]] = []
     lines = 0
-    for cell in make_cells(trajectories, FEWEST_RATES):
+    for cell in make_cells(trajectories, FEWEST_RATES, earliest):
         batches = np.array([trajectories[i].batch_size for i in cell.runs])
         for batch in np.unique(batches):
             at = np.flatnonzero(batches == batch)
@@ -135,7 +139,10 @@ def _lines(trajectories: Sequence[Trajectory]) -> _Points | None:
     return _Points(table[:, 0], table[:, 1:4], table[:, 4], table[:, 5], line, size, run)
 
 
-def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatchFit:
+def _fitted(
+    points: _Points, options: FitOptions, fitted: Status, late: _Points | None = None
+) -> RateAtBatchFit:
+    """From these points, or from `late` ones if the best learning rate clearly bends over tokens (token_range.py)."""
     middle = float(np.average(points.x, weights=points.weights))
     centre = np.average(points.where, axis=0, weights=points.weights)
     x, where = points.x - middle, points.where - centre
@@ -143,12 +150,19 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
     valley = _valley(points, x, where[:, varied])
     if valley is None:
         return _not_convex(0.0)
+    bends = _own_bends(points, x, valley)
+    if late is not None and bends.are_clear:
+        return _fitted(late, options, fitted)
     curvature, found = float(valley.estimate[0]), valley.scatter
     source = DrawSource(options.seed, 12, options.bootstrap_samples)
     draws = valley.draws(source)
     curve = _curve(draws, varied, middle, centre)
+    log_params, log_tokens, _ = points.where.T
+    token_bend = possible_token_bend(log_params, log_tokens, points.weights, bends)
     if TOKENS not in varied:
         curve = _with_usual_tokens(curve, where, points.weights, source)
+        # The exponent is from elsewhere, and so is its error.
+        token_bend = replace(token_bend, spread=np.zeros(1))
     convex = draws[:, 0] > 0.0
     if convex[DECIDE].mean() < MOSTLY_CONVEX:
         return _not_convex(float(convex[DECIDE].mean()))
@@ -162,6 +176,7 @@ def _fitted(points: _Points, options: FitOptions, fitted: Status) -> RateAtBatch
         curvature=curvature,
         scatter=found.total,
         bend=_bend(points, found),
+        token_bend=token_bend,
         freedom=found.freedom,
         smallest_batch=float(batches.min()),
         largest_batch=float(batches.max()),
@@ -191,6 +206,8 @@ class _Valley:
     """(terms + 1, sizes and lines)"""
     scatter: _Scatter
     shows_cubic: bool
+    residuals: Array
+    """(points,) what the fit leaves of the wasted ln D."""
 
     @property
     def estimate(self) -> Array:
@@ -256,7 +273,9 @@ def _with_cubic(points: _Points, x: Array, design: Array, shape: Array, cubic: A
     noise, freedom = _noise(points, readers, residuals)
     moved = _moved(points, x, readers, curvature, scatter)
     usual = float(USUAL_ASYMMETRY[0]) * curvature
-    return _Valley(plain, coefficient, pull, usual, noise, freedom, moved, scatter, shows)
+    return _Valley(
+        plain, coefficient, pull, usual, noise, freedom, moved, scatter, shows, residuals
+    )
 
 
 def _varied(points: _Points, where: Array) -> Indices:
@@ -337,6 +356,25 @@ def _bend(points: _Points, found: _Scatter) -> Bend:
     sizes = np.array([points.where[points.size == k, 0][0] for k in range(len(found.shifts))])
     shifts = found.shifts[:, None]
     return possible_bend(sizes, shifts, np.zeros_like(shifts), np.array([USUAL_SCATTER**2]))
+
+
+def _own_bends(points: _Points, x: Array, valley: _Valley) -> OwnBends:
+    """The coefficients of (ln D)^2 in the best ln LR that sizes show beside slopes of their own over ln D and ln B."""
+    lines, tokens = points.lines, points.where[:, TOKENS]
+    readers = []
+    for size in np.unique(points.size):
+        own = np.where(points.size == size, 1.0, 0.0)
+        if len(np.unique(tokens[own > 0.0])) < FEWEST_TO_BEND:
+            continue
+        along = (tokens - float(np.average(tokens, weights=own))) * own
+        batch = points.where[:, BATCH] * own
+        design = np.stack([along**2, own, along, batch], axis=1) * x[:, None]
+        readers.append(lines.solver(design)[0] / -float(valley.estimate[0]))
+    if not readers:
+        return OwnBends(np.zeros((0, 1)), np.zeros((0, 1)))
+    solver = np.array(readers)
+    noise, _ = _noise(points, solver, valley.residuals)
+    return OwnBends((solver @ valley.residuals)[:, None], np.diag(noise)[:, None])
 
 
 def _moved(points: _Points, x: Array, shape: Array, curvature: float, found: _Scatter) -> Array:
