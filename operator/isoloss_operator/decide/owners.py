@@ -13,7 +13,7 @@ from isoloss_contract.reading import Read, Unreadable
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.jobs.requests import aside, expiries, train_request
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep, ObservedTasks
-from isoloss_operator.decide.plans import PointWrites
+from isoloss_operator.decide.plans import TaskWrites
 from isoloss_operator.decide.tasks.task_pass import TaskPass, recorded_jobs
 from isoloss_operator.decide.tasks.task_set import Budget, Policy, Recorded
 
@@ -103,12 +103,12 @@ def model_fields(spec: ScalingSweepSpec) -> tuple[str, ...]:
     return tuple("like" if m.like else "config" if m.config else "preset" for m in models)
 
 
-def task_writes(tasks: TaskPass, spec: ScalingSweepSpec) -> PointWrites:
+def task_writes(tasks: TaskPass, spec: ScalingSweepSpec) -> TaskWrites:
     """What a pass writes for its tasks; `spec` is of the sweep that trains them."""
     before = tasks.task_set.stored.ledger
-    return PointWrites(
+    return TaskWrites(
         ledger=None if tasks.written == before else tasks.written,
-        set_aside=tasks.recorded.set_aside,
+        set_aside=tasks.set_aside,
         delete=tasks.delete,
         expire=expiries(spec, recorded_jobs(tasks.task_set)),
         create=tuple(

@@ -313,11 +313,7 @@ def _plan(
     news = _news(conditions, previous)
     return PredictionPlan(
         status=status,
-        ledger=step.ledger,
-        set_aside=step.set_aside,
-        delete=step.delete,
-        expire=step.expire,
-        create=step.create,
+        **vars(step.writes),
         publish=publication(observed, status),
         withdraw=withdrawals(observed),
         probes=validation.writes,
@@ -356,7 +352,7 @@ def _news(
 
 
 def _findings(state: State, validated: Finding | None) -> dict[str, Finding]:
-    creates = state.step is not None and state.step.create
+    creates = state.step is not None and state.step.writes.create
     changes = "The evaluate Job is being started." if creates else ""
     return {
         ACCEPTED: state.accepted,

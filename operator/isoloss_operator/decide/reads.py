@@ -94,7 +94,7 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
 
 def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
     """The same for any set of tasks."""
-    observed, points, records = tasks.world, tasks.points.values(), tasks.known.by_key
+    observed, points, records = tasks.world, tasks.points.values(), tasks.known.ledger.by_key
     jobs = [job for of_point in tasks.jobs.values() for job in of_point]
     # One that a suspension stopped works no more: it may have written its result on its way out.
     stopped = {job.uid for job in observed.stopped}

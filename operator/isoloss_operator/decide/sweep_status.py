@@ -227,7 +227,7 @@ def seconds_left(stored: PointFiles, facts: SweepFacts) -> float | None:
     paces = seconds_per_token(stored, facts)
     if not paces:
         return None
-    records = {record.key: record for record in facts.ledger.points}
+    records = facts.ledger.by_key
     by_key = {point.key: point for point in facts.points}
     training = [
         _point_seconds(by_key[job.key], records[job.key], stored.progress.get(job.key), paces)
@@ -262,7 +262,7 @@ def seconds_per_token(stored: PointFiles, facts: SweepFacts) -> dict[str, float]
 
 def _ended(facts: SweepFacts) -> dict[str, float]:
     """Pace by size, from points with a result of this sweep's own."""
-    records = {record.key: record for record in facts.ledger.points}
+    records = facts.ledger.by_key
     seconds, tokens = defaultdict[str, float](float), defaultdict[str, float](float)
     for point in facts.points:
         record = records[point.key]

@@ -33,7 +33,7 @@ from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.owners import model_fields, policy_of, prediction_ledger, task_writes
-from isoloss_operator.decide.plans import Event, PointWrites
+from isoloss_operator.decide.plans import Event, TaskWrites
 from isoloss_operator.decide.prediction_status import previous_prediction, question
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.reasons import Reason
@@ -81,7 +81,7 @@ class ValidationStep:
     """The condition Validated; None: there is none."""
     status: ValidationStatus | None = None
     refined: RefinedStatus | None = None
-    writes: PointWrites | None = None
+    writes: TaskWrites | None = None
     events: tuple[Event, ...] = ()
     requeue_after: float = math.inf
 
@@ -280,8 +280,10 @@ def _tasks_of(
     observed = view.observed
     known = view.step.known or prediction_ledger(observed)
     stored, key = observed.probes, prepare_config(spec).key
-    if view.step.ledger is not None:  # written before anything is done about the probes
-        stored = replace(stored, ledger=view.step.ledger)
+    if (
+        written := view.step.writes.ledger
+    ) is not None:  # before anything is done about the probes
+        stored = replace(stored, ledger=written)
     ledger = for_spec(known.ledger, observed.generation, key)
     if ledger.corpus is None or ledger.corpus.digest != view.manifest.digest:
         ledger = ledger.replace(corpus=without_shards(view.manifest))
@@ -317,7 +319,7 @@ def _written(tasks: TaskPass, spec: ScalingSweepSpec) -> ValidationStep:
     """What is done for the probes as for any tasks; `spec` is of the sweep that trains them."""
     writes, seconds = task_writes(tasks, spec), next_look(tasks)
     is_quiet = tasks.is_quiet and not has_unrecorded(tasks.task_set)
-    if seconds == math.inf and not (is_quiet and writes == PointWrites()):
+    if seconds == math.inf and not (is_quiet and writes == TaskWrites()):
         seconds = 60.0
     return ValidationStep(
         writes=writes,

@@ -54,7 +54,7 @@ def work(seen: ObservedSweep, **changes: object) -> SweepFacts:
     records = tuple(
         replace(record, adopted=False, others=Spend()) for record in seen.ledger.points
     )
-    ledger = seen.ledger.model_copy(update={"points": records})
+    ledger = seen.ledger.replace(points=records)
     facts = SweepFacts("s3://bucket", "sweeps/demo-uid", POINTS, ledger, seen.jobs, parallelism=3)
     return replace(facts, **changes)  # type: ignore[arg-type]
 
@@ -125,7 +125,7 @@ def searched(chosen: PlannedPoint) -> SweepFacts:
         record if record.key == chosen.key else replace(record, intent=waits)
         for record in base.ledger.points
     )
-    ledger = base.ledger.model_copy(update={"points": records})
+    ledger = base.ledger.replace(points=records)
     return replace(base, ledger=ledger, search=SearchStatus())
 
 

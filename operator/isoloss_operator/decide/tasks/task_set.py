@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger, PointRecord
+from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
 from isoloss_contract.reading import ABSENT, Read, value_of
 from isoloss_contract.records import PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened
@@ -28,11 +28,6 @@ class Recorded:
 
     ledger: Ledger
     set_aside: tuple[SetAside, ...] = ()
-
-    @cached_property
-    def by_key(self) -> dict[str, PointRecord]:
-        """Records by point key, of points that were dropped too."""
-        return {record.key: record for record in (*self.ledger.former, *self.ledger.points)}
 
 
 def under_generation(ledger: Ledger, generation: int) -> Ledger:
