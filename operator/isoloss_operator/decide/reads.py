@@ -70,10 +70,8 @@ def likenesses_to_read(observed: ObservedSweep) -> tuple[str, ...]:
 
 def needs_manifest(observed: ObservedSweep) -> bool:
     """Whether the manifest is to be read, all else being known: no sweep needs it that has nothing left to train."""
-    if isinstance(observed.spec, InvalidSpec):
-        return False
     try:
-        return sweep_tasks(SweepView.of(observed, observed.spec)) is None
+        return sweep_tasks(SweepView.of(observed)) is None
     except InvalidSpec:
         return True
 
@@ -84,9 +82,7 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
     `stored` are the names under points/: points without a folder have no result.
     """
     try:
-        if isinstance(observed.spec, InvalidSpec):
-            return PointReads()
-        planned = sweep_tasks(SweepView.of(observed, observed.spec))
+        planned = sweep_tasks(SweepView.of(observed))
     except InvalidSpec:
         return PointReads()
     return PointReads() if planned is None else point_reads(planned[0], stored)

@@ -57,15 +57,12 @@ from isoloss_operator.planning.specs import InvalidSpec
 
 def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     """What is to be done about a sweep now, and what its status says."""
-    spec = observed.spec
-    if isinstance(spec, InvalidSpec):
-        return _without_points(observed, _invalid_spec(spec))
-    if found := _storage_not_allowed(observed) or _ledger_newer(observed):
+    if found := _not_accepted(observed):
         return _without_points(observed, found)
     if found := _store_unanswered(observed):
         return _without_store(observed, found)
     try:
-        view = SweepView.of(observed, spec)
+        view = SweepView.of(observed)
         planned = sweep_tasks(view)
         if planned is None:
             unplaced = view.unplaced
@@ -75,7 +72,8 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
             assert unplaced  # sweep_tasks says so
             return _without_places(view, unplaced)
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
-        return _without_points(observed, _invalid_spec(error))
+        found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
+        return _without_points(observed, found)
     tasks, manifest = planned
     if found := _data_changed(view, manifest):
         return _without_points(observed, found)
@@ -85,14 +83,18 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
 # -------------------------------------------------------------------- before the points are known
 
 
-def _invalid_spec(error: InvalidSpec) -> Finding:
-    return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
-
-
-def _storage_not_allowed(observed: ObservedSweep) -> Finding | None:
-    if not observed.storage_refusal:
+def _not_accepted(observed: ObservedSweep) -> Finding | None:
+    """The spec, or what it names, is not for this operator to use."""
+    if isinstance(observed.spec, InvalidSpec):
+        reason, message = Reason.INVALID_SPEC, str(observed.spec)
+    elif observed.storage_refusal:
+        reason, message = Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal
+    elif isinstance(observed.ledger, Newer):
+        message = f"{observed.ledger.message}. Upgrade the operator again."
+        reason = Reason.LEDGER_NEWER
+    else:
         return None
-    return Finding.false(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal, stalled=True)
+    return Finding.false(reason, message, stalled=True)
 
 
 def _data_changed(sweep: SweepView, manifest: DataManifest) -> Finding | None:
@@ -122,13 +124,6 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     if isinstance(observed.manifest, Newer):
         message = message or observed.manifest.message
     return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
-
-
-def _ledger_newer(observed: ObservedSweep) -> Finding | None:
-    if not isinstance(observed.ledger, Newer):
-        return None
-    message = f"{observed.ledger.message}. Upgrade the operator again."
-    return Finding.false(Reason.LEDGER_NEWER, message, stalled=True)
 
 
 def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:

@@ -407,16 +407,16 @@ def stated(
 
     Without `numbers` those of the status stay as they were.
     """
-    previous = parse_conditions(observed.status)
     suspended = suspension(observed.jobs, suspend=observed.spec.suspend)
+    previous = parse_conditions(observed.status)
     conditions = dated(
         findings.by_condition(suspended),
         previous,
         generation=observed.generation,
         now=observed.now,
     )
+    news = turned(conditions, previous)
     status = (numbers or previous_status(observed.status)).model_copy(
         update={"observed_generation": observed.generation, "conditions": conditions}
     )
-    is_stalled = findings.ready.stalled
-    return status, condition_events(turned(conditions, previous), _ANNOUNCED, stalled=is_stalled)
+    return status, condition_events(news, _ANNOUNCED, stalled=findings.ready.stalled)

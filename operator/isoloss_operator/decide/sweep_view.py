@@ -42,7 +42,7 @@ from isoloss_operator.planning.points import (
     repeated_domains,
     without_shards,
 )
-from isoloss_operator.planning.specs import derived_models, prepare_config
+from isoloss_operator.planning.specs import InvalidSpec, derived_models, prepare_config
 
 ENDING_SECONDS: Final = 60.0
 """How long after DataReady the Jobs of the preparation may go on. What still runs then does work that another
@@ -70,8 +70,11 @@ class SweepView:
     """Why sizes wait for their first points; None: every size has a grid."""
 
     @classmethod
-    def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
-        """Raises InvalidSpec if a proxy cannot be derived from its checkpoint, or no law places its grid."""
+    def of(cls, observed: ObservedSweep) -> SweepView:
+        """Raises InvalidSpec if the spec is, a proxy cannot be derived from its checkpoint, or no law places its grid."""
+        spec = observed.spec
+        if isinstance(spec, InvalidSpec):
+            raise InvalidSpec(spec.errors)
         ledger, manifest = sweep_ledger(observed).ledger, value_of(observed.manifest)
         derived = without_likenesses(observed, spec)
         models = derived_models(spec, derived, ledger.derived)
