@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from isoloss.laws import Prediction
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
+from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.planning.specs import InvalidSpec
-
-if TYPE_CHECKING:  # the laws bring numpy along
-    from isoloss.laws import Prediction
-    from isoloss_operator.decide.conditions import Finding
-
 
 # -------------------------------------------------------------------------------------------- labels
 
