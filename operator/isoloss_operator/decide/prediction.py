@@ -112,14 +112,14 @@ def _without_view(observed: ObservedPrediction) -> State:
         return _not_accepted(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
     if reference is None:
         message = f"There is no ScalingSweep {spec.sweep_ref.name} in this namespace."
-        return _standing_or(observed, Finding.false(Reason.SWEEP_NOT_FOUND, message))
-    if isinstance(reference.spec, InvalidSpec):
+        found = Finding.false(Reason.SWEEP_NOT_FOUND, message)
+    elif isinstance(reference.spec, InvalidSpec):
         found = Finding.false(Reason.SWEEP_INVALID, str(reference.spec))
-        return _standing_or(observed, found)
-    if message := unanswered(observed):
+    elif message := unanswered(observed):
         return _without_store(observed, Finding.false(Reason.STORAGE_UNREACHABLE, message))
-    # Before the corpus is prepared nothing can be measured.
-    return _standing_or(observed, sweep_not_ready(reference))
+    else:  # before the corpus is prepared nothing can be measured
+        found = sweep_not_ready(reference)
+    return _standing_or(observed, found)
 
 
 def _without_store(observed: ObservedPrediction, finding: Finding) -> State:

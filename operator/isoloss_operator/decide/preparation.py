@@ -51,12 +51,11 @@ def decide_preparation(view: SweepView) -> SweepPlan:
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
     obsolete, recorded = _obsolete(view), _recorded_jobs(view)
     starts = prepared.starts
-    create = () if starts is None else (prepare_request(observed, spec, starts),)
     points = () if view.unplaced else plan_points(spec)
     folder = layout.sweep_folder(observed.name, observed.uid)
     spent = told_spend(observed, ledger)
     facts = SweepFacts(view.store_uri, folder, points, ledger, fit=observed.fit, spent=spent)
-    findings = _findings(view, prepared.finding(), starts=bool(create))
+    findings = _findings(view, prepared.finding(), starts=starts is not None)
     status, events = stated(observed, findings, numbers_of(observed, observed, facts))
     return SweepPlan(
         status=status,
@@ -68,7 +67,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
             *prepared.delete,
         ),
         expire=expiries(spec, [*obsolete, *recorded]),
-        create=create,
+        create=() if starts is None else (prepare_request(observed, spec, starts),),
         events=events,
         requeue_after=_requeue_after(view, prepared),
     )

@@ -119,16 +119,17 @@ def _point(spec: ScalingSweepSpec, point: PlannedPoint) -> Point:
 
 
 def stepped(
-    ledger: Ledger, step: SearchStep, spec: ScalingSweepSpec, manifest: DataManifest
+    ledger: Ledger,
+    planned_points: Mapping[str, PlannedPoint],
+    step: SearchStep,
+    spec: ScalingSweepSpec,
+    manifest: DataManifest,
 ) -> Ledger:
-    """The ledger once a step's decisions are in it."""
+    """The ledger of the planned points once a step's decisions are in it."""
     decisions = {_decided(decision): decision for decision in step.decisions}
-    found = {
-        point.key: _point(spec, point) for point in plan_points(spec, manifest, ledger.additions)
-    }
     points = tuple(
         replace(record, intent=_intent(decision, record))
-        if (decision := decisions.pop(found[record.key], None))
+        if (decision := decisions.pop(_point(spec, planned_points[record.key]), None))
         else record
         for record in ledger.points
     )

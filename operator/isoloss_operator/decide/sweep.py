@@ -169,7 +169,9 @@ def _prepared(manifest: DataManifest) -> Finding:
 def _with_points(view: PointsView) -> SweepPlan:
     observed, spec, tasks = view.observed, view.spec, view.tasks
     writes, step = task_writes(tasks, spec), view.step
-    ledger = stepped(tasks.written, step, spec, view.manifest) if step else tasks.written
+    ledger = tasks.written
+    if step:
+        ledger = stepped(ledger, tasks.points, step, spec, view.manifest)
     facts = SweepFacts(
         store_uri=view.sweep.store_uri,
         folder=layout.sweep_folder(observed.name, observed.uid),
@@ -295,9 +297,9 @@ def _findings(view: PointsView) -> Findings:
 def _finished(view: PointsView) -> Finding | None:
     if not view.is_over:
         return None
-    if view.search_ended:
-        return Finding.false(Reason.FINISHED, ended_in_words(view.search_ended))
-    return Finding.false(Reason.FINISHED, "Every point has its outcome.")
+    ended = view.search_ended
+    message = ended_in_words(ended) if ended else "Every point has its outcome."
+    return Finding.false(Reason.FINISHED, message)
 
 
 def _fit(view: PointsView) -> Finding:

@@ -271,11 +271,11 @@ def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
         world=observed,
         stored=observed,
         policy=policy_of(view.spec),
+        models=model_fields(view.written),
         store=store_label(view.store_uri),
         points={point.key: point for point in planned},
         known=Recorded(_under_present_spec(ledger, view, manifest), known.set_aside),
         data_digest=manifest.digest,
-        models=model_fields(view.written),
         kept=frozenset(job.uid for job in view.prepare_jobs if _may_still_end(view, job)),
         complaints=lambda ledger: _complaints(view, ledger),
     )

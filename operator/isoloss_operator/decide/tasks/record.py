@@ -102,7 +102,7 @@ def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
         dropped(
             record,
             tasks.jobs.get(record.key, ()),
-            tasks.progress(record.key),
+            tasks.progress.get(record.key),
             tasks.result(record.key),
             tasks.world.now,
         )
@@ -158,7 +158,7 @@ class _SeenPoint:
 
     def recorded(self) -> PointRecord:
         """The record brought up to date."""
-        now, progress = self.tasks.world.now, self.tasks.progress(self.point.key)
+        now, progress = self.tasks.world.now, self.tasks.progress.get(self.point.key)
         if self.failures:
             return self._failed()
         if is_unknown(self.result):
@@ -221,7 +221,7 @@ class _SeenPoint:
                 now=self.tasks.world.now,
                 halvable=(self.point.batch_size - 1).bit_length(),
             )
-        progress = self.tasks.progress(self.point.key)
+        progress = self.tasks.progress.get(self.point.key)
         return ended_without_result(self.record, attempts, self.ended[-1], progress)
 
 
@@ -261,7 +261,7 @@ def end_recorded(
         else:
             template = point.proxy.template_digest
             attempts = after_failure(record.attempts, job, failure, template=template, now=now)
-        stopped = ended_without_result(record, attempts, job, tasks.progress(job.key))
+        stopped = ended_without_result(record, attempts, job, tasks.progress.get(job.key))
         ended[job.key] = settled(stopped, point, tasks.policy.retries)
     if not ended:
         return ledger
@@ -281,36 +281,6 @@ def _stalled(ledger: Ledger, tasks: TaskSet) -> tuple[ObservedJob, ...]:
         and job.uid in since
         and (tasks.world.now - since[job.uid]).total_seconds() >= seconds
     )
-
-
-# ------------------------------------------------------------------------------- what is not known
-
-
-@dataclass(frozen=True)
-class Unread:
-    """Points of whose result nothing is known: nothing may be concluded of them."""
-
-    awaited: frozenset[str]
-    """Their last attempt has just succeeded and the result is not there yet: the ledger has not taken in its end."""
-    unknown: frozenset[str]
-    """The store did not return it, or a newer isoloss wrote it."""
-
-    @property
-    def all(self) -> frozenset[str]:
-        """Those whose point is not done."""
-        return self.awaited | self.unknown
-
-
-def unread(tasks: TaskSet, ledger: Ledger) -> Unread:
-    """The unfinished points of which the store says too little."""
-    ended = {r.key: r.attempts.ended for r in ledger.points if r.state not in DONE}
-    awaited = frozenset(
-        key
-        for key in ended
-        if isinstance(tasks.result(key), Absent)
-        and any(job.is_finished and job.attempt > ended[key] for job in tasks.jobs.get(key, ()))
-    )
-    return Unread(awaited, frozenset(key for key in ended if is_unknown(tasks.result(key))))
 
 
 # ------------------------------------------------------------------------------- what a result is

@@ -27,18 +27,17 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
+from isoloss_contract.reading import Absent, is_unknown
 from isoloss_contract.records import PointProgress
 from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion, SetAside
 from isoloss_operator.decide.tasks.record import (
-    Unread,
     end_recorded,
     last_reported,
     record,
     started_over,
-    unread,
 )
 from isoloss_operator.decide.tasks.task_set import Budget, Policy, TaskSet
 from isoloss_operator.planning.flops import six_nd
@@ -109,7 +108,7 @@ def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple
         record = records.get(job.key)
         if job.kind != "train" or record is None or job.attempt <= record.attempts.ended:
             continue
-        progress = tasks.progress(job.key)
+        progress = tasks.progress.get(job.key)
         flops = 0.0
         if progress is not None and progress.claimant.attempt == job.attempt:
             reported = last_reported(started_over(record, progress), progress)
@@ -263,6 +262,33 @@ def _may_run(record: PointRecord) -> bool:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """Points of whose result nothing is known: nothing may be concluded of them."""
+
+    awaited: frozenset[str]
+    """Their last attempt has just succeeded and the result is not there yet: the ledger has not taken in its end."""
+    unknown: frozenset[str]
+    """The store did not return it, or a newer isoloss wrote it."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Those whose point is not done."""
+        return self.awaited | self.unknown
+
+
+def unread(tasks: TaskSet, ledger: Ledger) -> Unread:
+    """The unfinished points of which the store says too little."""
+    ended = {r.key: r.attempts.ended for r in ledger.points if r.state not in DONE}
+    awaited = frozenset(
+        key
+        for key in ended
+        if isinstance(tasks.result(key), Absent)
+        and any(job.is_finished and job.attempt > ended[key] for job in tasks.jobs.get(key, ()))
+    )
+    return Unread(awaited, frozenset(key for key in ended if is_unknown(tasks.result(key))))
+
+
+@dataclass(frozen=True)
 class Start:
     """The next attempt of a task."""
 
@@ -320,7 +346,7 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
     ]
     pending.sort(key=lambda point: point.wanted_flops)  # stable: planned order among equals
     committed = sum(
-        remaining_flops(point, records[point.key], tasks.progress(point.key))
+        remaining_flops(point, records[point.key], tasks.progress.get(point.key))
         for point in tasks.points.values()
         if point.key in busy
     )
@@ -365,16 +391,13 @@ def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[
     planned = {j.uid for key, jobs in tasks.jobs.items() if key in tasks.points for j in jobs}
     wanted = planned | tasks.kept
     obsolete = [job for job in tasks.world.jobs if job.uid not in wanted]
-    delete = deletions(obsolete, "the spec no longer asks for it")
     unneeded = [job for job in tasks.active if _is_unneeded(ledger.by_key[job.key], job)]
-    delete += deletions(unneeded, "its point is done already")
     ended = [
         job
         for job in tasks.active
         if job not in unneeded and _has_ended(ledger.by_key[job.key], job)
     ]
-    delete += deletions(ended, "the ledger has recorded the end of its attempt")
-    delete += lost_deletions(job for job in recorded_jobs(tasks) if job.uid in planned)
+    lost = [job for job in recorded_jobs(tasks) if job.uid in planned]
     stop, why = _unwanted(tasks, ledger), "the ledger says to pause or prune its point"
     if tasks.policy.suspend:
         stop, why = tasks.active, "the sweep is suspended"
@@ -383,7 +406,14 @@ def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[
         for job in stop
         if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
     )
-    return delete + deletions(stopped, why), stopped
+    delete = (
+        *deletions(obsolete, "the spec no longer asks for it"),
+        *deletions(unneeded, "its point is done already"),
+        *deletions(ended, "the ledger has recorded the end of its attempt"),
+        *lost_deletions(lost),
+        *deletions(stopped, why),
+    )
+    return delete, stopped
 
 
 def _unwanted(tasks: TaskSet, ledger: Ledger) -> tuple[ObservedJob, ...]:

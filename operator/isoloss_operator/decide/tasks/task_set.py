@@ -150,8 +150,11 @@ class TaskSet:
         """What is stored as a task's result."""
         return self.stored.results.get(key, ABSENT)
 
-    def progress(self, key: str) -> PointProgress | None:
-        """What an attempt of this very owner last reported of a task."""
-        progress = self.stored.progress.get(key)
-        is_own = progress is not None and progress.claimant.sweep_uid == self.world.uid
-        return progress if is_own else None
+    @cached_property
+    def progress(self) -> Mapping[str, PointProgress]:
+        """What an attempt of this very owner last reported of each task."""
+        return {
+            key: progress
+            for key, progress in self.stored.progress.items()
+            if progress.claimant.sweep_uid == self.world.uid
+        }
