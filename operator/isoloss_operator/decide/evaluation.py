@@ -20,11 +20,11 @@ from isoloss_operator.decide.jobs.requests import (
     lost_deletions,
 )
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.owners import prediction_ledger
+from isoloss_operator.decide.owners import prediction_ledger, under_generation
 from isoloss_operator.decide.plans import JobRequest, SetAside, TaskWrites
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
-from isoloss_operator.decide.tasks.task_set import Recorded, under_generation
+from isoloss_operator.decide.tasks.task_set import Recorded
 from isoloss_operator.planning.points import PRECISIONS, mixture, template_digest
 
 WORDS: Final = Wording(

@@ -17,7 +17,7 @@ from isoloss_operator.decide.jobs.requests import (
     prepare_request,
 )
 from isoloss_operator.decide.observation import ObservedJob
-from isoloss_operator.decide.owners import policy_of, told_spend
+from isoloss_operator.decide.owners import for_spec, policy_of, told_spend
 from isoloss_operator.decide.plans import SetAside, SweepPlan
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import (
@@ -31,7 +31,6 @@ from isoloss_operator.decide.sweep_view import SweepView
 from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
 from isoloss_operator.decide.tasks.task_pass import slots_taken
-from isoloss_operator.decide.tasks.task_set import for_spec
 from isoloss_operator.planning.points import plan_points, template_digest
 
 WORDS: Final = Wording(

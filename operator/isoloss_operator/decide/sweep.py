@@ -131,9 +131,7 @@ def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:
     before = standing(observed)
     if before is None:
         return _without_points(observed, finding)
-    accepted = Finding.false(finding.reason, finding.message)
-    status, events = stated(observed, replace(before, accepted=accepted))
-    return SweepPlan(status=status, events=events, requeue_after=30.0)
+    return _stated(observed, replace(before, accepted=finding), 30.0)
 
 
 def _without_points(
@@ -146,8 +144,11 @@ def _without_points(
     findings = Findings(ready=finding, accepted=accepted or finding)
     if data is not None:
         findings = replace(findings, data=data)
+    return _stated(observed, findings, 300.0 if finding.stalled else 10.0)
+
+
+def _stated(observed: ObservedSweep, findings: Findings, requeue_after: float) -> SweepPlan:
     status, events = stated(observed, findings)
-    requeue_after = 300.0 if finding.stalled else 10.0
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
 
 

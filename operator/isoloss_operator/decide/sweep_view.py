@@ -25,11 +25,11 @@ from isoloss_operator.decide.fits import SearchRequest, SearchStep
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.left_open import placements_by_prior, without_likenesses
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.owners import model_fields, policy_of, sweep_ledger
+from isoloss_operator.decide.owners import for_spec, model_fields, policy_of, sweep_ledger
 from isoloss_operator.decide.search import search_request
 from isoloss_operator.decide.tasks.findings import failed_in_words
 from isoloss_operator.decide.tasks.task_pass import TaskPass, flops_left, run, slots_exceeded
-from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet, for_spec
+from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
 from isoloss_operator.planning.placement import (
     former_names,
     former_places,
@@ -40,7 +40,6 @@ from isoloss_operator.planning.points import (
     PlannedPoint,
     plan_points,
     repeated_domains,
-    without_shards,
 )
 from isoloss_operator.planning.specs import InvalidSpec, derived_models, prepare_config
 
@@ -313,14 +312,12 @@ def _under_present_names(ledger: Ledger, names: Mapping[str, str]) -> Ledger:
 
 
 def _under_present_spec(ledger: Ledger, view: SweepView, manifest: DataManifest) -> Ledger:
-    ledger = for_spec(ledger, view.observed.generation, view.config.key)
+    ledger = for_spec(ledger, view.observed.generation, view.config.key, manifest)
     places = (view.placements, view.former_placements)
     if (ledger.placements, ledger.former_placements) != places:
         ledger = ledger.replace(placements=places[0], former_placements=places[1])
     if ledger.derived != view.models:
         ledger = ledger.replace(derived=view.models)
-    if ledger.corpus is None or ledger.corpus.digest != manifest.digest:
-        ledger = ledger.replace(corpus=without_shards(manifest))
     return ledger
 
 

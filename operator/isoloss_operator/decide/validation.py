@@ -32,7 +32,13 @@ from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.owners import model_fields, policy_of, prediction_ledger, task_writes
+from isoloss_operator.decide.owners import (
+    for_spec,
+    model_fields,
+    policy_of,
+    prediction_ledger,
+    task_writes,
+)
 from isoloss_operator.decide.plans import Event, TaskWrites
 from isoloss_operator.decide.prediction_status import previous_prediction, question
 from isoloss_operator.decide.prediction_view import PredictionView
@@ -50,7 +56,7 @@ from isoloss_operator.decide.tasks.findings import (
     training,
 )
 from isoloss_operator.decide.tasks.task_pass import TaskPass, has_unrecorded, next_look, run
-from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet, for_spec
+from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
 from isoloss_operator.decide.validation_status import (
     Verdict,
     numbers_only,
@@ -58,7 +64,7 @@ from isoloss_operator.decide.validation_status import (
     validation_status,
     verdict,
 )
-from isoloss_operator.planning.points import PlannedPoint, without_shards
+from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.probes import (
     ANSWERS_PAID,
     NoProbes,
@@ -284,9 +290,7 @@ def _tasks_of(
         written := view.step.writes.ledger
     ) is not None:  # before anything is done about the probes
         stored = replace(stored, ledger=written)
-    ledger = for_spec(known.ledger, observed.generation, key)
-    if ledger.corpus is None or ledger.corpus.digest != view.manifest.digest:
-        ledger = ledger.replace(corpus=without_shards(view.manifest))
+    ledger = for_spec(known.ledger, observed.generation, key, view.manifest)
     return TaskSet(
         world=replace(observed, jobs=observed.train_jobs),
         stored=stored,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
+from isoloss_contract.ledger import ConfigurationError, Ledger
 from isoloss_contract.reading import ABSENT, Read, value_of
 from isoloss_contract.records import PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened
@@ -28,24 +28,6 @@ class Recorded:
 
     ledger: Ledger
     set_aside: tuple[SetAside, ...] = ()
-
-
-def under_generation(ledger: Ledger, generation: int) -> Ledger:
-    """The ledger without what was refused about an earlier spec."""
-    error = ledger.configuration_error
-    if error is None or error.generation == generation:
-        return ledger
-    return ledger.replace(configuration_error=None)
-
-
-def for_spec(ledger: Ledger, generation: int, prepare_key: str) -> Ledger:
-    """The ledger without what an earlier spec left behind."""
-    ledger = under_generation(ledger, generation)
-    if ledger.prepare_key != prepare_key:
-        ledger = ledger.replace(
-            prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None
-        )
-    return ledger
 
 
 def configuration_error(
