@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
@@ -19,8 +18,10 @@ from isoloss.laws import (
     PredictionQuery,
     RefusalReason,
     Route,
+    nearest_multiple,
     predict,
     rounded_query,
+    rounded_too_far,
 )
 from isoloss.published import published_opinions
 from isoloss.runs import training_flops_per_token
@@ -55,9 +56,6 @@ from isoloss_operator.planning.specs import InvalidSpec
 # ---------------------------------------------------------------------------------------- the answer
 
 
-ROUNDED_TOO_FAR: Final = 0.25
-"""Natural logarithm by which rounding may move a batch size before the answer warns, as the laws' own."""
-
 BOTH: Final[dict[Route, str]] = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
 """What may answer when the batch size is not given."""
 
@@ -83,11 +81,6 @@ def predicted(
     reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
     message = " ".join(refusal.message for refusal in outcome.refusals)
     return Finding.false(reason, message, stalled=True)
-
-
-def _rounded(batch_size: float, spec: HyperparamPredictionSpec) -> float:
-    multiple = spec.batch_size_multiple_of
-    return float(max(round(batch_size / multiple), 1) * multiple)
 
 
 def question(
@@ -165,21 +158,16 @@ def for_target(
     if _same_length(spec, sweep):
         return prediction
     length = target_length(spec, sweep)
-    ratio = sweep.data.sequence_length / length
-    raw = prediction.batch_size_raw * ratio
-    rounded = _rounded(raw, spec)
+    ratio, multiple = sweep.data.sequence_length / length, spec.batch_size_multiple_of
+    raw = best = prediction.batch_size_raw * ratio
+    rounded = nearest_multiple(raw, multiple)
     if prediction.batch_size_given:
         rounded = raw = float(spec.batch_size or round(raw))
+        if "surface" in prediction.routes:
+            best = prediction.routes["surface"].batch_size.value * ratio
     batch = replace(_scaled(prediction.batch_size, ratio), value=rounded)
-    best, warnings = raw, prediction.warnings
-    if prediction.batch_size_given and spec.batch_size is None and "surface" in prediction.routes:
-        best = prediction.routes["surface"].batch_size.value * ratio
-    if abs(math.log(rounded / best)) > ROUNDED_TOO_FAR:
-        warnings = (
-            *warnings,
-            f"The nearest multiple of {spec.batch_size_multiple_of} is {rounded:.0f} sequences, far from the optimum of "
-            f"{best:.4g}.",
-        )
+    said = "" if spec.batch_size else rounded_too_far(best, multiple)
+    warnings = (*prediction.warnings, said) if said else prediction.warnings
     return replace(
         prediction,
         batch_size=batch,
