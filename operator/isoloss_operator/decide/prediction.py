@@ -40,6 +40,7 @@ from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import (
     Answer,
     Measurement,
+    as_observed,
     predicted_in_words,
     prediction_status,
     previous_prediction,
@@ -295,8 +296,8 @@ def _plan(
     )
     before = previous_prediction(observed.status)
     status = prediction_status(
-        state.measurement or Measurement.of(before),
-        state.answer or Answer.of(before),
+        state.measurement or as_observed(Measurement, before),
+        state.answer or as_observed(Answer, before),
         conditions,
         observed.generation,
     ).model_copy(

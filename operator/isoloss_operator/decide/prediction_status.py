@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -248,11 +248,6 @@ class Measurement:
     domain_losses: dict[str, str] | None = None
     evaluation_uri: str = ""
 
-    @classmethod
-    def of(cls, status: HyperparamPredictionStatus) -> Measurement:
-        """Those of a status as observed."""
-        return cls(**{each.name: getattr(status, each.name) for each in fields(cls)})
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -277,10 +272,13 @@ class Answer:
     laws_sha256: str = ""
     ledger_sha256: str = ""
 
-    @classmethod
-    def of(cls, status: HyperparamPredictionStatus) -> Answer:
-        """Those of a status as observed."""
-        return cls(**{each.name: getattr(status, each.name) for each in fields(cls)})
+
+Part = TypeVar("Part", Measurement, Answer)
+
+
+def as_observed(part: type[Part], status: HyperparamPredictionStatus) -> Part:
+    """The part of a status that was observed."""
+    return part(**{each.name: getattr(status, each.name) for each in fields(part)})
 
 
 def prediction_status(

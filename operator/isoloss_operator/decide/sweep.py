@@ -58,9 +58,11 @@ from isoloss_operator.planning.specs import InvalidSpec
 def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     """What is to be done about a sweep now, and what its status says."""
     if found := _not_accepted(observed):
-        return _without_points(observed, found)
+        return _without_points(observed, Findings(ready=found, accepted=found))
     if found := _store_unanswered(observed):
-        return _without_store(observed, found)
+        # A sweep that was ready stays so: its laws do not depend on the store.
+        before = standing(observed) or Findings(ready=found)
+        return _without_points(observed, replace(before, accepted=found))
     try:
         view = SweepView.of(observed)
         planned = sweep_tasks(view)
@@ -73,10 +75,10 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
             return _without_places(view, unplaced)
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
         found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
-        return _without_points(observed, found)
+        return _without_points(observed, Findings(ready=found, accepted=found))
     tasks, manifest = planned
     if found := _data_changed(view, manifest):
-        return _without_points(observed, found)
+        return _without_points(observed, Findings(ready=found, accepted=found))
     return _with_points(PointsView(view, manifest, run(tasks)))
 
 
@@ -126,37 +128,21 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
 
 
-def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:
-    """What is known stands. A sweep that was ready stays so: its laws do not depend on the store."""
-    before = standing(observed)
-    if before is None:
-        return _without_points(observed, finding)
-    return _stated(observed, replace(before, accepted=finding), 30.0)
-
-
-def _without_points(
-    observed: ObservedSweep,
-    finding: Finding,
-    accepted: Finding | None = None,
-    data: Finding | None = None,
-) -> SweepPlan:
+def _without_points(observed: ObservedSweep, findings: Findings) -> SweepPlan:
     """Nothing is started or stopped: Jobs of an earlier, valid spec may continue unless it is suspended."""
-    findings = Findings(ready=finding, accepted=accepted or finding)
-    if data is not None:
-        findings = replace(findings, data=data)
-    return _stated(observed, findings, 300.0 if finding.stalled else 10.0)
-
-
-def _stated(observed: ObservedSweep, findings: Findings, requeue_after: float) -> SweepPlan:
     status, events = stated(observed, findings)
+    ready = findings.ready
+    requeue_after = 300.0 if ready.stalled else 30.0 if ready.holds else 10.0
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
 
 
 def _without_places(view: SweepView, finding: Finding) -> SweepPlan:
     """The prior says nothing yet, or nothing of use."""
     is_refused = finding.reason in (Reason.INVALID_SPEC, Reason.STORAGE_NOT_ALLOWED)
-    data = None if view.manifest is None else _prepared(view.manifest)
-    return _without_points(view.observed, finding, finding if is_refused else ALL_ACCEPTED, data)
+    findings = Findings(ready=finding, accepted=finding if is_refused else ALL_ACCEPTED)
+    if view.manifest is not None:
+        findings = replace(findings, data=_prepared(view.manifest))
+    return _without_points(view.observed, findings)
 
 
 def _prepared(manifest: DataManifest) -> Finding:
