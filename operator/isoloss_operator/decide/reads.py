@@ -8,7 +8,6 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import (
     FAILED_FOR_GOOD,
     IntentAction,
-    PointRecord,
     PointState,
     Spend,
 )
@@ -31,7 +30,6 @@ from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
 from isoloss_operator.decide.tasks.record import is_done
 from isoloss_operator.decide.tasks.task_set import TaskSet
 from isoloss_operator.decide.validation import planned_probes, probe_tasks, unplanned_tasks
-from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config, sources
 
 # ------------------------------------------------------------------------- of a sweep, and of points
@@ -114,7 +112,8 @@ def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
     results = [
         point.key
         for point in points
-        if point.key in readable and not _is_done(point, records.get(point.key))
+        if point.key in readable
+        and not (point.key in records and is_done(records[point.key], point))
     ]
     # What a Job had ended with whose point is dropped now has been paid, too.
     results += [key for key in records if key not in tasks.points and key in newly_ended]
@@ -155,10 +154,6 @@ def _is_new(job: ObservedJob, observed: ObservedTasks) -> bool:
     return age < NEW_SECONDS and job.working_since is None and not job.worked_seconds
 
 
-def _is_done(point: PlannedPoint, record: PointRecord | None) -> bool:
-    return record is not None and is_done(record, point)
-
-
 # ----------------------------------------------------------------------------------- of a prediction
 
 
@@ -177,9 +172,9 @@ def prediction_reads(observed: ObservedPrediction) -> PredictionReads | None:
 def checkpoint_of_probes(observed: ObservedPrediction) -> str | None:
     """URI of the checkpoint whose config.json says what the probes train; None: none are asked for."""
     spec = observed.spec
-    if isinstance(spec, InvalidSpec) or spec.validation is None or spec.checkpoint is None:
+    if isinstance(spec, InvalidSpec) or spec.validation is None:
         return None
-    return spec.checkpoint.uri.rstrip("/")
+    return checkpoint_of_evaluation(observed)
 
 
 def needs_ledger(observed: ObservedPrediction) -> bool:
