@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -30,7 +30,6 @@ from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import (
     BatchSizeRangeStatus,
-    Condition,
     ExtrapolationStatus,
     HyperparamPredictionSpec,
     HyperparamPredictionStatus,
@@ -240,56 +239,16 @@ EIGHTY_PERCENT: Final = 1.2816
 """Standard errors to either side that hold 80 % of a normal distribution."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The status fields of the initial loss, as they are without one."""
-
-    initial_loss: IntervalStatus | None = None
-    domain_losses: dict[str, str] | None = None
-    evaluation_uri: str = ""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The status fields of an answer, as they are without one."""
-
-    equivalent_flops: IntervalStatus | None = None
-    planned_flops: str = ""
-    total_flops: IntervalStatus | None = None
-    target_loss: IntervalStatus | None = None
-    learning_rate: IntervalStatus | None = None
-    batch_size: IntervalStatus | None = None
-    batch_size_tokens: str = ""
-    batch_size_cost: IntervalStatus | None = None
-    affordable_batch_sizes: BatchSizeRangeStatus | None = None
-    search_cost: SearchCostStatus | None = None
-    extrapolation: ExtrapolationStatus | None = None
-    variants: tuple[VariantStatus, ...] = ()
-    second_opinions: tuple[VariantStatus, ...] = ()
-    warnings: tuple[str, ...] = ()
-    sweep_generation: int = 0
-    sweep_uid: str = ""
-    laws_sha256: str = ""
-    ledger_sha256: str = ""
-
-
-Part = TypeVar("Part", Measurement, Answer)
-
-
-def as_observed(part: type[Part], status: HyperparamPredictionStatus) -> Part:
-    """The part of a status that was observed."""
-    return part(**{each.name: getattr(status, each.name) for each in fields(part)})
-
-
-def prediction_status(
-    measurement: Measurement, answer: Answer, conditions: tuple[Condition, ...], generation: int
+def with_measurement(
+    answer: HyperparamPredictionStatus, measured: HyperparamPredictionStatus
 ) -> HyperparamPredictionStatus:
-    """The whole status."""
-    return HyperparamPredictionStatus(
-        observed_generation=generation,
-        conditions=conditions,
-        **vars(measurement),
-        **vars(answer),
+    """The status of an answer with the initial loss of another."""
+    return answer.model_copy(
+        update={
+            "initial_loss": measured.initial_loss,
+            "domain_losses": measured.domain_losses,
+            "evaluation_uri": measured.evaluation_uri,
+        }
     )
 
 
@@ -301,11 +260,11 @@ def previous_prediction(raw: Mapping[str, Any]) -> HyperparamPredictionStatus:
         return HyperparamPredictionStatus()
 
 
-def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> Measurement:
-    """A measured initial loss."""
+def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> HyperparamPredictionStatus:
+    """The status of a measured initial loss, without an answer."""
     margin = EIGHTY_PERCENT * result.loss_standard_error
     interval = Interval(result.loss, result.loss - margin, result.loss + margin)
-    return Measurement(
+    return HyperparamPredictionStatus(
         initial_loss=interval_status(interval, loss),
         domain_losses={name: loss(domain.loss) for name, domain in sorted(result.domains.items())}
         or None,
@@ -313,9 +272,9 @@ def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> Measurement:
     )
 
 
-def given(initial_loss: str) -> Measurement:
-    """An initial loss from the spec; it comes without an interval."""
-    return Measurement(initial_loss=IntervalStatus(value=initial_loss))
+def given(initial_loss: str) -> HyperparamPredictionStatus:
+    """The same of an initial loss from the spec; it comes without an interval."""
+    return HyperparamPredictionStatus(initial_loss=IntervalStatus(value=initial_loss))
 
 
 def answered(
@@ -326,11 +285,11 @@ def answered(
     fit: FitOutcome,
     result: EvaluationResult | None,
     unnoticed: tuple[str, ...] = (),
-) -> Answer:
-    """The answer as the status shows it."""
+) -> HyperparamPredictionStatus:
+    """The status of an answer, without its initial loss."""
     distance = prediction.extrapolation
     params, length = target_parameters(spec, result), target_length(spec, sweep)
-    return Answer(
+    return HyperparamPredictionStatus(
         equivalent_flops=interval_status(prediction.equivalent_flops),
         planned_flops=precise(prediction.cpt_flops),
         total_flops=interval_status(prediction.total_flops),
