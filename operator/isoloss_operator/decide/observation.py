@@ -304,7 +304,7 @@ class FirstReads:
     folder: str
     """Folder of the sweep."""
     manifest: str
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str]
     """URIs of all that the sweep reads from outside its store, by the field that names them."""
 
 
@@ -398,12 +398,3 @@ class ObservedPrediction(ObservedResource):
     def train_jobs(self) -> tuple[ObservedJob, ...]:
         """Those of the probes."""
         return tuple(job for job in self.jobs if job.kind == "train")
-
-
-@dataclass(frozen=True)
-class PredictionReads:
-    """What to read for a prediction; paths relative to the sweep's store."""
-
-    store_uri: str
-    manifest: str
-    laws: str

@@ -19,10 +19,10 @@ from isoloss_operator.decide.observation import (
     FirstReads,
     ObservedJob,
     ObservedPrediction,
+    ObservedReference,
     ObservedSweep,
     ObservedTasks,
     PointReads,
-    PredictionReads,
 )
 from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.prediction_view import PredictionView, corpus_of_laws
@@ -39,14 +39,14 @@ NEW_SECONDS = 30.0
 """How long after its creation a Job without a working pod is not asked for its progress."""
 
 
-def first_reads(observed: ObservedSweep) -> FirstReads | None:
-    """Where the manifest, ledger and models of a sweep are; None if its spec is invalid."""
-    spec = observed.spec
-    if isinstance(spec, InvalidSpec):
+def first_reads(sweep: ObservedSweep | ObservedReference | None) -> FirstReads | None:
+    """Where manifest, ledger, laws and models of a sweep are; None if there is none, or its spec is invalid."""
+    if sweep is None or isinstance(sweep.spec, InvalidSpec):
         return None
+    spec = sweep.spec
     return FirstReads(
         store_uri=store_uri(spec),
-        folder=layout.sweep_folder(observed.name, observed.uid),
+        folder=layout.sweep_folder(sweep.name, sweep.uid),
         manifest=layout.data_manifest(prepare_config(spec).key),
         sources=sources(spec),
     )
@@ -155,18 +155,6 @@ def _is_new(job: ObservedJob, observed: ObservedTasks) -> bool:
 
 
 # ----------------------------------------------------------------------------------- of a prediction
-
-
-def prediction_reads(observed: ObservedPrediction) -> PredictionReads | None:
-    """Where the sweep's manifest and laws are; None if there is no (valid) sweep."""
-    reference = observed.sweep
-    if reference is None or isinstance(reference.spec, InvalidSpec):
-        return None
-    return PredictionReads(
-        store_uri=store_uri(reference.spec),
-        manifest=layout.data_manifest(prepare_config(reference.spec).key),
-        laws=layout.sweep_laws(reference.name, reference.uid),
-    )
 
 
 def checkpoint_of_probes(observed: ObservedPrediction) -> str | None:
