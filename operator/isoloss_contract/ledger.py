@@ -360,7 +360,13 @@ class Ledger(LedgerHeader):
 
     def replace(self, **changes: Unpack[_Changes]) -> Ledger:
         """A copy with these fields changed and validated."""
-        return type(self)(**{**dict(self), **changes})
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **changes})
+
+    @cached_property
+    def by_key(self) -> dict[str, PointRecord]:
+        """Records by point key, of points that were dropped too."""
+        return {record.key: record for record in (*self.former, *self.points)}
 
     def addition_of(self, record: PointRecord) -> AddedPoint | None:
         """What added a point to those of the spec; None for one of the spec.

@@ -8,7 +8,7 @@ from typing import Any
 from isoloss_contract.reading import ABSENT
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedProbes
-from isoloss_operator.decide.plans import PointWrites, SweepPlan
+from isoloss_operator.decide.plans import SweepPlan, TaskWrites
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_view import prediction_view
 from isoloss_operator.decide.reads import probe_reads
@@ -54,7 +54,7 @@ class ProbedWorld(FakeWorld):
         """One pass, or a part of it."""
         plan = decide_prediction(self.prediction())
         try:
-            writes = plan.probes or PointWrites()
+            writes = plan.probes or TaskWrites()
             self._apply(SweepPlan(status=ScalingSweepStatus(), **vars(writes)))
         except Killed:
             return

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isoloss.laws.answer.expected_regret import loss_curvature
-    from isoloss.laws.answer.predict import predict, rounded_query
+    from isoloss.laws.answer.predict import (
+        nearest_multiple,
+        predict,
+        rounded_query,
+        rounded_too_far,
+    )
     from isoloss.laws.answer.prediction import (
         BatchSizeRange,
         Composition,
@@ -66,7 +71,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
-    "answer.predict": ("predict", "rounded_query"),
+    "answer.predict": ("nearest_multiple", "predict", "rounded_query", "rounded_too_far"),
     "answer.prediction": (
         "BatchSizeRange",
         "Composition",
@@ -155,9 +160,11 @@ __all__ = [
     "laws_to_json",
     "loss_curvature",
     "measured_noise",
+    "nearest_multiple",
     "predict",
     "refused_laws",
     "rounded_query",
+    "rounded_too_far",
     "surface_residual",
 ]
 

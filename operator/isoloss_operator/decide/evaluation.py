@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from isoloss_contract import layout
@@ -20,11 +20,11 @@ from isoloss_operator.decide.jobs.requests import (
     lost_deletions,
 )
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.owners import prediction_ledger
-from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, SetAside
+from isoloss_operator.decide.owners import prediction_ledger, under_generation
+from isoloss_operator.decide.plans import JobRequest, SetAside, TaskWrites
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
-from isoloss_operator.decide.tasks.task_set import Recorded, under_generation
+from isoloss_operator.decide.tasks.task_set import Recorded
 from isoloss_operator.planning.points import PRECISIONS, mixture, template_digest
 
 WORDS: Final = Wording(
@@ -46,12 +46,8 @@ class EvaluationStep:
     known: Recorded | None = None
     """The prediction's ledger with every end of its attempts, from which its probes go on; None: it was not looked
     at."""
-    ledger: Ledger | None = None
-    """The same if it is to be written; None: it is unchanged."""
-    create: tuple[JobRequest, ...] = ()
-    delete: tuple[JobDeletion, ...] = ()
-    expire: tuple[JobExpiry, ...] = ()
-    set_aside: tuple[SetAside, ...] = ()
+    writes: TaskWrites = field(default_factory=TaskWrites)
+    """The ledger among them if it has changed."""
     requeue_after: float = 60.0
 
 
@@ -80,8 +76,10 @@ def given_loss_step(
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return EvaluationStep(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
-        delete=deletions(observed.evaluate_jobs, "the spec sets the initial loss"),
-        expire=expiries(sweep, observed.evaluate_jobs),
+        writes=TaskWrites(
+            delete=deletions(observed.evaluate_jobs, "the spec sets the initial loss"),
+            expire=expiries(sweep, observed.evaluate_jobs),
+        ),
     )
 
 
@@ -108,13 +106,16 @@ def evaluation_step(
             Finding.true(Reason.EVALUATED, message),
             result,
             known=replace(known, ledger=_without_refusal(ledger)),
-            delete=delete + lost_deletions(own),
-            expire=expiries(sweep, observed.evaluate_jobs),
+            writes=TaskWrites(
+                delete=delete + lost_deletions(own),
+                expire=expiries(sweep, observed.evaluate_jobs),
+            ),
         )
     if isinstance(stored, Newer | Unanswered):
         # Without it nothing may start: what failed for good would be tried again.
         reason = Reason.LEDGER_NEWER if isinstance(stored, Newer) else Reason.STORAGE_UNREACHABLE
-        return EvaluationStep(Finding.false(reason, stored.message), delete=delete)
+        finding = Finding.false(reason, stored.message)
+        return EvaluationStep(finding, writes=TaskWrites(delete=delete))
     task = SingleTask(
         words=WORDS,
         world=observed,
@@ -144,13 +145,15 @@ def evaluation_step(
     return EvaluationStep(
         finding,
         known=Recorded(ledger, () if is_changed else known.set_aside),
-        ledger=ledger if is_changed else None,
-        create=create,
-        delete=delete + lost_deletions(recorded) + measured.delete,
-        expire=expiries(sweep, [*others, *recorded]),
-        set_aside=(
-            *(known.set_aside if is_changed else ()),
-            *_result_aside(measured, found, config),
+        writes=TaskWrites(
+            ledger=ledger if is_changed else None,
+            create=create,
+            delete=delete + lost_deletions(recorded) + measured.delete,
+            expire=expiries(sweep, [*others, *recorded]),
+            set_aside=(
+                *(known.set_aside if is_changed else ()),
+                *_result_aside(measured, found, config),
+            ),
         ),
         requeue_after=30.0 if measured.active else max(30.0, measured.seconds_until_due),
     )

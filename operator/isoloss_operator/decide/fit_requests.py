@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from isoloss.laws import FitOptions
 from isoloss.progress.stages import stopped_in_words
+from isoloss.runs import Weights
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key
@@ -31,10 +32,6 @@ from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.search import search_inputs
 from isoloss_operator.decide.tasks.record import fitted_records
 from isoloss_operator.planning.points import PlannedPoint
-
-if TYPE_CHECKING:  # it brings numpy along
-    from isoloss.runs import Weights
-
 
 FEWEST_FOR_PROVISIONAL = 4
 """Below this many points no law is worth fitting."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from isoloss.laws import FitOptions, FlopsConvention, Laws, Prediction
+from isoloss.runs import Weights
+from isoloss.search import SearchOptions, Seen, Size
 from isoloss_contract.ledger import MAX_ADDITIONS, IntentAction, Ledger
 from isoloss_contract.records import (
     Finite,
@@ -18,54 +21,19 @@ from isoloss_contract.records import (
     Tokens,
 )
 
-if TYPE_CHECKING:  # the laws bring numpy along, which moving Jobs around does not need
-    from isoloss.laws import FitOptions, FlopsConvention, Laws, Prediction
-    from isoloss.runs import Weights
-
-
 # --------------------------------------------------------------------------------- steps of a search
-
-
-@dataclass(frozen=True)
-class SearchedSize:
-    """One proxy with its grid."""
-
-    name: str
-    parameters: int
-    """Active ones in matrix products."""
-    tokens: int
-    batch_sizes: tuple[int, ...]
-    learning_rates: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class SearchedPoint:
-    """A point as the ledger has it. Its trajectory is that of the fit's point of this key, if there is one."""
-
-    key: str
-    size: str
-    batch_size: int
-    learning_rate: float
-    wanted_tokens: int
-    """Tokens of the last decision; 0: it was never chosen."""
-    pruned: bool
-    failed: bool
-    """For good."""
-    replicate: int = 0
-    """n: its seed is the sweep's and n; 0: the sweep's own."""
 
 
 @dataclass(frozen=True)
 class SearchRequest:
     """Decide what to train next."""
 
-    sizes: tuple[SearchedSize, ...]
-    points: tuple[SearchedPoint, ...]
+    sizes: tuple[Size, ...]
+    points: Mapping[str, Seen]
+    """The ledger's by key. Trajectories are those of the fit's points of these keys."""
+    options: SearchOptions
+    """Without a budget and without those of the fit."""
     sequence_length: int
-    learning_rate_precision: float
-    batch_size_precision: float
-    max_added_points: int
-    replicates: int
     flops_left: float | None
     """FLOPs left of the budget; None: there is no budget."""
 

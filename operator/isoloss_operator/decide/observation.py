@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from isoloss.laws import Prediction
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
+from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.planning.specs import InvalidSpec
-
-if TYPE_CHECKING:  # the laws bring numpy along
-    from isoloss.laws import Prediction
-    from isoloss_operator.decide.conditions import Finding
-
 
 # -------------------------------------------------------------------------------------------- labels
 
@@ -307,7 +304,7 @@ class FirstReads:
     folder: str
     """Folder of the sweep."""
     manifest: str
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str]
     """URIs of all that the sweep reads from outside its store, by the field that names them."""
 
 
@@ -401,12 +398,3 @@ class ObservedPrediction(ObservedResource):
     def train_jobs(self) -> tuple[ObservedJob, ...]:
         """Those of the probes."""
         return tuple(job for job in self.jobs if job.kind == "train")
-
-
-@dataclass(frozen=True)
-class PredictionReads:
-    """What to read for a prediction; paths relative to the sweep's store."""
-
-    store_uri: str
-    manifest: str
-    laws: str

@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger, Spend
+from isoloss_contract.ledger import Attempts, Ledger, Spend
 from isoloss_contract.reading import Read, Unreadable
+from isoloss_contract.records import DataManifest
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.jobs.requests import aside, expiries, train_request
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep, ObservedTasks
-from isoloss_operator.decide.plans import PointWrites
+from isoloss_operator.decide.plans import TaskWrites
 from isoloss_operator.decide.tasks.task_pass import TaskPass, recorded_jobs
 from isoloss_operator.decide.tasks.task_set import Budget, Policy, Recorded
+from isoloss_operator.planning.points import without_shards
 
 # ---------------------------------------------------------------- the ledger that a pass begins with
 
@@ -57,6 +59,28 @@ def _known(owner: ObservedTasks, stored: Read[Ledger], folder: str, carried: Spe
 def _stamp(owner: ObservedTasks) -> str:
     """Distinguishes this ledger set aside from the last one, which must stay."""
     return owner.now.strftime("%Y%m%dT%H%M%SZ")
+
+
+def under_generation(ledger: Ledger, generation: int) -> Ledger:
+    """The ledger without what was refused about an earlier spec."""
+    error = ledger.configuration_error
+    if error is None or error.generation == generation:
+        return ledger
+    return ledger.replace(configuration_error=None)
+
+
+def for_spec(
+    ledger: Ledger, generation: int, prepare_key: str, corpus: DataManifest | None = None
+) -> Ledger:
+    """The ledger without what an earlier spec left behind, with the corpus once that is known."""
+    ledger = under_generation(ledger, generation)
+    if ledger.prepare_key != prepare_key:
+        ledger = ledger.replace(
+            prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None
+        )
+    if corpus is None or (ledger.corpus is not None and ledger.corpus.digest == corpus.digest):
+        return ledger
+    return ledger.replace(corpus=without_shards(corpus))
 
 
 def told_spend(observed: ObservedSweep, ledger: Ledger) -> Spend:
@@ -103,12 +127,12 @@ def model_fields(spec: ScalingSweepSpec) -> tuple[str, ...]:
     return tuple("like" if m.like else "config" if m.config else "preset" for m in models)
 
 
-def task_writes(tasks: TaskPass, spec: ScalingSweepSpec) -> PointWrites:
+def task_writes(tasks: TaskPass, spec: ScalingSweepSpec) -> TaskWrites:
     """What a pass writes for its tasks; `spec` is of the sweep that trains them."""
     before = tasks.task_set.stored.ledger
-    return PointWrites(
+    return TaskWrites(
         ledger=None if tasks.written == before else tasks.written,
-        set_aside=tasks.recorded.set_aside,
+        set_aside=tasks.set_aside,
         delete=tasks.delete,
         expire=expiries(spec, recorded_jobs(tasks.task_set)),
         create=tuple(

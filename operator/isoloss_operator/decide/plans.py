@@ -80,9 +80,11 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobWrites:
-    """Files to set aside and Jobs to change."""
+class TaskWrites:
+    """What is to be written for the tasks of a ledger."""
 
+    ledger: Ledger | None = None
+    """Write it before anything else; None: unchanged."""
     set_aside: tuple[SetAside, ...] = ()
     delete: tuple[JobDeletion, ...] = ()
     expire: tuple[JobExpiry, ...] = ()
@@ -90,15 +92,7 @@ class JobWrites:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointWrites(JobWrites):
-    """What is to be written for the points of a ledger."""
-
-    ledger: Ledger | None = None
-    """Write it (Ledger.document()) before anything else; None: unchanged."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepPlan(PointWrites):
+class SweepPlan(TaskWrites):
     """What is to be done about a sweep now. See the module's docstring for the order."""
 
     status: ScalingSweepStatus
@@ -128,11 +122,11 @@ class ConfigMapDeletion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionPlan(PointWrites):
+class PredictionPlan(TaskWrites):
     """What is to be done about a prediction now; same order as a sweep's plan."""
 
     status: HyperparamPredictionStatus
-    probes: PointWrites | None = None
+    probes: TaskWrites | None = None
     """After everything else: what keeps them from being written must not keep back the answer. Their ledger is that of
     the prediction, whose evaluation is in `ledger` if it has changed."""
     publish: ConfigMapRequest | None = None

@@ -38,12 +38,10 @@ from isoloss_operator.decide.left_open import sweep_not_ready
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import (
-    Answer,
-    Measurement,
     predicted_in_words,
-    prediction_status,
     previous_prediction,
     publication,
+    with_measurement,
     withdrawals,
 )
 from isoloss_operator.decide.prediction_view import (
@@ -66,7 +64,7 @@ ALL_ACCEPTED: Final = Finding.true(
 FRESH: Final = Finding.false(
     Reason.UP_TO_DATE_WITH_SWEEP, "The answer is computed from the sweep's current laws."
 )
-NO_NUMBERS: Final = Answer()
+NO_NUMBERS: Final = HyperparamPredictionStatus()
 NO_ANSWER: Final = Finding.false(
     Reason.NOTHING_WRONG, "There is no answer that could be out of date."
 )
@@ -83,10 +81,10 @@ class State:
     accepted: Finding = ALL_ACCEPTED
     evaluated: Finding = field(default_factory=Finding.unknown)
     stale: Finding = NO_ANSWER
-    measurement: Measurement | None = field(default_factory=Measurement)
-    """None: as the status has it."""
-    answer: Answer | None = NO_NUMBERS
-    """None: as the status has it (only if it still stands)."""
+    measurement: HyperparamPredictionStatus | None = NO_NUMBERS
+    """Of this status the initial loss; None: as the status has it."""
+    answer: HyperparamPredictionStatus | None = NO_NUMBERS
+    """Of this status the answer; None: as the status has it (only if it still stands)."""
     step: EvaluationStep | None = None
     requeue_after: float | None = None
     """None: as the evaluation asks for."""
@@ -112,14 +110,14 @@ def _without_view(observed: ObservedPrediction) -> State:
         return _not_accepted(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
     if reference is None:
         message = f"There is no ScalingSweep {spec.sweep_ref.name} in this namespace."
-        return _standing_or(observed, Finding.false(Reason.SWEEP_NOT_FOUND, message))
-    if isinstance(reference.spec, InvalidSpec):
+        found = Finding.false(Reason.SWEEP_NOT_FOUND, message)
+    elif isinstance(reference.spec, InvalidSpec):
         found = Finding.false(Reason.SWEEP_INVALID, str(reference.spec))
-        return _standing_or(observed, found)
-    if message := unanswered(observed):
+    elif message := unanswered(observed):
         return _without_store(observed, Finding.false(Reason.STORAGE_UNREACHABLE, message))
-    # Before the corpus is prepared nothing can be measured.
-    return _standing_or(observed, sweep_not_ready(reference))
+    else:  # before the corpus is prepared nothing can be measured
+        found = sweep_not_ready(reference)
+    return _standing_or(observed, found)
 
 
 def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
@@ -149,9 +147,9 @@ def _standing_or(
     finding: Finding,
     *,
     evaluated: Finding | None = None,
-    measurement: Measurement | None = None,
+    measurement: HyperparamPredictionStatus | None = None,
     step: EvaluationStep | None = None,
-    preview: Answer | None = None,
+    preview: HyperparamPredictionStatus | None = None,
 ) -> State:
     """The former answer, marked stale for what `finding` says, if it stands; else no answer for that.
 
@@ -166,7 +164,7 @@ def _standing_or(
         return State(
             ready=finding,
             evaluated=evaluated,
-            measurement=measurement or Measurement(),
+            measurement=measurement or NO_NUMBERS,
             answer=preview or NO_NUMBERS,
             step=step,
             requeue_after=requeue,
@@ -189,7 +187,7 @@ def _known_loss(
     *,
     accepted: Finding = ALL_ACCEPTED,
     stale: Finding = NO_ANSWER,
-    answer: Answer = NO_NUMBERS,
+    answer: HyperparamPredictionStatus = NO_NUMBERS,
 ) -> State:
     """A state in which the initial loss is known."""
     step = view.step
@@ -294,13 +292,10 @@ def _plan(
         now=observed.now,
     )
     before = previous_prediction(observed.status)
-    status = prediction_status(
-        state.measurement or Measurement.of(before),
-        state.answer or Answer.of(before),
-        conditions,
-        observed.generation,
-    ).model_copy(
+    status = with_measurement(state.answer or before, state.measurement or before).model_copy(
         update={
+            "observed_generation": observed.generation,
+            "conditions": conditions,
             "validation": validation.status,
             "refined": validation.refined,
             "report_uri": _report_uri(observed, view, before),
@@ -313,11 +308,7 @@ def _plan(
     news = _news(conditions, previous)
     return PredictionPlan(
         status=status,
-        ledger=step.ledger,
-        set_aside=step.set_aside,
-        delete=step.delete,
-        expire=step.expire,
-        create=step.create,
+        **vars(step.writes),
         publish=publication(observed, status),
         withdraw=withdrawals(observed),
         probes=validation.writes,
@@ -356,7 +347,7 @@ def _news(
 
 
 def _findings(state: State, validated: Finding | None) -> dict[str, Finding]:
-    creates = state.step is not None and state.step.create
+    creates = state.step is not None and state.step.writes.create
     changes = "The evaluate Job is being started." if creates else ""
     return {
         ACCEPTED: state.accepted,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -19,8 +18,10 @@ from isoloss.laws import (
     PredictionQuery,
     RefusalReason,
     Route,
+    nearest_multiple,
     predict,
     rounded_query,
+    rounded_too_far,
 )
 from isoloss.published import published_opinions
 from isoloss.runs import training_flops_per_token
@@ -29,7 +30,6 @@ from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import (
     BatchSizeRangeStatus,
-    Condition,
     ExtrapolationStatus,
     HyperparamPredictionSpec,
     HyperparamPredictionStatus,
@@ -54,9 +54,6 @@ from isoloss_operator.planning.specs import InvalidSpec
 
 # ---------------------------------------------------------------------------------------- the answer
 
-
-ROUNDED_TOO_FAR: Final = 0.25
-"""Natural logarithm by which rounding may move a batch size before the answer warns, as the laws' own."""
 
 BOTH: Final[dict[Route, str]] = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
 """What may answer when the batch size is not given."""
@@ -83,11 +80,6 @@ def predicted(
     reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
     message = " ".join(refusal.message for refusal in outcome.refusals)
     return Finding.false(reason, message, stalled=True)
-
-
-def _rounded(batch_size: float, spec: HyperparamPredictionSpec) -> float:
-    multiple = spec.batch_size_multiple_of
-    return float(max(round(batch_size / multiple), 1) * multiple)
 
 
 def question(
@@ -165,21 +157,16 @@ def for_target(
     if _same_length(spec, sweep):
         return prediction
     length = target_length(spec, sweep)
-    ratio = sweep.data.sequence_length / length
-    raw = prediction.batch_size_raw * ratio
-    rounded = _rounded(raw, spec)
+    ratio, multiple = sweep.data.sequence_length / length, spec.batch_size_multiple_of
+    raw = best = prediction.batch_size_raw * ratio
+    rounded = nearest_multiple(raw, multiple)
     if prediction.batch_size_given:
         rounded = raw = float(spec.batch_size or round(raw))
+        if "surface" in prediction.routes:
+            best = prediction.routes["surface"].batch_size.value * ratio
     batch = replace(_scaled(prediction.batch_size, ratio), value=rounded)
-    best, warnings = raw, prediction.warnings
-    if prediction.batch_size_given and spec.batch_size is None and "surface" in prediction.routes:
-        best = prediction.routes["surface"].batch_size.value * ratio
-    if abs(math.log(rounded / best)) > ROUNDED_TOO_FAR:
-        warnings = (
-            *warnings,
-            f"The nearest multiple of {spec.batch_size_multiple_of} is {rounded:.0f} sequences, far from the optimum of "
-            f"{best:.4g}.",
-        )
+    said = "" if spec.batch_size else rounded_too_far(best, multiple)
+    warnings = (*prediction.warnings, said) if said else prediction.warnings
     return replace(
         prediction,
         batch_size=batch,
@@ -252,58 +239,16 @@ EIGHTY_PERCENT: Final = 1.2816
 """Standard errors to either side that hold 80 % of a normal distribution."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The status fields of the initial loss, as they are without one."""
-
-    initial_loss: IntervalStatus | None = None
-    domain_losses: dict[str, str] | None = None
-    evaluation_uri: str = ""
-
-    @classmethod
-    def of(cls, status: HyperparamPredictionStatus) -> Measurement:
-        """Those of a status as observed."""
-        return cls(**{each.name: getattr(status, each.name) for each in fields(cls)})
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The status fields of an answer, as they are without one."""
-
-    equivalent_flops: IntervalStatus | None = None
-    planned_flops: str = ""
-    total_flops: IntervalStatus | None = None
-    target_loss: IntervalStatus | None = None
-    learning_rate: IntervalStatus | None = None
-    batch_size: IntervalStatus | None = None
-    batch_size_tokens: str = ""
-    batch_size_cost: IntervalStatus | None = None
-    affordable_batch_sizes: BatchSizeRangeStatus | None = None
-    search_cost: SearchCostStatus | None = None
-    extrapolation: ExtrapolationStatus | None = None
-    variants: tuple[VariantStatus, ...] = ()
-    second_opinions: tuple[VariantStatus, ...] = ()
-    warnings: tuple[str, ...] = ()
-    sweep_generation: int = 0
-    sweep_uid: str = ""
-    laws_sha256: str = ""
-    ledger_sha256: str = ""
-
-    @classmethod
-    def of(cls, status: HyperparamPredictionStatus) -> Answer:
-        """Those of a status as observed."""
-        return cls(**{each.name: getattr(status, each.name) for each in fields(cls)})
-
-
-def prediction_status(
-    measurement: Measurement, answer: Answer, conditions: tuple[Condition, ...], generation: int
+def with_measurement(
+    answer: HyperparamPredictionStatus, measured: HyperparamPredictionStatus
 ) -> HyperparamPredictionStatus:
-    """The whole status."""
-    return HyperparamPredictionStatus(
-        observed_generation=generation,
-        conditions=conditions,
-        **vars(measurement),
-        **vars(answer),
+    """The status of an answer with the initial loss of another."""
+    return answer.model_copy(
+        update={
+            "initial_loss": measured.initial_loss,
+            "domain_losses": measured.domain_losses,
+            "evaluation_uri": measured.evaluation_uri,
+        }
     )
 
 
@@ -315,11 +260,11 @@ def previous_prediction(raw: Mapping[str, Any]) -> HyperparamPredictionStatus:
         return HyperparamPredictionStatus()
 
 
-def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> Measurement:
-    """A measured initial loss."""
+def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> HyperparamPredictionStatus:
+    """The status of a measured initial loss, without an answer."""
     margin = EIGHTY_PERCENT * result.loss_standard_error
     interval = Interval(result.loss, result.loss - margin, result.loss + margin)
-    return Measurement(
+    return HyperparamPredictionStatus(
         initial_loss=interval_status(interval, loss),
         domain_losses={name: loss(domain.loss) for name, domain in sorted(result.domains.items())}
         or None,
@@ -327,9 +272,9 @@ def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> Measurement:
     )
 
 
-def given(initial_loss: str) -> Measurement:
-    """An initial loss from the spec; it comes without an interval."""
-    return Measurement(initial_loss=IntervalStatus(value=initial_loss))
+def given(initial_loss: str) -> HyperparamPredictionStatus:
+    """The same of an initial loss from the spec; it comes without an interval."""
+    return HyperparamPredictionStatus(initial_loss=IntervalStatus(value=initial_loss))
 
 
 def answered(
@@ -340,11 +285,11 @@ def answered(
     fit: FitOutcome,
     result: EvaluationResult | None,
     unnoticed: tuple[str, ...] = (),
-) -> Answer:
-    """The answer as the status shows it."""
+) -> HyperparamPredictionStatus:
+    """The status of an answer, without its initial loss."""
     distance = prediction.extrapolation
     params, length = target_parameters(spec, result), target_length(spec, sweep)
-    return Answer(
+    return HyperparamPredictionStatus(
         equivalent_flops=interval_status(prediction.equivalent_flops),
         planned_flops=precise(prediction.cpt_flops),
         total_flops=interval_status(prediction.total_flops),

@@ -9,15 +9,17 @@ from isoloss.laws import Prediction, RefusalReason
 from isoloss_contract import layout
 from isoloss_contract.reading import Read, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult
-from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
+from isoloss_operator.api import (
+    HyperparamPredictionSpec,
+    HyperparamPredictionStatus,
+    ScalingSweepSpec,
+)
 from isoloss_operator.decide.conditions import READY, Finding, parse_conditions, stands
 from isoloss_operator.decide.evaluation import EvaluationStep, evaluation_step, given_loss_step
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.left_open import final_fit
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_status import (
-    Answer,
-    Measurement,
     answered,
     for_target,
     given,
@@ -61,7 +63,7 @@ class PredictionView:
         return self.step.result
 
     @property
-    def measurement(self) -> Measurement:
+    def measurement(self) -> HyperparamPredictionStatus:
         """The initial loss as the status shows it."""
         if self.result is not None:
             return measured(self.result, self.sweep)
@@ -87,10 +89,10 @@ class PredictionView:
         return self._for_target(self.prediction_in_sweep_sequences)
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> HyperparamPredictionStatus:
         """The answer of the final laws; an empty one if there is none."""
         if isinstance(self.prediction, Finding) or isinstance(self.fit, Finding):
-            return Answer()
+            return HyperparamPredictionStatus()
         return self._answered(self.prediction, self.fit)
 
     @property
@@ -103,7 +105,7 @@ class PredictionView:
         )
 
     @property
-    def preview(self) -> Answer | None:
+    def preview(self) -> HyperparamPredictionStatus | None:
         """The answer of provisional laws, to look at while the sweep runs; None without one."""
         fit = value_of(self.observed.fit)
         if fit is None or fit.laws is None or fit.laws.status != "provisional":
@@ -122,7 +124,7 @@ class PredictionView:
             return prediction
         return for_target(prediction, self.spec, self.sweep)
 
-    def _answered(self, prediction: Prediction, fit: FitOutcome) -> Answer:
+    def _answered(self, prediction: Prediction, fit: FitOutcome) -> HyperparamPredictionStatus:
         """The answer as the status shows it."""
         unnoticed = self._unnoticed
         return answered(

@@ -17,7 +17,7 @@ from isoloss_operator.decide.jobs.requests import (
     prepare_request,
 )
 from isoloss_operator.decide.observation import ObservedJob
-from isoloss_operator.decide.owners import policy_of, told_spend
+from isoloss_operator.decide.owners import for_spec, policy_of, told_spend
 from isoloss_operator.decide.plans import SetAside, SweepPlan
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import (
@@ -31,7 +31,6 @@ from isoloss_operator.decide.sweep_view import SweepView
 from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
 from isoloss_operator.decide.tasks.task_pass import slots_taken
-from isoloss_operator.decide.tasks.task_set import for_spec
 from isoloss_operator.planning.points import plan_points, template_digest
 
 WORDS: Final = Wording(
@@ -51,12 +50,11 @@ def decide_preparation(view: SweepView) -> SweepPlan:
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
     obsolete, recorded = _obsolete(view), _recorded_jobs(view)
     starts = prepared.starts
-    create = () if starts is None else (prepare_request(observed, spec, starts),)
     points = () if view.unplaced else plan_points(spec)
     folder = layout.sweep_folder(observed.name, observed.uid)
     spent = told_spend(observed, ledger)
     facts = SweepFacts(view.store_uri, folder, points, ledger, fit=observed.fit, spent=spent)
-    findings = _findings(view, prepared.finding(), starts=bool(create))
+    findings = _findings(view, prepared.finding(), starts=starts is not None)
     status, events = stated(observed, findings, numbers_of(observed, observed, facts))
     return SweepPlan(
         status=status,
@@ -68,7 +66,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
             *prepared.delete,
         ),
         expire=expiries(spec, [*obsolete, *recorded]),
-        create=create,
+        create=() if starts is None else (prepare_request(observed, spec, starts),),
         events=events,
         requeue_after=_requeue_after(view, prepared),
     )

@@ -8,7 +8,6 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import (
     FAILED_FOR_GOOD,
     IntentAction,
-    PointRecord,
     PointState,
     Spend,
 )
@@ -20,10 +19,10 @@ from isoloss_operator.decide.observation import (
     FirstReads,
     ObservedJob,
     ObservedPrediction,
+    ObservedReference,
     ObservedSweep,
     ObservedTasks,
     PointReads,
-    PredictionReads,
 )
 from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.prediction_view import PredictionView, corpus_of_laws
@@ -31,7 +30,6 @@ from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
 from isoloss_operator.decide.tasks.record import is_done
 from isoloss_operator.decide.tasks.task_set import TaskSet
 from isoloss_operator.decide.validation import planned_probes, probe_tasks, unplanned_tasks
-from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config, sources
 
 # ------------------------------------------------------------------------- of a sweep, and of points
@@ -41,14 +39,14 @@ NEW_SECONDS = 30.0
 """How long after its creation a Job without a working pod is not asked for its progress."""
 
 
-def first_reads(observed: ObservedSweep) -> FirstReads | None:
-    """Where the manifest, ledger and models of a sweep are; None if its spec is invalid."""
-    spec = observed.spec
-    if isinstance(spec, InvalidSpec):
+def first_reads(sweep: ObservedSweep | ObservedReference | None) -> FirstReads | None:
+    """Where manifest, ledger, laws and models of a sweep are; None if there is none, or its spec is invalid."""
+    if sweep is None or isinstance(sweep.spec, InvalidSpec):
         return None
+    spec = sweep.spec
     return FirstReads(
         store_uri=store_uri(spec),
-        folder=layout.sweep_folder(observed.name, observed.uid),
+        folder=layout.sweep_folder(sweep.name, sweep.uid),
         manifest=layout.data_manifest(prepare_config(spec).key),
         sources=sources(spec),
     )
@@ -70,10 +68,8 @@ def likenesses_to_read(observed: ObservedSweep) -> tuple[str, ...]:
 
 def needs_manifest(observed: ObservedSweep) -> bool:
     """Whether the manifest is to be read, all else being known: no sweep needs it that has nothing left to train."""
-    if isinstance(observed.spec, InvalidSpec):
-        return False
     try:
-        return sweep_tasks(SweepView.of(observed, observed.spec)) is None
+        return sweep_tasks(SweepView.of(observed)) is None
     except InvalidSpec:
         return True
 
@@ -84,9 +80,7 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
     `stored` are the names under points/: points without a folder have no result.
     """
     try:
-        if isinstance(observed.spec, InvalidSpec):
-            return PointReads()
-        planned = sweep_tasks(SweepView.of(observed, observed.spec))
+        planned = sweep_tasks(SweepView.of(observed))
     except InvalidSpec:
         return PointReads()
     return PointReads() if planned is None else point_reads(planned[0], stored)
@@ -94,7 +88,7 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
 
 def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
     """The same for any set of tasks."""
-    observed, points, records = tasks.world, tasks.points.values(), tasks.known.by_key
+    observed, points, records = tasks.world, tasks.points.values(), tasks.known.ledger.by_key
     jobs = [job for of_point in tasks.jobs.values() for job in of_point]
     # One that a suspension stopped works no more: it may have written its result on its way out.
     stopped = {job.uid for job in observed.stopped}
@@ -118,7 +112,8 @@ def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
     results = [
         point.key
         for point in points
-        if point.key in readable and not _is_done(point, records.get(point.key))
+        if point.key in readable
+        and not (point.key in records and is_done(records[point.key], point))
     ]
     # What a Job had ended with whose point is dropped now has been paid, too.
     results += [key for key in records if key not in tasks.points and key in newly_ended]
@@ -159,31 +154,15 @@ def _is_new(job: ObservedJob, observed: ObservedTasks) -> bool:
     return age < NEW_SECONDS and job.working_since is None and not job.worked_seconds
 
 
-def _is_done(point: PlannedPoint, record: PointRecord | None) -> bool:
-    return record is not None and is_done(record, point)
-
-
 # ----------------------------------------------------------------------------------- of a prediction
-
-
-def prediction_reads(observed: ObservedPrediction) -> PredictionReads | None:
-    """Where the sweep's manifest and laws are; None if there is no (valid) sweep."""
-    reference = observed.sweep
-    if reference is None or isinstance(reference.spec, InvalidSpec):
-        return None
-    return PredictionReads(
-        store_uri=store_uri(reference.spec),
-        manifest=layout.data_manifest(prepare_config(reference.spec).key),
-        laws=layout.sweep_laws(reference.name, reference.uid),
-    )
 
 
 def checkpoint_of_probes(observed: ObservedPrediction) -> str | None:
     """URI of the checkpoint whose config.json says what the probes train; None: none are asked for."""
     spec = observed.spec
-    if isinstance(spec, InvalidSpec) or spec.validation is None or spec.checkpoint is None:
+    if isinstance(spec, InvalidSpec) or spec.validation is None:
         return None
-    return spec.checkpoint.uri.rstrip("/")
+    return checkpoint_of_evaluation(observed)
 
 
 def needs_ledger(observed: ObservedPrediction) -> bool:

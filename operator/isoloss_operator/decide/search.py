@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from isoloss.formatting import flops as flops_in_words
 from isoloss.progress.words import ENDINGS
+from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss_contract.ledger import (
     FAILED_FOR_GOOD,
     AddedPoint,
@@ -25,8 +26,6 @@ from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.events import MAX_EVENT_MESSAGE, NAMED
 from isoloss_operator.decide.fits import (
     PointDecision,
-    SearchedPoint,
-    SearchedSize,
     SearchRequest,
     SearchStep,
 )
@@ -54,12 +53,14 @@ def search_request(
     most = search.extend_grid.limit(len(ledger.placements))
     return SearchRequest(
         sizes=tuple(_size(spec, proxies[proxy.name]) for proxy in spec.proxies),
-        points=tuple(_point(r, replicate_number(spec, points[r.key])) for r in ledger.points),
+        points={record.key: _seen(spec, points[record.key], record) for record in ledger.points},
+        options=SearchOptions(
+            learning_rate_precision=float(search.precision.learning_rate),
+            batch_size_precision=float(search.precision.batch_size),
+            max_added_points=min(most, len(ledger.additions) - repeated + room),
+            replicates=min(search.replicates, repeated + room),
+        ),
         sequence_length=spec.data.sequence_length,
-        learning_rate_precision=float(search.precision.learning_rate),
-        batch_size_precision=float(search.precision.batch_size),
-        max_added_points=min(most, len(ledger.additions) - repeated + room),
-        replicates=min(search.replicates, repeated + room),
         flops_left=flops_left,
     )
 
@@ -87,48 +88,48 @@ def replicate_seed(spec: ScalingSweepSpec, number: int) -> int:
     return (spec.training.seed + number) % SEEDS
 
 
-def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> SearchedSize:
+def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> Size:
     grid = spec.grid_of(spec.proxies[proxy.index])
-    return SearchedSize(
+    return Size(
         name=proxy.name,
-        parameters=proxy.parameters.active,
+        params=proxy.parameters.active,
         tokens=proxy.tokens,
         batch_sizes=grid.batch_sizes,
         learning_rates=tuple(float(rate) for rate in grid.learning_rates),
     )
 
 
-def _point(record: PointRecord, replicate: int) -> SearchedPoint:
-    return SearchedPoint(
-        key=record.key,
-        size=record.proxy,
-        batch_size=record.batch_size,
-        learning_rate=record.learning_rate,
-        wanted_tokens=min(record.intent.tokens, record.wanted_tokens),
+def _seen(spec: ScalingSweepSpec, point: PlannedPoint, record: PointRecord) -> Seen:
+    """As the ledger has it, without its trajectory."""
+    return Seen(
+        _point(spec, point),
+        wanted=min(record.intent.tokens, record.wanted_tokens),
         pruned=record.intent.action is IntentAction.PRUNE,
         failed=record.state in FAILED_FOR_GOOD,
-        replicate=replicate,
     )
+
+
+def _point(spec: ScalingSweepSpec, point: PlannedPoint) -> Point:
+    """What it is to the search."""
+    number = replicate_number(spec, point)
+    return Point(point.proxy.name, point.batch_size, point.learning_rate, number)
 
 
 # ------------------------------------------------------------------------------- what a step changes
 
 
-Place = tuple[str, int, float, int]
-"""Size, batch size, learning rate and number of the replicate: what a point is to the search."""
-
-
 def stepped(
-    ledger: Ledger, step: SearchStep, spec: ScalingSweepSpec, manifest: DataManifest
+    ledger: Ledger,
+    planned_points: Mapping[str, PlannedPoint],
+    step: SearchStep,
+    spec: ScalingSweepSpec,
+    manifest: DataManifest,
 ) -> Ledger:
-    """The ledger once a step's decisions are in it."""
-    decisions = {_place_of_decision(decision): decision for decision in step.decisions}
-    places = {
-        point.key: _place(spec, point) for point in plan_points(spec, manifest, ledger.additions)
-    }
+    """The ledger of the planned points once a step's decisions are in it."""
+    decisions = {_decided(decision): decision for decision in step.decisions}
     points = tuple(
         replace(record, intent=_intent(decision, record))
-        if (decision := decisions.pop(places[record.key], None))
+        if (decision := decisions.pop(_point(spec, planned_points[record.key]), None))
         else record
         for record in ledger.points
     )
@@ -137,13 +138,9 @@ def stepped(
     return _with_added(ledger.replace(points=points), decisions.values(), spec, manifest)
 
 
-def _place_of_decision(decision: PointDecision) -> Place:
-    return decision.size, decision.batch_size, decision.learning_rate, decision.replicate
-
-
-def _place(spec: ScalingSweepSpec, point: PlannedPoint) -> Place:
-    number = replicate_number(spec, point)
-    return point.proxy.name, point.batch_size, point.learning_rate, number
+def _decided(decision: PointDecision) -> Point:
+    """The point that a decision is about."""
+    return Point(decision.size, decision.batch_size, decision.learning_rate, decision.replicate)
 
 
 def _intent(decision: PointDecision, record: PointRecord) -> Intent:
@@ -160,7 +157,7 @@ def _with_added(
     manifest: DataManifest,
 ) -> Ledger:
     """The points of decisions that the ledger does not have, planned like any other from now on."""
-    wanted = {_place_of_decision(decision): decision for decision in decisions if decision.added}
+    wanted = {_decided(decision): decision for decision in decisions if decision.added}
     if not wanted:
         return ledger
     additions = tuple(_addition(spec, decision) for decision in wanted.values())
@@ -168,7 +165,7 @@ def _with_added(
     former = {record.key: record for record in ledger.former}
     records = []
     for point in plan_points(spec, manifest, additions):
-        if decision := wanted.get(_place(spec, point)):
+        if decision := wanted.get(_point(spec, point)):
             record = planned(point, former.pop(point.key, None))
             records.append(replace(record, intent=_intent(decision, record)))
     return ledger.replace(

@@ -70,15 +70,16 @@ def unrecorded(stopped: Iterable[ObservedJob], ledger: Ledger | None) -> tuple[O
     """Those whose attempt has not ended in the ledger."""
     if ledger is None:
         return tuple(stopped)
-    ended = {each.key: each.attempts.ended for each in (*ledger.former, *ledger.points)}
-    return tuple(
-        job
-        for job in stopped
-        if (job.kind == "prepare" and job.attempt > ledger.preparation.ended)
-        or (job.kind == "train" and job.attempt > ended.get(job.key, 0))
-        or (job.kind == "evaluate" and job.attempt > _evaluations_ended(ledger, job.key))
-    )
+    return tuple(job for job in stopped if job.attempt > _ended(ledger, job))
 
 
-def _evaluations_ended(ledger: Ledger, key: str) -> int:
-    return ledger.evaluation.ended if ledger.evaluate_key == key else 0
+def _ended(ledger: Ledger, job: ObservedJob) -> int:
+    """Number of the last attempt at the task of a Job that ended."""
+    match job.kind:
+        case "prepare":
+            return ledger.preparation.ended
+        case "evaluate":
+            return ledger.evaluation.ended if ledger.evaluate_key == job.key else 0
+        case "train":
+            record = ledger.by_key.get(job.key)
+            return record.attempts.ended if record else 0

@@ -57,15 +57,14 @@ from isoloss_operator.planning.specs import InvalidSpec
 
 def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     """What is to be done about a sweep now, and what its status says."""
-    spec = observed.spec
-    if isinstance(spec, InvalidSpec):
-        return _without_points(observed, _invalid_spec(spec))
-    if found := _storage_not_allowed(observed) or _ledger_newer(observed):
-        return _without_points(observed, found)
+    if found := _not_accepted(observed):
+        return _without_points(observed, Findings(ready=found, accepted=found))
     if found := _store_unanswered(observed):
-        return _without_store(observed, found)
+        # A sweep that was ready stays so: its laws do not depend on the store.
+        before = standing(observed) or Findings(ready=found)
+        return _without_points(observed, replace(before, accepted=found))
     try:
-        view = SweepView.of(observed, spec)
+        view = SweepView.of(observed)
         planned = sweep_tasks(view)
         if planned is None:
             unplaced = view.unplaced
@@ -75,24 +74,29 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
             assert unplaced  # sweep_tasks says so
             return _without_places(view, unplaced)
     except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
-        return _without_points(observed, _invalid_spec(error))
+        found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
+        return _without_points(observed, Findings(ready=found, accepted=found))
     tasks, manifest = planned
     if found := _data_changed(view, manifest):
-        return _without_points(observed, found)
+        return _without_points(observed, Findings(ready=found, accepted=found))
     return _with_points(PointsView(view, manifest, run(tasks)))
 
 
 # -------------------------------------------------------------------- before the points are known
 
 
-def _invalid_spec(error: InvalidSpec) -> Finding:
-    return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
-
-
-def _storage_not_allowed(observed: ObservedSweep) -> Finding | None:
-    if not observed.storage_refusal:
+def _not_accepted(observed: ObservedSweep) -> Finding | None:
+    """The spec, or what it names, is not for this operator to use."""
+    if isinstance(observed.spec, InvalidSpec):
+        reason, message = Reason.INVALID_SPEC, str(observed.spec)
+    elif observed.storage_refusal:
+        reason, message = Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal
+    elif isinstance(observed.ledger, Newer):
+        message = f"{observed.ledger.message}. Upgrade the operator again."
+        reason = Reason.LEDGER_NEWER
+    else:
         return None
-    return Finding.false(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal, stalled=True)
+    return Finding.false(reason, message, stalled=True)
 
 
 def _data_changed(sweep: SweepView, manifest: DataManifest) -> Finding | None:
@@ -124,43 +128,21 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
 
 
-def _ledger_newer(observed: ObservedSweep) -> Finding | None:
-    if not isinstance(observed.ledger, Newer):
-        return None
-    message = f"{observed.ledger.message}. Upgrade the operator again."
-    return Finding.false(Reason.LEDGER_NEWER, message, stalled=True)
-
-
-def _without_store(observed: ObservedSweep, finding: Finding) -> SweepPlan:
-    """What is known stands. A sweep that was ready stays so: its laws do not depend on the store."""
-    before = standing(observed)
-    if before is None:
-        return _without_points(observed, finding)
-    accepted = Finding.false(finding.reason, finding.message)
-    status, events = stated(observed, replace(before, accepted=accepted))
-    return SweepPlan(status=status, events=events, requeue_after=30.0)
-
-
-def _without_points(
-    observed: ObservedSweep,
-    finding: Finding,
-    accepted: Finding | None = None,
-    data: Finding | None = None,
-) -> SweepPlan:
+def _without_points(observed: ObservedSweep, findings: Findings) -> SweepPlan:
     """Nothing is started or stopped: Jobs of an earlier, valid spec may continue unless it is suspended."""
-    findings = Findings(ready=finding, accepted=accepted or finding)
-    if data is not None:
-        findings = replace(findings, data=data)
     status, events = stated(observed, findings)
-    requeue_after = 300.0 if finding.stalled else 10.0
+    ready = findings.ready
+    requeue_after = 300.0 if ready.stalled else 30.0 if ready.holds else 10.0
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
 
 
 def _without_places(view: SweepView, finding: Finding) -> SweepPlan:
     """The prior says nothing yet, or nothing of use."""
     is_refused = finding.reason in (Reason.INVALID_SPEC, Reason.STORAGE_NOT_ALLOWED)
-    data = None if view.manifest is None else _prepared(view.manifest)
-    return _without_points(view.observed, finding, finding if is_refused else ALL_ACCEPTED, data)
+    findings = Findings(ready=finding, accepted=finding if is_refused else ALL_ACCEPTED)
+    if view.manifest is not None:
+        findings = replace(findings, data=_prepared(view.manifest))
+    return _without_points(view.observed, findings)
 
 
 def _prepared(manifest: DataManifest) -> Finding:
@@ -174,7 +156,9 @@ def _prepared(manifest: DataManifest) -> Finding:
 def _with_points(view: PointsView) -> SweepPlan:
     observed, spec, tasks = view.observed, view.spec, view.tasks
     writes, step = task_writes(tasks, spec), view.step
-    ledger = stepped(tasks.written, step, spec, view.manifest) if step else tasks.written
+    ledger = tasks.written
+    if step:
+        ledger = stepped(ledger, tasks.points, step, spec, view.manifest)
     facts = SweepFacts(
         store_uri=view.sweep.store_uri,
         folder=layout.sweep_folder(observed.name, observed.uid),
@@ -300,9 +284,9 @@ def _findings(view: PointsView) -> Findings:
 def _finished(view: PointsView) -> Finding | None:
     if not view.is_over:
         return None
-    if view.search_ended:
-        return Finding.false(Reason.FINISHED, ended_in_words(view.search_ended))
-    return Finding.false(Reason.FINISHED, "Every point has its outcome.")
+    ended = view.search_ended
+    message = ended_in_words(ended) if ended else "Every point has its outcome."
+    return Finding.false(Reason.FINISHED, message)
 
 
 def _fit(view: PointsView) -> Finding:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -26,11 +26,8 @@ from isoloss_contract.ledger import (
 from isoloss_contract.records import PointProgress
 from isoloss_operator.api import (
     ActivePoint,
-    Condition,
     FailedPoint,
-    LawStatus,
     LedgerReference,
-    OptimumStatus,
     PointCounts,
     ScalingSweepStatus,
     SearchStatus,
@@ -80,45 +77,6 @@ from isoloss_operator.planning.search_cost import search_estimate
 FARTHEST_COMPLETION = timedelta(days=3650)
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """The fields of a ScalingSweepStatus that are neither conditions nor generation."""
-
-    points: PointCounts
-    progress: str
-    planned_flops: str
-    spent_flops: str
-    accelerator_hours: str
-    estimated_completion: str
-    learning_rate_law: LawStatus | None
-    batch_size_law: LawStatus | None
-    loss_compute_law: LawStatus | None
-    optima: tuple[OptimumStatus, ...]
-    active: tuple[ActivePoint, ...]
-    failures: tuple[FailedPoint, ...]
-    warnings: tuple[str, ...]
-    data_digest: str
-    ledger: LedgerReference | None
-    search: SearchStatus | None
-    laws_uri: str
-    laws_sha256: str
-    report_uri: str
-
-    @classmethod
-    def of(cls, status: ScalingSweepStatus) -> Numbers:
-        """Those of a status as observed."""
-        return cls(**{field.name: getattr(status, field.name) for field in fields(cls)})
-
-
-def sweep_status(
-    numbers: Numbers, conditions: tuple[Condition, ...], generation: int
-) -> ScalingSweepStatus:
-    """The whole status."""
-    return ScalingSweepStatus(
-        observed_generation=generation, conditions=conditions, **vars(numbers)
-    )
-
-
 def previous_status(raw: Mapping[str, Any]) -> ScalingSweepStatus:
     """The status as observed; an empty one if it cannot be read."""
     try:
@@ -150,9 +108,14 @@ class SweepFacts:
     added: int = 0
     """How many of `points`, the last ones, a search added to those of the spec."""
 
+    @property
+    def searches(self) -> bool:
+        """Whether a search goes on, which will want more than it wants now."""
+        return self.search is not None and not self.search.ended
 
-def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> Numbers:
-    """The numbers of a status, from the facts."""
+
+def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> ScalingSweepStatus:
+    """A status with its numbers, and without conditions."""
     records, uri, fit = facts.ledger.points, facts.store_uri, facts.fit
     counts = _counts(facts)
     spent = facts.spent or facts.ledger.spent
@@ -162,7 +125,7 @@ def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> N
     report_uri = f"{uri}/{layout.sweep_report(world.name, world.uid)}"
     laws_uri = f"{uri}/{layout.sweep_laws(world.name, world.uid)}"
     ledger_uri = f"{uri}/{layout.ledger_in(facts.folder)}"
-    return Numbers(
+    return ScalingSweepStatus(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
         planned_flops=precise(
@@ -217,9 +180,7 @@ def _counts(facts: SweepFacts) -> PointCounts:
 
 def _estimated_completion(now: datetime, stored: PointFiles, facts: SweepFacts) -> str:
     """When everything that is wanted is trained; empty if unknown."""
-    searches = facts.search is not None and not facts.search.ended
-    work = Work(facts.points, facts.ledger, facts.active, facts.parallelism, searches)
-    seconds = seconds_left(stored, work)
+    seconds = seconds_left(stored, facts)
     if seconds is None or seconds > FARTHEST_COMPLETION.total_seconds():
         return ""
     return timestamp(now + timedelta(seconds=seconds))
@@ -255,90 +216,77 @@ models wait for the overhead of each step, whatever their size (0); large ones k
 proportion to their FLOPs (1). Halfway errs by the square root of the ratio of both sizes at most."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """A sweep that is being trained."""
-
-    points: Sequence[PlannedPoint]
-    ledger: Ledger
-    active: Sequence[ObservedJob]
-    """Train Jobs that hold a slot."""
-    parallelism: int
-    searches: bool
-    """Whether a search goes on, which will want more than it wants now."""
-
-
-def seconds_left(stored: PointFiles, work: Work) -> float | None:
+def seconds_left(stored: PointFiles, facts: SweepFacts) -> float | None:
     """Seconds until everything is trained; None while nothing trains or nothing is measured.
 
     What a search will still want is taken from what searches of grids of that size have cost, and how many Jobs
     they have kept at work (planning.search_cost). Fits between its steps are left out.
     """
-    if not work.active:  # nor are there any keys and records before the corpus is prepared
+    if not facts.active:  # nor are there any keys and records before the corpus is prepared
         return None
-    paces = seconds_per_token(stored, work)
+    paces = seconds_per_token(stored, facts)
     if not paces:
         return None
-    records = {record.key: record for record in work.ledger.points}
-    by_key = {point.key: point for point in work.points}
+    records = facts.ledger.by_key
+    by_key = {point.key: point for point in facts.points}
     training = [
         _point_seconds(by_key[job.key], records[job.key], stored.progress.get(job.key), paces)
-        for job in work.active
+        for job in facts.active
         if job.key in by_key and job.key in records
     ]
-    running = {job.key for job in work.active}
+    running = {job.key for job in facts.active}
     waiting = [
         _point_seconds(point, records[point.key], None, paces)
-        for point in work.points
+        for point in facts.points
         if point.key not in running and _is_wanted(records[point.key])
     ]
-    slots = max(min(work.parallelism, len(training) + len(waiting)), len(training), 1)
+    slots = max(min(facts.parallelism, len(training) + len(waiting)), len(training), 1)
     wanted = max((sum(training) + sum(waiting)) / slots, *training, 0.0)
-    return wanted + (_seconds_of_later_rounds(work, records, paces) if work.searches else 0.0)
+    return wanted + (_seconds_of_later_rounds(facts, records, paces) if facts.searches else 0.0)
 
 
-def seconds_per_token(stored: PointFiles, work: Work) -> dict[str, float]:
+def seconds_per_token(stored: PointFiles, facts: SweepFacts) -> dict[str, float]:
     """Seconds of one slot for a token of each size, by the size's name; empty while nothing is measured.
 
     By pods from their start to their end if points have ended, else by the tokens per second that running
     ones report. A size of which nothing is known takes those of the nearest size in parameters: along the power
     law through the nearest two, and with UNSEEN_EXPONENT if there is only one.
     """
-    measured = {**_reported(stored, work), **_ended(work)}
-    sizes = {point.proxy.name: float(point.proxy.parameters.active) for point in work.points}
+    measured = {**_reported(stored, facts), **_ended(facts)}
+    sizes = {point.proxy.name: float(point.proxy.parameters.active) for point in facts.points}
     known = [(sizes[name], pace) for name, pace in measured.items()]
     if not known:
         return {}
     return {name: measured.get(name) or _unseen(size, known) for name, size in sizes.items()}
 
 
-def _ended(work: Work) -> dict[str, float]:
+def _ended(facts: SweepFacts) -> dict[str, float]:
     """Pace by size, from points with a result of this sweep's own."""
-    records = {record.key: record for record in work.ledger.points}
+    records = facts.ledger.by_key
     seconds, tokens = defaultdict[str, float](float), defaultdict[str, float](float)
-    for point in work.points:
+    for point in facts.points:
         record = records[point.key]
         if record.tokens and record.spent_accelerator_seconds and not record.adopted:
             name = point.proxy.name
-            seconds[name] += record.spent_accelerator_seconds / _devices(name, work)
+            seconds[name] += record.spent_accelerator_seconds / _devices(name, facts)
             own = recorded_flops(point, record) - record.spent_by_others.flops
             tokens[name] += max(0.0, own) / _token_flops(point)
     return {name: seconds[name] / tokens[name] for name in seconds if tokens[name]}
 
 
-def _devices(name: str, work: Work) -> int:
+def _devices(name: str, facts: SweepFacts) -> int:
     """Devices that a Job of a size holds, as observed on running ones."""
-    names = {point.key: point.proxy.name for point in work.points}
-    held = [(job.key, job.accelerators * job.pods) for job in work.active]
+    names = {point.key: point.proxy.name for point in facts.points}
+    held = [(job.key, job.accelerators * job.pods) for job in facts.active]
     own = [devices for key, devices in held if names.get(key) == name]
     return max(own or [devices for _, devices in held] or [1])
 
 
-def _reported(stored: PointFiles, work: Work) -> dict[str, float]:
+def _reported(stored: PointFiles, facts: SweepFacts) -> dict[str, float]:
     """Pace by size, from the mean speed of its running points."""
-    names = {point.key: point.proxy.name for point in work.points}
+    names = {point.key: point.proxy.name for point in facts.points}
     speeds = defaultdict[str, list[float]](list)
-    for job in work.active:
+    for job in facts.active:
         progress = stored.progress.get(job.key)
         if job.key in names and progress is not None and (progress.tokens_per_second or 0.0) > 0.0:
             speeds[names[job.key]].append(float(progress.tokens_per_second or 0.0))
@@ -367,18 +315,18 @@ def _point_seconds(
 
 
 def _seconds_of_later_rounds(
-    work: Work, records: Mapping[str, PointRecord], paces: Mapping[str, float]
+    facts: SweepFacts, records: Mapping[str, PointRecord], paces: Mapping[str, float]
 ) -> float:
     """For what the search is expected to want of each size beyond what it has wanted so far.
 
     A round begins when the slowest Job of the one before has ended, so that slots stay empty.
     """
     seconds = 0.0
-    for size in search_estimate(tuple(work.points), 0, 0).sizes:
-        own = [point for point in work.points if point.proxy.name == size.name]
+    for size in search_estimate(tuple(facts.points), 0, 0).sizes:
+        own = [point for point in facts.points if point.proxy.name == size.name]
         chosen = sum(_chosen_tokens(point, records[point.key]) for point in own)
         expected = size.measured.mean * sum(point.tokens for point in own)
-        at_work = size.measured.jobs_at_work(work.parallelism)
+        at_work = size.measured.jobs_at_work(facts.parallelism)
         seconds += paces[size.name] * max(0.0, expected - chosen) / at_work
     return seconds
 
@@ -453,21 +401,22 @@ def standing(observed: ObservedSweep) -> Findings | None:
 
 
 def stated(
-    observed: ObservedSweep, findings: Findings, numbers: Numbers | None = None
+    observed: ObservedSweep, findings: Findings, numbers: ScalingSweepStatus | None = None
 ) -> tuple[ScalingSweepStatus, tuple[Event, ...]]:
-    """The status, and the events of conditions that turned.
+    """The status with its conditions, and the events of those that turned.
 
     Without `numbers` those of the status stay as they were.
     """
-    previous = parse_conditions(observed.status)
     suspended = suspension(observed.jobs, suspend=observed.spec.suspend)
+    previous = parse_conditions(observed.status)
     conditions = dated(
         findings.by_condition(suspended),
         previous,
         generation=observed.generation,
         now=observed.now,
     )
-    numbers = numbers or Numbers.of(previous_status(observed.status))
-    status = sweep_status(numbers, conditions, observed.generation)
-    is_stalled = findings.ready.stalled
-    return status, condition_events(turned(conditions, previous), _ANNOUNCED, stalled=is_stalled)
+    news = turned(conditions, previous)
+    status = (numbers or previous_status(observed.status)).model_copy(
+        update={"observed_generation": observed.generation, "conditions": conditions}
+    )
+    return status, condition_events(news, _ANNOUNCED, stalled=findings.ready.stalled)

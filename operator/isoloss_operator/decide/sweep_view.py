@@ -25,11 +25,11 @@ from isoloss_operator.decide.fits import SearchRequest, SearchStep
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.left_open import placements_by_prior, without_likenesses
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.owners import model_fields, policy_of, sweep_ledger
+from isoloss_operator.decide.owners import for_spec, model_fields, policy_of, sweep_ledger
 from isoloss_operator.decide.search import search_request
 from isoloss_operator.decide.tasks.findings import failed_in_words
 from isoloss_operator.decide.tasks.task_pass import TaskPass, flops_left, run, slots_exceeded
-from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet, for_spec
+from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
 from isoloss_operator.planning.placement import (
     former_names,
     former_places,
@@ -40,9 +40,8 @@ from isoloss_operator.planning.points import (
     PlannedPoint,
     plan_points,
     repeated_domains,
-    without_shards,
 )
-from isoloss_operator.planning.specs import derived_models, prepare_config
+from isoloss_operator.planning.specs import InvalidSpec, derived_models, prepare_config
 
 ENDING_SECONDS: Final = 60.0
 """How long after DataReady the Jobs of the preparation may go on. What still runs then does work that another
@@ -70,8 +69,11 @@ class SweepView:
     """Why sizes wait for their first points; None: every size has a grid."""
 
     @classmethod
-    def of(cls, observed: ObservedSweep, spec: ScalingSweepSpec) -> SweepView:
-        """Raises InvalidSpec if a proxy cannot be derived from its checkpoint, or no law places its grid."""
+    def of(cls, observed: ObservedSweep) -> SweepView:
+        """Raises InvalidSpec if the spec is, a proxy cannot be derived from its checkpoint, or no law places its grid."""
+        spec = observed.spec
+        if isinstance(spec, InvalidSpec):
+            raise InvalidSpec(spec.errors)
         ledger, manifest = sweep_ledger(observed).ledger, value_of(observed.manifest)
         derived = without_likenesses(observed, spec)
         models = derived_models(spec, derived, ledger.derived)
@@ -268,11 +270,11 @@ def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
         world=observed,
         stored=observed,
         policy=policy_of(view.spec),
+        models=model_fields(view.written),
         store=store_label(view.store_uri),
         points={point.key: point for point in planned},
         known=Recorded(_under_present_spec(ledger, view, manifest), known.set_aside),
         data_digest=manifest.digest,
-        models=model_fields(view.written),
         kept=frozenset(job.uid for job in view.prepare_jobs if _may_still_end(view, job)),
         complaints=lambda ledger: _complaints(view, ledger),
     )
@@ -310,14 +312,12 @@ def _under_present_names(ledger: Ledger, names: Mapping[str, str]) -> Ledger:
 
 
 def _under_present_spec(ledger: Ledger, view: SweepView, manifest: DataManifest) -> Ledger:
-    ledger = for_spec(ledger, view.observed.generation, view.config.key)
+    ledger = for_spec(ledger, view.observed.generation, view.config.key, manifest)
     places = (view.placements, view.former_placements)
     if (ledger.placements, ledger.former_placements) != places:
         ledger = ledger.replace(placements=places[0], former_placements=places[1])
     if ledger.derived != view.models:
         ledger = ledger.replace(derived=view.models)
-    if ledger.corpus is None or ledger.corpus.digest != manifest.digest:
-        ledger = ledger.replace(corpus=without_shards(manifest))
     return ledger
 
 

@@ -32,8 +32,14 @@ from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.owners import model_fields, policy_of, prediction_ledger, task_writes
-from isoloss_operator.decide.plans import Event, PointWrites
+from isoloss_operator.decide.owners import (
+    for_spec,
+    model_fields,
+    policy_of,
+    prediction_ledger,
+    task_writes,
+)
+from isoloss_operator.decide.plans import Event, TaskWrites
 from isoloss_operator.decide.prediction_status import previous_prediction, question
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.reasons import Reason
@@ -50,7 +56,7 @@ from isoloss_operator.decide.tasks.findings import (
     training,
 )
 from isoloss_operator.decide.tasks.task_pass import TaskPass, has_unrecorded, next_look, run
-from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet, for_spec
+from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
 from isoloss_operator.decide.validation_status import (
     Verdict,
     numbers_only,
@@ -58,7 +64,7 @@ from isoloss_operator.decide.validation_status import (
     validation_status,
     verdict,
 )
-from isoloss_operator.planning.points import PlannedPoint, without_shards
+from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.probes import (
     ANSWERS_PAID,
     NoProbes,
@@ -81,7 +87,7 @@ class ValidationStep:
     """The condition Validated; None: there is none."""
     status: ValidationStatus | None = None
     refined: RefinedStatus | None = None
-    writes: PointWrites | None = None
+    writes: TaskWrites | None = None
     events: tuple[Event, ...] = ()
     requeue_after: float = math.inf
 
@@ -280,11 +286,11 @@ def _tasks_of(
     observed = view.observed
     known = view.step.known or prediction_ledger(observed)
     stored, key = observed.probes, prepare_config(spec).key
-    if view.step.ledger is not None:  # written before anything is done about the probes
-        stored = replace(stored, ledger=view.step.ledger)
-    ledger = for_spec(known.ledger, observed.generation, key)
-    if ledger.corpus is None or ledger.corpus.digest != view.manifest.digest:
-        ledger = ledger.replace(corpus=without_shards(view.manifest))
+    if (
+        written := view.step.writes.ledger
+    ) is not None:  # before anything is done about the probes
+        stored = replace(stored, ledger=written)
+    ledger = for_spec(known.ledger, observed.generation, key, view.manifest)
     return TaskSet(
         world=replace(observed, jobs=observed.train_jobs),
         stored=stored,
@@ -317,7 +323,7 @@ def _written(tasks: TaskPass, spec: ScalingSweepSpec) -> ValidationStep:
     """What is done for the probes as for any tasks; `spec` is of the sweep that trains them."""
     writes, seconds = task_writes(tasks, spec), next_look(tasks)
     is_quiet = tasks.is_quiet and not has_unrecorded(tasks.task_set)
-    if seconds == math.inf and not (is_quiet and writes == PointWrites()):
+    if seconds == math.inf and not (is_quiet and writes == TaskWrites()):
         seconds = 60.0
     return ValidationStep(
         writes=writes,

@@ -9,19 +9,13 @@ from isoloss.laws import FitOptions, Run
 from isoloss.search import (
     Decision,
     Point,
-    SearchOptions,
     Seen,
     Size,
     StopReason,
     next_step,
 )
 from isoloss_contract.ledger import IntentAction
-from isoloss_operator.decide.fits import (
-    PointDecision,
-    SearchedPoint,
-    SearchRequest,
-    SearchStep,
-)
+from isoloss_operator.decide.fits import PointDecision, SearchRequest, SearchStep
 
 SHORT_OF_WANTED = 0.99
 """Share of its wanted tokens below which a run that ended has not been evaluated near its end."""
@@ -31,20 +25,19 @@ def search_step(
     request: SearchRequest, runs: Mapping[str, Run], fit_options: FitOptions
 ) -> SearchStep:
     """What follows from the runs by point key. Raises ValueError if a run's numbers are impossible."""
-    sizes = {
-        s.name: Size(s.name, s.parameters, s.tokens, s.batch_sizes, s.learning_rates)
-        for s in request.sizes
-    }
-    seen = [_seen(point, runs.get(point.key)) for point in request.points if point.size in sizes]
-    options = SearchOptions(
-        learning_rate_precision=request.learning_rate_precision,
-        batch_size_precision=request.batch_size_precision,
-        max_added_points=request.max_added_points,
-        replicates=request.replicates,
+    sizes = {size.name: size for size in request.sizes}
+    seen = [
+        _seen(replace(known, run=runs.get(key)))
+        for key, known in request.points.items()
+        if known.point.size in sizes
+    ]
+    samples = request.options.fit.bootstrap_samples
+    options = replace(
+        request.options,
         budget_flops=_budget(request.flops_left, sizes, seen),
-        fit=replace(fit_options, bootstrap_samples=SearchOptions().fit.bootstrap_samples),
+        fit=replace(fit_options, bootstrap_samples=samples),
     )
-    step = next_step(tuple(sizes.values()), seen, options)
+    step = next_step(request.sizes, seen, options)
     wanted = {s.point: s.wanted for s in seen}
     decisions = tuple(
         _decision(decision)
@@ -56,11 +49,9 @@ def search_step(
     return SearchStep(decisions, str(step.stop or nothing))
 
 
-def _seen(point: SearchedPoint, run: Run | None) -> Seen:
-    place = Point(point.size, point.batch_size, point.learning_rate, point.replicate)
-    seen = Seen(place, run, point.wanted_tokens, point.pruned, point.failed)
+def _seen(seen: Seen) -> Seen:
     # It has ended, or nothing would be decided now: what it lacks is evaluations with a finite loss.
-    is_short = seen.tokens < SHORT_OF_WANTED * point.wanted_tokens
+    is_short = seen.tokens < SHORT_OF_WANTED * seen.wanted
     return replace(seen, failed=True) if is_short else seen
 
 

@@ -76,7 +76,7 @@ def _count_row(name: str, config: Mapping[str, Any]) -> Iterator[str]:
         counts.body_total,
         counts.embedding,
         counts.other,
-        counts.body_total + counts.head + counts.embedding + counts.other,
+        counts.total,
     ):
         yield f"{count:,}"
 

@@ -28,8 +28,7 @@ from isoloss_operator.init_command.design import (
     design,
 )
 from isoloss_operator.init_command.manifest import GUESSED, Written, guesses, manifests
-from isoloss_operator.plan_command.figures import Pace, sizes_document
-from isoloss_operator.plan_command.planned import Planned, planned
+from isoloss_operator.plan_command.figures import Pace, Planned, planned, sizes_document
 from isoloss_operator.plan_command.printed import print_plan
 from isoloss_operator.planning.evaluation_share import (
     GOAL,

@@ -43,8 +43,7 @@ class Checkpoint:
     @property
     def total(self) -> int:
         """All parameters."""
-        counts = parameter_counts(self.config)
-        return counts.body_total + counts.head + counts.embedding + counts.other
+        return parameter_counts(self.config).total
 
 
 @dataclass(frozen=True)

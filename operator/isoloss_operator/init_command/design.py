@@ -158,9 +158,8 @@ def _ladder(config: Mapping[str, Any], active: int) -> Iterator[ProxySize]:
                 raise NoDesign("--checkpoint", error.message) from error
             continue
         counts = parameter_counts(proxy)
-        total = counts.body_total + counts.head + counts.embedding + counts.other
         layers = int(proxy["num_hidden_layers"])
-        size = ProxySize(wanted, counts.active, total, counts.body_active, layers)
+        size = ProxySize(wanted, counts.active, counts.total, counts.body_active, layers)
         if size.is_sound and size.accelerators is not None:
             yield size
 

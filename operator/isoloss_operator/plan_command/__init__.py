@@ -12,13 +12,12 @@ from isoloss import formatting
 from isoloss.cli.inputs import optional_count, positive
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
-from isoloss_operator.plan_command.figures import Pace, search_document, sizes_document
+from isoloss_operator.plan_command.figures import Pace, planned, search_document, sizes_document
 from isoloss_operator.plan_command.manifest import (
     read_derived_proxies,
     read_manifest,
     read_validations,
 )
-from isoloss_operator.plan_command.planned import planned
 from isoloss_operator.plan_command.printed import print_plan, print_validations
 from isoloss_operator.planning.pace import (
     DENSE_UTILISATION,

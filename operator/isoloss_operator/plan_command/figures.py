@@ -9,22 +9,23 @@ from typing import Any
 
 from isoloss import formatting
 from isoloss.errors import BadInput
-from isoloss.savings import SearchCost
+from isoloss.savings import SearchCost, search_cost
 from isoloss_contract.footprint import Fit, fit
-from isoloss_contract.ledger import Placement
 from isoloss_contract.memory import DEVICES, StateMemory, state_memory
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.elapsed import elapsed
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
 from isoloss_operator.planning.parameters import model_shape
-from isoloss_operator.planning.placement import placed_sizes
+from isoloss_operator.planning.placement import placed_sizes, placements, with_placed_grids
 from isoloss_operator.planning.points import PRECISIONS, PlannedPoint, PlannedProxy, plan_points
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
+from isoloss_operator.planning.specs import InvalidSpec
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class SizePlan:
         return state_memory(self.total_params, self.accelerators, self.nodes)
 
 
-def sizes_of(spec: ScalingSweepSpec) -> list[SizePlan]:
+def _sizes(spec: ScalingSweepSpec) -> list[SizePlan]:
     """Every size, in the order of the manifest. Raises BadInput for a pod template that cannot be read."""
     by_size: dict[str, list[PlannedPoint]] = defaultdict(list)
     for point in plan_points(spec):
@@ -115,16 +116,6 @@ def _accelerators(spec: ScalingSweepSpec, proxy: PlannedProxy) -> int:
         raise BadInput(f"size {proxy.name}: {error}") from error
 
 
-def search_of(spec: ScalingSweepSpec, placed_sizes: int) -> SearchEstimate | None:
-    """What a sequential search of the spec costs; None for an exhaustive sweep."""
-    if not spec.searches:
-        return None
-    search = spec.search
-    return search_estimate(
-        plan_points(spec), search.extend_grid.limit(placed_sizes), search.replicates
-    )
-
-
 @dataclass(frozen=True)
 class Pace:
     """Throughput of one accelerator."""
@@ -168,19 +159,6 @@ class Elapsed:
     """Expected of a search; None for an exhaustive sweep."""
 
 
-def elapsed_hours(
-    spec: ScalingSweepSpec, sizes: Sequence[SizePlan], pace: Pace, search: SearchEstimate | None
-) -> Elapsed:
-    """With as many Jobs at a time as the spec allows."""
-    one_by_one = {size.name: pace.hours(size) / size.accelerators for size in sizes}
-    jobs = [one_by_one[size.name] / size.points for size in sizes for _ in range(size.points)]
-    return Elapsed(
-        spec.parallelism,
-        elapsed(jobs, spec.parallelism),
-        None if search is None else search.elapsed(one_by_one, spec.parallelism),
-    )
-
-
 @dataclass(frozen=True)
 class PlacedSize:
     """The first points of a size without a grid."""
@@ -193,17 +171,65 @@ class PlacedSize:
     """Sequences."""
 
 
-def placed_grids(spec: ScalingSweepSpec, placed: Sequence[Placement]) -> list[PlacedSize]:
-    """`spec` has the grids of what is placed."""
-    return [
+@dataclass(frozen=True)
+class Planned:
+    """What a sweep would train."""
+
+    written: ScalingSweepSpec
+    """With derived proxies, grids as in the manifest."""
+    spec: ScalingSweepSpec
+    """With a grid for every size."""
+    placed: Sequence[PlacedSize]
+    sizes: Sequence[SizePlan]
+    search: SearchEstimate | None
+    """What a sequential search of the spec costs; None for an exhaustive sweep."""
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of the whole grids."""
+        return sum(size.flops for size in self.sizes)
+
+    def hours(self, pace: Pace) -> float:
+        """Accelerator hours of the whole grids."""
+        return sum(pace.hours(size) for size in self.sizes)
+
+    def elapsed(self, pace: Pace) -> Elapsed:
+        """How long it takes with as many Jobs at a time as the spec allows."""
+        sizes, parallelism, search = self.sizes, self.spec.parallelism, self.search
+        one_by_one = {size.name: pace.hours(size) / size.accelerators for size in sizes}
+        jobs = [one_by_one[size.name] / size.points for size in sizes for _ in range(size.points)]
+        searched = None if search is None else search.elapsed(one_by_one, parallelism)
+        return Elapsed(parallelism, elapsed(jobs, parallelism), searched)
+
+    def cost(self, target_params: float, target_tokens: float) -> SearchCost:
+        """Compared with as many runs of the target as the largest size has points."""
+        return search_cost(
+            sweep_flops=self.flops,
+            direct_runs=self.spec.direct_runs,
+            run_flops=6 * target_params * target_tokens,
+        )
+
+
+def planned(written: ScalingSweepSpec) -> Planned:
+    """The plan of a spec with derived proxies. Raises BadInput if it cannot be trained."""
+    try:
+        places = placements(written)
+        spec = with_placed_grids(written, places)
+        points, sizes = plan_points(spec), _sizes(spec)
+    except (InvalidSpec, UnsupportedModel) as error:
+        raise BadInput(str(error)) from error
+    search, most = spec.search, spec.search.extend_grid.limit(len(places))
+    placed = [
         PlacedSize(
             name=placement.proxy,
             source=placement.source,
             learning_rates=tuple(float(rate) for rate in grid.learning_rates),
             batch_sizes=grid.batch_sizes,
         )
-        for placement, grid in placed_sizes(spec, placed)
+        for placement, grid in placed_sizes(spec, places)
     ]
+    estimate = search_estimate(points, most, search.replicates) if spec.searches else None
+    return Planned(written, spec, placed, sizes, estimate)
 
 
 def sizes_document(

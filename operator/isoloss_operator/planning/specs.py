@@ -177,11 +177,16 @@ def _derived_config(like: Like, found: Mapping[str, Any] | StoreError | None) ->
     if isinstance(found, StoreError):
         raise NoDerivedProxy("checkpoint", str(found))
     config = derive_proxy(found, like.parameters)
-    positions = config.get("max_position_embeddings")
-    if isinstance(positions, bool) or not isinstance(positions, int) or positions < 1:
-        message = "config.json: max_position_embeddings: must be set, a positive integer"
-        raise NoDerivedProxy("checkpoint", message)
+    if problem := _positions_problem(config):
+        raise NoDerivedProxy("checkpoint", f"config.json: max_position_embeddings: {problem}")
     return config
+
+
+def _positions_problem(config: Mapping[str, Any]) -> str:
+    """Why the longest sequence of a model is not known; empty: it is."""
+    positions = config.get("max_position_embeddings")
+    is_known = isinstance(positions, int) and not isinstance(positions, bool) and positions >= 1
+    return "" if is_known else "must be set, a positive integer"
 
 
 def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
@@ -311,11 +316,8 @@ def _model_errors(model: Model, field: str) -> list[SpecError]:
         parameter_counts(config)
     except UnsupportedModel as error:
         return [SpecError(f"{part}.{error.field}", error.message)]
-    positions = config.get("max_position_embeddings")
-    if isinstance(positions, bool) or not isinstance(positions, int) or positions < 1:
-        errors.append(
-            SpecError(f"{part}.max_position_embeddings", "must be set, a positive integer")
-        )
+    if problem := _positions_problem(config):
+        errors.append(SpecError(f"{part}.max_position_embeddings", problem))
     return errors or _qk_norm_errors(model, field)
 
 

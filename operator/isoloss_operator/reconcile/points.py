@@ -12,7 +12,7 @@ from isoloss_contract.reading import Read, Unanswered, value_of
 from isoloss_contract.records import PointResult
 from isoloss_operator.decide.jobs.failures import progress_marks
 from isoloss_operator.decide.observation import ObservedJob, PointFiles, PointReads
-from isoloss_operator.decide.plans import JobWrites, PointWrites
+from isoloss_operator.decide.plans import TaskWrites
 from isoloss_operator.decide.suspension import unrecorded
 from isoloss_operator.process.sweep_load import attempts_ended
 from isoloss_operator.reconcile.memory import Memory, tolerated
@@ -52,7 +52,7 @@ def store_points(
     uri: str,
     folder: str,
     before: Read[Ledger],
-    plan: PointWrites,
+    plan: TaskWrites,
 ) -> None:
     """Write the ledger and set aside what is unusable; then count what ended, and forget what is recorded.
 
@@ -70,7 +70,7 @@ def store_points(
         memory.uncounted = None
 
 
-def _write_ledger(services: Services, uri: str, folder: str, plan: PointWrites) -> None:
+def _write_ledger(services: Services, uri: str, folder: str, plan: TaskWrites) -> None:
     """A damaged ledger is set aside before the new one takes its place, everything else afterwards."""
     head = layout.ledger_in(folder)
     for request in plan.set_aside:
@@ -83,7 +83,7 @@ def _write_ledger(services: Services, uri: str, folder: str, plan: PointWrites) 
             services.storage.set_aside(uri, request)
 
 
-def change_jobs(services: Services, resource: Resource, plan: JobWrites) -> None:
+def change_jobs(services: Services, resource: Resource, plan: TaskWrites) -> None:
     """Delete Jobs, let others expire, create the next. Raises CreateRefused."""
     owner, memory = resource.owner, resource.memory
     tolerated(memory, lambda: services.jobs.delete(owner, plan.delete))

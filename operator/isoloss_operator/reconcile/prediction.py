@@ -18,10 +18,10 @@ from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import (
     LABEL_OWNER_UID,
+    FirstReads,
     ObservedPrediction,
     ObservedProbes,
     ObservedReference,
-    PredictionReads,
 )
 from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
@@ -30,9 +30,9 @@ from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
     checkpoint_of_probes,
     evaluation_path,
+    first_reads,
     needs_ledger,
     needs_probes,
-    prediction_reads,
     probe_reads,
 )
 from isoloss_operator.fitting.fit_jobs import FitJob
@@ -76,7 +76,7 @@ class PredictionSteps:
             sources = {"spec.checkpoint.uri": checkpoint}
             if refusal := settings.refused_sources(namespace, sources):
                 return replace(observed, storage_refusal=refusal)
-        reads = prediction_reads(observed)
+        reads = first_reads(observed.sweep)
         if reads is None:
             return observed
         if not settings.allows_storage(namespace, reads.store_uri):
@@ -109,7 +109,7 @@ class PredictionSteps:
         return published.get(name) or self._services.cluster.get(CONFIG_MAP, namespace, name)
 
     def _read_store(
-        self, resource: Resource, observed: ObservedPrediction, reads: PredictionReads
+        self, resource: Resource, observed: ObservedPrediction, reads: FirstReads
     ) -> ObservedPrediction:
         storage, uri = self._services.storage, reads.store_uri
         checkpoint = checkpoint_of_evaluation(observed)
@@ -119,14 +119,13 @@ class PredictionSteps:
             manifest=storage.manifest(uri, reads.manifest),
             checkpoint_stamp=storage.checkpoint_stamp(checkpoint) if checkpoint else ABSENT,
         )
-        if observed.sweep is not None and needs_corpus(observed):
-            folder = layout.sweep_folder(observed.sweep.name, observed.sweep.uid)
-            observed = replace(observed, corpus=self._services.ledgers.corpus(uri, folder))
+        if needs_corpus(observed):
+            observed = replace(observed, corpus=self._services.ledgers.corpus(uri, reads.folder))
         path = evaluation_path(observed)
         observed = replace(
             observed,
             evaluation=storage.evaluation(uri, path) if path else ABSENT,
-            fit=read_laws(self._services, uri, reads.laws, observed.sweep),
+            fit=read_laws(self._services, reads, observed.sweep),
         )
         if needs_ledger(observed):
             folder = layout.prediction_folder(observed.name, observed.uid)
@@ -204,7 +203,7 @@ class PredictionSteps:
 
     def folder(self, observed: ObservedPrediction) -> Folder | None:
         """Its own, in the storage of its sweep."""
-        reads = prediction_reads(observed)
+        reads = first_reads(observed.sweep)
         if reads is None or observed.storage_refusal:
             return None
         return Folder(reads.store_uri, layout.prediction_folder(observed.name, observed.uid))

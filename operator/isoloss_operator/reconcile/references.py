@@ -6,9 +6,9 @@ from isoloss_contract import layout
 from isoloss_contract.reading import Read
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.requests import store_uri
-from isoloss_operator.decide.observation import ObservedPrior, ObservedReference
-from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
+from isoloss_operator.decide.observation import FirstReads, ObservedPrior, ObservedReference
+from isoloss_operator.decide.reads import first_reads
+from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.reconcile.resource import parsed
 from isoloss_operator.reconcile.services import Services
 
@@ -29,20 +29,19 @@ def read_reference(services: Services, namespace: str, name: str) -> ObservedRef
 
 
 def read_laws(
-    services: Services, uri: str, path: str, reference: ObservedReference | None
+    services: Services, reads: FirstReads, reference: ObservedReference | None
 ) -> Read[FitOutcome]:
     """The stored laws of a sweep."""
     known = (reference.status.get("lawsSha256") or "") if reference else ""
-    return services.storage.fit_outcome(uri, path, known)
+    return services.storage.fit_outcome(reads.store_uri, layout.laws_in(reads.folder), known)
 
 
 def read_prior(services: Services, namespace: str, name: str) -> ObservedPrior:
     """The sweep whose laws are to place the first points of another in its namespace."""
     reference, settings = read_reference(services, namespace, name), services.settings
-    if reference is None or isinstance(reference.spec, InvalidSpec):
+    reads = first_reads(reference)
+    if reads is None:
         return ObservedPrior(reference)
-    uri = store_uri(reference.spec)
-    if not settings.allows_storage(namespace, uri):
+    if not settings.allows_storage(namespace, reads.store_uri):
         return ObservedPrior(reference, settings.storage_refusal(namespace))
-    laws = layout.sweep_laws(reference.name, reference.uid)
-    return ObservedPrior(reference, fit=read_laws(services, uri, laws, reference))
+    return ObservedPrior(reference, fit=read_laws(services, reads, reference))

@@ -81,9 +81,8 @@ class Ledgers:
         self._timed = timed
         self._leadership = leadership
         self._check_seconds = check_seconds
-        self._clock = clock
-        self._kept: Recent[tuple[str, str], tuple[FoundLedger, float]] = Recent(KEPT)
-        """With when the store was last known to hold it."""
+        self._kept: Recent[tuple[str, str], FoundLedger] = Recent(KEPT, clock)
+        """Put again whenever the store is known to hold it still."""
 
     def read(self, uri: str, folder: str) -> Read[Ledger]:
         """The ledger of the sweep in `folder`. One that was removed or replaced in the store is read again."""
@@ -92,7 +91,7 @@ class Ledgers:
             found = read_of(lambda: self._find(uri, folder))
             if not isinstance(found, FoundLedger):
                 return found
-            self._keep(uri, folder, found)
+            self._kept.put((uri, folder), found)
             known = found
         return known.ledger
 
@@ -112,7 +111,7 @@ class Ledgers:
         After the latter two the ledger is read again: what the store holds is another's, or unknown.
         """
         kept = self._kept.get((uri, folder))
-        before, version = (kept[0].stored, kept[0].version) if kept else (None, None)
+        before, version = (kept.stored, kept.version) if kept else (None, None)
         if before is not None:
             self._check_epoch(before.head)
         write = next_write(before, ledger, self._leadership.epoch)
@@ -128,28 +127,23 @@ class Ledgers:
         except NotFound as error:
             # A missing bucket: only a write can distinguish it from a missing object.
             raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
-        self._keep(uri, folder, FoundLedger(write.stored, version))
+        self._kept.put((uri, folder), FoundLedger(write.stored, version))
         self._remove(store, folder, write.obsolete)
 
     # ------------------------------------------------------------------------------------ memory
 
-    def _keep(self, uri: str, folder: str, found: FoundLedger) -> None:
-        self._kept.put((uri, folder), (found, self._clock()))
-
     def _standing(self, uri: str, folder: str) -> FoundLedger | None:
         """The ledger in memory, unless the store holds another head by now, or none. Without an answer it
         stands."""
-        kept = self._kept.get((uri, folder))
-        if kept is None:
-            return None
-        known, at = kept
-        if self._clock() - at < self._check_seconds:
+        fresh = self._kept.get((uri, folder), self._check_seconds)
+        known = fresh or self._kept.get((uri, folder))
+        if known is None or fresh is not None:
             return known
         version = read_of(
             lambda: self._read(uri, layout.ledger_in(folder), limits.LEDGER_HEAD.max_bytes)[1]
         )
         if version == known.version:
-            self._keep(uri, folder, known)
+            self._kept.put((uri, folder), known)
         elif not is_unknown(version):
             self._kept.drop((uri, folder))
             return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 CacheKey = TypeVar("CacheKey", bound=Hashable)
@@ -14,22 +16,25 @@ Value = TypeVar("Value")
 class Recent(Generic[CacheKey, Value]):
     """A thread-safe mapping that drops the least recently used value."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._size = size
-        self._values: OrderedDict[CacheKey, Value] = OrderedDict()
+        self._clock = clock
+        self._values: OrderedDict[CacheKey, tuple[float, Value]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: CacheKey) -> Value | None:
-        """The value, now the most recently used; None if it is not kept."""
+    def get(self, key: CacheKey, max_age_seconds: float = math.inf) -> Value | None:
+        """The value, now the most recently used; None if it is not kept, or was put so long ago."""
         with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            at, value = self._values[key]
+            return value if self._clock() - at < max_age_seconds else None
 
     def put(self, key: CacheKey, value: Value) -> None:
         """Keep a value."""
         with self._lock:
-            self._values[key] = value
+            self._values[key] = (self._clock(), value)
             self._values.move_to_end(key)
             while len(self._values) > self._size:
                 self._values.popitem(last=False)

@@ -17,19 +17,18 @@ class Shared(Generic[Key, Value]):
     """Keeps each value for a while. Whoever asks while it is being read waits for that reading."""
 
     def __init__(self, size: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._values: Recent[Key, tuple[float, Value]] = Recent(size)
+        self._values: Recent[Key, tuple[Value]] = Recent(size, clock)
         self._locks: Recent[Key, threading.Lock] = Recent(size)
         self._making = threading.Lock()
-        self._clock = clock
 
     def get(self, key: Key, max_age_seconds: float, read: Callable[[], Value]) -> Value:
         """The value, at most that old. Raises what `read` raises, and keeps nothing then."""
         with self._lock(key):
-            kept = self._values.get(key)
-            if kept is not None and self._clock() - kept[0] < max_age_seconds:
-                return kept[1]
+            kept = self._values.get(key, max_age_seconds)
+            if kept is not None:
+                return kept[0]
             value = read()
-            self._values.put(key, (self._clock(), value))
+            self._values.put(key, (value,))
             return value
 
     def _lock(self, key: Key) -> threading.Lock:

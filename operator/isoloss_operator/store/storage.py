@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from isoloss_contract import layout
-from isoloss_contract.reading import ABSENT, Read, Unanswered, value_of
+from isoloss_contract.reading import ABSENT, Absent, Read, Unanswered, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_contract.store import (
     BadRecord,
@@ -49,7 +49,6 @@ from isoloss_operator.store.fit_files import (
     read_outcome,
     shown_in,
 )
-from isoloss_operator.store.laws_check import LawsCheck
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
 from isoloss_operator.store.shared import Shared
@@ -113,41 +112,42 @@ class Storage:
         self._suspects: Recent[str, bool] = Recent(256)
         """Stores of which a result was not read in the last pass."""
         self._names: Shared[str, frozenset[str]] = Shared(64, clock)
-        self._laws_check = LawsCheck(self._named_laws, self._laws_stamp, self.fit_outcome, clock)
+        self._laws: Recent[tuple[str, str, str], str] = Recent(256, clock)
+        """Stamp of laws.json as it was when the fit with these laws was last known to be there."""
         self._stores: Recent[str, Store] = Recent(256)
-        self._manifests: Recent[tuple[str, str], tuple[float, str, DataManifest]] = Recent(64)
-        """With when they were last known to be there, and their stamp."""
-        self._progress: Recent[tuple[str, str], tuple[float, PointProgress | None]] = Recent(4096)
-        self._checkpoint_stamps: Recent[str, tuple[float, Read[str]]] = Recent(256)
-        self._model_configs: Recent[str, tuple[float, dict[str, Any]]] = Recent(256)
+        self._manifests: Recent[tuple[str, str], tuple[str, DataManifest]] = Recent(64, clock)
+        """With their stamp; put again whenever they are known to be there still."""
+        self._progress: Recent[tuple[str, str], PointProgress | Absent] = Recent(4096, clock)
+        self._checkpoint_stamps: Recent[str, Read[str]] = Recent(256, clock)
+        self._model_configs: Recent[str, dict[str, Any]] = Recent(256, clock)
         self._fits: Recent[tuple[str, str, str], FitOutcome] = Recent(16)
 
     # --------------------------------------------------------------------------------- reading
 
     def manifest(self, uri: str, path: str) -> Read[DataManifest]:
         """The tokenized corpus."""
+        if (known := self._manifests.get((uri, path), MANIFEST_SECONDS)) is not None:
+            return known[1]
         kept = self._manifests.get((uri, path))
-        if kept is not None and self._clock() - kept[0] < MANIFEST_SECONDS:
-            return kept[2]
         stamp = read_of(lambda: self.timed("stamp", lambda: self.store(uri).stamp(path)))
-        if kept is not None and (stamp == kept[1] or isinstance(stamp, Unanswered)):
-            self._manifests.put((uri, path), (self._clock(), *kept[1:]))
-            return kept[2]
+        if kept is not None and (stamp == kept[0] or isinstance(stamp, Unanswered)):
+            self._manifests.put((uri, path), kept)
+            return kept[1]
         self._manifests.drop((uri, path))
         found = self._read_record(uri, path, DataManifest, "manifest", limits.MANIFEST)
         if isinstance(found, DataManifest) and isinstance(stamp, str):
-            self._manifests.put((uri, path), (self._clock(), stamp, found))
+            self._manifests.put((uri, path), (stamp, found))
         return found
 
     def model_config(self, checkpoint: str) -> Read[dict[str, Any]]:
         """A checkpoint's config.json, a minute old at most."""
-        kept = self._model_configs.get(checkpoint)
-        if kept is not None and self._clock() - kept[0] < MODEL_CONFIG_SECONDS:
-            return kept[1]
+        kept = self._model_configs.get(checkpoint, MODEL_CONFIG_SECONDS)
+        if kept is not None:
+            return kept
         store = self.store(checkpoint)
         found = read_of(lambda: self.timed("model", lambda: store.read_json_object(MODEL_CONFIG)))
         if isinstance(found, dict):
-            self._model_configs.put(checkpoint, (self._clock(), found))
+            self._model_configs.put(checkpoint, found)
         return found
 
     def checkpoint_stamp(self, checkpoint: str) -> Read[str]:
@@ -155,12 +155,12 @@ class Storage:
 
         Absent if the store does not let the operator list them.
         """
-        kept = self._checkpoint_stamps.get(checkpoint)
-        if kept is not None and self._clock() - kept[0] < MODEL_CONFIG_SECONDS:
-            return kept[1]
+        kept = self._checkpoint_stamps.get(checkpoint, MODEL_CONFIG_SECONDS)
+        if kept is not None:
+            return kept
         found = read_of(lambda: self._stamp_of_files(checkpoint))
         if not isinstance(found, Unanswered):
-            self._checkpoint_stamps.put(checkpoint, (self._clock(), found))
+            self._checkpoint_stamps.put(checkpoint, found)
         return found
 
     def _stamp_of_files(self, checkpoint: str) -> str:
@@ -216,9 +216,9 @@ class Storage:
         """Progress by point key, a few seconds old at most; missing or unreadable ones are left out."""
 
         def read_one(key: str) -> PointProgress | None:
-            kept = self._progress.get((uri, key))
-            if kept is not None and self._clock() - kept[0] < PROGRESS_SECONDS:
-                return kept[1]
+            kept = self._progress.get((uri, key), PROGRESS_SECONDS)
+            if kept is not None:
+                return value_of(kept)
             path = layout.point_progress(key)
             found = self._read_record(uri, path, PointProgress, "progress", limits.PROGRESS)
             if isinstance(found, Unanswered):
@@ -226,7 +226,7 @@ class Storage:
             progress = value_of(found)
             if progress is not None and progress.key != key:
                 progress = None
-            self._progress.put((uri, key), (self._clock(), progress))
+            self._progress.put((uri, key), progress or ABSENT)
             return progress
 
         answers = self._each(list(dict.fromkeys(keys)), read_one, PROGRESS_SECONDS_FOR_ALL)
@@ -274,17 +274,32 @@ class Storage:
     def laws_are_lost(
         self, uri: str, laws_path: str, laws_sha256: str, interval_seconds: float
     ) -> bool:
-        """Whether the files of a fit were removed or damaged since; asked once per interval."""
-        return self._laws_check.are_lost(uri, laws_path, laws_sha256, interval_seconds)
+        """Whether the fit with these laws is no longer what the store holds. Unanswered is no loss.
 
-    def _named_laws(self, uri: str, laws_path: str) -> Read[str]:
-        path = fit_path(laws_path)
-        found = self._read_record(uri, path, FitRecord, "fit", limits.FIT, NEWEST_FIT)
-        return found.laws_sha256 if isinstance(found, FitRecord) else found
-
-    def _laws_stamp(self, uri: str, laws_path: str) -> Read[str]:
-        store = self.store(uri)
-        return read_of(lambda: self.timed("stamp", lambda: store.stamp(laws_path)))
+        The store is asked once per interval: for the small fit.json, and for laws.json only if it has been replaced.
+        """
+        key, store = (uri, laws_path, laws_sha256), self.store(uri)
+        if self._laws.get(key, interval_seconds) is not None:
+            return False
+        record = self._read_record(
+            uri, fit_path(laws_path), FitRecord, "fit", limits.FIT, NEWEST_FIT
+        )
+        stamp = read_of(lambda: self.timed("stamp", lambda: store.stamp(laws_path)))
+        if is_unknown(record) or is_unknown(stamp):
+            return False
+        is_named = isinstance(record, FitRecord) and record.laws_sha256 == laws_sha256
+        is_sound, before = is_named and isinstance(stamp, str), self._laws.get(key)
+        # At first sight this process has just written or read the laws.
+        if is_sound and before not in (None, stamp):
+            found = self.fit_outcome(uri, laws_path)
+            if is_unknown(found):
+                return False
+            is_sound = isinstance(found, FitOutcome)
+        if is_sound and isinstance(stamp, str):
+            self._laws.put(key, stamp)
+        else:
+            self._laws.drop(key)
+        return not is_sound
 
     def page_shows(self, uri: str, path: str) -> str:
         """What a page says of itself in its first line, see fit_files.shown_first; empty if it is not there."""

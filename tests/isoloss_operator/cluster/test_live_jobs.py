@@ -13,7 +13,8 @@ from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.workloads import WorkloadReader
-from isoloss_operator.decide.jobs.failures import Wait, waits_for
+from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.jobs.failures import waits_for
 from isoloss_operator.decide.observation import LABEL_KIND, LABEL_RECORDED, ObservedJob
 from isoloss_operator.decide.reasons import Reason
 from tests.isoloss_operator.cluster.test_observe import ended, job, pod
@@ -324,12 +325,12 @@ def test_a_queued_job_of_which_kueue_makes_no_workload_says_what_to_check() -> N
         clock=clock,
     )
 
-    def waits_after(seconds: float) -> Wait | None:
+    def waits_after(seconds: float) -> Finding | None:
         clock.now = seconds
         (found,) = jobs.read(OWNER).jobs
         return waits_for(found)
 
-    assert waits_after(0) == Wait(Reason.QUEUED, "waiting for Kueue to admit it")
+    assert waits_after(0) == Finding.false(Reason.QUEUED, "waiting for Kueue to admit it")
     late = waits_after(61)
     assert late is not None
     assert late.reason is Reason.QUEUED

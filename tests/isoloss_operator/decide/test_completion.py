@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, Ledger, Spend
+from isoloss_operator.api import SearchStatus
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_status import Work, seconds_left, seconds_per_token
+from isoloss_operator.decide.sweep_status import SweepFacts, seconds_left, seconds_per_token
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.search_cost import search_estimate
 from tests.support.builders import (
@@ -47,23 +48,15 @@ def world(done: int, running: int, seconds: float = 500.0, speed: float = 1000.0
     return replace(known, jobs=tuple(job(point) for point in active), progress=reports)
 
 
-def work(seen: ObservedSweep, **changes: object) -> Work:
+def work(seen: ObservedSweep, **changes: object) -> SweepFacts:
     """What is left of it; points not adopted, although nobody saw their Jobs here."""
     assert isinstance(seen.ledger, Ledger)
     records = tuple(
         replace(record, adopted=False, others=Spend()) for record in seen.ledger.points
     )
-    ledger = seen.ledger.model_copy(update={"points": records})
-    fields = {"points": POINTS, "ledger": ledger, "active": seen.jobs, "parallelism": 3}
-    return Work(**{**fields, "searches": False, **changes})  # type: ignore[arg-type]
-
-
-NOTHING: dict[str, Any] = {
-    "ledger": Ledger(sweep="demo", namespace="research", uid="uid"),
-    "active": (),
-    "parallelism": 1,
-    "searches": False,
-}
+    ledger = seen.ledger.replace(points=records)
+    facts = SweepFacts("s3://bucket", "sweeps/demo-uid", POINTS, ledger, seen.jobs, parallelism=3)
+    return replace(facts, **changes)  # type: ignore[arg-type]
 
 
 def test_a_size_with_ended_points_is_measured_from_start_to_end_of_their_pods() -> None:
@@ -115,11 +108,16 @@ def test_nothing_is_said_while_nothing_is_measured_or_nothing_trains() -> None:
 
 def test_nothing_is_said_before_the_corpus_is_prepared() -> None:
     """Points have no keys then, and the ledger no records of them."""
-    unprepared = Work(points=tuple(replace(point, key="") for point in POINTS), **NOTHING)
+    unprepared = SweepFacts(
+        "s3://bucket",
+        "sweeps/demo-uid",
+        tuple(replace(point, key="") for point in POINTS),
+        Ledger(sweep="demo", namespace="research", uid="uid"),
+    )
     assert seconds_left(observed(), unprepared) is None
 
 
-def searched(chosen: PlannedPoint) -> Work:
+def searched(chosen: PlannedPoint) -> SweepFacts:
     """A search that has chosen one point so far, of which half is trained."""
     waits = Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)
     base = work(world(done=0, running=1))
@@ -127,8 +125,8 @@ def searched(chosen: PlannedPoint) -> Work:
         record if record.key == chosen.key else replace(record, intent=waits)
         for record in base.ledger.points
     )
-    ledger = base.ledger.model_copy(update={"points": records})
-    return replace(base, ledger=ledger, searches=True)
+    ledger = base.ledger.replace(points=records)
+    return replace(base, ledger=ledger, search=SearchStatus())
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 16])
@@ -144,7 +142,7 @@ def test_points_that_a_search_has_not_chosen_count_by_what_searches_cost(paralle
     small = sizes["small"].mean * sum(p.tokens for p in SMALL)
     later += paces["small"] * small / sizes["small"].jobs_at_work(parallelism)
     assert seconds_left(seen, base) == pytest.approx(now + later, rel=1e-3)
-    alone = seconds_left(seen, replace(base, searches=False))
+    alone = seconds_left(seen, replace(base, search=None))
     assert alone == pytest.approx(now, rel=1e-3)
 
 

@@ -29,7 +29,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_view import needs_corpus
-from isoloss_operator.decide.reads import evaluation_path, prediction_reads
+from isoloss_operator.decide.reads import evaluation_path, first_reads
 from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
 from tests.support.ledgers import read_back
 from tests.support.planted_laws import fitted_laws, one_batch_size_laws
@@ -693,13 +693,13 @@ def test_an_evaluation_that_a_suspension_stops_is_no_failure_and_keeps_its_numbe
 
 def test_where_to_read() -> None:
     """Manifest and laws under the sweep's store; the evaluation once the manifest is known."""
-    reads = prediction_reads(observed())
+    reads = first_reads(observed().sweep)
     assert reads is not None
-    assert reads.laws == f"sweeps/demo-{SWEEP_UID}/laws.json"
+    assert layout.laws_in(reads.folder) == f"sweeps/demo-{SWEEP_UID}/laws.json"
     assert evaluation_path(observed()) == f"evaluations/{CONFIG.key}/result.json"
     assert evaluation_path(observed(manifest=ABSENT)) is None
     assert evaluation_path(observed(given_loss("3.2"))) is None
-    assert prediction_reads(observed(sweep=None)) is None
+    assert first_reads(observed(sweep=None).sweep) is None
 
 
 def test_jobs_of_a_former_checkpoint_are_deleted() -> None:

@@ -254,9 +254,9 @@ def test_the_search_is_told_which_points_repeat_which() -> None:
     found = {point.key: result(point, tokens=RUNG, wanted_tokens=RUNG)}
     search = asked(next_pass(replace(world, results={**world.results, **found}))).search
     assert search is not None
-    (told,) = [p for p in search.points if p.replicate]
-    assert (told.key, told.replicate, told.wanted_tokens) == (point.key, 1, RUNG)
-    assert search.replicates == parsed(SPEC).search.replicates  # type: ignore[union-attr]
+    ((key, told),) = [(key, p) for key, p in search.points.items() if p.point.replicate]
+    assert (key, told.point.replicate, told.wanted) == (point.key, 1, RUNG)
+    assert search.options.replicates == parsed(SPEC).search.replicates  # type: ignore[union-attr]
 
 
 def test_more_seeds_than_there_are_begin_anew() -> None:
@@ -523,10 +523,10 @@ def keys(world: ObservedSweep) -> list[str]:
 def test_each_size_without_a_grid_may_be_extended() -> None:
     search = asked(begun(UNPLACED)).search
     assert search is not None
-    assert search.max_added_points == 12
+    assert search.options.max_added_points == 12
     given = asked(begun()).search
     assert given is not None
-    assert given.max_added_points == 6
+    assert given.options.max_added_points == 6
 
 
 def test_a_size_that_no_law_can_place_is_refused_by_its_field() -> None:

@@ -18,7 +18,7 @@ from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
 from isoloss_operator.api import HyperparamPredictionSpec
 from isoloss_operator.decide import prediction_status
 from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction
-from isoloss_operator.decide.plans import PointWrites, PredictionPlan
+from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_view import prediction_view
 from isoloss_operator.decide.reads import probe_reads
@@ -652,7 +652,7 @@ def test_a_second_pass_repeats_the_verdict_to_the_letter_and_sleeps() -> None:
     again = decide_prediction(after(world_, plan, now=NOW + timedelta(hours=1)))
     assert again.status == plan.status
     assert again.events == ()
-    assert again.probes == PointWrites()
+    assert again.probes == TaskWrites()
     assert again.requeue_after == float("inf")
 
 

@@ -18,7 +18,6 @@ import pytest
 
 from isoloss.laws import FitOptions, Run
 from isoloss_contract import layout
-from isoloss_contract.reading import ABSENT, Unanswered
 from isoloss_contract.records import (
     OptimizerConfig,
     Outcome,
@@ -42,7 +41,6 @@ from isoloss_operator.planning.parameters import attention_shape
 from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
-from isoloss_operator.store.laws_check import LawsCheck
 from isoloss_operator.store.storage import Storage
 from tests.support.planted_trainer import planted_loss
 
@@ -181,9 +179,14 @@ def test_a_loss_of_a_fits_files_is_noticed_without_reading_them_in_every_pass(
     assert are_lost() is (damage != "replaced"), "the same content again is no loss"
 
 
-def test_a_store_that_does_not_answer_has_lost_no_laws() -> None:
-    check = LawsCheck(lambda *_: Unanswered("down"), lambda *_: ABSENT, lambda *_: ABSENT)
-    assert not check.are_lost("s3://bucket", LAWS, "a" * 64, 60)
+def test_a_store_that_does_not_answer_has_lost_no_laws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unanswered(*_: object, **__: object) -> bytes:
+        raise StoreUnavailable("down")
+
+    monkeypatch.setattr(Store, "read", unanswered)
+    assert not Storage().laws_are_lost(f"file://{tmp_path}", LAWS, "a" * 64, 60)
 
 
 def test_a_fit_of_the_same_points_writes_the_same_laws(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from isoloss_contract.store import StoreUnavailable
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.plans import PointWrites, SetAside
+from isoloss_operator.decide.plans import SetAside, TaskWrites
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.reconcile.memory import Memory
@@ -49,7 +49,7 @@ class Shell:
         services: Any = SimpleNamespace(ledgers=self, storage=self, metrics=self.metrics)
         key = ResourceKey(SWEEP, "research", "dense")
         resource = Resource(key, OWNER, {}, self.memory)
-        writes = PointWrites(ledger=ledger, set_aside=aside)
+        writes = TaskWrites(ledger=ledger, set_aside=aside)
         store_points(services, resource, "s3://b", "f", self.stored, writes)
 
     def counted(self) -> float:

@@ -170,7 +170,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     if route == "surface" and (given := _far_multiple(query, chosen.batch_size.value)):
         there = _answer_at_batch(laws, given, compute)
         if not _is_unknown(there):
-            said = _far_sentence(chosen.batch_size.value, query.round_to)
+            said = rounded_too_far(chosen.batch_size.value, query.round_to)
             return _with_context(there, within, (said, *warnings))
     variants = _variants(laws, query, compute, routes[route], route)
     answer = _prediction(laws, query, compute, answers, route, variants, warnings)
@@ -221,7 +221,7 @@ def _prediction(
 ) -> Prediction:
     chosen, level = answers[route], laws.options.interval
     raw = chosen.batch_size.value
-    rounded = raw if route == "fixed-batch" else _rounded(raw, query.round_to)
+    rounded = raw if route == "fixed-batch" else nearest_multiple(raw, query.round_to)
     batch = Interval(rounded, chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
     return Prediction(
@@ -258,26 +258,26 @@ def _route(laws: Laws, query: PredictionQuery, routes: dict[Route, Point]) -> Ro
     return wanted if wanted in routes else next(iter(routes))
 
 
-def _rounded(batch_size: float, multiple: float) -> float:
+def nearest_multiple(batch_size: float, multiple: float) -> float:
+    """The batch size rounded to a multiple, at least the first."""
     return float(max(round(batch_size / multiple), 1) * multiple)
 
 
-def _is_far(batch_size: float, multiple: float) -> bool:
-    return abs(float(np.log(_rounded(batch_size, multiple) / batch_size))) > ROUNDED_TOO_FAR
-
-
-def _far_sentence(batch_size: float, multiple: int) -> str:
-    return (
-        f"The nearest multiple of {multiple} is {_rounded(batch_size, multiple):.0f} sequences, far from the optimum of "
-        f"{batch_size:.4g}."
-    )
+def rounded_too_far(batch_size: float, multiple: float) -> str:
+    """That rounding moves the best batch size far, in a sentence; empty: it does not."""
+    rounded = nearest_multiple(batch_size, multiple)
+    if abs(float(np.log(rounded / batch_size))) <= ROUNDED_TOO_FAR:
+        return ""
+    return f"The nearest multiple of {multiple} is {rounded:.0f} sequences, far from the optimum of {batch_size:.4g}."
 
 
 def _far_multiple(query: PredictionQuery, batch_size: float) -> PredictionQuery | None:
     """The question for the learning rate at the multiple that is wanted, if that is far from the best batch size."""
-    if query.params is None or query.round_to == 1 or not _is_far(batch_size, query.round_to):
+    if query.params is None or query.round_to == 1:
         return None
-    given = _rounded(batch_size, query.round_to)
+    if not rounded_too_far(batch_size, query.round_to):
+        return None
+    given = nearest_multiple(batch_size, query.round_to)
     return replace(query, batch_size=given, batch_size_tolerance=None)
 
 
@@ -304,9 +304,9 @@ def rounded_query(laws: Laws, query: PredictionQuery, multiple: float) -> Predic
     answer = predict(laws, query)
     if isinstance(answer, Refused) or answer.batch_size_given or query.params is None:
         return query
-    if not _is_far(answer.batch_size_raw, multiple):
+    if not rounded_too_far(answer.batch_size_raw, multiple):
         return query
-    batch_size = _rounded(answer.batch_size_raw, multiple)
+    batch_size = nearest_multiple(answer.batch_size_raw, multiple)
     given = replace(query, batch_size=batch_size, batch_size_tolerance=None)
     return query if _is_unknown(predict(laws, given)) else given
 
@@ -372,8 +372,8 @@ def _warnings(
             "ratio of tokens to parameters."
         )
     raw = routes[route].batch_size.value
-    if _is_far(raw, query.round_to):
-        found.append(_far_sentence(raw, query.round_to))
+    if said := rounded_too_far(raw, query.round_to):
+        found.append(said)
     length = query.sequence_length
     if length is not None and laws.sequence_length not in (None, length):
         found.append(

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from isoloss_contract.records import STORE_UNAVAILABLE, ExitCode, PointProgress, TerminationMessage
-from isoloss_operator.decide.conditions import shortened
+from isoloss_operator.decide.conditions import Finding, shortened
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 from isoloss_operator.decide.reasons import Reason
 
@@ -260,47 +260,39 @@ _IMAGE_ERRORS = frozenset(
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
-@dataclass(frozen=True)
-class Wait:
-    """Why a Job does not run, although nothing about it has failed."""
-
-    reason: Reason
-    message: str
-
-
-def waits_for(job: ObservedJob) -> Wait | None:
-    """What a Job waits for; None: it runs, it has ended, or nothing is known yet."""
+def waits_for(job: ObservedJob) -> Finding | None:
+    """Why a Job does not run, although nothing about it has failed; None: it does, it has ended, or nothing is known yet."""
     pod = job.pod
     if job.is_finished:
         return None
     if job.suspended:
         return _waits_for_its_queue(job)
     if pod is None:
-        return Wait(Reason.POD_WAITING, job.held_up) if job.held_up else None
+        return Finding.false(Reason.POD_WAITING, job.held_up) if job.held_up else None
     if pod.deleting:
         return None
     if pod.waiting_reason in _CONFIG_ERRORS:
-        return Wait(Reason.SECRET_MISSING, pod.waiting_message or pod.waiting_reason)
+        return Finding.false(Reason.SECRET_MISSING, pod.waiting_message or pod.waiting_reason)
     if pod.waiting_reason in _IMAGE_ERRORS:
-        return Wait(Reason.IMAGE_PULL_FAILED, pod.waiting_message or pod.waiting_reason)
+        return Finding.false(Reason.IMAGE_PULL_FAILED, pod.waiting_message or pod.waiting_reason)
     if pod.waiting_reason not in _STARTING:
-        return Wait(Reason.POD_WAITING, f"{pod.waiting_reason}: {pod.waiting_message}")
+        return Finding.false(Reason.POD_WAITING, f"{pod.waiting_reason}: {pod.waiting_message}")
     if pod.unschedulable:
-        return Wait(Reason.UNSCHEDULABLE, pod.unschedulable)
-    return Wait(Reason.POD_WAITING, job.held_up) if job.held_up else None
+        return Finding.false(Reason.UNSCHEDULABLE, pod.unschedulable)
+    return Finding.false(Reason.POD_WAITING, job.held_up) if job.held_up else None
 
 
-def _waits_for_its_queue(job: ObservedJob) -> Wait:
+def _waits_for_its_queue(job: ObservedJob) -> Finding:
     workload = job.workload
     if workload is None:
-        return Wait(Reason.QUEUED, job.held_up or "waiting for Kueue to admit it")
+        return Finding.false(Reason.QUEUED, job.held_up or "waiting for Kueue to admit it")
     if not workload.active:
         message = f"Kueue's Workload {workload.name} is deactivated: set its spec.active to true"
-        return Wait(Reason.WORKLOAD_DEACTIVATED, message)
+        return Finding.false(Reason.WORKLOAD_DEACTIVATED, message)
     if workload.evicted:
         message = f"evicted by Kueue ({workload.evicted}): {workload.message}"
-        return Wait(Reason.QUEUED, message)
-    return Wait(Reason.QUEUED, workload.message or "waiting for Kueue to admit it")
+        return Finding.false(Reason.QUEUED, message)
+    return Finding.false(Reason.QUEUED, workload.message or "waiting for Kueue to admit it")
 
 
 # -------------------------------------------------------------------------- Jobs that report nothing

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, PointRecord, PointState
 from isoloss_operator.decide.conditions import Finding, shortened
-from isoloss_operator.decide.jobs.failures import Wait, waits_for
+from isoloss_operator.decide.jobs.failures import waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.suspension import suspension
@@ -139,15 +139,15 @@ def _unfinished(tasks: TaskPass) -> list[ObservedJob]:
     return [job for job in tasks.active if not job.is_finished]
 
 
-def _waits(tasks: TaskPass) -> list[Wait]:
+def _waits(tasks: TaskPass) -> list[Finding]:
     return [wait for job in _unfinished(tasks) if (wait := waits_for(job))]
 
 
-def _troubles(waits: Sequence[Wait]) -> list[Wait]:
+def _troubles(waits: Sequence[Finding]) -> list[Finding]:
     return [wait for wait in waits if wait.reason is not Reason.QUEUED]
 
 
-def _in_trouble(troubles: Sequence[Wait], jobs: int) -> str:
+def _in_trouble(troubles: Sequence[Finding], jobs: int) -> str:
     return f"{len(troubles)} of {counted(jobs, 'Job')} cannot start: {troubles[0].message}"
 
 

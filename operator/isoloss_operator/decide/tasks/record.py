@@ -58,14 +58,14 @@ _STATES: Final[Mapping[Outcome, PointState]] = {
 def record(tasks: TaskSet) -> Recorded:
     """The ledger with everything observed in it: results, ended Jobs, stopped ones, unreadable trajectories, stalls."""
     recorded = _record_points(tasks)
-    ledger = stop_recorded(recorded.ledger, tasks.world.stopped, tasks)
-    recorded = Recorded(ledger, recorded.set_aside)
+    ledger = end_recorded(recorded.ledger, tasks.world.stopped, tasks)
+    recorded = replace(recorded, ledger=ledger)
     if complaints := tasks.complaints(ledger):
         recorded = _take_back_unreadable(recorded, complaints, tasks)
-    if stalled := _stalled(recorded.ledger, tasks):
-        ledger = _record_stalled(recorded.ledger, stalled, tasks)
-        recorded = Recorded(ledger, recorded.set_aside)
-    return recorded
+    stalled = _stalled(recorded.ledger, tasks)
+    message = f"no progress for {tasks.policy.stall_seconds} s (failurePolicy.stallSeconds)"
+    failure = Failure(FailureClass.STALLED, message)
+    return replace(recorded, ledger=end_recorded(recorded.ledger, stalled, tasks, failure))
 
 
 def _record_points(tasks: TaskSet) -> Recorded:
@@ -77,7 +77,7 @@ def _record_points(tasks: TaskSet) -> Recorded:
     records, set_aside = [], list(known.set_aside)
     error, versions = known.ledger.configuration_error, known.ledger.versions
     for point in tasks.points.values():
-        before = settled(planned(point, known.by_key.get(point.key)), point, retries)
+        before = settled(planned(point, known.ledger.by_key.get(point.key)), point, retries)
         seen = _SeenPoint(tasks, point, tasks.jobs.get(point.key, ()), before)
         recorded = seen.recorded()
         if isinstance(seen.result, PointResult):
@@ -102,7 +102,7 @@ def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
         dropped(
             record,
             tasks.jobs.get(record.key, ()),
-            tasks.progress(record.key),
+            tasks.progress.get(record.key),
             tasks.result(record.key),
             tasks.world.now,
         )
@@ -158,7 +158,7 @@ class _SeenPoint:
 
     def recorded(self) -> PointRecord:
         """The record brought up to date."""
-        now, progress = self.tasks.world.now, self.tasks.progress(self.point.key)
+        now, progress = self.tasks.world.now, self.tasks.progress.get(self.point.key)
         if self.failures:
             return self._failed()
         if is_unknown(self.result):
@@ -221,7 +221,7 @@ class _SeenPoint:
                 now=self.tasks.world.now,
                 halvable=(self.point.batch_size - 1).bit_length(),
             )
-        progress = self.tasks.progress(self.point.key)
+        progress = self.tasks.progress.get(self.point.key)
         return ended_without_result(self.record, attempts, self.ended[-1], progress)
 
 
@@ -246,20 +246,26 @@ def _take_back_unreadable(
     return Recorded(recorded.ledger.replace(points=tuple(records)), tuple(set_aside))
 
 
-def stop_recorded(ledger: Ledger, stopped: Iterable[ObservedJob], tasks: TaskSet) -> Ledger:
-    """The ledger once the operator stops these unfinished Jobs of planned points, each recorded once."""
-    by_key = {job.key: job for job in stopped}
-    if not by_key:
+def end_recorded(
+    ledger: Ledger, jobs: Iterable[ObservedJob], tasks: TaskSet, failure: Failure | None = None
+) -> Ledger:
+    """The ledger once the operator ends these unfinished Jobs of planned points, each recorded once: for a failure, which
+    is charged, or as an interruption."""
+    now, ended = tasks.world.now, dict[str, PointRecord]()
+    for job in {job.key: job for job in jobs if job.key in tasks.points}.values():
+        record, point = ledger.by_key[job.key], tasks.points[job.key]
+        if job.attempt <= record.attempts.ended:
+            continue
+        if failure is None:
+            attempts = after_stop(record.attempts, job, now)
+        else:
+            template = point.proxy.template_digest
+            attempts = after_failure(record.attempts, job, failure, template=template, now=now)
+        stopped = ended_without_result(record, attempts, job, tasks.progress.get(job.key))
+        ended[job.key] = settled(stopped, point, tasks.policy.retries)
+    if not ended:
         return ledger
-
-    def stop(record: PointRecord) -> PointRecord:
-        job = by_key.get(record.key)
-        if job is None or job.attempt <= record.attempts.ended:
-            return record
-        attempts = after_stop(record.attempts, job, tasks.world.now)
-        return ended_without_result(record, attempts, job, tasks.progress(record.key))
-
-    return ledger.replace(points=tuple(stop(record) for record in ledger.points))
+    return ledger.replace(points=tuple(ended.get(each.key, each) for each in ledger.points))
 
 
 def _stalled(ledger: Ledger, tasks: TaskSet) -> tuple[ObservedJob, ...]:
@@ -275,58 +281,6 @@ def _stalled(ledger: Ledger, tasks: TaskSet) -> tuple[ObservedJob, ...]:
         and job.uid in since
         and (tasks.world.now - since[job.uid]).total_seconds() >= seconds
     )
-
-
-def _record_stalled(ledger: Ledger, stalled: Iterable[ObservedJob], tasks: TaskSet) -> Ledger:
-    """The ledger once the operator ends these Jobs for lack of progress: failures, charged."""
-    by_key = {job.key: job for job in stalled}
-    seconds = tasks.policy.stall_seconds
-    message = f"no progress for {seconds} s (failurePolicy.stallSeconds)"
-    failure = Failure(FailureClass.STALLED, message)
-
-    def end(record: PointRecord) -> PointRecord:
-        job = by_key.get(record.key)
-        if job is None:
-            return record
-        point, progress = tasks.points[record.key], tasks.progress(record.key)
-        template = point.proxy.template_digest
-        attempts = after_failure(
-            record.attempts, job, failure, template=template, now=tasks.world.now
-        )
-        ended = ended_without_result(record, attempts, job, progress)
-        return settled(ended, point, tasks.policy.retries)
-
-    return ledger.replace(points=tuple(end(record) for record in ledger.points))
-
-
-# ------------------------------------------------------------------------------- what is not known
-
-
-@dataclass(frozen=True)
-class Unread:
-    """Points of whose result nothing is known: nothing may be concluded of them."""
-
-    awaited: frozenset[str]
-    """Their last attempt has just succeeded and the result is not there yet: the ledger has not taken in its end."""
-    unknown: frozenset[str]
-    """The store did not return it, or a newer isoloss wrote it."""
-
-    @property
-    def all(self) -> frozenset[str]:
-        """Those whose point is not done."""
-        return self.awaited | self.unknown
-
-
-def unread(tasks: TaskSet, ledger: Ledger) -> Unread:
-    """The unfinished points of which the store says too little."""
-    ended = {r.key: r.attempts.ended for r in ledger.points if r.state not in DONE}
-    awaited = frozenset(
-        key
-        for key in ended
-        if isinstance(tasks.result(key), Absent)
-        and any(job.is_finished and job.attempt > ended[key] for job in tasks.jobs.get(key, ()))
-    )
-    return Unread(awaited, frozenset(key for key in ended if is_unknown(tasks.result(key))))
 
 
 # ------------------------------------------------------------------------------- what a result is

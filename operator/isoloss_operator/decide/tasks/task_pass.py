@@ -27,20 +27,19 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
+from isoloss_contract.reading import Absent, is_unknown
 from isoloss_contract.records import PointProgress
 from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
-from isoloss_operator.decide.plans import JobDeletion
+from isoloss_operator.decide.plans import JobDeletion, SetAside
 from isoloss_operator.decide.tasks.record import (
-    Unread,
+    end_recorded,
     last_reported,
     record,
     started_over,
-    stop_recorded,
-    unread,
 )
-from isoloss_operator.decide.tasks.task_set import Budget, Policy, Recorded, TaskSet
+from isoloss_operator.decide.tasks.task_set import Budget, Policy, TaskSet
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
 from isoloss_operator.planning.points import PlannedPoint
@@ -63,10 +62,9 @@ class Spending:
     the assumption of `isoloss plan`."""
 
 
-def account(tasks: TaskSet, recorded: Recorded) -> Spending:
+def account(tasks: TaskSet, ledger: Ledger) -> Spending:
     """What all attempts cost so far: those that ended, and those that run."""
-    ledger = recorded.ledger
-    ended, running = ledger.spent, _in_flight(recorded.by_key, tasks)
+    ended, running = ledger.spent, _in_flight(ledger.by_key, tasks)
     flops = ended.flops + sum(flops for flops, _ in running)
     seconds = ended.accelerator_seconds + sum(seconds for _, seconds in running)
     done = [r for r in ledger.points if r.state in DONE and not r.adopted]
@@ -80,19 +78,18 @@ def account(tasks: TaskSet, recorded: Recorded) -> Spending:
     return Spending(flops, seconds, pace)
 
 
-def _carried_once(recorded: Recorded, tasks: TaskSet) -> Recorded:
+def _carried_once(ledger: Ledger, tasks: TaskSet) -> Ledger:
     """A ledger that was lost carries what the status told of all attempts: less what is counted of those still seen."""
-    told, stored = recorded.ledger.carried, tasks.stored_ledger
+    told, stored = ledger.carried, tasks.stored_ledger
     is_lost = stored is None or stored.uid != tasks.world.uid
     if not is_lost or told == Spend():
-        return recorded
-    uncarried = Recorded(recorded.ledger.replace(carried=Spend()), recorded.set_aside)
-    seen = account(tasks, uncarried)
+        return ledger
+    seen = account(tasks, ledger.replace(carried=Spend()))
     rest = Spend(
         max(0.0, told.flops - seen.flops),
         max(0.0, told.accelerator_seconds - seen.accelerator_seconds),
     )
-    return Recorded(recorded.ledger.replace(carried=rest), recorded.set_aside)
+    return ledger.replace(carried=rest)
 
 
 def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
@@ -111,7 +108,7 @@ def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple
         record = records.get(job.key)
         if job.kind != "train" or record is None or job.attempt <= record.attempts.ended:
             continue
-        progress = tasks.progress(job.key)
+        progress = tasks.progress.get(job.key)
         flops = 0.0
         if progress is not None and progress.claimant.attempt == job.attempt:
             reported = last_reported(started_over(record, progress), progress)
@@ -205,11 +202,10 @@ BUDGET_RAISED: Final = "BudgetRaised"
 """Reason of an intent to go on to where a search wanted the point before the budget was spent."""
 
 
-def intend(tasks: TaskSet, recorded: Recorded, *, is_spent: bool) -> Recorded:
+def intend(tasks: TaskSet, ledger: Ledger, *, is_spent: bool) -> Ledger:
     """The ledger with an intent for every task; `is_spent`: the budget is."""
-    ledger = _with_search_intents(recorded.ledger, searches=tasks.policy.searches)
-    ledger = _with_budget_intents(ledger, is_spent=is_spent, searches=tasks.policy.searches)
-    return Recorded(ledger, recorded.set_aside)
+    ledger = _with_search_intents(ledger, searches=tasks.policy.searches)
+    return _with_budget_intents(ledger, is_spent=is_spent, searches=tasks.policy.searches)
 
 
 def _with_search_intents(ledger: Ledger, *, searches: bool) -> Ledger:
@@ -266,6 +262,33 @@ def _may_run(record: PointRecord) -> bool:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """Points of whose result nothing is known: nothing may be concluded of them."""
+
+    awaited: frozenset[str]
+    """Their last attempt has just succeeded and the result is not there yet: the ledger has not taken in its end."""
+    unknown: frozenset[str]
+    """The store did not return it, or a newer isoloss wrote it."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Those whose point is not done."""
+        return self.awaited | self.unknown
+
+
+def unread(tasks: TaskSet, ledger: Ledger) -> Unread:
+    """The unfinished points of which the store says too little."""
+    ended = {r.key: r.attempts.ended for r in ledger.points if r.state not in DONE}
+    awaited = frozenset(
+        key
+        for key in ended
+        if isinstance(tasks.result(key), Absent)
+        and any(job.is_finished and job.attempt > ended[key] for job in tasks.jobs.get(key, ()))
+    )
+    return Unread(awaited, frozenset(key for key in ended if is_unknown(tasks.result(key))))
+
+
+@dataclass(frozen=True)
 class Start:
     """The next attempt of a task."""
 
@@ -306,14 +329,12 @@ def slots_exceeded(world: ObservedTasks, policy: Policy) -> int:
     return slots_taken(world, policy) - policy.parallelism - policy.may_wait
 
 
-def admit(
-    tasks: TaskSet, recorded: Recorded, unread: frozenset[str], spent: Spending
-) -> Admission:
+def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spending) -> Admission:
     """Pending tasks to start now, at most as many as there are free slots.
 
     Those in `unread` may have a result that the store did not return: they are left alone.
     """
-    world, policy, records = tasks.world, tasks.policy, recorded.by_key
+    world, policy, records = tasks.world, tasks.policy, ledger.by_key
     busy = {job.key for job in world.jobs if job.kind == "train" and job.holds_a_slot}
     busy |= unread | set(world.orphaned_pods)
     pending = [
@@ -325,17 +346,17 @@ def admit(
     ]
     pending.sort(key=lambda point: point.wanted_flops)  # stable: planned order among equals
     committed = sum(
-        remaining_flops(point, records[point.key], tasks.progress(point.key))
+        remaining_flops(point, records[point.key], tasks.progress.get(point.key))
         for point in tasks.points.values()
         if point.key in busy
     )
     count, message = affordable(policy.budget, spent, committed, pending, records)
-    due, later = _by_delay(pending[:count], recorded, world.now)
+    due, later = _by_delay(pending[:count], records, world.now)
     free = max(0, policy.parallelism - slots_taken(world, policy))
     if world.create_error:
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
     return Admission(
-        starts=tuple(_start(tasks, recorded, point) for point in due[:free]),
+        starts=tuple(_start(tasks, records[point.key].attempts, point) for point in due[:free]),
         waiting=len(later),
         next_start=min(later, default=None),
         unaffordable=tuple(pending[count:]),
@@ -344,12 +365,12 @@ def admit(
 
 
 def _by_delay(
-    pending: Sequence[PlannedPoint], recorded: Recorded, now: datetime
+    pending: Sequence[PlannedPoint], records: Mapping[str, PointRecord], now: datetime
 ) -> tuple[list[PlannedPoint], list[datetime]]:
     """What is due, and when the others are."""
     due, later = [], []
     for point in pending:
-        attempts = recorded.by_key[point.key].attempts
+        attempts = records[point.key].attempts
         start = not_before(attempts, point.proxy.template_digest, now)
         if start is None or start <= now:
             due.append(point)
@@ -358,28 +379,26 @@ def _by_delay(
     return due, later
 
 
-def _start(tasks: TaskSet, recorded: Recorded, point: PlannedPoint) -> Start:
-    attempts = recorded.by_key[point.key].attempts
+def _start(tasks: TaskSet, attempts: Attempts, point: PlannedPoint) -> Start:
     return Start(point, attempts, next_attempt(attempts, tasks.jobs.get(point.key, ())))
 
 
 # -------------------------------------------------------------------------------- act: which Jobs go
 
 
-def act(
-    tasks: TaskSet, recorded: Recorded
-) -> tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]:
+def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]:
     """Jobs to delete, and those among them whose tasks are stopped rather than dropped."""
     planned = {j.uid for key, jobs in tasks.jobs.items() if key in tasks.points for j in jobs}
     wanted = planned | tasks.kept
     obsolete = [job for job in tasks.world.jobs if job.uid not in wanted]
-    delete = deletions(obsolete, "the spec no longer asks for it")
-    unneeded = [job for job in tasks.active if _is_unneeded(recorded, job)]
-    delete += deletions(unneeded, "its point is done already")
-    ended = [job for job in tasks.active if job not in unneeded and _has_ended(recorded, job)]
-    delete += deletions(ended, "the ledger has recorded the end of its attempt")
-    delete += lost_deletions(job for job in recorded_jobs(tasks) if job.uid in planned)
-    stop, why = _unwanted(tasks, recorded), "the ledger says to pause or prune its point"
+    unneeded = [job for job in tasks.active if _is_unneeded(ledger.by_key[job.key], job)]
+    ended = [
+        job
+        for job in tasks.active
+        if job not in unneeded and _has_ended(ledger.by_key[job.key], job)
+    ]
+    lost = [job for job in recorded_jobs(tasks) if job.uid in planned]
+    stop, why = _unwanted(tasks, ledger), "the ledger says to pause or prune its point"
     if tasks.policy.suspend:
         stop, why = tasks.active, "the sweep is suspended"
     stopped = tuple(
@@ -387,24 +406,31 @@ def act(
         for job in stop
         if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
     )
-    return delete + deletions(stopped, why), stopped
+    delete = (
+        *deletions(obsolete, "the spec no longer asks for it"),
+        *deletions(unneeded, "its point is done already"),
+        *deletions(ended, "the ledger has recorded the end of its attempt"),
+        *lost_deletions(lost),
+        *deletions(stopped, why),
+    )
+    return delete, stopped
 
 
-def _unwanted(tasks: TaskSet, recorded: Recorded) -> tuple[ObservedJob, ...]:
+def _unwanted(tasks: TaskSet, ledger: Ledger) -> tuple[ObservedJob, ...]:
     """Jobs of tasks that the ledger says to pause or prune."""
-    paused = {r.key for r in recorded.ledger.points if r.intent.action is not IntentAction.RUN}
+    paused = {r.key for r in ledger.points if r.intent.action is not IntentAction.RUN}
     return tuple(job for job in tasks.active if job.key in paused)
 
 
-def _has_ended(recorded: Recorded, job: ObservedJob) -> bool:
+def _has_ended(record: PointRecord, job: ObservedJob) -> bool:
     """Whether the operator ended it, for lack of progress or by suspension, and has yet to delete it."""
-    return job.attempt <= recorded.by_key[job.key].attempts.ended
+    return job.attempt <= record.attempts.ended
 
 
-def _is_unneeded(recorded: Recorded, job: ObservedJob) -> bool:
+def _is_unneeded(record: PointRecord, job: ObservedJob) -> bool:
     """A Job still waiting for its pod although another sweep finished the point."""
     has_begun = job.pod is not None and job.pod.phase != "Pending"
-    return recorded.by_key[job.key].state in DONE and not has_begun
+    return record.state in DONE and not has_begun
 
 
 def recorded_jobs(tasks: TaskSet) -> list[ObservedJob]:
@@ -441,8 +467,9 @@ class TaskPass:
     """What a pass found out about a set of tasks, and what it does."""
 
     task_set: TaskSet
-    recorded: Recorded
-    """The ledger with everything observed in it, and what is intended."""
+    ledger: Ledger
+    """With everything observed in it, and what is intended."""
+    set_aside: tuple[SetAside, ...]
     spending: Spending
     """What all attempts have cost, running ones included."""
     budget_spent: str
@@ -459,11 +486,6 @@ class TaskPass:
     delete: tuple[JobDeletion, ...]
     written: Ledger
     """The ledger with the Jobs that this pass stops in it."""
-
-    @property
-    def ledger(self) -> Ledger:
-        """With everything observed in it."""
-        return self.recorded.ledger
 
     @property
     def world(self) -> ObservedTasks:
@@ -493,29 +515,29 @@ class TaskPass:
 
 def run(tasks: TaskSet) -> TaskPass:
     """The stages in order, each once."""
-    observed = _carried_once(record(tasks), tasks)
+    recorded = record(tasks)
+    observed = _carried_once(recorded.ledger, tasks)
     spending = account(tasks, observed)
     budget_spent = exceeded(tasks.policy.budget, spending)
-    recorded = intend(tasks, observed, is_spent=bool(budget_spent))
-    missing = unread(tasks, recorded.ledger)
-    admission = admit(tasks, recorded, missing.all, spending)
-    failed = tuple(r for r in recorded.ledger.points if r.state in FAILED_FOR_GOOD)
-    is_blocked = (
-        recorded.ledger.configuration_error is not None or len(failed) > tasks.policy.max_failed
-    )
-    delete, stopped = act(tasks, recorded)
+    ledger = intend(tasks, observed, is_spent=bool(budget_spent))
+    missing = unread(tasks, ledger)
+    admission = admit(tasks, ledger, missing.all, spending)
+    failed = tuple(r for r in ledger.points if r.state in FAILED_FOR_GOOD)
+    is_blocked = ledger.configuration_error is not None or len(failed) > tasks.policy.max_failed
+    delete, stopped = act(tasks, ledger)
     return TaskPass(
         task_set=tasks,
-        recorded=recorded,
+        ledger=ledger,
+        set_aside=recorded.set_aside,
         spending=spending,
         budget_spent=budget_spent,
         unread=missing,
         failed=failed,
         admission=admission,
         starts=() if is_blocked or tasks.policy.suspend else admission.starts,
-        is_quiet=not is_blocked and _is_quiet(tasks, recorded.ledger, admission, missing),
+        is_quiet=not is_blocked and _is_quiet(tasks, ledger, admission, missing),
         delete=delete,
-        written=stop_recorded(recorded.ledger, stopped, tasks),
+        written=end_recorded(ledger, stopped, tasks),
     )
 
 

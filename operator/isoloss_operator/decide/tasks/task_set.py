@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger, PointRecord
+from isoloss_contract.ledger import ConfigurationError, Ledger
 from isoloss_contract.reading import ABSENT, Read, value_of
 from isoloss_contract.records import PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened
@@ -28,29 +28,6 @@ class Recorded:
 
     ledger: Ledger
     set_aside: tuple[SetAside, ...] = ()
-
-    @cached_property
-    def by_key(self) -> dict[str, PointRecord]:
-        """Records by point key, of points that were dropped too."""
-        return {record.key: record for record in (*self.ledger.former, *self.ledger.points)}
-
-
-def under_generation(ledger: Ledger, generation: int) -> Ledger:
-    """The ledger without what was refused about an earlier spec."""
-    error = ledger.configuration_error
-    if error is None or error.generation == generation:
-        return ledger
-    return ledger.replace(configuration_error=None)
-
-
-def for_spec(ledger: Ledger, generation: int, prepare_key: str) -> Ledger:
-    """The ledger without what an earlier spec left behind."""
-    ledger = under_generation(ledger, generation)
-    if ledger.prepare_key != prepare_key:
-        ledger = ledger.replace(
-            prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None
-        )
-    return ledger
 
 
 def configuration_error(
@@ -155,8 +132,11 @@ class TaskSet:
         """What is stored as a task's result."""
         return self.stored.results.get(key, ABSENT)
 
-    def progress(self, key: str) -> PointProgress | None:
-        """What an attempt of this very owner last reported of a task."""
-        progress = self.stored.progress.get(key)
-        is_own = progress is not None and progress.claimant.sweep_uid == self.world.uid
-        return progress if is_own else None
+    @cached_property
+    def progress(self) -> Mapping[str, PointProgress]:
+        """What an attempt of this very owner last reported of each task."""
+        return {
+            key: progress
+            for key, progress in self.stored.progress.items()
+            if progress.claimant.sweep_uid == self.world.uid
+        }
