@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 from isoloss.cli.querying import Asked, Composing
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, Prediction, rounded_query
+from isoloss.laws import Laws, Prediction
 
 Json = Mapping[str, Any]
 KIND = "HyperparamPrediction"
@@ -64,7 +63,7 @@ def _yaml_documents(path: Path, text: str) -> list[Any]:
 def asked_by(prediction: Json, laws: Laws, name: str) -> Asked:
     """The question of a prediction, of its spec and of what its status measured.
 
-    The answer is in sequences of the laws' length, as the operator's. Raises BadInput, which begins with `name` and names the field.
+    The answer is in sequences of the target's length, as the status's. Raises BadInput, which begins with `name` and names the field.
     """
     try:
         return _asked(prediction.get("spec") or {}, prediction.get("status") or {}, laws)
@@ -88,11 +87,10 @@ def _asked(spec: Json, status: Json, laws: Laws) -> Asked:
             "spec.budget.tokens: the parameters that turn tokens into FLOPs are not known yet: "
             "wait for status.plannedFlops, or set spec.targetParameters"
         )
-    own_length = spec.get("targetSequenceLength") or laws.sequence_length or 1
-    ratio = own_length / (laws.sequence_length or own_length)
     given, tolerance = spec.get("batchSize"), spec.get("batchSizeTolerance")
     past, multiple = spec.get("pretrainingTokens"), int(spec.get("batchSizeMultipleOf", 1))
-    asked = Asked(
+    length = spec.get("targetSequenceLength")
+    return Asked(
         initial_loss=loss,
         initial_loss_standard_error=error,
         cpt_flops=float(flops) if flops else None,
@@ -100,15 +98,10 @@ def _asked(spec: Json, status: Json, laws: Laws) -> Asked:
         params=params,
         pretraining_tokens=float(past) if past and params is not None else None,
         composition=Composing(spec.get("composition", Composing.MEASURED)),
-        batch_size=given * ratio if given else None,
+        batch_size=float(given) if given else None,
         batch_size_tolerance=float(tolerance) if tolerance else None,
-        round_to=multiple if ratio == 1 else 1,
-    )
-    if ratio == 1:
-        return asked
-    rounded = rounded_query(laws, asked.query(), multiple * ratio)
-    return replace(
-        asked, batch_size=rounded.batch_size, batch_size_tolerance=rounded.batch_size_tolerance
+        round_to=multiple,
+        sequence_length=int(length) if length else None,
     )
 
 

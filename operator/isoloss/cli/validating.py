@@ -119,7 +119,10 @@ def _planned(
         return print_refused(answer, as_json=as_json)
     assert answer.cpt_flops is not None  # total_flops is no option
     places = probe_cross(
-        answer.learning_rate.value, answer.batch_size.value, factor, multiple_of=query.round_to
+        answer.learning_rate.value,
+        answer.batch_size.value,
+        factor,
+        multiple_of=round(query.round_to),
     )
     flops = share * answer.cpt_flops
     document: dict[str, Any] = {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -19,8 +18,8 @@ from isoloss.laws import (
     PredictionQuery,
     RefusalReason,
     Route,
+    for_length,
     predict,
-    rounded_query,
 )
 from isoloss.published import published_opinions
 from isoloss.runs import training_flops_per_token
@@ -55,9 +54,6 @@ from isoloss_operator.planning.specs import InvalidSpec
 # ---------------------------------------------------------------------------------------- the answer
 
 
-ROUNDED_TOO_FAR: Final = 0.25
-"""Natural logarithm by which rounding may move a batch size before the answer warns, as the laws' own."""
-
 BOTH: Final[dict[Route, str]] = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
 """What may answer when the batch size is not given."""
 
@@ -85,11 +81,6 @@ def predicted(
     return Finding.false(reason, message, stalled=True)
 
 
-def _rounded(batch_size: float, spec: HyperparamPredictionSpec) -> float:
-    multiple = spec.batch_size_multiple_of
-    return float(max(round(batch_size / multiple), 1) * multiple)
-
-
 def question(
     laws: Laws,
     spec: HyperparamPredictionSpec,
@@ -100,8 +91,8 @@ def question(
 
     Raises ValueError if it contradicts itself.
     """
-    budget, same_length = spec.budget, _same_length(spec, sweep)
-    query = PredictionQuery(
+    budget, ratio = spec.budget, target_length(spec, sweep) / sweep.data.sequence_length
+    return PredictionQuery(
         initial_loss=result.loss if result else float(spec.initial_loss or "nan"),
         initial_loss_standard_error=result.loss_standard_error if result else 0.0,
         cpt_flops=float(budget.flops) if budget.flops else None,
@@ -110,26 +101,13 @@ def question(
         flops_per_token=_target_flops(laws, spec, sweep, result),
         pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
         composition=spec.composition,
-        batch_size=_in_sweep_sequences(spec, sweep),
+        batch_size=None if spec.batch_size is None else spec.batch_size * ratio,
         batch_size_tolerance=float(spec.batch_size_tolerance)
         if spec.batch_size_tolerance
         else None,
-        # For another sequence length the batch size is rounded once it is in the target's sequences.
-        round_to=spec.batch_size_multiple_of if same_length else 1,
+        round_to=spec.batch_size_multiple_of * ratio,
         max_extrapolation=float(spec.max_extrapolation),
-        sequence_length=sweep.data.sequence_length,
     )
-    if same_length:
-        return query
-    ratio = target_length(spec, sweep) / sweep.data.sequence_length
-    return rounded_query(laws, query, spec.batch_size_multiple_of * ratio)
-
-
-def _in_sweep_sequences(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> float | None:
-    """The batch size that is given; its tokens stay."""
-    if spec.batch_size is None:
-        return None
-    return spec.batch_size * target_length(spec, sweep) / sweep.data.sequence_length
 
 
 def _target_flops(
@@ -151,66 +129,12 @@ def target_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> in
     return spec.target_sequence_length or sweep.data.sequence_length
 
 
-def _same_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> bool:
-    return target_length(spec, sweep) == sweep.data.sequence_length
-
-
 def for_target(
     prediction: Prediction, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
 ) -> Prediction:
-    """The answer in sequences of the target's length.
-
-    The law is about tokens per batch: proxies of one sequence length say nothing about its effect.
-    """
-    if _same_length(spec, sweep):
-        return prediction
-    length = target_length(spec, sweep)
-    ratio = sweep.data.sequence_length / length
-    raw = prediction.batch_size_raw * ratio
-    rounded = _rounded(raw, spec)
-    if prediction.batch_size_given:
-        rounded = raw = float(spec.batch_size or round(raw))
-    batch = replace(_scaled(prediction.batch_size, ratio), value=rounded)
-    best, warnings = raw, prediction.warnings
-    if prediction.batch_size_given and spec.batch_size is None and "surface" in prediction.routes:
-        best = prediction.routes["surface"].batch_size.value * ratio
-    if abs(math.log(rounded / best)) > ROUNDED_TOO_FAR:
-        warnings = (
-            *warnings,
-            f"The nearest multiple of {spec.batch_size_multiple_of} is {rounded:.0f} sequences, far from the optimum of "
-            f"{best:.4g}.",
-        )
-    return replace(
-        prediction,
-        batch_size=batch,
-        batch_size_raw=raw,
-        batch_size_tokens=_scaled(batch, length),
-        affordable=_scaled_range(prediction.affordable, ratio),
-        routes={name: _scaled_point(point, ratio) for name, point in prediction.routes.items()},
-        variants={
-            name: _scaled_point(point, ratio) for name, point in prediction.variants.items()
-        },
-        warnings=warnings,
-    )
-
-
-def _scaled_range(found: BatchSizeRange | None, factor: float) -> BatchSizeRange | None:
-    if found is None:
-        return None
-    return replace(found, smallest=found.smallest * factor, largest=found.largest * factor)
-
-
-def _scaled_point(point: Point, factor: float) -> Point:
-    return replace(point, batch_size=_scaled(point.batch_size, factor))
-
-
-def _scaled(interval: Interval, factor: float) -> Interval:
-    return replace(
-        interval,
-        value=interval.value * factor,
-        low=interval.low * factor,
-        high=interval.high * factor,
-    )
+    """The answer in sequences of the target's length."""
+    lengths = sweep.data.sequence_length, target_length(spec, sweep)
+    return for_length(prediction, spec.batch_size_multiple_of, *lengths)
 
 
 def target_parameters(

@@ -27,6 +27,7 @@ from isoloss.laws.answer.prediction import (
     Refused,
 )
 from isoloss.laws.answer.query_refusals import check_query, refuse_query, unseen_past
+from isoloss.laws.answer.rounding import far_sentence, is_far, rounded
 from isoloss.laws.answer.routes import (
     budget_flops,
     draw_count,
@@ -38,6 +39,7 @@ from isoloss.laws.answer.routes import (
     target_loss,
     target_of,
 )
+from isoloss.laws.answer.sequence_lengths import for_length, in_laws_sequences
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
 from isoloss.laws.model import Interval, Refusal, RefusalReason, Route
@@ -49,8 +51,6 @@ WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
 UNBOUNDED = 30.0
 """ln C above the estimate that stands for an equivalent compute without bound."""
-ROUNDED_TOO_FAR = 0.25
-"""Change of ln B by rounding above which there is a warning, and the learning rate is the best one at the multiple."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,32 @@ class Compute:
 def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
     """Invert L(C) at the initial loss, add the budget, and evaluate the laws there.
 
-    Raises ValueError for a query that contradicts itself (two budgets, tokens without params).
+    Batch sizes, those of the query included, are in sequences of its own length, or of the laws' if it has none. Raises
+    ValueError for a query that contradicts itself (two budgets, tokens without params).
     """
+    asked = in_laws_sequences(query, laws.sequence_length)
+    answer = _predict(laws, asked)
+    if asked is query:
+        return answer
+    assert query.sequence_length is not None and laws.sequence_length is not None  # noqa: PT018
+    if isinstance(answer, Refused):
+        return _in_words(answer, laws.sequence_length)
+    return for_length(answer, query.round_to, laws.sequence_length, query.sequence_length)
+
+
+def _in_words(refused: Refused, length: int) -> Refused:
+    """With the unit of the batch sizes that its sentences have."""
+    told = tuple(
+        replace(each, message=f"{each.message} Sequences are the sweep's, of {length} tokens.")
+        if "sequences" in each.message
+        else each
+        for each in refused.refusals
+    )
+    return replace(refused, refusals=told)
+
+
+def _predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
+    """The same in sequences of the laws' length, whatever the query's is."""
     check_query(query)
     refusals = refuse_query(laws, query)
     if refusals:
@@ -170,7 +194,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     if route == "surface" and (given := _far_multiple(query, chosen.batch_size.value)):
         there = _answer_at_batch(laws, given, compute)
         if not _is_unknown(there):
-            said = _far_sentence(chosen.batch_size.value, query.round_to)
+            said = far_sentence(chosen.batch_size.value, query.round_to)
             return _with_context(there, within, (said, *warnings))
     variants = _variants(laws, query, compute, routes[route], route)
     answer = _prediction(laws, query, compute, answers, route, variants, warnings)
@@ -221,8 +245,8 @@ def _prediction(
 ) -> Prediction:
     chosen, level = answers[route], laws.options.interval
     raw = chosen.batch_size.value
-    rounded = raw if route == "fixed-batch" else _rounded(raw, query.round_to)
-    batch = Interval(rounded, chosen.batch_size.low, chosen.batch_size.high)
+    value = raw if route == "fixed-batch" else rounded(raw, query.round_to)
+    batch = Interval(value, chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
     return Prediction(
         learning_rate=chosen.learning_rate,
@@ -244,6 +268,7 @@ def _prediction(
         composition=None if compute.cpt_flops is None else query.composition,
         warnings=warnings,
         six_nd_share=six_nd_share(laws, query),
+        sequence_length=laws.sequence_length,
     )
 
 
@@ -258,26 +283,11 @@ def _route(laws: Laws, query: PredictionQuery, routes: dict[Route, Point]) -> Ro
     return wanted if wanted in routes else next(iter(routes))
 
 
-def _rounded(batch_size: float, multiple: float) -> float:
-    return float(max(round(batch_size / multiple), 1) * multiple)
-
-
-def _is_far(batch_size: float, multiple: float) -> bool:
-    return abs(float(np.log(_rounded(batch_size, multiple) / batch_size))) > ROUNDED_TOO_FAR
-
-
-def _far_sentence(batch_size: float, multiple: int) -> str:
-    return (
-        f"The nearest multiple of {multiple} is {_rounded(batch_size, multiple):.0f} sequences, far from the optimum of "
-        f"{batch_size:.4g}."
-    )
-
-
 def _far_multiple(query: PredictionQuery, batch_size: float) -> PredictionQuery | None:
     """The question for the learning rate at the multiple that is wanted, if that is far from the best batch size."""
-    if query.params is None or query.round_to == 1 or not _is_far(batch_size, query.round_to):
+    if query.params is None or query.round_to == 1 or not is_far(batch_size, query.round_to):
         return None
-    given = _rounded(batch_size, query.round_to)
+    given = rounded(batch_size, query.round_to)
     return replace(query, batch_size=given, batch_size_tolerance=None)
 
 
@@ -293,22 +303,6 @@ def _with_context(
         return answer
     every = tuple(dict.fromkeys([*warnings, *answer.warnings]))
     return replace(answer, affordable=within, warnings=every)
-
-
-def rounded_query(laws: Laws, query: PredictionQuery, multiple: float) -> PredictionQuery:
-    """The question whose answer serves a target with another sequence length, whose batch size is a multiple of so many
-    sequences of the sweep, not a whole number perhaps: at the multiple, if that is far from the best batch size.
-
-    Raises ValueError for a query that contradicts itself.
-    """
-    answer = predict(laws, query)
-    if isinstance(answer, Refused) or answer.batch_size_given or query.params is None:
-        return query
-    if not _is_far(answer.batch_size_raw, multiple):
-        return query
-    batch_size = _rounded(answer.batch_size_raw, multiple)
-    given = replace(query, batch_size=batch_size, batch_size_tolerance=None)
-    return query if _is_unknown(predict(laws, given)) else given
 
 
 def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extrapolation:
@@ -372,12 +366,6 @@ def _warnings(
             "ratio of tokens to parameters."
         )
     raw = routes[route].batch_size.value
-    if _is_far(raw, query.round_to):
-        found.append(_far_sentence(raw, query.round_to))
-    length = query.sequence_length
-    if length is not None and laws.sequence_length not in (None, length):
-        found.append(
-            f"The target's sequence length, {length}, differs from the sweep's, {laws.sequence_length}: "
-            "compare batch sizes in tokens."
-        )
+    if is_far(raw, query.round_to):
+        found.append(far_sentence(raw, query.round_to))
     return found
