@@ -268,6 +268,14 @@ def test_a_continued_run_at_a_batch_size_carries_the_error_of_the_composition(wi
     assert found.learning_rate.high > bare.learning_rate.high
 
 
+def test_an_initial_loss_above_all_seen_is_said_at_a_given_batch_size_too(wide: Laws) -> None:
+    unseen = PredictionQuery(initial_loss=20.0, cpt_flops=FLOPS, params=TARGET)
+    for query in (unseen, replace(unseen, batch_size=128.0)):
+        found = predict(wide, query)
+        assert isinstance(found, Prediction)
+        assert sum("is above every loss of the sweep" in w for w in found.warnings) == 1
+
+
 def test_a_multiple_far_from_the_best_batch_size_is_answered_as_if_it_were_given(
     wide: Laws,
 ) -> None:

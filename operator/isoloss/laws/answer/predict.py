@@ -227,6 +227,7 @@ def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Pr
         *composition_sentences(query, compute.continuation(laws, query)),
         *foundation(laws, "fixed-batch"),
         *laws.warnings,
+        *_unseen(laws, query),
     )
     variants = _variants(laws, query, compute, found, "fixed-batch")
     answer = _prediction(laws, query, compute, answers, "fixed-batch", variants, warnings)
