@@ -229,6 +229,9 @@ def _planned(
         raw_batch_size=answer.batch_size_raw,
         known=_known_places(view.observed),
     )
+    if query.batch_size is not None:
+        # Which batch size is best is not asked: its probes would tell nothing of the learning rate at the given one.
+        places = tuple(place for place in places if place.batch_size == places[0].batch_size)
     largest_batch = max(place.batch_size for place in places)
     tokens = probe_tokens(
         answer.cpt_flops / per_token,
