@@ -18,6 +18,7 @@ from isoloss.laws import (
     laws_to_json,
     predict,
 )
+from isoloss.laws.results import RateAtBatchLaw
 from tests.support.planted import Deviating, Planted
 
 OPTIONS = FitOptions(bootstrap_samples=100)
@@ -266,6 +267,61 @@ def test_a_continued_run_at_a_batch_size_carries_the_error_of_the_composition(wi
     assert isinstance(bare, Prediction)
     assert found.batch_size.low == found.batch_size.high == 128.0
     assert found.learning_rate.high > bare.learning_rate.high
+
+
+def scattered(seed: int = 3) -> list[Run]:
+    """Runs at random places: no batch size has several learning rates."""
+    world, rng, runs = Planted(), np.random.default_rng(seed), []
+    for n, d in SIZES.items():
+        tokens = np.geomspace(0.01 * d, d, 30)
+        middle = np.log([world.rate(n, d / 2), world.batch(n, d / 2)])
+        for i in range(25):
+            rate, batch = np.exp(middle + rng.uniform(-1.4, 1.4, 2))
+            loss = np.array([world.loss(n, t, round(batch), rate) for t in tokens])
+            loss = loss + 0.0005 * rng.standard_normal(30) + 0.001 * rng.standard_normal()
+            runs.append(Run(f"n{n:g}-{i}", n, round(batch), 2048, rate, tokens, loss))
+    return runs
+
+
+def test_the_learning_rate_of_another_batch_size_is_not_that_of_a_far_multiple() -> None:
+    laws = fit_laws(scattered(), OPTIONS)
+    assert laws.rate_at_batch.refusal is not None
+    best = answer(laws)
+    query = PredictionQuery(
+        params=TARGET, total_flops=FLOPS, round_to=3 * round(best.batch_size_raw)
+    )
+    found = predict(laws, query)
+    assert isinstance(found, Refused)
+    assert found.refusals[0].reason is RefusalReason.LAW_REFUSED
+    assert "The learning rate at the multiple is not known" in found.refusals[0].message
+    # Laws of earlier versions never had one: then the words say what the learning rate is of.
+    old = replace(laws, rate_at_batch=RateAtBatchLaw("refused"))
+    told = predict(old, query)
+    assert isinstance(told, Prediction)
+    assert not told.batch_size.low <= told.batch_size.value <= told.batch_size.high
+    assert f"The learning rate is that of {best.batch_size_raw:.4g} sequences" in told.warnings[0]
+
+
+def test_a_multiple_outside_the_interval_of_the_best_batch_size_is_said(wide: Laws) -> None:
+    best = answer(wide)
+    multiple = round(1.02 * best.batch_size.high)
+    assert multiple < 1.28 * best.batch_size_raw
+    found = answer(wide, round_to=multiple)
+    assert found.batch_size.value > found.batch_size.high
+    assert f"Rounded to a multiple of {multiple}, the batch size is outside" in found.warnings[0]
+
+
+def test_a_far_multiple_has_the_sentences_of_its_own_composition_alone(wide: Laws) -> None:
+    assert wide.loss_compute.curve is not None
+    loss = float(wide.loss_compute.curve.loss(np.log(FLOPS / 2)))
+    query = PredictionQuery(initial_loss=loss, cpt_flops=FLOPS / 2, params=TARGET)
+    best = predict(wide, query)
+    assert isinstance(best, Prediction)
+    assert any("and their batch size times" in w for w in best.warnings)
+    far = predict(wide, replace(query, round_to=4 * round(best.batch_size_raw)))
+    assert isinstance(far, Prediction)
+    assert sum("learning rate is taken times" in w for w in far.warnings) == 1
+    assert not any("and their batch size times" in w for w in far.warnings)
 
 
 def test_an_initial_loss_above_all_seen_is_said_at_a_given_batch_size_too(wide: Laws) -> None:

@@ -27,7 +27,7 @@ from isoloss.laws.answer.prediction import (
     Refused,
 )
 from isoloss.laws.answer.query_refusals import check_query, refuse_query, unseen_past
-from isoloss.laws.answer.rounding import far_sentence, is_far, rounded
+from isoloss.laws.answer.rounding import far_sentence, is_far, rounded, rounding_sentences
 from isoloss.laws.answer.routes import (
     budget_flops,
     draw_count,
@@ -184,9 +184,8 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     within = None if tolerance is None else affordable(laws, tolerance, chosen)
     unaffordable = tolerance is not None and within is None
     # A status keeps the first few: what the intervals carry comes before what they rest on.
+    of_range = [not_affordable(laws, tolerance or 0.0, chosen)] if unaffordable else []
     warnings = (
-        *composition_sentences(query, compute.continuation(laws, query)),
-        *([not_affordable(laws, tolerance or 0.0, chosen)] if unaffordable else []),
         *foundation(laws, route),
         *laws.warnings,
         *_warnings(laws, query, answers, route),
@@ -195,7 +194,13 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         there = _answer_at_batch(laws, given, compute)
         if not _is_unknown(there):
             said = far_sentence(chosen.batch_size.value, query.round_to)
-            return _with_context(there, within, (said, *warnings))
+            return _with_context(there, within, (said, *of_range), warnings)
+    warnings = (
+        *composition_sentences(query, compute.continuation(laws, query)),
+        *rounding_sentences(chosen.batch_size, query.round_to),
+        *of_range,
+        *warnings,
+    )
     variants = _variants(laws, query, compute, routes[route], route)
     answer = _prediction(laws, query, compute, answers, route, variants, warnings)
     return replace(answer, affordable=within)
@@ -293,16 +298,30 @@ def _far_multiple(query: PredictionQuery, batch_size: float) -> PredictionQuery 
 
 
 def _is_unknown(answer: Prediction | Refused) -> bool:
-    """Whether there is no law of the learning rate at a batch size, as in files of earlier versions."""
-    return isinstance(answer, Refused) and answer.refusals[0].reason is RefusalReason.LAW_REFUSED
+    """Whether there is no law of the learning rate at a batch size, as in files of earlier versions.
+
+    One that was refused says why there is no answer.
+    """
+    return isinstance(answer, Refused) and answer.refusals[0].figures.get("law_reason") == "absent"
 
 
 def _with_context(
-    answer: Prediction | Refused, within: BatchSizeRange | None, warnings: Sequence[str]
+    answer: Prediction | Refused,
+    within: BatchSizeRange | None,
+    said: Sequence[str],
+    warnings: Sequence[str],
 ) -> Prediction | Refused:
+    """The answer at a far multiple with what is `said` of that first and the best pair's warnings, or why there is none."""
     if isinstance(answer, Refused):
-        return answer
-    every = tuple(dict.fromkeys([*warnings, *answer.warnings]))
+        told = tuple(
+            replace(
+                each,
+                message=f"{said[0]} The learning rate at the multiple is not known: {each.message} Or round to a smaller multiple.",
+            )
+            for each in answer.refusals
+        )
+        return replace(answer, refusals=told)
+    every = tuple(dict.fromkeys([*said, *answer.warnings, *warnings]))
     return replace(answer, affordable=within, warnings=every)
 
 
@@ -366,7 +385,4 @@ def _warnings(
             "No target size was given: the joint surface is evaluated at the sweep's compute-optimal "
             "ratio of tokens to parameters."
         )
-    raw = routes[route].batch_size.value
-    if is_far(raw, query.round_to):
-        found.append(far_sentence(raw, query.round_to))
     return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from isoloss.laws.model import Interval
+
 ROUNDED_TOO_FAR = 0.25
 """Change of ln B by rounding above which there is a warning, and the learning rate is the best one at the multiple."""
 
@@ -23,4 +25,20 @@ def far_sentence(batch_size: float, multiple: float) -> str:
     return (
         f"The nearest multiple of {multiple:.10g} is {rounded(batch_size, multiple):.10g} sequences, far from the optimum of "
         f"{batch_size:.4g}."
+    )
+
+
+def rounding_sentences(best: Interval, multiple: float) -> tuple[str, ...]:
+    """What to say of a best batch size that was rounded while the learning rate stayed that of the best pair."""
+    value = rounded(best.value, multiple)
+    if is_far(best.value, multiple):
+        return (
+            f"{far_sentence(best.value, multiple)} The learning rate is that of {best.value:.4g} sequences: at {value:.10g} "
+            "another one may be the best.",
+        )
+    if best.low <= value <= best.high:
+        return ()
+    return (
+        f"Rounded to a multiple of {multiple:.10g}, the batch size is outside the interval of the best one, {best.low:.4g} to "
+        f"{best.high:.4g} sequences.",
     )

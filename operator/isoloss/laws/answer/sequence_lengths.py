@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from isoloss.laws.answer.prediction import BatchSizeRange, Point, Prediction, PredictionQuery
-from isoloss.laws.answer.rounding import far_sentence
+from isoloss.laws.answer.rounding import far_sentence, rounding_sentences
 from isoloss.laws.model import Interval
 
 ALMOST_WHOLE = 1e-9
@@ -61,11 +61,15 @@ def in_sequences(answer: Prediction, length: int, wanted: int) -> Prediction:
 
 
 def _in_target_sequences(answer: Prediction, multiple: float, ratio: float) -> tuple[str, ...]:
-    """The warnings, that of a far multiple in the target's sequences."""
-    best = answer.batch_size_raw
-    if answer.batch_size_given and "surface" in answer.routes:
-        best = answer.routes["surface"].batch_size.value
-    told = {far_sentence(best, multiple / ratio): far_sentence(best * ratio, multiple)}
+    """The warnings, those of rounding in the target's sequences."""
+    at = "surface" if answer.batch_size_given else answer.route
+    if at not in answer.routes:
+        return answer.warnings
+    best = answer.routes[at].batch_size
+    there, own = _scaled(best, ratio), multiple / ratio
+    told = {far_sentence(best.value, own): far_sentence(there.value, multiple)}
+    old, new = rounding_sentences(best, own), rounding_sentences(there, multiple)
+    told.update(zip(old, new, strict=False))
     return tuple(told.get(warning, warning) for warning in answer.warnings)
 
 
