@@ -242,6 +242,19 @@ def test_batch_sizes_within_a_tolerance_cost_no_more_than_it(wide):
     assert answer(wide, batch_size_tolerance=0.02).affordable.largest > within.largest
 
 
+def test_the_steps_of_a_budget_are_those_of_the_rounded_batch_size(wide: Laws) -> None:
+    query = PredictionQuery(initial_loss=3.0, cpt_tokens=40 * 2048 * 300.0, params=TARGET)
+    best = predict(wide, query)
+    assert isinstance(best, Prediction)
+    for params in (TARGET, None):
+        flops = 6 * min(wide.data.sizes if params is None else (TARGET,)) * (query.cpt_tokens or 0)
+        asked = replace(query, params=params, cpt_tokens=None, cpt_flops=flops, round_to=1024)
+        found = predict(wide, asked)
+        assert isinstance(found, Refused)
+        assert found.refusals[0].reason is RefusalReason.BUDGET_TOO_SMALL
+        assert found.refusals[0].figures["steps"] == pytest.approx(40 * 300 / 1024)
+
+
 def test_a_tolerance_below_what_is_known_is_said(wide):
     found = answer(wide, batch_size_tolerance=1e-6)
     assert found.affordable is None

@@ -173,7 +173,9 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     answers = _composed(laws, query, compute, routes)
     chosen = answers[route]
     vague = too_vague(expected_regret(laws, route, target_of(laws, query, compute.total)))
-    few = too_few_steps(laws, query, compute.cpt_flops, chosen)
+    few = too_few_steps(
+        laws, query, compute.cpt_flops, rounded(chosen.batch_size.value, query.round_to)
+    )
     doubt = implausible(laws, routes[route]) or few or vague
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
@@ -219,7 +221,9 @@ def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Pr
     found = rate_at(laws, query, compute.total)
     if isinstance(found, Refusal):
         return Refused((found,), laws.warnings)
-    doubt = implausible(laws, found) or too_few_steps(laws, query, compute.cpt_flops, found)
+    doubt = implausible(laws, found) or too_few_steps(
+        laws, query, compute.cpt_flops, found.batch_size.value
+    )
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
     routes: dict[Route, Point] = (
