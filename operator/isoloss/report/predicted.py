@@ -75,7 +75,8 @@ def prediction_facts(
         rows.append(
             (
                 f"batch sizes within {formatting.number(within.tolerance, 2)} nats ({unit})",
-                f"{formatting.batch_size(within.smallest)} to {formatting.batch_size(within.largest)}",
+                f"{formatting.batch_size(within.smallest)}{' or fewer' if within.is_open_below else ''} to "
+                f"{formatting.batch_size(within.largest)}{' or more' if within.is_open_above else ''}",
             )
         )
     rows.append(("estimate", ROUTES[answer.route]))

@@ -255,6 +255,39 @@ def test_the_steps_of_a_budget_are_those_of_the_rounded_batch_size(wide: Laws) -
         assert found.refusals[0].figures["steps"] == pytest.approx(40 * 300 / 1024)
 
 
+def test_a_range_of_batch_sizes_ends_where_nothing_is_known_of_them(wide: Laws) -> None:
+    """32 to 512 sequences were tried."""
+    found = answer(wide, batch_size_tolerance=0.5)
+    within = found.affordable
+    assert (within.smallest, within.largest) == pytest.approx((8.0, 2048.0))
+    assert (within.is_open_below, within.is_open_above) == (True, True)
+    assert any("reaches at least down to its smallest batch size and" in w for w in found.warnings)
+    narrow = answer(wide, batch_size_tolerance=0.005)
+    assert not narrow.affordable.is_open_below
+    assert not any("reaches at least" in w for w in narrow.warnings)
+
+
+def test_a_range_of_batch_sizes_leaves_a_budget_thirty_steps(wide: Laws) -> None:
+    tokens = 40 * 2048 * 400.0
+    query = PredictionQuery(
+        initial_loss=3.0, cpt_tokens=tokens, params=TARGET, batch_size_tolerance=0.5
+    )
+    found = predict(wide, query)
+    assert isinstance(found, Prediction)
+    assert found.affordable is not None
+    assert found.affordable.largest == pytest.approx(tokens / 2048 / 30)
+    assert not found.affordable.is_open_above
+    short = predict(wide, replace(query, sequence_length=2048 * 64, batch_size_tolerance=2.0))
+    assert isinstance(short, Prediction)
+    assert short.affordable is not None
+    assert short.affordable.smallest >= 1.0
+
+
+def test_a_batch_size_at_exactly_the_limit_is_answered(wide: Laws) -> None:
+    """Four times 512, whose logarithm has made it a little less."""
+    assert answer(wide, batch_size=2048.0).batch_size_given
+
+
 def test_a_tolerance_below_what_is_known_is_said(wide):
     found = answer(wide, batch_size_tolerance=1e-6)
     assert found.affordable is None

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isoloss.laws.answer.batch_sizes import affordable, batch_cost, not_affordable, rate_at
+from isoloss.laws.answer.batch_sizes import (
+    affordable,
+    batch_cost,
+    not_affordable,
+    range_sentences,
+    rate_at,
+)
 from isoloss.laws.answer.composition import (
     Continuation,
     composed,
@@ -17,7 +23,12 @@ from isoloss.laws.answer.composition import (
 from isoloss.laws.answer.disagreement import disagreements, routes_disagree
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
 from isoloss.laws.answer.foundation import contradicted, foundation
-from isoloss.laws.answer.limits import implausible, refuse_distance, too_few_steps
+from isoloss.laws.answer.limits import (
+    implausible,
+    largest_batch,
+    refuse_distance,
+    too_few_steps,
+)
 from isoloss.laws.answer.prediction import (
     BatchSizeRange,
     Extrapolation,
@@ -183,10 +194,11 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     if disagreement is not None:
         return Refused((disagreement,), laws.warnings)
     tolerance = query.batch_size_tolerance
-    within = None if tolerance is None else affordable(laws, tolerance, chosen)
+    within = _affordable(laws, query, compute, chosen)
     unaffordable = tolerance is not None and within is None
     # A status keeps the first few: what the intervals carry comes before what they rest on.
     of_range = [not_affordable(laws, tolerance or 0.0, chosen)] if unaffordable else []
+    of_range += [] if within is None else range_sentences(within)
     warnings = (
         *foundation(laws, route),
         *laws.warnings,
@@ -206,6 +218,15 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     variants = _variants(laws, query, compute, routes[route], route)
     answer = _prediction(laws, query, compute, answers, route, variants, warnings)
     return replace(answer, affordable=within)
+
+
+def _affordable(
+    laws: Laws, query: PredictionQuery, compute: Compute, chosen: Point
+) -> BatchSizeRange | None:
+    tolerance = query.batch_size_tolerance
+    if tolerance is None:
+        return None
+    return affordable(laws, tolerance, chosen, largest_batch(laws, query, compute.cpt_flops))
 
 
 def _composed(

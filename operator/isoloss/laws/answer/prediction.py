@@ -106,6 +106,9 @@ class BatchSizeRange:
     """Nats."""
     smallest: float
     largest: float
+    is_open_below: bool = False
+    """Whether smaller ones may be among them, of which nothing is known."""
+    is_open_above: bool = False
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def _whole(value: float) -> float:
 def _scaled_range(found: BatchSizeRange | None, factor: float) -> BatchSizeRange | None:
     if found is None:
         return None
-    return replace(found, smallest=found.smallest * factor, largest=found.largest * factor)
+    smallest = max(found.smallest * factor, min(1.0, found.largest * factor))
+    return replace(found, smallest=smallest, largest=found.largest * factor)
 
 
 def _scaled_point(point: Point, factor: float) -> Point:
