@@ -16,9 +16,17 @@ from isoloss.laws import (
     loss_curvature,
     predict,
 )
-from isoloss.validation import InvalidProbes, Probe, Validation, probe_cross, validate
+from isoloss.validation import (
+    InvalidProbes,
+    Probe,
+    Validation,
+    in_laws_sequences,
+    probe_cross,
+    validate,
+)
 from isoloss.validation.drift import drift
 from tests.support.planted_laws import fitted_laws
+from tests.support.planted_runs import planted_runs
 
 QUERY = PredictionQuery(initial_loss=2.75, cpt_tokens=2e10, params=3e8)
 FLOPS_PER_TOKEN = 6 * 3e8
@@ -176,3 +184,13 @@ def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Law
     assert isinstance(told, Validation)
     assert told.validated is None
     assert told.direction.learning_rate == "higher"
+
+
+@pytest.mark.parametrize("name", ["loss_kind", "tokenizer"])
+def test_probes_whose_losses_are_of_another_kind_are_refused(laws: Laws, name: str) -> None:
+    kinds: dict[str, str] = {name: "cooled"}
+    of_laws: dict[str, str] = {name: "averaged"}
+    run = replace(planted_runs()[0], **kinds)
+    assert in_laws_sequences([run], laws) == (run,)
+    with pytest.raises(InvalidProbes, match="losses cannot be compared"):
+        in_laws_sequences([run], replace(laws, **of_laws))
