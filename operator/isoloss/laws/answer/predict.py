@@ -164,7 +164,9 @@ def _continuation(
 ) -> Continuation:
     log_share = 0.0 if cpt_flops is None else float(np.log(cpt_flops) - log_total)
     if query.params is None:
-        return Continuation(log_share, None)
+        # Of the size that needs the least compute, which answers then.
+        ratio = laws.surface.frontier_log_ratio
+        return Continuation(log_share, None if ratio is None else float(np.exp(ratio)))
     per_token = flops_per_token(laws, query)
     return Continuation(log_share, float(np.exp(log_total)) / per_token / query.params)
 
