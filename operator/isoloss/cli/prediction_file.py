@@ -18,6 +18,10 @@ INTERVAL = 0.8
 """What the intervals of a status hold."""
 ALIKE = 0.01
 """Relative difference from which an answer is another one than the status has."""
+WHOLE = 0.6
+"""Sequences by which a batch size may differ, as the status has whole ones."""
+MAX_EXTRAPOLATION = 1000.0
+"""spec.maxExtrapolation where it is left out."""
 
 
 def read_prediction(path: Path) -> Json:
@@ -102,7 +106,18 @@ def _asked(spec: Json, status: Json, laws: Laws) -> Asked:
         batch_size_tolerance=float(tolerance) if tolerance else None,
         round_to=multiple,
         sequence_length=int(length) if length else None,
+        flops_per_token=_flops_per_token(budget, status, laws) if params is not None else None,
+        max_extrapolation=float(spec.get("maxExtrapolation") or MAX_EXTRAPOLATION),
     )
+
+
+def _flops_per_token(budget: Json, status: Json, laws: Laws) -> float | None:
+    """Of the target with its attention, as the status counted a budget in tokens; None: it follows from the parameters, or
+    is not known."""
+    tokens, flops = budget.get("tokens"), status.get("plannedFlops")
+    if laws.flops_convention != "WithAttention" or not tokens or not flops:
+        return None
+    return float(flops) / float(tokens)
 
 
 def _initial_loss(spec: Json, status: Json) -> tuple[float, float]:
@@ -128,13 +143,35 @@ def _params(spec: Json, status: Json, laws: Laws) -> float | None:
 
 
 def changed_since(prediction: Json, answer: Prediction | None) -> tuple[str, ...]:
-    """A warning if the status has another answer than these laws give now."""
-    stated = ((prediction.get("status") or {}).get("learningRate") or {}).get("value")
-    if not stated or answer is None:
+    """A warning if the status has another answer than these laws give now, or has none."""
+    if answer is None:
         return ()
-    if abs(answer.learning_rate.value / float(stated) - 1) <= ALIKE:
+    status = prediction.get("status") or {}
+    stated = {
+        "learning rate": ((status.get("learningRate") or {}), answer.learning_rate, 0.0),
+        "batch size": ((status.get("batchSize") or {}), answer.batch_size, WHOLE),
+    }
+    for words, (told, found, whole) in stated.items():
+        for end in ("value", "low", "high"):
+            number = told.get(end)
+            if not number:
+                continue
+            said, now = float(number), float(getattr(found, end))
+            if abs(now - said) <= max(ALIKE * said, whole):
+                continue
+            bound = {"value": "", "low": "at least ", "high": "at most "}[end]
+            return (
+                f"the prediction's status says a {words} of {bound}{number}, which came from other laws: "
+                "the page shows what these say",
+            )
+    return _unanswered(status)
+
+
+def _unanswered(status: Json) -> tuple[str, ...]:
+    """A warning if the status says that there is no answer."""
+    ready = [c for c in status.get("conditions") or () if c.get("type") == "Ready"]
+    if status.get("learningRate") or not ready or ready[0].get("status") != "False":
         return ()
     return (
-        f"the prediction's status says a learning rate of {stated}, which came from other laws: "
-        "the page shows what these say",
+        f"the prediction's status has no answer ({ready[0].get('reason')}): the page shows what these laws say",
     )
