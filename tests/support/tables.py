@@ -35,6 +35,7 @@ def write_probes(
     best: float,
     tokens: float = 1.2e10,
     params: float = 3e8,
+    length: int = 2048,
 ) -> Path:
     """Losses on a bowl whose best learning rate is `best` times that of the first place."""
     middle = places[0]
@@ -45,6 +46,6 @@ def write_probes(
             x = math.log(place["learning_rate"] / middle["learning_rate"] / best)
             y = math.log(place["batch_size"] / middle["batch_size"])
             loss = 2.6 + 0.05 * x * x + 0.02 * y * y
-            numbers = (params, place["batch_size"], 2048, place["learning_rate"], tokens, loss)
+            numbers = (params, place["batch_size"], length, place["learning_rate"], tokens, loss)
             writer.writerow([f"probe{i}", *numbers])
     return path

@@ -99,13 +99,12 @@ def _from_own(source: str, asked: Asked, as_json: bool) -> int:
     opinions, silent = published_opinions(
         total_flops=answer.as_six_nd(answer.total_flops.value), params=asked.params
     )
-    length = asked.sequence_length or laws.sequence_length
     if as_json:
         told = {"warnings": [*answer.warnings, *silent], "second_opinions": opinions}
-        print_document({**asdict(answer), "sequence_length": length, **told})
+        print_document({**asdict(answer), **told})
     else:
         print_warnings(list(answer.warnings))
-        _print_prediction(answer, asked, opinions, length)
+        _print_prediction(answer, asked, opinions, laws.sequence_length)
     return ANSWERED
 
 
@@ -113,18 +112,18 @@ def _print_prediction(
     answer: Prediction,
     asked: Asked,
     opinions: tuple[PublishedOptimum, ...],
-    sequence_length: int | None,
+    laws_length: int | None,
 ) -> None:
-    terminal = console()
+    terminal, unit = console(), predicted.unit_of_batches(answer, laws_length)
     rate, batch = answer.learning_rate, answer.batch_size
     head = grid("", f"{answer.interval_level:.0%} interval")
     head.add_row("learning rate", formatting.interval(rate, formatting.learning_rate))
-    head.add_row("batch size (sequences)", formatting.interval(batch, formatting.batch_size))
-    for name, value in predicted.prediction_facts(answer, asked.initial_loss):
+    head.add_row(f"batch size ({unit})", formatting.interval(batch, formatting.batch_size))
+    for name, value in predicted.prediction_facts(answer, asked.initial_loss, unit):
         head.add_row(name, value)
     terminal.print(head)
     terminal.print()
-    others = predicted.alternatives_table(answer, opinions, sequence_length)
+    others = predicted.alternatives_table(answer, opinions, laws_length)
     table = grid(*others.heads[:-1])
     for row in others.rows:
         table.add_row(*row[:-1])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 from isoloss.cli.querying import Asked, Composing
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, Prediction, rounded_query
+from isoloss.laws import Laws, Prediction
 
 Json = Mapping[str, Any]
 KIND = "HyperparamPrediction"
@@ -19,6 +18,10 @@ INTERVAL = 0.8
 """What the intervals of a status hold."""
 ALIKE = 0.01
 """Relative difference from which an answer is another one than the status has."""
+WHOLE = 0.6
+"""Sequences by which a batch size may differ, as the status has whole ones."""
+MAX_EXTRAPOLATION = 1000.0
+"""spec.maxExtrapolation where it is left out."""
 
 
 def read_prediction(path: Path) -> Json:
@@ -64,7 +67,7 @@ def _yaml_documents(path: Path, text: str) -> list[Any]:
 def asked_by(prediction: Json, laws: Laws, name: str) -> Asked:
     """The question of a prediction, of its spec and of what its status measured.
 
-    The answer is in sequences of the laws' length, as the operator's. Raises BadInput, which begins with `name` and names the field.
+    The answer is in sequences of the target's length, as the status's. Raises BadInput, which begins with `name` and names the field.
     """
     try:
         return _asked(prediction.get("spec") or {}, prediction.get("status") or {}, laws)
@@ -88,11 +91,10 @@ def _asked(spec: Json, status: Json, laws: Laws) -> Asked:
             "spec.budget.tokens: the parameters that turn tokens into FLOPs are not known yet: "
             "wait for status.plannedFlops, or set spec.targetParameters"
         )
-    own_length = spec.get("targetSequenceLength") or laws.sequence_length or 1
-    ratio = own_length / (laws.sequence_length or own_length)
     given, tolerance = spec.get("batchSize"), spec.get("batchSizeTolerance")
     past, multiple = spec.get("pretrainingTokens"), int(spec.get("batchSizeMultipleOf", 1))
-    asked = Asked(
+    length = spec.get("targetSequenceLength")
+    return Asked(
         initial_loss=loss,
         initial_loss_standard_error=error,
         cpt_flops=float(flops) if flops else None,
@@ -100,16 +102,22 @@ def _asked(spec: Json, status: Json, laws: Laws) -> Asked:
         params=params,
         pretraining_tokens=float(past) if past and params is not None else None,
         composition=Composing(spec.get("composition", Composing.MEASURED)),
-        batch_size=given * ratio if given else None,
+        batch_size=float(given) if given else None,
         batch_size_tolerance=float(tolerance) if tolerance else None,
-        round_to=multiple if ratio == 1 else 1,
+        round_to=multiple,
+        sequence_length=int(length) if length else None,
+        flops_per_token=_flops_per_token(budget, status, laws) if params is not None else None,
+        max_extrapolation=float(spec.get("maxExtrapolation") or MAX_EXTRAPOLATION),
     )
-    if ratio == 1:
-        return asked
-    rounded = rounded_query(laws, asked.query(), multiple * ratio)
-    return replace(
-        asked, batch_size=rounded.batch_size, batch_size_tolerance=rounded.batch_size_tolerance
-    )
+
+
+def _flops_per_token(budget: Json, status: Json, laws: Laws) -> float | None:
+    """Of the target with its attention, as the status counted a budget in tokens; None: it follows from the parameters, or
+    is not known."""
+    tokens, flops = budget.get("tokens"), status.get("plannedFlops")
+    if laws.flops_convention != "WithAttention" or not tokens or not flops:
+        return None
+    return float(flops) / float(tokens)
 
 
 def _initial_loss(spec: Json, status: Json) -> tuple[float, float]:
@@ -135,13 +143,35 @@ def _params(spec: Json, status: Json, laws: Laws) -> float | None:
 
 
 def changed_since(prediction: Json, answer: Prediction | None) -> tuple[str, ...]:
-    """A warning if the status has another answer than these laws give now."""
-    stated = ((prediction.get("status") or {}).get("learningRate") or {}).get("value")
-    if not stated or answer is None:
+    """A warning if the status has another answer than these laws give now, or has none."""
+    if answer is None:
         return ()
-    if abs(answer.learning_rate.value / float(stated) - 1) <= ALIKE:
+    status = prediction.get("status") or {}
+    stated = {
+        "learning rate": ((status.get("learningRate") or {}), answer.learning_rate, 0.0),
+        "batch size": ((status.get("batchSize") or {}), answer.batch_size, WHOLE),
+    }
+    for words, (told, found, whole) in stated.items():
+        for end in ("value", "low", "high"):
+            number = told.get(end)
+            if not number:
+                continue
+            said, now = float(number), float(getattr(found, end))
+            if abs(now - said) <= max(ALIKE * said, whole):
+                continue
+            bound = {"value": "", "low": "at least ", "high": "at most "}[end]
+            return (
+                f"the prediction's status says a {words} of {bound}{number}, which came from other laws: "
+                "the page shows what these say",
+            )
+    return _unanswered(status)
+
+
+def _unanswered(status: Json) -> tuple[str, ...]:
+    """A warning if the status says that there is no answer."""
+    ready = [c for c in status.get("conditions") or () if c.get("type") == "Ready"]
+    if status.get("learningRate") or not ready or ready[0].get("status") != "False":
         return ()
     return (
-        f"the prediction's status says a learning rate of {stated}, which came from other laws: "
-        "the page shows what these say",
+        f"the prediction's status has no answer ({ready[0].get('reason')}): the page shows what these laws say",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ from isoloss.validation import (
     InvalidProbes,
     Place,
     Validation,
+    in_laws_sequences,
     probe_cross,
     probes_of_runs,
 )
@@ -119,7 +121,10 @@ def _planned(
         return print_refused(answer, as_json=as_json)
     assert answer.cpt_flops is not None  # total_flops is no option
     places = probe_cross(
-        answer.learning_rate.value, answer.batch_size.value, factor, multiple_of=query.round_to
+        answer.learning_rate.value,
+        answer.batch_size.value,
+        factor,
+        multiple_of=round(query.round_to),
     )
     flops = share * answer.cpt_flops
     document: dict[str, Any] = {
@@ -131,18 +136,20 @@ def _planned(
         "flops": flops,
         "total_flops": flops * len(places) * seeds,
         "share_of_budget": share * len(places) * seeds,
+        "sequence_length": laws.sequence_length,
         "warnings": answer.warnings,
     }
     if as_json:
         print_document(document)
     else:
         print_warnings(answer.warnings)
-        _print_plan(places, document)
+        _print_plan(places, document, laws.sequence_length)
     return ANSWERED
 
 
-def _print_plan(places: tuple[Place, ...], document: dict[str, Any]) -> None:
-    table = grid("learning rate", "batch size (sequences)", "FLOPs", "tokens")
+def _print_plan(places: tuple[Place, ...], document: dict[str, Any], length: int | None) -> None:
+    unit = "sequences" if length is None else f"sequences of {length}"
+    table = grid("learning rate", f"batch size ({unit})", "FLOPs", "tokens")
     for place in places:
         table.add_row(
             formatting.learning_rate(place.learning_rate),
@@ -173,10 +180,11 @@ def _judged(
     answer = querying.answer_of(laws, query)
     if isinstance(answer, Refused):
         return print_refused(answer, as_json=as_json)
-    warnings = (*found.warnings, *answer.warnings)
+    warnings = (*found.warnings, *_of_other_lengths(laws, found.runs), *answer.warnings)
     try:
+        runs = in_laws_sequences(found.runs, laws)
         probes, tokens = probes_of_runs(
-            found.runs,
+            runs,
             stated_noise=noise,
             measured_noise=laws.run_noise,
             residual=laws.surface.residual_rms,
@@ -194,6 +202,18 @@ def _judged(
         print_warnings(warnings)
         _print_validation(outcome)
     return REFUSED if outcome.validated is None else ANSWERED
+
+
+def _of_other_lengths(laws: Laws, runs: Sequence[Run]) -> tuple[str, ...]:
+    """A warning that the probes' batch sizes are converted."""
+    lengths = sorted({run.sequence_length for run in runs} - {laws.sequence_length})
+    if laws.sequence_length is None or not lengths:
+        return ()
+    told = ", ".join(str(length) for length in lengths)
+    return (
+        f"The probes' sequence length, {told}, differs from the laws', {laws.sequence_length}: batch sizes are compared at equal "
+        f"tokens per step, and printed in sequences of {laws.sequence_length}.",
+    )
 
 
 def _flops_per_token(laws: Laws, query: PredictionQuery, probe: Run) -> float:

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isoloss.laws.answer.expected_regret import loss_curvature
-    from isoloss.laws.answer.predict import (
-        nearest_multiple,
-        predict,
-        rounded_query,
-        rounded_too_far,
-    )
+    from isoloss.laws.answer.predict import predict
     from isoloss.laws.answer.prediction import (
         BatchSizeRange,
         Composition,
@@ -25,6 +20,7 @@ if TYPE_CHECKING:
         PredictionQuery,
         Refused,
     )
+    from isoloss.laws.answer.sequence_lengths import for_length, in_sequences
     from isoloss.laws.arrays import Array
     from isoloss.laws.curves import (
         HyperparameterCurve,
@@ -71,7 +67,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
-    "answer.predict": ("nearest_multiple", "predict", "rounded_query", "rounded_too_far"),
+    "answer.predict": ("predict",),
     "answer.prediction": (
         "BatchSizeRange",
         "Composition",
@@ -81,6 +77,7 @@ _HOMES = {
         "PredictionQuery",
         "Refused",
     ),
+    "answer.sequence_lengths": ("for_length", "in_sequences"),
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
     "document": ("LAWS_VERSION", "BadLaws", "LawsDocument", "laws_from_json", "laws_to_json"),
@@ -156,15 +153,14 @@ __all__ = [
     "Status",
     "SurfaceLaw",
     "fit_laws",
+    "for_length",
+    "in_sequences",
     "laws_from_json",
     "laws_to_json",
     "loss_curvature",
     "measured_noise",
-    "nearest_multiple",
     "predict",
     "refused_laws",
-    "rounded_query",
-    "rounded_too_far",
     "surface_residual",
 ]
 

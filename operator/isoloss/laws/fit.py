@@ -12,6 +12,7 @@ from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.screening import screen
 from isoloss.laws.data.trajectories import collect
+from isoloss.laws.falling_losses import rising_warnings
 from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier
@@ -53,7 +54,12 @@ def fit_laws(
         source = DrawSource(options.seed, 13, options.bootstrap_samples)
         iso_loss = with_envelope(iso_loss, trajectories, options, fitted, source, BEST_RUNS_ERROR)
     selection = select_route(trajectories, (iso_loss.estimate, surface), options)
-    warnings = (*collected.warnings, *outlier_warnings(runs, screened, surface.law, options))
+    rising = rising_warnings(trajectories, surface.law)
+    warnings = (
+        *rising,
+        *collected.warnings,
+        *outlier_warnings(runs, screened, surface.law, options),
+    )
     collected = replace(collected, warnings=warnings)
     at_batch = fit_rate_at_batch(trajectories, options, fitted)
     estimates = Estimates(iso_loss, surface, selection, at_batch)

@@ -76,7 +76,10 @@ def draw_figures(
     probed: Probed | None = None,
 ) -> ReportFigures:
     """All figures. Without runs, the trajectories are drawn from the contours of the laws."""
-    placed = PlacedPrediction(prediction, initial_loss) if prediction is not None else None
+    placed = None
+    if prediction is not None:
+        drawn = predicted.on_the_laws(prediction, laws.sequence_length)
+        placed = PlacedPrediction(drawn, initial_loss)
     shown = tuple(runs) or runs_from_contours(laws)
     return ReportFigures(
         laws=law_curves(laws, placed),
@@ -139,6 +142,7 @@ def render_report(
         probed=probed,
     )
     is_over = watched is None or watched.is_over
+    unit = predicted.unit_of_batches(prediction, laws.sequence_length) if prediction else ""
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
     return _ENVIRONMENT.get_template("report.html.j2").render(
         title=title,
@@ -160,7 +164,8 @@ def render_report(
         excluded=laws.excluded[:MAX_POINT_ROWS],
         warnings=list(dict.fromkeys([*warnings, *laws.warnings])),
         prediction=prediction,
-        prediction_facts=predicted.prediction_facts(prediction, initial_loss)
+        unit_of_batches=unit,
+        prediction_facts=predicted.prediction_facts(prediction, initial_loss, unit)
         if prediction
         else (),
         alternatives=(

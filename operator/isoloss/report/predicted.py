@@ -7,14 +7,31 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from isoloss import formatting
-from isoloss.laws import Interval, Laws, Point, Prediction
+from isoloss.laws import Interval, Laws, Point, Prediction, in_sequences
 from isoloss.published import PublishedOptimum
 from isoloss.report.bands import band_at
 from isoloss.report.content import Cells, Table
 
 
-def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Cells, ...]:
-    """(name, value) pairs of the answer, in order of computation."""
+def unit_of_batches(answer: Prediction, laws_length: int | None) -> str:
+    """Sequences, with their length if it is not that of the laws."""
+    length = answer.sequence_length
+    return "sequences" if length in (None, laws_length) else f"sequences of {length}"
+
+
+def on_the_laws(answer: Prediction, laws_length: int | None) -> Prediction:
+    """The answer in sequences of the laws' length, to be drawn on them."""
+    length = answer.sequence_length
+    if None in (length, laws_length) or length == laws_length:
+        return answer
+    assert length is not None and laws_length is not None  # noqa: PT018
+    return in_sequences(answer, length, laws_length)
+
+
+def prediction_facts(
+    answer: Prediction, initial_loss: float | None, unit: str = "sequences"
+) -> tuple[Cells, ...]:
+    """(name, value) pairs of the answer, in order of computation; `unit` is that of its batch sizes."""
     rows: list[Cells] = []
     if initial_loss is not None:
         rows.append(("initial loss (nats per token)", formatting.loss(initial_loss)))
@@ -44,7 +61,7 @@ def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Ce
         ("batch size (tokens)", formatting.interval(answer.batch_size_tokens, formatting.count))
     )
     rows.append(
-        ("batch size before rounding (sequences)", formatting.number(answer.batch_size_raw, 4))
+        (f"batch size before rounding ({unit})", formatting.number(answer.batch_size_raw, 4))
     )
     if answer.batch_size_cost is not None:
         rows.append(
@@ -57,8 +74,9 @@ def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Ce
         within = answer.affordable
         rows.append(
             (
-                f"batch sizes within {formatting.number(within.tolerance, 2)} nats (sequences)",
-                f"{formatting.batch_size(within.smallest)} to {formatting.batch_size(within.largest)}",
+                f"batch sizes within {formatting.number(within.tolerance, 2)} nats ({unit})",
+                f"{formatting.batch_size(within.smallest)}{' or fewer' if within.is_open_below else ''} to "
+                f"{formatting.batch_size(within.largest)}{' or more' if within.is_open_above else ''}",
             )
         )
     rows.append(("estimate", ROUTES[answer.route]))
@@ -73,9 +91,11 @@ def prediction_facts(answer: Prediction, initial_loss: float | None) -> tuple[Ce
 
 
 def alternatives_table(
-    answer: Prediction, opinions: Sequence[PublishedOptimum], sequence_length: int | None
+    answer: Prediction, opinions: Sequence[PublishedOptimum], laws_length: int | None
 ) -> Table:
-    """Both estimates, the variants and the published laws, to compare with the answer."""
+    """Both estimates, the variants and the published laws, to compare with the answer, in its sequences."""
+    sequence_length = answer.sequence_length or laws_length
+    batches = f"batch size ({unit_of_batches(answer, laws_length)})"
     points: Mapping[str, Point] = {
         **{ROUTES[name]: point for name, point in answer.routes.items()},
         **{f"variant {name}: {_VARIANTS.get(name, '')}": p for name, p in answer.variants.items()},
@@ -100,7 +120,7 @@ def alternatives_table(
         )
         for item in opinions
     ]
-    heads = ("estimate", "learning rate", "batch size (sequences)", "at C_total (FLOPs)", "note")
+    heads = ("estimate", "learning rate", batches, "at C_total (FLOPs)", "note")
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
 
 
@@ -168,17 +188,20 @@ def _cost_row(name: str, wasted: float, slope: float | None, answer: Prediction)
 def outside_band(laws: Laws, answer: Prediction) -> tuple[str, ...]:
     """Sentences about what was predicted outside the band that the figure of the laws shows."""
     found = []
+    drawn = on_the_laws(answer, laws.sequence_length)
+    unit = "" if drawn is answer else f" sequences of {laws.sequence_length}"
     for law, write in (
         (laws.learning_rate, formatting.learning_rate),
         (laws.batch_size, formatting.batch_size),
     ):
-        band = band_at(laws, law, answer)
-        value = getattr(answer, law.quantity).value
+        band = band_at(laws, law, drawn)
+        value = getattr(drawn, law.quantity).value
         if band is None or band[0] <= value <= band[1]:
             continue
         words = law.quantity.replace("_", " ")
+        of = unit if law is laws.batch_size else ""
         found.append(
-            f"The predicted {words}, {write(value)}, is outside the band of the iso-loss law there, "
+            f"The predicted {words}, {write(value)}{of}, is outside the band of the iso-loss law there, "
             f"{write(band[0])} to {write(band[1])}: it comes from the {ROUTES[answer.route]}."
         )
     return tuple(found)

@@ -15,6 +15,8 @@ CONSTANT = ("params", "batch_size", "sequence_length", "learning_rate")
 """Columns with one value for each run."""
 SUSPICIOUS_BATCH_TOKENS = 2.0**24
 SUSPICIOUS_STEPS = 1000
+LENGTH_BEYOND_CHANCE = 64
+"""Tokens per sequence from which batch sizes in sequences are hardly ever all multiples of it."""
 
 
 def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
@@ -95,18 +97,25 @@ def _check_losses_differ(numbers: Numbers, rows_of: Mapping[str, Sequence[int]])
 
 
 def _check_batches_in_tokens(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
-    """Batch sizes that are all multiples of the sequence length, in runs that are all too short."""
+    """Batch sizes that are all multiples of the sequence length: BadTable in runs that are all too short, else a warning."""
     last = [rows[-1] for rows in rows_of.values()]
     batch = numbers.values["batch_size"][last]
     length = numbers.values["sequence_length"][last]
     steps = numbers.values["tokens"][last] / (batch * length)
-    multiples = (length > 1) & (batch % length == 0) & (steps < SUSPICIOUS_STEPS)
-    if np.all(multiples) and np.max(batch * length) > SUSPICIOUS_BATCH_TOKENS:
+    multiples = (length > 1) & (batch % length == 0)
+    if not np.all(multiples) or np.max(batch * length) <= SUSPICIOUS_BATCH_TOKENS:
+        return
+    if np.all(steps < SUSPICIOUS_STEPS):
         raise numbers.table.bad(
             last[0],
             "batch_size",
             f"all batch sizes are multiples of the sequence length, in runs of at most {steps.max():.0f} steps: "
             f"they look like tokens; {batch[0]:g} tokens are {batch[0] / length[0]:g} sequences",
+        )
+    if np.all(length >= LENGTH_BEYOND_CHANCE):
+        numbers.warnings.append(
+            f"{numbers.table.source}: all batch sizes are multiples of the sequence length, up to {np.max(batch * length):.3g} "
+            f"tokens per step: if they are tokens, divide them; {batch[0]:g} tokens are {batch[0] / length[0]:g} sequences"
         )
 
 

@@ -10,7 +10,14 @@ from isoloss.validation.outcome import (
     Refined,
     Validation,
 )
-from isoloss.validation.probes import InvalidProbes, Place, Probe, probe_cross, probes_of_runs
+from isoloss.validation.probes import (
+    InvalidProbes,
+    Place,
+    Probe,
+    in_laws_sequences,
+    probe_cross,
+    probes_of_runs,
+)
 from isoloss.validation.validate import AT_THE_ANSWER, TOLERANCE, judge, validate
 
 __all__ = [
@@ -24,6 +31,7 @@ __all__ = [
     "Reason",
     "Refined",
     "Validation",
+    "in_laws_sequences",
     "judge",
     "probe_cross",
     "probes_of_runs",

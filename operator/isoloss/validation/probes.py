@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from isoloss.laws import Array, Run, RunNoise
+from isoloss.laws import Array, Laws, Run, RunNoise
 from isoloss.usual import USUAL_NOISE
 
 STATED_FREEDOM = 4.0
@@ -124,6 +124,31 @@ def probes_of_runs(
         )
 
     return tuple(probe(place, seeds) for place, seeds in places.items()), tokens
+
+
+def in_laws_sequences(runs: Sequence[Run], laws: Laws) -> tuple[Run, ...]:
+    """The runs of probes with batch sizes in sequences of the laws' length, at equal tokens per step.
+
+    Raises InvalidProbes for runs whose loss or tokenizer is known to be another than the laws'.
+    """
+    for run in runs:
+        for name in ("tokenizer", "loss_kind"):
+            own, wanted = getattr(run, name), getattr(laws, name)
+            if None not in (own, wanted) and own != wanted:
+                raise InvalidProbes(
+                    f"probe {run.name} has {name} {own}, the laws have {wanted}: their losses cannot be compared"
+                )
+    length = laws.sequence_length
+    return tuple(
+        run
+        if length in (None, run.sequence_length)
+        else replace(
+            run,
+            batch_size=run.batch_size * run.sequence_length / float(length or 1),
+            sequence_length=int(length or 1),
+        )
+        for run in runs
+    )
 
 
 def loss_at(run: Run, tokens: float) -> float:

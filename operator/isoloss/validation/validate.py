@@ -43,6 +43,8 @@ RIDGE = 3.0
 """Standard errors by which both neighbours on an axis are lower than an answer that lies on no valley's floor."""
 ANYWHERE = 1.5
 """Standard deviation of ln LR and ln B of an optimum that no law tells of: a factor of 4.5."""
+AS_GIVEN = 1e-3
+"""Standard deviation of a logarithm that is known."""
 AT_THE_ANSWER = 0.25
 """Largest distance of a probe from the answer, in ln LR and in ln B, that still stands for it."""
 FEWEST_INSIDE = DRAWS // 10
@@ -81,7 +83,7 @@ def validate(
 ) -> Validation | Refused:
     """Judge the laws' answer to `query` by `probes` of `probe_flops` each, and refine it.
 
-    Refused if the laws have no answer. Raises InvalidProbes if no probe is at the answer, probes are longer
+    With a given batch size the learning rate alone is judged, by the probes there. Refused if the laws have no answer. Raises InvalidProbes if no probe is at the answer, probes are longer
     than the budget, or the query has no budget of continued pre-training; ValueError for a query that contradicts
     itself.
     """
@@ -97,18 +99,26 @@ def validate(
         raise InvalidProbes(
             f"probes of {probe_flops:.4g} FLOPs are longer than the budget of {answer.cpt_flops:.4g}"
         )
-    short = predict(
-        laws, replace(query, cpt_flops=min(probe_flops, answer.cpt_flops), cpt_tokens=None)
+    is_given = query.batch_size is not None
+    # Rounding must not make two questions of one: the best pair moves, or the best learning rate at one batch size.
+    plain = replace(query, batch_size_tolerance=None, round_to=1)
+    flops = min(probe_flops, answer.cpt_flops)
+    short, long = (
+        predict(laws, replace(plain, cpt_flops=each, cpt_tokens=None))
+        for each in (flops, answer.cpt_flops)
     )
-    if isinstance(short, Refused):
-        return short
+    for each in (short, long):
+        if isinstance(each, Refused):
+            return each
+    assert isinstance(short, Prediction) and isinstance(long, Prediction)  # noqa: PT018
     return judge(
         answer,
         probes,
-        drift(short, answer),
+        drift(short, long),
         loss_curvature(laws),
         tolerance,
         seed,
+        rate_alone=is_given,
     )
 
 
@@ -119,13 +129,20 @@ def judge(
     curvature: Array,
     tolerance: float = TOLERANCE,
     seed: int = 0,
+    *,
+    rate_alone: bool = False,
 ) -> Validation:
     """Judge an answer by probes, all of them alike in tokens, and refine it.
 
     `moves` is ln of the optimum at the full budget over that at the probes' tokens, `curvature` (2, 2) the Hessian of the
-    loss over (ln LR, ln B) in nats, as the laws know it; `tolerance` is in nats at the full budget. Raises
+    loss over (ln LR, ln B) in nats, as the laws know it; `tolerance` is in nats at the full budget. With `rate_alone`
+    the batch size is given: the learning rate is judged, by the probes at that batch size. Raises
     InvalidProbes if no probe is at the answer.
     """
+    if rate_alone:
+        probes = _at_its_batch_size(answer, probes)
+        still = np.array([1.0, 0.0])
+        moves = Normal(moves.mean * still, moves.deviation * still)
     middle = _at_the_answer(answer, probes)
     told = Validation(None, Reason.TOO_FEW_PROBES, "", _compared(middle, probes))
     if middle.diverged:
@@ -139,11 +156,11 @@ def judge(
         )
     kept = [probe for probe in probes if not probe.diverged]
     places = log_places(kept)
-    if len(kept) < FEWEST or any(np.ptp(places, axis=0) <= 0.0):
-        message = (
-            f"Probes that did not diverge: {len(kept)}. At least {FEWEST} are needed, with two learning rates and two "
-            "batch sizes among them."
-        )
+    varied = places[:, :1] if rate_alone else places
+    if len(kept) < FEWEST or any(np.ptp(varied, axis=0) <= 0.0):
+        wanted = "two learning rates" if rate_alone else "two learning rates and two batch sizes"
+        there = f" at {batch_text(answer.batch_size.value)} sequences" if rate_alone else ""
+        message = f"Probes{there} that did not diverge: {len(kept)}. At least {FEWEST} are needed, with {wanted} among them."
         return replace(told, message=message)
     losses = np.array([probe.loss for probe in kept])
     errors = np.array([probe.standard_error for probe in kept])
@@ -173,8 +190,9 @@ def judge(
             return None
         return _Carried(moved[inside] - _log_given(answer), found.curvature[inside])
 
-    alone = carried(Normal(log_answer(answer), np.full(2, ANYWHERE)))
-    with_laws = carried(_prior(answer))
+    anywhere = np.array([ANYWHERE, AS_GIVEN if rate_alone else ANYWHERE])
+    alone = carried(Normal(log_answer(answer), anywhere))
+    with_laws = carried(_prior(answer, rate_alone=rate_alone))
     if alone is None or with_laws is None or _on_a_ridge(answer, told.comparisons):
         message = (
             "The probes' losses show no minimum: the answer's is above its neighbours'. Train more seeds, or "
@@ -182,7 +200,11 @@ def judge(
         )
         return replace(told, reason=Reason.NO_MINIMUM, message=message)
     refined = _refined(answer, with_laws)
-    return _verdict(replace(told, refined=refined), alone, answer, tolerance, within)
+    if not rate_alone:
+        return _verdict(replace(told, refined=refined), alone, answer, tolerance, within)
+    refined = replace(refined, batch_size=answer.batch_size)
+    found = _verdict(replace(told, refined=refined), alone, answer, tolerance, within)
+    return replace(found, message=f"{found.message} {_alone_sentence(answer)}")
 
 
 def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:
@@ -199,6 +221,17 @@ def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:
             f"{batch_text(answer.batch_size.value)} sequences: train one there"
         )
     return found
+
+
+def _at_its_batch_size(answer: Prediction, probes: Sequence[Probe]) -> list[Probe]:
+    """The probes at the answer's batch size, as if at exactly that one."""
+    given = answer.batch_size.value
+    near = [p for p in probes if abs(float(np.log(p.batch_size / given))) <= AT_THE_ANSWER]
+    return [replace(probe, batch_size=given) for probe in near]
+
+
+def _alone_sentence(answer: Prediction) -> str:
+    return f"The learning rate alone is judged, by the probes at {batch_text(answer.batch_size.value)} sequences, which are given."
 
 
 def _within(answer: Prediction, probes: Sequence[Probe]) -> Box:
@@ -227,14 +260,21 @@ def _log_given(answer: Prediction) -> Array:
     return np.asarray(np.log(given), dtype=float)
 
 
-def _prior(answer: Prediction) -> Normal:
-    """The answer's intervals as normals of ln LR and ln B, about the answer before rounding."""
+def _prior(answer: Prediction, *, rate_alone: bool) -> Normal:
+    """Intervals as normals of ln LR and ln B: of the best pair before rounding, or of the learning rate where the batch
+    size is given."""
+    intervals = (answer.learning_rate, answer.batch_size)
+    mean = log_answer(answer)
+    if answer.batch_size_given and not rate_alone and "surface" in answer.routes:
+        # At a multiple far from the best batch size, which the answer itself does not tell of.
+        best = answer.routes["surface"]
+        intervals = (best.learning_rate, best.batch_size)
+        mean = np.log(np.array([each.value for each in intervals], dtype=float))
     reach = NormalDist().inv_cdf(0.5 + answer.interval_level / 2)
     widths = [
-        float(np.log(interval.high / max(interval.low, 1e-300))) / (2.0 * reach)
-        for interval in (answer.learning_rate, answer.batch_size)
+        float(np.log(each.high / max(each.low, 1e-300))) / (2.0 * reach) for each in intervals
     ]
-    return Normal(log_answer(answer), np.clip(widths, 1e-3, ANYWHERE))
+    return Normal(np.asarray(mean, dtype=float), np.clip(widths, AS_GIVEN, ANYWHERE))
 
 
 def _moved(minima: Array, prior: Normal, at_probes: Normal, seed: int) -> Array:

@@ -217,7 +217,7 @@ def answer_page(
     The first is drawn at once, the next a minute later at the earliest, if the answer, its probes or the verdict
     have changed. It shows the laws as they were fitted, and needs nothing of the store.
     """
-    answer, fit, observed = view.prediction_in_sweep_sequences, view.fit, view.observed
+    answer, fit, observed = view.prediction, view.fit, view.observed
     if isinstance(answer, Finding) or isinstance(fit, Finding) or fit.laws is None:
         return None, math.inf
     shows = _shown(status)

@@ -164,7 +164,7 @@ class AnswerPage(Request):
 
     laws: Laws
     prediction: Prediction
-    """In sequences of the sweep's length, as the laws."""
+    """In sequences of the target's length."""
     initial_loss: float
     parameters: float | None
     """Active ones of the target; None: unknown."""

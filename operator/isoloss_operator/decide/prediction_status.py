@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -18,10 +17,8 @@ from isoloss.laws import (
     PredictionQuery,
     RefusalReason,
     Route,
-    nearest_multiple,
+    for_length,
     predict,
-    rounded_query,
-    rounded_too_far,
 )
 from isoloss.published import published_opinions
 from isoloss.runs import training_flops_per_token
@@ -92,8 +89,8 @@ def question(
 
     Raises ValueError if it contradicts itself.
     """
-    budget, same_length = spec.budget, _same_length(spec, sweep)
-    query = PredictionQuery(
+    budget, ratio = spec.budget, target_length(spec, sweep) / sweep.data.sequence_length
+    return PredictionQuery(
         initial_loss=result.loss if result else float(spec.initial_loss or "nan"),
         initial_loss_standard_error=result.loss_standard_error if result else 0.0,
         cpt_flops=float(budget.flops) if budget.flops else None,
@@ -102,26 +99,13 @@ def question(
         flops_per_token=_target_flops(laws, spec, sweep, result),
         pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
         composition=spec.composition,
-        batch_size=_in_sweep_sequences(spec, sweep),
+        batch_size=None if spec.batch_size is None else spec.batch_size * ratio,
         batch_size_tolerance=float(spec.batch_size_tolerance)
         if spec.batch_size_tolerance
         else None,
-        # For another sequence length the batch size is rounded once it is in the target's sequences.
-        round_to=spec.batch_size_multiple_of if same_length else 1,
+        round_to=spec.batch_size_multiple_of * ratio,
         max_extrapolation=float(spec.max_extrapolation),
-        sequence_length=sweep.data.sequence_length,
     )
-    if same_length:
-        return query
-    ratio = target_length(spec, sweep) / sweep.data.sequence_length
-    return rounded_query(laws, query, spec.batch_size_multiple_of * ratio)
-
-
-def _in_sweep_sequences(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> float | None:
-    """The batch size that is given; its tokens stay."""
-    if spec.batch_size is None:
-        return None
-    return spec.batch_size * target_length(spec, sweep) / sweep.data.sequence_length
 
 
 def _target_flops(
@@ -143,61 +127,12 @@ def target_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> in
     return spec.target_sequence_length or sweep.data.sequence_length
 
 
-def _same_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> bool:
-    return target_length(spec, sweep) == sweep.data.sequence_length
-
-
 def for_target(
     prediction: Prediction, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
 ) -> Prediction:
-    """The answer in sequences of the target's length.
-
-    The law is about tokens per batch: proxies of one sequence length say nothing about its effect.
-    """
-    if _same_length(spec, sweep):
-        return prediction
-    length = target_length(spec, sweep)
-    ratio, multiple = sweep.data.sequence_length / length, spec.batch_size_multiple_of
-    raw = best = prediction.batch_size_raw * ratio
-    rounded = nearest_multiple(raw, multiple)
-    if prediction.batch_size_given:
-        rounded = raw = float(spec.batch_size or round(raw))
-        if "surface" in prediction.routes:
-            best = prediction.routes["surface"].batch_size.value * ratio
-    batch = replace(_scaled(prediction.batch_size, ratio), value=rounded)
-    said = "" if spec.batch_size else rounded_too_far(best, multiple)
-    warnings = (*prediction.warnings, said) if said else prediction.warnings
-    return replace(
-        prediction,
-        batch_size=batch,
-        batch_size_raw=raw,
-        batch_size_tokens=_scaled(batch, length),
-        affordable=_scaled_range(prediction.affordable, ratio),
-        routes={name: _scaled_point(point, ratio) for name, point in prediction.routes.items()},
-        variants={
-            name: _scaled_point(point, ratio) for name, point in prediction.variants.items()
-        },
-        warnings=warnings,
-    )
-
-
-def _scaled_range(found: BatchSizeRange | None, factor: float) -> BatchSizeRange | None:
-    if found is None:
-        return None
-    return replace(found, smallest=found.smallest * factor, largest=found.largest * factor)
-
-
-def _scaled_point(point: Point, factor: float) -> Point:
-    return replace(point, batch_size=_scaled(point.batch_size, factor))
-
-
-def _scaled(interval: Interval, factor: float) -> Interval:
-    return replace(
-        interval,
-        value=interval.value * factor,
-        low=interval.low * factor,
-        high=interval.high * factor,
-    )
+    """The answer in sequences of the target's length."""
+    lengths = sweep.data.sequence_length, target_length(spec, sweep)
+    return for_length(prediction, spec.batch_size_multiple_of, *lengths)
 
 
 def target_parameters(

@@ -40,7 +40,11 @@ from isoloss_operator.decide.owners import (
     task_writes,
 )
 from isoloss_operator.decide.plans import Event, TaskWrites
-from isoloss_operator.decide.prediction_status import previous_prediction, question
+from isoloss_operator.decide.prediction_status import (
+    previous_prediction,
+    question,
+    target_length,
+)
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.suspension import suspension
@@ -227,10 +231,13 @@ def _planned(
         answer.learning_rate.value,
         answer.batch_size.value,
         float(validation.factor),
-        multiple_of=query.round_to,
+        multiple_of=_multiple(view),
         raw_batch_size=answer.batch_size_raw,
         known=_known_places(view.observed),
     )
+    if query.batch_size is not None:
+        # Which batch size is best is not asked: its probes would tell nothing of the learning rate at the given one.
+        places = tuple(place for place in places if place.batch_size == places[0].batch_size)
     largest_batch = max(place.batch_size for place in places)
     tokens = probe_tokens(
         answer.cpt_flops / per_token,
@@ -247,6 +254,12 @@ def _planned(
         budget = default_budget(point.flops for point in points)
         spec = spec.model_copy(update={"budget": budget})
     return PlannedProbes(spec, points, query, fit, flops=tokens * per_token)
+
+
+def _multiple(view: PredictionView) -> int:
+    """What batch sizes of probes are multiples of, in sequences of the sweep: 1 for a target with others."""
+    length = target_length(view.spec, view.sweep)
+    return view.spec.batch_size_multiple_of if length == view.sweep.data.sequence_length else 1
 
 
 def _known_places(observed: ObservedPrediction) -> tuple[Place, ...]:

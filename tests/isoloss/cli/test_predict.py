@@ -63,6 +63,42 @@ def test_batch_sizes_within_a_tolerance_are_printed(isoloss: Isoloss, planted_la
     assert "batch sizes within 0.02 nats" in isoloss("predict", planted_laws, *asked).out
 
 
+def test_for_another_sequence_length_every_batch_size_keeps_its_tokens(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    """The laws are of 2048 tokens per sequence."""
+    own = isoloss("predict", planted_laws, *QUESTION, "--json").document
+    other = isoloss(
+        "predict", planted_laws, *QUESTION, "--sequence-length", "8192", "--json"
+    ).document
+    assert other["sequence_length"] == 8192
+    assert other["batch_size"]["value"] == round(own["batch_size_raw"] / 4)
+    tokens = other["batch_size_tokens"]["value"]
+    assert tokens == other["batch_size"]["value"] * other["sequence_length"]
+    for group in ("routes", "variants"):
+        for name, point in own[group].items():
+            there = other[group][name]["batch_size"]
+            assert there["value"] == pytest.approx(point["batch_size"]["value"] / 4)
+    assert any("differs from the sweep's, 2048" in warning for warning in other["warnings"])
+    printed = isoloss("predict", planted_laws, *QUESTION, "--sequence-length", "8192").out
+    assert "batch size (sequences of 8192)" in printed
+    assert "batch size (sequences)" not in printed
+
+
+def test_a_batch_size_and_a_multiple_are_of_the_sequence_length_that_is_asked_for(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    asked = (*QUESTION, "--sequence-length", "8192", "--json")
+    given = isoloss("predict", planted_laws, *asked, "--batch-size", "48").document
+    same = isoloss("predict", planted_laws, *QUESTION, "--batch-size", "192", "--json").document
+    assert given["batch_size"] == {"value": 48, "low": 48, "high": 48}
+    assert given["learning_rate"] == same["learning_rate"]
+    assert given["batch_size_tokens"] == same["batch_size_tokens"]
+    assert any("differs from the sweep's, 2048" in warning for warning in given["warnings"])
+    rounded = isoloss("predict", planted_laws, *asked, "--round-to", "64").document
+    assert rounded["batch_size"]["value"] % 64 == 0
+
+
 def test_a_batch_size_without_a_size_is_bad_input(isoloss: Isoloss, planted_laws: Path) -> None:
     ended = isoloss("predict", planted_laws, "--total-flops", "3e19", "--batch-size", "64")
     assert ended.code == 2

@@ -144,6 +144,27 @@ def test_probes_of_a_smaller_proxy_count_by_their_share_of_the_tokens(
     assert document[1e8]["refined"] == document[3e8]["refined"]
 
 
+def test_probes_of_another_sequence_length_are_judged_at_equal_tokens(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    """The laws are of 2048 tokens per sequence."""
+    plan = planned(isoloss, planted_laws, "--round-to", "4")
+    assert plan["sequence_length"] == 2048
+    asked = (*QUESTION, "--round-to", "4", "--noise", "0.002")
+    long = [{**place, "batch_size": place["batch_size"] / 4} for place in plan["probes"]]
+    documents = []
+    for places, length in ((plan["probes"], 2048), (long, 8192)):
+        runs = write_probes(tmp_path / f"{length}.csv", places, 1.0, length=length)
+        documents.append(isoloss("validate", planted_laws, runs, *asked, "--json").document)
+    own, other = documents
+    assert other["refined"] == own["refined"]
+    assert any("The probes' sequence length, 8192" in warning for warning in other["warnings"])
+    as_many = write_probes(tmp_path / "as_many.csv", plan["probes"], 1.0, length=8192)
+    refused = isoloss("validate", planted_laws, as_many, *asked)
+    assert refused.code == 2
+    assert "no probe is at the answer" in refused.err
+
+
 def test_probes_longer_than_the_budget_are_refused(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from isoloss.laws import (
     laws_to_json,
     predict,
 )
+from isoloss.laws.results import RateAtBatchLaw
 from tests.support.planted import Deviating, Planted
 
 OPTIONS = FitOptions(bootstrap_samples=100)
@@ -241,6 +242,52 @@ def test_batch_sizes_within_a_tolerance_cost_no_more_than_it(wide):
     assert answer(wide, batch_size_tolerance=0.02).affordable.largest > within.largest
 
 
+def test_the_steps_of_a_budget_are_those_of_the_rounded_batch_size(wide: Laws) -> None:
+    query = PredictionQuery(initial_loss=3.0, cpt_tokens=40 * 2048 * 300.0, params=TARGET)
+    best = predict(wide, query)
+    assert isinstance(best, Prediction)
+    for params in (TARGET, None):
+        flops = 6 * min(wide.data.sizes if params is None else (TARGET,)) * (query.cpt_tokens or 0)
+        asked = replace(query, params=params, cpt_tokens=None, cpt_flops=flops, round_to=1024)
+        found = predict(wide, asked)
+        assert isinstance(found, Refused)
+        assert found.refusals[0].reason is RefusalReason.BUDGET_TOO_SMALL
+        assert found.refusals[0].figures["steps"] == pytest.approx(40 * 300 / 1024)
+
+
+def test_a_range_of_batch_sizes_ends_where_nothing_is_known_of_them(wide: Laws) -> None:
+    """32 to 512 sequences were tried."""
+    found = answer(wide, batch_size_tolerance=0.5)
+    within = found.affordable
+    assert (within.smallest, within.largest) == pytest.approx((8.0, 2048.0))
+    assert (within.is_open_below, within.is_open_above) == (True, True)
+    assert any("reaches at least down to its smallest batch size and" in w for w in found.warnings)
+    narrow = answer(wide, batch_size_tolerance=0.005)
+    assert not narrow.affordable.is_open_below
+    assert not any("reaches at least" in w for w in narrow.warnings)
+
+
+def test_a_range_of_batch_sizes_leaves_a_budget_thirty_steps(wide: Laws) -> None:
+    tokens = 40 * 2048 * 400.0
+    query = PredictionQuery(
+        initial_loss=3.0, cpt_tokens=tokens, params=TARGET, batch_size_tolerance=0.5
+    )
+    found = predict(wide, query)
+    assert isinstance(found, Prediction)
+    assert found.affordable is not None
+    assert found.affordable.largest == pytest.approx(tokens / 2048 / 30)
+    assert not found.affordable.is_open_above
+    short = predict(wide, replace(query, sequence_length=2048 * 64, batch_size_tolerance=2.0))
+    assert isinstance(short, Prediction)
+    assert short.affordable is not None
+    assert short.affordable.smallest >= 1.0
+
+
+def test_a_batch_size_at_exactly_the_limit_is_answered(wide: Laws) -> None:
+    """Four times 512, whose logarithm has made it a little less."""
+    assert answer(wide, batch_size=2048.0).batch_size_given
+
+
 def test_a_tolerance_below_what_is_known_is_said(wide):
     found = answer(wide, batch_size_tolerance=1e-6)
     assert found.affordable is None
@@ -266,6 +313,69 @@ def test_a_continued_run_at_a_batch_size_carries_the_error_of_the_composition(wi
     assert isinstance(bare, Prediction)
     assert found.batch_size.low == found.batch_size.high == 128.0
     assert found.learning_rate.high > bare.learning_rate.high
+
+
+def scattered(seed: int = 3) -> list[Run]:
+    """Runs at random places: no batch size has several learning rates."""
+    world, rng, runs = Planted(), np.random.default_rng(seed), []
+    for n, d in SIZES.items():
+        tokens = np.geomspace(0.01 * d, d, 30)
+        middle = np.log([world.rate(n, d / 2), world.batch(n, d / 2)])
+        for i in range(25):
+            rate, batch = np.exp(middle + rng.uniform(-1.4, 1.4, 2))
+            loss = np.array([world.loss(n, t, round(batch), rate) for t in tokens])
+            loss = loss + 0.0005 * rng.standard_normal(30) + 0.001 * rng.standard_normal()
+            runs.append(Run(f"n{n:g}-{i}", n, round(batch), 2048, rate, tokens, loss))
+    return runs
+
+
+def test_the_learning_rate_of_another_batch_size_is_not_that_of_a_far_multiple() -> None:
+    laws = fit_laws(scattered(), OPTIONS)
+    assert laws.rate_at_batch.refusal is not None
+    best = answer(laws)
+    query = PredictionQuery(
+        params=TARGET, total_flops=FLOPS, round_to=3 * round(best.batch_size_raw)
+    )
+    found = predict(laws, query)
+    assert isinstance(found, Refused)
+    assert found.refusals[0].reason is RefusalReason.LAW_REFUSED
+    assert "The learning rate at the multiple is not known" in found.refusals[0].message
+    # Laws of earlier versions never had one: then the words say what the learning rate is of.
+    old = replace(laws, rate_at_batch=RateAtBatchLaw("refused"))
+    told = predict(old, query)
+    assert isinstance(told, Prediction)
+    assert not told.batch_size.low <= told.batch_size.value <= told.batch_size.high
+    assert f"The learning rate is that of {best.batch_size_raw:.4g} sequences" in told.warnings[0]
+
+
+def test_a_multiple_outside_the_interval_of_the_best_batch_size_is_said(wide: Laws) -> None:
+    best = answer(wide)
+    multiple = round(1.02 * best.batch_size.high)
+    assert multiple < 1.28 * best.batch_size_raw
+    found = answer(wide, round_to=multiple)
+    assert found.batch_size.value > found.batch_size.high
+    assert f"Rounded to a multiple of {multiple}, the batch size is outside" in found.warnings[0]
+
+
+def test_a_far_multiple_has_the_sentences_of_its_own_composition_alone(wide: Laws) -> None:
+    assert wide.loss_compute.curve is not None
+    loss = float(wide.loss_compute.curve.loss(np.log(FLOPS / 2)))
+    query = PredictionQuery(initial_loss=loss, cpt_flops=FLOPS / 2, params=TARGET)
+    best = predict(wide, query)
+    assert isinstance(best, Prediction)
+    assert any("and their batch size times" in w for w in best.warnings)
+    far = predict(wide, replace(query, round_to=4 * round(best.batch_size_raw)))
+    assert isinstance(far, Prediction)
+    assert sum("learning rate is taken times" in w for w in far.warnings) == 1
+    assert not any("and their batch size times" in w for w in far.warnings)
+
+
+def test_an_initial_loss_above_all_seen_is_said_at_a_given_batch_size_too(wide: Laws) -> None:
+    unseen = PredictionQuery(initial_loss=20.0, cpt_flops=FLOPS, params=TARGET)
+    for query in (unseen, replace(unseen, batch_size=128.0)):
+        found = predict(wide, query)
+        assert isinstance(found, Prediction)
+        assert sum("is above every loss of the sweep" in w for w in found.warnings) == 1
 
 
 def test_a_multiple_far_from_the_best_batch_size_is_answered_as_if_it_were_given(

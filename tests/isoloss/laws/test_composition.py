@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ from isoloss.laws.answer.composition import (
 )
 from isoloss.laws.quantiles import student_quantiles
 from tests.isoloss.laws.test_predict import power_laws
+from tests.support.planted_laws import fitted_laws
 
 
 def answered(**changes: object) -> Prediction:
@@ -143,3 +146,17 @@ def test_an_impossible_error_is_refused(error: tuple[float, float]) -> None:
             power_laws(),
             PredictionQuery(initial_loss=3.0, cpt_flops=1e20, composition_error=error),
         )
+
+
+def test_without_a_size_the_error_is_that_of_the_size_that_needs_the_least_compute() -> None:
+    laws = fitted_laws()
+    query = PredictionQuery(initial_loss=3.0, cpt_flops=1e19)
+    plain = predict(laws, query)
+    assert isinstance(plain, Prediction)
+    ratio = float(np.exp(laws.surface.frontier_log_ratio or 0.0))
+    params = float(np.sqrt(plain.total_flops.value / 6.0 / ratio))
+    sized = predict(laws, replace(query, params=params))
+    assert isinstance(sized, Prediction)
+    said = [[w for w in each.warnings if "one standard deviation" in w] for each in (plain, sized)]
+    assert said[0] == said[1]
+    assert len(said[0]) == 1

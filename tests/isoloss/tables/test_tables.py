@@ -233,7 +233,7 @@ def in_tokens(sequence_length: int, steps: int) -> bytes:
             str(sequence_length),
             "3e-4",
             str(batch * sequence_length * steps),
-            "3.0",
+            f"3.{batch}",
         ]
         for batch in (32, 64, 128)
     ]
@@ -247,6 +247,12 @@ def test_batch_sizes_in_tokens_are_told_from_sequences(sequence_length: int, ste
     with pytest.raises(BadTable, match="sequences") as caught:
         parse_table(in_tokens(sequence_length, steps), "runs.csv")
     assert (caught.value.row, caught.value.column) == (2, "batch_size")
+
+
+def test_long_runs_with_batch_sizes_that_look_like_tokens_get_a_warning() -> None:
+    """With 512 tokens per sequence a batch of 65,536 tokens, taken for sequences, is 34 million of them."""
+    told = parse_table(in_tokens(512, 600_000), "runs.csv").warnings
+    assert any("all batch sizes are multiples of the sequence length" in each for each in told)
 
 
 def test_one_batch_size_in_tokens_among_sequences_is_found() -> None:

@@ -16,9 +16,17 @@ from isoloss.laws import (
     loss_curvature,
     predict,
 )
-from isoloss.validation import InvalidProbes, Probe, Validation, probe_cross, validate
+from isoloss.validation import (
+    InvalidProbes,
+    Probe,
+    Validation,
+    in_laws_sequences,
+    probe_cross,
+    validate,
+)
 from isoloss.validation.drift import drift
 from tests.support.planted_laws import fitted_laws
+from tests.support.planted_runs import planted_runs
 
 QUERY = PredictionQuery(initial_loss=2.75, cpt_tokens=2e10, params=3e8)
 FLOPS_PER_TOKEN = 6 * 3e8
@@ -107,6 +115,50 @@ def test_the_papers_answer_is_carried_as_measured_too(laws: Laws) -> None:
     assert drift(*paper).mean == pytest.approx(drift(short, long).mean)
 
 
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_a_far_multiple_is_judged_by_how_the_best_pair_moves(laws: Laws, share: float) -> None:
+    """Its own answers for budget and probes are of one batch size, or of two that rounding has made."""
+    given, budget = answer(laws), QUERY.cpt_tokens or 0.0
+    query = replace(QUERY, round_to=round(1.6 * given.batch_size_raw))
+    asked = predict(laws, query)
+    assert isinstance(asked, Prediction)
+    assert asked.batch_size_given
+    moves = drift(answer(laws, share), given).mean
+    best = np.log([given.learning_rate.value, given.batch_size_raw])
+    offset = best - moves - np.log([asked.learning_rate.value, asked.batch_size.value])
+    found = validate(laws, query, cross(laws, asked, offset), share * budget * FLOPS_PER_TOKEN)
+    assert isinstance(found, Validation)
+    assert found.refined is not None
+    held = found.refined.batch_size
+    assert held.low < given.batch_size_raw < held.high
+    assert abs(np.log(held.value / given.batch_size_raw)) < 0.25
+
+
+@pytest.mark.parametrize("batch", [1.0, 1.8])
+def test_with_a_given_batch_size_the_learning_rate_alone_is_judged(
+    laws: Laws, batch: float
+) -> None:
+    given = answer(laws)
+    query = replace(QUERY, batch_size=float(round(batch * given.batch_size_raw)))
+    asked = predict(laws, query)
+    assert isinstance(asked, Prediction)
+    curvature = loss_curvature(laws)
+    # The best learning rate at that batch size is the answer's, wherever the best pair is.
+    along = np.log(given.batch_size_raw / asked.batch_size.value)
+    offset = np.array([-curvature[0, 1] / curvature[0, 0] * along, along])
+    flops = (QUERY.cpt_tokens or 0.0) * FLOPS_PER_TOKEN
+    for wrong, validated in ((0.0, True), (1.2, False)):
+        probes = cross(laws, asked, offset + np.array([wrong, 0.0]))
+        found = validate(laws, query, probes, flops, tolerance=TOLERANCE)
+        assert isinstance(found, Validation)
+        assert found.validated is validated
+        assert "The learning rate alone is judged" in found.message
+        assert len(found.comparisons) == 2
+        assert found.direction.batch_size is None
+        assert found.refined is not None
+        assert found.refined.batch_size == asked.batch_size
+
+
 def test_laws_without_an_answer_refuse_to_validate_one(laws: Laws) -> None:
     far = replace(QUERY, initial_loss=0.4)
     assert isinstance(validate(laws, far, probes(laws, (1.0, 1.0), 1.0), 1e19), Refused)
@@ -132,3 +184,13 @@ def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Law
     assert isinstance(told, Validation)
     assert told.validated is None
     assert told.direction.learning_rate == "higher"
+
+
+@pytest.mark.parametrize("name", ["loss_kind", "tokenizer"])
+def test_probes_whose_losses_are_of_another_kind_are_refused(laws: Laws, name: str) -> None:
+    kinds: dict[str, str] = {name: "cooled"}
+    of_laws: dict[str, str] = {name: "averaged"}
+    run = replace(planted_runs()[0], **kinds)
+    assert in_laws_sequences([run], laws) == (run,)
+    with pytest.raises(InvalidProbes, match="losses cannot be compared"):
+        in_laws_sequences([run], replace(laws, **of_laws))

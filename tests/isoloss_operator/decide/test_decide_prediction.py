@@ -540,6 +540,22 @@ def test_a_multiple_far_from_the_best_batch_size_is_answered_as_if_it_were_given
     assert condition(rounded, "Ready")[1] == "ExtrapolationTooFar"
 
 
+def test_a_far_multiple_keeps_range_and_warnings_for_another_sequence_length() -> None:
+    """The sweep has 128 tokens per sequence: of 256, half as many are a multiple of half as many."""
+    asked = {"batchSizeTolerance": "0.02"}
+    own = decide_prediction(observed(prediction_spec(batchSizeMultipleOf=512, **asked))).status
+    raw = prediction_spec(batchSizeMultipleOf=256, targetSequenceLength=256, **asked)
+    other = decide_prediction(observed(raw)).status
+    assert own.affordable_batch_sizes is not None
+    assert other.affordable_batch_sizes is not None
+    largest = [float(s.affordable_batch_sizes.largest) for s in (own, other)]
+    assert largest[1] == pytest.approx(largest[0] / 2, rel=0.01)
+    assert other.batch_size.value == "256"
+    assert "The nearest multiple of 256 is 256 sequences" in other.warnings[0]
+    for told in own.warnings[1:]:
+        assert told in other.warnings
+
+
 def test_a_sweep_of_one_batch_size_answers_for_it_and_says_so_where_none_is_given() -> None:
     laws = fit(one_batch_size_laws())
     status = decide_prediction(observed(prediction_spec(batchSize=128), fit=laws)).status

@@ -9,9 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from isoloss.laws import Laws, Prediction, predict
+from isoloss.laws import Laws, Prediction, loss_curvature, predict
 from isoloss_contract.ledger import Ledger, PointState, Spend
 from isoloss_contract.reading import ABSENT, Newer, Unanswered
 from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
@@ -765,3 +766,28 @@ def test_probes_of_a_far_multiple_are_judged_at_the_multiple_for_another_sequenc
     assert isinstance(answer, Prediction)
     assert answer.batch_size.value == 768
     assert any(abs(point.batch_size / 768 - 1) < 0.01 for point in planned.points)
+    best = answer.routes["surface"]
+    bowl = loss_curvature(planned.fit.laws)
+
+    def losses(_: int, point: PlannedPoint) -> float:
+        x = np.log([point.learning_rate, point.batch_size])
+        x -= np.log([best.learning_rate.value, best.batch_size.value])
+        return 2.5 + 0.5 * float(x @ bowl @ x)
+
+    status = decide_prediction(noisy(trained(losses, raw=raw))).status
+    assert status.validation is not None
+    assert len(status.validation.places) == len(planned.points)
+    assert status.refined is not None
+    found = status.refined.batch_size
+    assert found is not None
+    # The probes' optimum is the best pair's, in twice as long sequences; the multiple is no knowledge of it.
+    assert float(found.low or 0) < best.batch_size.value / 2 < float(found.high or 0)
+    assert float(found.high or 0) > 1.2 * float(found.low or 0)
+
+
+def test_with_a_given_batch_size_probes_at_it_judge_the_learning_rate() -> None:
+    raw = {**spec(), "batchSize": 512}
+    assert {point.batch_size for point in planned(world(raw)).points} == {512}
+    verdict = condition(decide_prediction(noisy(trained(lambda *_: 2.5, raw=raw))), "Validated")
+    assert verdict[1] != "TooFewProbes"
+    assert "The learning rate alone is judged, by the probes at 512 sequences" in verdict[2]

@@ -20,6 +20,8 @@ from isoloss.laws.results import Laws
 
 FARTHEST = 4.0
 """Factor beyond the batch sizes tried up to which the learning rate is told at one."""
+EXACTLY = 1e-9
+"""Relative error of a factor that floating point makes of an exact one."""
 SAME = 1.1
 """The same factor when every size was trained with a single batch size, so that nothing shows what others want."""
 
@@ -75,7 +77,7 @@ def _too_far(laws: Laws, batch: float) -> Refusal | None:
     low, high = float(law.smallest_batch or batch), float(law.largest_batch or batch)
     limit = FARTHEST if law.shows_batch else SAME
     factor = max(low / batch, batch / high)
-    if factor <= limit:
+    if factor <= limit * (1.0 + EXACTLY):
         return None
     known = (
         ""
@@ -102,8 +104,14 @@ def batch_cost(laws: Laws, batch: float, best: Point) -> Interval | None:
     return Interval(value, 0.0 if inside else min(*costs, value), max(*costs, value))
 
 
-def affordable(laws: Laws, tolerance: float, best: Point) -> BatchSizeRange | None:
-    """Batch sizes whose expected cost, the best one's own uncertainty included, is within the tolerance."""
+def affordable(
+    laws: Laws, tolerance: float, best: Point, largest: float | None
+) -> BatchSizeRange | None:
+    """Batch sizes whose expected cost, the best one's own uncertainty included, is within the tolerance.
+
+    It ends where nothing is known of batch sizes, FARTHEST beyond those tried, at one sequence, and at the `largest` that the
+    budget has enough steps for, None: any.
+    """
     bend = _bend(laws)
     if bend is None:
         return None
@@ -112,7 +120,38 @@ def affordable(laws: Laws, tolerance: float, best: Point) -> BatchSizeRange | No
     if left < 0.0:
         return None
     reach, middle = float(np.sqrt(left)), float(np.log(best.batch_size.value))
-    return BatchSizeRange(tolerance, float(np.exp(middle - reach)), float(np.exp(middle + reach)))
+    low, high = float(np.exp(middle - reach)), float(np.exp(middle + reach))
+    least, most = _known(laws, best.batch_size.value)
+    fewest = min(1.0, best.batch_size.value)
+    longest = max(largest or np.inf, best.batch_size.value)
+    return BatchSizeRange(
+        tolerance,
+        max(low, least, fewest),
+        float(min(high, most, longest)),
+        is_open_below=least > max(low, fewest),
+        is_open_above=most < min(high, longest),
+    )
+
+
+def _known(laws: Laws, best: float) -> tuple[float, float]:
+    """The smallest and largest batch size that anything is known of, the best one among them."""
+    tried, law = laws.data.batch_sizes or (best,), laws.rate_at_batch
+    smallest, largest = law.smallest_batch or min(tried), law.largest_batch or max(tried)
+    return min(smallest / FARTHEST, best), max(largest * FARTHEST, best)
+
+
+def range_sentences(found: BatchSizeRange) -> tuple[str, ...]:
+    """Where a range ends because nothing is known beyond, in words."""
+    ends = [
+        *(["down to its smallest batch size"] if found.is_open_below else []),
+        *(["up to its largest batch size"] if found.is_open_above else []),
+    ]
+    if not ends:
+        return ()
+    return (
+        f"The range within {found.tolerance:.2g} nats reaches at least {' and at least '.join(ends)}: beyond {FARTHEST:g} times "
+        "the batch sizes tried nothing is known.",
+    )
 
 
 def not_affordable(laws: Laws, tolerance: float, best: Point) -> str:

@@ -86,7 +86,7 @@ class Continuation:
     log_share: float
     """ln(C_cpt / C_total); 0 if the total compute was given and nothing is composed."""
     tokens_per_param: float | None
-    """Of the run from scratch; None if the target's size was not given."""
+    """Of the run from scratch; without a target size that of the sweep's frontier. None if neither is known."""
 
 
 def composition_error(query: PredictionQuery, run: Continuation) -> CompositionError:

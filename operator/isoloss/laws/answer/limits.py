@@ -117,15 +117,15 @@ def implausible(laws: Laws, answer: Point) -> Refusal | None:
 
 
 def too_few_steps(
-    laws: Laws, query: PredictionQuery, cpt_flops: float | None, answer: Point
+    laws: Laws, query: PredictionQuery, cpt_flops: float | None, batch_size: float
 ) -> Refusal | None:
-    """Refuse a budget of fewer than FEWEST_STEPS steps of its own answer; None if steps cannot be counted."""
-    per_token = _least_flops_per_token(laws, query)
-    if cpt_flops is None or laws.sequence_length is None or per_token is None:
+    """Refuse a budget of fewer than FEWEST_STEPS steps of its own answer, whose batch size this is, rounded; None if steps
+    cannot be counted."""
+    tokens = _most_tokens(laws, query, cpt_flops)
+    if tokens is None or laws.sequence_length is None:
         return None
-    tokens = cpt_flops / per_token
     # The laws' batch size counts sequences of the sweep's own length.
-    batch_tokens = answer.batch_size.value * laws.sequence_length
+    batch_tokens = batch_size * laws.sequence_length
     steps = tokens / batch_tokens
     if steps >= FEWEST_STEPS:
         return None
@@ -135,6 +135,20 @@ def too_few_steps(
         f"at least {FEWEST_STEPS} are needed. Check its unit: write 60 billion tokens as 60e9.",
         {"tokens": tokens, "steps": steps, "fewest_steps": FEWEST_STEPS},
     )
+
+
+def largest_batch(laws: Laws, query: PredictionQuery, cpt_flops: float | None) -> float | None:
+    """Sequences of a batch with which the budget has FEWEST_STEPS steps; None if steps cannot be counted."""
+    tokens = _most_tokens(laws, query, cpt_flops)
+    if tokens is None or laws.sequence_length is None:
+        return None
+    return tokens / (FEWEST_STEPS * laws.sequence_length)
+
+
+def _most_tokens(laws: Laws, query: PredictionQuery, cpt_flops: float | None) -> float | None:
+    """Tokens of the budget, at the most; None if they cannot be counted."""
+    per_token = _least_flops_per_token(laws, query)
+    return None if cpt_flops is None or per_token is None else cpt_flops / per_token
 
 
 def _least_flops_per_token(laws: Laws, query: PredictionQuery) -> float | None:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isoloss.laws.answer.batch_sizes import affordable, batch_cost, not_affordable, rate_at
+from isoloss.laws.answer.batch_sizes import (
+    affordable,
+    batch_cost,
+    not_affordable,
+    range_sentences,
+    rate_at,
+)
 from isoloss.laws.answer.composition import (
     Continuation,
     composed,
@@ -17,7 +23,12 @@ from isoloss.laws.answer.composition import (
 from isoloss.laws.answer.disagreement import disagreements, routes_disagree
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
 from isoloss.laws.answer.foundation import contradicted, foundation
-from isoloss.laws.answer.limits import implausible, refuse_distance, too_few_steps
+from isoloss.laws.answer.limits import (
+    implausible,
+    largest_batch,
+    refuse_distance,
+    too_few_steps,
+)
 from isoloss.laws.answer.prediction import (
     BatchSizeRange,
     Extrapolation,
@@ -27,6 +38,7 @@ from isoloss.laws.answer.prediction import (
     Refused,
 )
 from isoloss.laws.answer.query_refusals import check_query, refuse_query, unseen_past
+from isoloss.laws.answer.rounding import far_sentence, is_far, rounded, rounding_sentences
 from isoloss.laws.answer.routes import (
     budget_flops,
     draw_count,
@@ -38,6 +50,7 @@ from isoloss.laws.answer.routes import (
     target_loss,
     target_of,
 )
+from isoloss.laws.answer.sequence_lengths import for_length, in_laws_sequences
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
 from isoloss.laws.model import Interval, Refusal, RefusalReason, Route
@@ -49,8 +62,6 @@ WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
 UNBOUNDED = 30.0
 """ln C above the estimate that stands for an equivalent compute without bound."""
-ROUNDED_TOO_FAR = 0.25
-"""Change of ln B by rounding above which there is a warning, and the learning rate is the best one at the multiple."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +80,32 @@ class Compute:
 def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
     """Invert L(C) at the initial loss, add the budget, and evaluate the laws there.
 
-    Raises ValueError for a query that contradicts itself (two budgets, tokens without params).
+    Batch sizes, those of the query included, are in sequences of its own length, or of the laws' if it has none. Raises
+    ValueError for a query that contradicts itself (two budgets, tokens without params).
     """
+    asked = in_laws_sequences(query, laws.sequence_length)
+    answer = _predict(laws, asked)
+    if asked is query:
+        return answer
+    assert query.sequence_length is not None and laws.sequence_length is not None  # noqa: PT018
+    if isinstance(answer, Refused):
+        return _in_words(answer, laws.sequence_length)
+    return for_length(answer, query.round_to, laws.sequence_length, query.sequence_length)
+
+
+def _in_words(refused: Refused, length: int) -> Refused:
+    """With the unit of the batch sizes that its sentences have."""
+    told = tuple(
+        replace(each, message=f"{each.message} Sequences are the sweep's, of {length} tokens.")
+        if "sequences" in each.message
+        else each
+        for each in refused.refusals
+    )
+    return replace(refused, refusals=told)
+
+
+def _predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
+    """The same in sequences of the laws' length, whatever the query's is."""
     check_query(query)
     refusals = refuse_query(laws, query)
     if refusals:
@@ -129,7 +164,9 @@ def _continuation(
 ) -> Continuation:
     log_share = 0.0 if cpt_flops is None else float(np.log(cpt_flops) - log_total)
     if query.params is None:
-        return Continuation(log_share, None)
+        # Of the size that needs the least compute, which answers then.
+        ratio = laws.surface.frontier_log_ratio
+        return Continuation(log_share, None if ratio is None else float(np.exp(ratio)))
     per_token = flops_per_token(laws, query)
     return Continuation(log_share, float(np.exp(log_total)) / per_token / query.params)
 
@@ -149,7 +186,9 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     answers = _composed(laws, query, compute, routes)
     chosen = answers[route]
     vague = too_vague(expected_regret(laws, route, target_of(laws, query, compute.total)))
-    few = too_few_steps(laws, query, compute.cpt_flops, chosen)
+    few = too_few_steps(
+        laws, query, compute.cpt_flops, rounded(chosen.batch_size.value, query.round_to)
+    )
     doubt = implausible(laws, routes[route]) or few or vague
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
@@ -157,12 +196,12 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     if disagreement is not None:
         return Refused((disagreement,), laws.warnings)
     tolerance = query.batch_size_tolerance
-    within = None if tolerance is None else affordable(laws, tolerance, chosen)
+    within = _affordable(laws, query, compute, chosen)
     unaffordable = tolerance is not None and within is None
     # A status keeps the first few: what the intervals carry comes before what they rest on.
+    of_range = [not_affordable(laws, tolerance or 0.0, chosen)] if unaffordable else []
+    of_range += [] if within is None else range_sentences(within)
     warnings = (
-        *composition_sentences(query, compute.continuation(laws, query)),
-        *([not_affordable(laws, tolerance or 0.0, chosen)] if unaffordable else []),
         *foundation(laws, route),
         *laws.warnings,
         *_warnings(laws, query, answers, route),
@@ -170,11 +209,26 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     if route == "surface" and (given := _far_multiple(query, chosen.batch_size.value)):
         there = _answer_at_batch(laws, given, compute)
         if not _is_unknown(there):
-            said = rounded_too_far(chosen.batch_size.value, query.round_to)
-            return _with_context(there, within, (said, *warnings))
+            said = far_sentence(chosen.batch_size.value, query.round_to)
+            return _with_context(there, within, (said, *of_range), warnings)
+    warnings = (
+        *composition_sentences(query, compute.continuation(laws, query)),
+        *rounding_sentences(chosen.batch_size, query.round_to),
+        *of_range,
+        *warnings,
+    )
     variants = _variants(laws, query, compute, routes[route], route)
     answer = _prediction(laws, query, compute, answers, route, variants, warnings)
     return replace(answer, affordable=within)
+
+
+def _affordable(
+    laws: Laws, query: PredictionQuery, compute: Compute, chosen: Point
+) -> BatchSizeRange | None:
+    tolerance = query.batch_size_tolerance
+    if tolerance is None:
+        return None
+    return affordable(laws, tolerance, chosen, largest_batch(laws, query, compute.cpt_flops))
 
 
 def _composed(
@@ -190,7 +244,9 @@ def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Pr
     found = rate_at(laws, query, compute.total)
     if isinstance(found, Refusal):
         return Refused((found,), laws.warnings)
-    doubt = implausible(laws, found) or too_few_steps(laws, query, compute.cpt_flops, found)
+    doubt = implausible(laws, found) or too_few_steps(
+        laws, query, compute.cpt_flops, found.batch_size.value
+    )
     if doubt is not None:
         return Refused((doubt,), laws.warnings)
     routes: dict[Route, Point] = (
@@ -203,6 +259,7 @@ def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Pr
         *composition_sentences(query, compute.continuation(laws, query)),
         *foundation(laws, "fixed-batch"),
         *laws.warnings,
+        *_unseen(laws, query),
     )
     variants = _variants(laws, query, compute, found, "fixed-batch")
     answer = _prediction(laws, query, compute, answers, "fixed-batch", variants, warnings)
@@ -221,8 +278,8 @@ def _prediction(
 ) -> Prediction:
     chosen, level = answers[route], laws.options.interval
     raw = chosen.batch_size.value
-    rounded = raw if route == "fixed-batch" else nearest_multiple(raw, query.round_to)
-    batch = Interval(rounded, chosen.batch_size.low, chosen.batch_size.high)
+    value = raw if route == "fixed-batch" else rounded(raw, query.round_to)
+    batch = Interval(value, chosen.batch_size.low, chosen.batch_size.high)
     length = float(laws.sequence_length or 1)
     return Prediction(
         learning_rate=chosen.learning_rate,
@@ -244,6 +301,7 @@ def _prediction(
         composition=None if compute.cpt_flops is None else query.composition,
         warnings=warnings,
         six_nd_share=six_nd_share(laws, query),
+        sequence_length=laws.sequence_length,
     )
 
 
@@ -258,57 +316,40 @@ def _route(laws: Laws, query: PredictionQuery, routes: dict[Route, Point]) -> Ro
     return wanted if wanted in routes else next(iter(routes))
 
 
-def nearest_multiple(batch_size: float, multiple: float) -> float:
-    """The batch size rounded to a multiple, at least the first."""
-    return float(max(round(batch_size / multiple), 1) * multiple)
-
-
-def rounded_too_far(batch_size: float, multiple: float) -> str:
-    """That rounding moves the best batch size far, in a sentence; empty: it does not."""
-    rounded = nearest_multiple(batch_size, multiple)
-    if abs(float(np.log(rounded / batch_size))) <= ROUNDED_TOO_FAR:
-        return ""
-    return f"The nearest multiple of {multiple} is {rounded:.0f} sequences, far from the optimum of {batch_size:.4g}."
-
-
 def _far_multiple(query: PredictionQuery, batch_size: float) -> PredictionQuery | None:
     """The question for the learning rate at the multiple that is wanted, if that is far from the best batch size."""
-    if query.params is None or query.round_to == 1:
+    if query.params is None or query.round_to == 1 or not is_far(batch_size, query.round_to):
         return None
-    if not rounded_too_far(batch_size, query.round_to):
-        return None
-    given = nearest_multiple(batch_size, query.round_to)
+    given = rounded(batch_size, query.round_to)
     return replace(query, batch_size=given, batch_size_tolerance=None)
 
 
 def _is_unknown(answer: Prediction | Refused) -> bool:
-    """Whether there is no law of the learning rate at a batch size, as in files of earlier versions."""
-    return isinstance(answer, Refused) and answer.refusals[0].reason is RefusalReason.LAW_REFUSED
+    """Whether there is no law of the learning rate at a batch size, as in files of earlier versions.
+
+    One that was refused says why there is no answer.
+    """
+    return isinstance(answer, Refused) and answer.refusals[0].figures.get("law_reason") == "absent"
 
 
 def _with_context(
-    answer: Prediction | Refused, within: BatchSizeRange | None, warnings: Sequence[str]
+    answer: Prediction | Refused,
+    within: BatchSizeRange | None,
+    said: Sequence[str],
+    warnings: Sequence[str],
 ) -> Prediction | Refused:
+    """The answer at a far multiple with what is `said` of that first and the best pair's warnings, or why there is none."""
     if isinstance(answer, Refused):
-        return answer
-    every = tuple(dict.fromkeys([*warnings, *answer.warnings]))
+        told = tuple(
+            replace(
+                each,
+                message=f"{said[0]} The learning rate at the multiple is not known: {each.message} Or round to a smaller multiple.",
+            )
+            for each in answer.refusals
+        )
+        return replace(answer, refusals=told)
+    every = tuple(dict.fromkeys([*said, *answer.warnings, *warnings]))
     return replace(answer, affordable=within, warnings=every)
-
-
-def rounded_query(laws: Laws, query: PredictionQuery, multiple: float) -> PredictionQuery:
-    """The question whose answer serves a target with another sequence length, whose batch size is a multiple of so many
-    sequences of the sweep, not a whole number perhaps: at the multiple, if that is far from the best batch size.
-
-    Raises ValueError for a query that contradicts itself.
-    """
-    answer = predict(laws, query)
-    if isinstance(answer, Refused) or answer.batch_size_given or query.params is None:
-        return query
-    if not rounded_too_far(answer.batch_size_raw, multiple):
-        return query
-    batch_size = nearest_multiple(answer.batch_size_raw, multiple)
-    given = replace(query, batch_size=batch_size, batch_size_tolerance=None)
-    return query if _is_unknown(predict(laws, given)) else given
 
 
 def _extrapolation(laws: Laws, query: PredictionQuery, compute: Compute) -> Extrapolation:
@@ -370,14 +411,5 @@ def _warnings(
         found.append(
             "No target size was given: the joint surface is evaluated at the sweep's compute-optimal "
             "ratio of tokens to parameters."
-        )
-    raw = routes[route].batch_size.value
-    if said := rounded_too_far(raw, query.round_to):
-        found.append(said)
-    length = query.sequence_length
-    if length is not None and laws.sequence_length not in (None, length):
-        found.append(
-            f"The target's sequence length, {length}, differs from the sweep's, {laws.sequence_length}: "
-            "compare batch sizes in tokens."
         )
     return found

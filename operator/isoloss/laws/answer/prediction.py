@@ -48,14 +48,15 @@ class PredictionQuery:
     """Sequences: ask for the learning rate at this batch size, not for the best pair. Needs params."""
     batch_size_tolerance: float | None = None
     """Nats over the best batch size: ask for the range of those that are expected to cost no more."""
-    round_to: int = 1
-    """The batch size in sequences is rounded to a multiple of this."""
+    round_to: float = 1
+    """The batch size in sequences is rounded to a multiple of this, which is whole unless sequences are converted."""
     max_extrapolation: float | None = None
     """Factor of compute over the largest seen; None: the laws' own limit."""
     tokenizer: str | None = None
     """Tokenizer of the checkpoint; refused if the laws' differs."""
     sequence_length: int | None = None
-    """Sequence length of the target run; a difference causes a warning, and batch sizes then compare in tokens."""
+    """Tokens per sequence of the target run; None: the laws' own. All batch sizes of question and answer are in its sequences,
+    converted at equal tokens per step; a difference causes a warning."""
 
     def __post_init__(self) -> None:
         """Raise TypeError for a number that is none, and ValueError for an unknown composition."""
@@ -105,6 +106,9 @@ class BatchSizeRange:
     """Nats."""
     smallest: float
     largest: float
+    is_open_below: bool = False
+    """Whether smaller ones may be among them, of which nothing is known."""
+    is_open_above: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,8 @@ class Prediction:
     """None if no tolerance was asked for, or no batch size is known well enough."""
     six_nd_share: float | None = 1.0
     """6 N D of the target over its FLOPs as the laws count them; None: unknown."""
+    sequence_length: int | None = None
+    """Tokens per sequence of all its batch sizes; None: unknown."""
 
     def summary(self) -> str:
         """The answer as a table, and its warnings."""

@@ -49,7 +49,9 @@ def fit_hyperparameter_law(
         return HyperparameterLaw(quantity, "refused", form, refusal=doubt), None
     residuals = y[0] - intercept[0] - slope[0] * x[0]
     spread = float(((y[0] - y[0].mean()) ** 2).sum())
+    covariance = np.cov(intercept[:deciding], slope[:deciding])
     if form == "LinearInLogCompute":
+        covariance = _of_inverse(covariance, float(intercept[0]), float(slope[0]))
         # Fitted with the noisy hyperparameter as response, written as ln C = a y + b.
         slope, intercept = 1.0 / slope, -intercept / slope
     law = HyperparameterLaw(
@@ -58,7 +60,7 @@ def fit_hyperparameter_law(
         form=form,
         intercept=float(intercept[0]),
         slope=float(slope[0]),
-        covariance=np.cov(intercept[:deciding], slope[:deciding]),
+        covariance=covariance,
         r_squared=1.0 - float((residuals**2).sum()) / spread if spread > 0 else None,
         rmse=float(np.sqrt(np.mean(residuals**2))),
         points=len(losses),
@@ -74,6 +76,16 @@ def _lines(x: Array, y: Array, weights: Array) -> tuple[Array, Array]:
     dx, dy = x - mean_x[:, None], y - mean_y[:, None]
     slope = (dx * dy * w).sum(-1) / (dx**2 * w).sum(-1)
     return mean_y - slope * mean_x, slope
+
+
+def _of_inverse(covariance: Array, intercept: float, slope: float) -> Array:
+    """(2, 2) of -intercept / slope and 1 / slope to first order, given that of intercept and slope.
+
+    Draws of a quotient have heavy tails, whose covariance is that of the one draw nearest to a slope of 0; to first order the
+    answer's error is that of the line as it was fitted.
+    """
+    moves = np.array([[-1.0 / slope, intercept / slope**2], [0.0, -1.0 / slope**2]])
+    return np.asarray(moves @ covariance @ moves.T, dtype=float)
 
 
 def _refuse_trend(

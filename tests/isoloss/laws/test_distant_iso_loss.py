@@ -1,0 +1,91 @@
+"""The iso-loss laws' intervals far from the compute that was spent: their form is one of several."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from isoloss.laws import (
+    FitOptions,
+    LawForm,
+    Laws,
+    Point,
+    Prediction,
+    PredictionQuery,
+    fit_laws,
+    predict,
+)
+from isoloss.laws.answer.expected_regret import expected_regret
+from isoloss.laws.answer.routes import draw_count, route_answers
+from isoloss.laws.estimates import Target
+from tests.support.planted import Grid, Planted
+from tests.support.planted import planted_runs as noisy_runs
+from tests.support.planted_runs import planted_optimum, planted_runs
+
+SEEDS = range(4)
+FORMS: tuple[LawForm, ...] = ("LinearInLogCompute", "PowerLawOfLoss")
+
+
+@cache
+def fitted(form: LawForm, seed: int) -> Laws:
+    return fit_laws(planted_runs(seed=seed), FitOptions(form=form, bootstrap_samples=60))
+
+
+def best_size(flops: float) -> float:
+    """Parameters of the model that reaches the lowest loss with that compute, by the planted loss."""
+
+    def loss(log_params: float) -> float:
+        tokens = flops / 6.0 / np.exp(log_params)
+        return float(400.0 / np.exp(log_params) ** 0.34 + 410.0 / tokens**0.28)
+
+    return float(np.exp(minimize_scalar(loss, bounds=(15.0, 30.0), method="bounded").x))
+
+
+def iso_loss(laws: Laws, factor: float) -> tuple[Point, tuple[float, float]]:
+    """The answer of the iso-loss laws at so many times the largest compute, and the planted optimum there."""
+    flops = (laws.data.largest_flops or 0.0) * factor
+    params = best_size(flops)
+    found = predict(laws, PredictionQuery(total_flops=flops, params=params))
+    assert isinstance(found, Prediction)
+    return found.routes["iso-loss"], planted_optimum(params, flops / 6.0 / params)
+
+
+@pytest.mark.parametrize("factor", [1.0, 5.0, 20.0, 50.0])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_intervals_of_iso_loss_laws_hold_the_optimum_at_any_distance(
+    form: LawForm, factor: float
+) -> None:
+    held = []
+    for seed in SEEDS:
+        point, optimum = iso_loss(fitted(form, seed), factor)
+        intervals = (point.learning_rate, point.batch_size)
+        held += [i.low <= x <= i.high for i, x in zip(intervals, optimum, strict=True)]
+    assert np.mean(held) >= 0.75
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_they_grow_faster_than_the_distance(form: LawForm) -> None:
+    for quantity in ("learning_rate", "batch_size"):
+        widths = []
+        for factor in (4.0, 16.0, 64.0):
+            interval = getattr(iso_loss(fitted(form, 0), factor)[0], quantity)
+            widths.append(float(np.log(interval.high / interval.low)))
+        assert widths[2] > 1.3 * widths[1] > 1.5 * widths[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_error_that_decides_on_a_refusal_is_that_of_the_interval(seed: int) -> None:
+    """Of the linear form, whose stored coefficients are quotients of the fitted ones: their draws have heavy tails."""
+    runs = noisy_runs(
+        Planted(), Grid(rates=5, batches=5), np.random.default_rng(seed), 0.0007, 0.002
+    )
+    laws = fit_laws(runs, FitOptions(form="LinearInLogCompute", bootstrap_samples=200))
+    query = PredictionQuery(total_flops=5.0 * (laws.data.largest_flops or 0.0))
+    total = np.full(draw_count(laws, query) + 1, np.log(query.total_flops or 1.0))
+    errors = expected_regret(laws, "iso-loss", Target(total)).errors
+    point = route_answers(laws, query, total)["iso-loss"]
+    for error, found in zip(errors, (point.learning_rate, point.batch_size), strict=True):
+        assert error == pytest.approx(np.log(found.high / found.low) / (2 * 1.2816), rel=0.4)

@@ -1,0 +1,54 @@
+"""Losses that rise with tokens are no law of training, and answers say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isoloss import datasets
+from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, Run, fit_laws, predict
+from tests.support.planted_runs import planted_runs
+
+RUNS = datasets.load_sample_runs().runs
+RISE = "rise over the second half of their tokens"
+
+
+def fitted(change: Callable[[Run], Run] = lambda run: run) -> Laws:
+    return fit_laws([change(run) for run in RUNS], FitOptions(bootstrap_samples=20))
+
+
+def repeated(run: Run) -> Run:
+    """The text was repeated after 30 % of the tokens, and learned by heart, the more so at high learning rates."""
+    beyond = np.clip(np.log(run.tokens / run.tokens[-1] / 0.3), 0.0, None)
+    return replace(run, losses=run.losses + 0.15 * beyond * np.sqrt(run.learning_rate / 5e-4))
+
+
+def backwards(run: Run) -> Run:
+    return replace(run, losses=run.losses[::-1].copy())
+
+
+@pytest.mark.parametrize("change", [repeated, backwards])
+def test_runs_whose_losses_rise_are_named_with_every_answer(change: Callable[[Run], Run]) -> None:
+    laws = fitted(change)
+    assert RISE in laws.warnings[0]
+    found = predict(laws, PredictionQuery(total_flops=6e19, params=1e9))
+    assert isinstance(found, Prediction)
+    assert any(RISE in warning for warning in found.warnings)
+
+
+def test_losses_that_depend_on_tokens_as_none_do_are_said() -> None:
+    assert any("nats per factor e of tokens" in warning for warning in fitted(backwards).warnings)
+    thousandths = fitted(lambda run: replace(run, losses=0.05 * run.losses))
+    assert any("0.01 to 1 are usual" in warning for warning in thousandths.warnings)
+
+
+@pytest.mark.parametrize("noise", [0.0015, 0.004])
+def test_healthy_runs_are_not_accused(noise: float) -> None:
+    of_planted = fit_laws(planted_runs(noise=noise), FitOptions(bootstrap_samples=20))
+    for laws in (fitted(), of_planted):
+        for warning in laws.warnings:
+            assert RISE not in warning
+            assert "are usual" not in warning
