@@ -100,6 +100,8 @@ class Settings(BaseModel):
     """A leader that could not renew for this time stops."""
     renew_period_seconds: Annotated[float, Field(gt=0)] = 2.0
 
+    watch_seconds: Annotated[float, Field(ge=1)] = 300.0
+    """The API server ends a watch after this time, and it is begun again."""
     watch_stale_seconds: Annotated[float, Field(gt=0)] = 180.0
     """Unhealthy if a watch has not delivered for this time what a live read returned."""
     stuck_seconds: Annotated[float, Field(gt=0)] = 900.0

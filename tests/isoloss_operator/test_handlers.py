@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
+from kopf._cogs.clients.api import request
 
 from isoloss_operator.cluster.client import PREDICTION, SWEEP
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.handlers import EventRouter
+from isoloss_operator.handlers import EventRouter, kopf_settings
+from isoloss_operator.process import logs
 from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.refused_watches import RefusedWatches
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
 
@@ -128,3 +135,83 @@ def test_nothing_is_kept_of_predictions_that_are_gone() -> None:
     router.router.resource(PREDICTION, {"type": "DELETED"}, prediction())
     assert not router.router._predictions
     assert not router.router._sweep_of
+
+
+class Forbidding:
+    """A session whose first answers are 403."""
+
+    closed = False
+
+    def __init__(self, refusals: int) -> None:
+        self._left = refusals
+
+    async def request(self, **_: Any) -> Any:
+        self._left -= 1
+        return answer(403 if self._left >= 0 else 200)
+
+
+def answer(status: int) -> Any:
+    async def json() -> Any:
+        return {"kind": "Status", "code": status}
+
+    def raise_for_status() -> None:
+        raise aiohttp.ClientResponseError(Any, (), status=status)  # type: ignore[arg-type]
+
+    return SimpleNamespace(status=status, headers={}, json=json, raise_for_status=raise_for_status)
+
+
+def test_a_watch_that_is_refused_is_tried_for_ever_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If one ended, so would the process, and with it the watches of all other namespaces."""
+    delays: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        delays.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    logger, settings = logging.getLogger(logs.KOPF_REQUESTS), kopf_settings()
+    monkeypatch.setattr(logger, "filters", [logs.is_news])
+    for watch in range(1, 3):
+        context = SimpleNamespace(server="https://api", session=Forbidding(200))
+        got = asyncio.run(
+            request("get", "/jobs", settings=settings, context=context, logger=logger)  # type: ignore[arg-type]
+        )
+        assert got.status == 200
+        assert len(delays) == 200 * watch
+        assert delays[-200] == 1.0, "each begins with short delays"
+    assert max(delays) == 5.0
+    said = [record for record in caplog.records if "APIForbiddenError" in record.message]
+    assert len(said) == 2, "once for each"
+
+
+def test_a_refused_watch_is_told_of_its_namespace_until_all_its_watches_are_allowed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics()
+    watches = RefusedWatches(metrics.watch_refused, ["a", "b"])
+
+    def refused() -> dict[str, float]:
+        (family,) = metrics.watch_refused.collect()
+        return {sample.labels["namespace"]: sample.value for sample in family.samples}
+
+    assert refused() == {"a": 0, "b": 0}
+    for _ in range(3):
+        watches.answered("a", "jobs", 403)
+        watches.answered("a", "scalingsweeps", 403)
+        watches.answered("b", "jobs", 200)
+    assert refused() == {"a": 1, "b": 0}
+    watches.answered("a", "jobs", 200)
+    watches.answered("a", "scalingsweeps", 503)
+    assert refused() == {"a": 1, "b": 0}
+    watches.answered("a", "scalingsweeps", 200)
+    assert refused() == {"a": 0, "b": 0}
+    refusal, permission = (record.message for record in caplog.records)
+    assert "refuses the watch of jobs in namespace a." in refusal
+    assert "namespace a again" in permission
+
+
+def test_an_operator_of_all_namespaces_that_is_refused_says_so_of_all() -> None:
+    metrics = Metrics()
+    RefusedWatches(metrics.watch_refused, []).answered("", "jobs", 403)
+    assert b'isoloss_watch_refused{namespace="*"} 1.0' in metrics.page()

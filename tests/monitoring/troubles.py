@@ -33,6 +33,10 @@ def attempts(kind: str) -> str:
     return f'isoloss_attempts_ended_total{{job="{JOB}",namespace="research",class="{kind}"}}'
 
 
+CRASH_LOOP = "".join(f"{360 * start} stale _ _ _ _ " for start in range(10))
+"""Values of one minute in six, for an hour: Kubernetes waits five minutes between the starts."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A trouble that begins at minute 0 or 10 and ends later; one value a minute, in promtool's notation."""
@@ -54,6 +58,17 @@ ROWS: dict[str, tuple[str, Row]] = {
     "no operator is there to scrape": (
         "OperatorDown",
         Row({f'isoloss_leader{{job="{JOB}"}}': "1x10 _x59 1x80"}, fires=30, clears=100),
+    ),
+    "the operator runs for a minute, ends, and is started again after five": (
+        "OperatorDown",
+        Row(
+            {
+                f'isoloss_leader{{job="{JOB}"}}': "1 stale _ _ _ _ " * 10 + "1x80",
+                f'isoloss_process_start_time_seconds{{job="{JOB}"}}': CRASH_LOOP + "3600x80",
+            },
+            fires=30,
+            clears=100,
+        ),
     ),
     "two processes lead": (
         "TwoLeaders",
@@ -101,6 +116,17 @@ ROWS: dict[str, tuple[str, Row]] = {
     "a watch is silent": (
         "WatchStale",
         Row({f'isoloss_watch_lag_seconds{{job="{JOB}"}}': "100x60 0x80"}, fires=30, clears=100),
+    ),
+    "a watched namespace is deleted": (
+        "WatchRefused",
+        Row(
+            {
+                f'isoloss_watch_refused{{job="{JOB}",namespace="research"}}': "1x60 0x80",
+                f'isoloss_watch_refused{{job="{JOB}",namespace="physics"}}': "0x140",
+            },
+            fires=30,
+            clears=100,
+        ),
     ),
     "one store call in ten fails": (
         "StoreErrors",
@@ -435,6 +461,9 @@ FALSE_ALARMS: dict[str, dict[str, str]] = {
     "a search waits for the laws of another sweep": {
         sweep_ready("SweepNotReady"): "0x1600",
         SWEEP_CLOCK: "0x1600",
+    },
+    "the operator is started again twice within half an hour": {
+        f'isoloss_process_start_time_seconds{{job="{JOB}"}}': "0x100 6000x10 6600x1490",
     },
     "a prediction is suspended": {prediction_ready("Suspended"): "0x1600"},
 }

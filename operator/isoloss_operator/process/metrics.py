@@ -78,6 +78,12 @@ class Metrics:
             ("kind",),
             registry=registry,
         )
+        self.watch_refused = Gauge(
+            "isoloss_watch_refused",
+            'The API server refuses (1) or allows (0) the watches of a watched namespace; "*": of all.',
+            ("namespace",),
+            registry=registry,
+        )
         self.watch_lag = Gauge(
             "isoloss_watch_lag_seconds",
             "Time for which a watch has not delivered what a live read returned.",

@@ -147,6 +147,21 @@ def test_errors_and_nonsense_are_outlived(
     watch.stop()
 
 
+def test_a_watch_that_is_refused_says_so_once(
+    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The namespace may be gone for good."""
+    refusals = [(403, ["forbidden"])] * 5
+    server = serve(*refusals, (200, [event("ADDED", "a", 5)]))
+    answers: list[tuple[str, str, int]] = []
+    watch, seen = told(server.watch(on_answer=lambda *answer: answers.append(answer)))
+    wait_until(lambda: seen, "the event after the refusals")
+    assert answers == [("research", "jobs", 403)] * 5 + [("research", "jobs", 200)]
+    said = [record for record in caplog.records if "begins again in" in record.message]
+    assert [record.levelname for record in said].count("WARNING") == 1
+    watch.stop()
+
+
 def test_a_server_that_hangs_up_at_once_is_not_asked_without_a_pause(
     serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
 ) -> None:
