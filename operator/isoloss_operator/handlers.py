@@ -23,7 +23,7 @@ import kopf
 from isoloss_operator import api
 from isoloss_operator.cluster.client import JOB, PREDICTION, SWEEP, Kind
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
-from isoloss_operator.cluster.resource_keys import KINDS, ResourceKey
+from isoloss_operator.cluster.resource_keys import ResourceKey, owner_key
 from isoloss_operator.cluster.shallow import shallow
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
@@ -108,9 +108,9 @@ class EventRouter:
         self._saw(JOB, event, body)
         metadata = body["metadata"]
         owner = (metadata.get("annotations") or {}).get(OWNER_ANNOTATION, "")
-        kind_name, _, name = owner.partition("/")
-        if kind_name in KINDS and name:
-            self._queue.add(ResourceKey(KINDS[kind_name], metadata["namespace"], name))
+        key = owner_key(metadata["namespace"], owner)
+        if key is not None:
+            self._queue.add(key)
 
     def _saw(self, kind: Kind, event: Object, body: Object) -> None:
         metadata = body["metadata"]

@@ -12,6 +12,7 @@ import pytest
 from kopf._cogs.clients.api import request
 
 from isoloss_operator.cluster.client import PREDICTION, SWEEP
+from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.handlers import EventRouter, kopf_settings
 from isoloss_operator.process import logs
@@ -135,6 +136,33 @@ def test_nothing_is_kept_of_predictions_that_are_gone() -> None:
     router.router.resource(PREDICTION, {"type": "DELETED"}, prediction())
     assert not router.router._predictions
     assert not router.router._sweep_of
+
+
+def job_event(owner: str) -> dict[str, Any]:
+    metadata = {"namespace": "research", "name": "job", "uid": "j", "resourceVersion": "1"}
+    return {"metadata": {**metadata, "annotations": {OWNER_ANNOTATION: owner}}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["%", "..", ".", "x/status", "", "a b", "Dense", "-a", "a-", "a..b", "x" * 254, "a\n"],
+)
+@pytest.mark.parametrize("kind", ["ScalingSweep", "HyperparamPrediction"])
+def test_a_job_that_names_an_owner_that_cannot_be_queues_nothing(kind: str, name: str) -> None:
+    """Whoever may write Jobs could fill the queue with names that nothing ever takes from it."""
+    router = Router()
+    router.router.job(MODIFIED, job_event(f"{kind}/{name}"))
+    assert router.taken() == set()
+
+
+@pytest.mark.parametrize("name", ["dense", "a", "0", "a.b-c.d", "x" * 253])
+def test_a_job_queues_its_owner(name: str) -> None:
+    router = Router()
+    router.router.job(MODIFIED, job_event(f"ScalingSweep/{name}"))
+    assert router.taken() == {ResourceKey(SWEEP, "research", name)}
+    router.router.job(MODIFIED, job_event(f"Sweep/{name}"))
+    router.router.job(MODIFIED, {"metadata": {**job_event("")["metadata"], "annotations": None}})
+    assert router.taken() == set()
 
 
 class Forbidding:

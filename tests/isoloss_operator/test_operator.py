@@ -9,6 +9,7 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes import client
@@ -17,7 +18,9 @@ from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
 from isoloss_contract.ledger import PointState
+from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.rbac import NAME
+from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from tests.isoloss_operator.conftest import (
     SMALL_POINTS,
     Place,
@@ -633,3 +636,29 @@ def test_a_namespace_that_takes_the_operators_rights_away_is_told_and_others_are
         assert len([each for each in told if "APIForbiddenError" in each]) <= 2, told
     finally:
         operator.end()
+
+
+@pytest.mark.parametrize("owner", ["ScalingSweep/.", "ScalingSweep/%", "ScalingSweep/nobody"])
+def test_a_tenants_job_that_names_an_owner_that_is_not_there_is_nothing_to_retry(
+    operator: OperatorProcess, user: User, place: Place, owner: str
+) -> None:
+    operator.start()
+    job: Any = {
+        "metadata": {
+            "name": "innocent",
+            "labels": {LABEL_OWNER_UID: "x"},
+            "annotations": {OWNER_ANNOTATION: owner},
+        },
+        "spec": {
+            "suspend": True,
+            "template": {
+                "spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
+            },
+        },
+    }
+    client.BatchV1Api(user.api_client).create_namespaced_job(user.namespace, job)
+    user.apply_sweep(sweep(place, storage={"uri": "s3://not-allowed/sweep"}))
+    user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
+    time.sleep(3)
+    assert "isoloss_reconcile_errors_total" not in metrics(operator)
+    assert not [line for line in operator.lines() if "Reconcile of" in line["message"]]

@@ -15,6 +15,8 @@ from typing import Any
 from kubernetes.client import ApiClient
 
 from isoloss_operator.cluster.client import FIELD_MANAGER, JOB
+from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
+from isoloss_operator.cluster.resource_keys import LONGEST_OWNER
 from isoloss_operator.cluster.transport import (
     TRANSPORT_ERRORS,
     Refusal,
@@ -186,5 +188,7 @@ class _Watch:
 
 def _identity(metadata: Object) -> Object:
     """What an event of deletion needs: of thousands of Jobs no more is kept."""
-    kept = ("uid", "resourceVersion", "namespace", "name", "annotations")
-    return {name: metadata.get(name) for name in kept}
+    kept = ("uid", "resourceVersion", "namespace", "name")
+    owner = (metadata.get("annotations") or {}).get(OWNER_ANNOTATION, "")
+    annotations = {OWNER_ANNOTATION: owner} if len(owner) <= LONGEST_OWNER else {}
+    return {**{name: metadata.get(name) for name in kept}, "annotations": annotations}
