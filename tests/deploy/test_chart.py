@@ -64,6 +64,25 @@ def test_the_chart_gives_the_rights_that_demo_and_tests_run_with(
     assert by_name(rendered) == by_name(rbac.account(NAMESPACE, watched=watched, kueue=kueue))
 
 
+@pytest.mark.parametrize("kueue", [False, True])
+def test_the_printed_roles_are_those_that_the_chart_would_create(kueue: bool) -> None:
+    """For an administrator to apply where rbac.create is false; the account is the chart's."""
+    values = {"watchNamespaces": ["a", "b"], "kueue": {"enabled": kueue}}
+    switches = {"rbac": {"aggregateRoles": False}, "fullnameOverride": "lab-operator"}
+    rendered = of_kind(render({**values, **switches}), *ROLES)
+    roles = [each for each in rendered if each["kind"] != "ServiceAccount"]
+    arguments = [NAMESPACE, "a", "b", "--name", "lab-operator", "--no-account"]
+    printed = rbac.main([*arguments, *(["--kueue"] if kueue else [])])
+    assert by_name(printed) == by_name(roles)
+    without = render({**values, **switches, "rbac": {"create": False, "aggregateRoles": False}})
+    assert len(of_kind(without, *ROLES)) == 1, "the account"
+
+
+def test_the_roles_are_printed_with_the_account_unless_it_is_left_out() -> None:
+    assert rbac.main(["ops"]) == rbac.account("ops")
+    assert rbac.main(["ops", "a"]) == rbac.account("ops", watched=["a"])
+
+
 def test_with_a_list_of_namespaces_the_operator_has_no_right_outside_of_them() -> None:
     manifests = render({"watchNamespaces": ["a", "b"]})
     assert of_kind(manifests, "ClusterRoleBinding") == []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,18 @@ import pytest
 from kubernetes import client, dynamic
 
 from devcluster.control_plane import ControlPlane
-from isoloss_operator.api.yaml_text import to_yaml
+from isoloss_operator.api.yaml_text import read_documents, to_yaml
 from isoloss_operator.cluster import rbac
-from tests.deploy.chart import CHART, EVERYTHING_ON, NAMESPACE, helm, of_kind, render, with_images
+from tests.deploy.chart import (
+    CHART,
+    EVERYTHING_ON,
+    NAMESPACE,
+    ROOT,
+    helm,
+    of_kind,
+    render,
+    with_images,
+)
 from tests.deploy.kubeconform import kubeconform, write_schemas
 from tests.support.kubectl import Kubectl
 
@@ -134,12 +146,18 @@ NEVER = [
 ]
 
 
-def may(api: client.ApiClient, namespace: str, asked: tuple[str, str, str, str]) -> bool:
-    """Whether the operator's account of `operator-rights` may do that in a namespace."""
+def may(
+    api: client.ApiClient,
+    namespace: str,
+    asked: tuple[str, str, str, str],
+    account: str = rbac.NAME,
+    name: str = "",
+) -> bool:
+    """Whether the operator's account may do that in a namespace, with any object or that of a name."""
     group, resource, subresource, verb = asked
     attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
-    attributes["subresource"] = subresource
-    user = f"system:serviceaccount:{NAMESPACE}:{rbac.NAME}"
+    attributes |= {"subresource": subresource, "name": name}
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
     review = {"spec": {"user": user, "resourceAttributes": attributes}}
     answer: Any = client.AuthorizationV1Api(api).create_subject_access_review(review)  # type: ignore[arg-type]
     return bool(answer.status.allowed)
@@ -159,6 +177,72 @@ def test_the_account_may_do_its_work_in_its_namespaces_and_nothing_else(
     for asked in NEVER:
         for namespace in ("research", "products", NAMESPACE):
             assert not may(isoloss_api, namespace, asked), asked
+
+
+class Helm:
+    """Installs releases for good, and removes them at the end. The CRDs are there already."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self._login = ("--kubeconfig", str(plane.admin_kubeconfig))
+        self._folder = folder
+        self._installed: list[tuple[str, str]] = []
+
+    def install(self, release: str, namespace: str, values: dict[str, Any]) -> None:
+        """Without the CRDs, as all releases of a cluster but one."""
+        file = self._folder / f"{len(self._installed)}.json"
+        file.write_text(json.dumps(with_images({"crds": {"install": False}, **values})))
+        where = ("--namespace", namespace, *self._login)
+        answer = helm("install", release, str(CHART), "--values", str(file), *where)
+        assert answer.returncode == 0, answer.stderr
+        self._installed.append((release, namespace))
+
+    def end(self) -> None:
+        """Uninstall them."""
+        for release, namespace in self._installed:
+            helm("uninstall", release, "--namespace", namespace, *self._login)
+
+
+@pytest.fixture
+def releases(
+    control_plane: ControlPlane,
+    isoloss_api: client.ApiClient,
+    namespaces: None,
+    tmp_path: Path,
+) -> Iterator[Helm]:
+    made = Helm(control_plane, tmp_path)
+    yield made
+    made.end()
+
+
+def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
+    releases: Helm, isoloss_api: client.ApiClient
+) -> None:
+    """An administrator applies what the guide's command prints, and the chart is installed without roles."""
+    page = (ROOT / "docs" / "guides" / "upgrade.md").read_text()
+    (command,) = re.findall(r"python -m (isoloss_operator\.cluster\.rbac .+)", page)
+    filled = command.replace("NAMESPACE WATCHED...", f"{NAMESPACE} research")
+    arguments = filled.replace("RELEASE", "lab").split()
+    printed = subprocess.run(
+        [sys.executable, "-m", *arguments], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    for manifest in read_documents(printed):
+        apply(isoloss_api, manifest)
+    switches = {"rbac": {"create": False, "aggregateRoles": False}}
+    releases.install("lab", NAMESPACE, {"watchNamespaces": ["research"], **switches})
+    (deployment,) = [
+        each
+        for each in client.AppsV1Api(isoloss_api).list_namespaced_deployment(NAMESPACE).items
+        if each.metadata.name == "lab-operator"
+    ]
+    pod = deployment.spec.template.spec
+    (lease,) = (each.value for each in pod.containers[0].env if each.name == "ISOLOSS_LEASE_NAME")
+    account = pod.service_account_name
+    for asked in ALLOWED:
+        assert may(isoloss_api, "research", asked, account), asked
+        assert not may(isoloss_api, "products", asked, account), asked
+    use = ("coordination.k8s.io", "leases", "", "update")
+    assert may(isoloss_api, NAMESPACE, use, account, lease)
+    assert not may(isoloss_api, NAMESPACE, use, account, "another")
 
 
 @pytest.mark.parametrize(
