@@ -98,7 +98,9 @@ def test_no_rule_reaches_secrets_or_everything() -> None:
 
 def test_viewers_read_and_editors_write_sweeps_but_neither_writes_a_status() -> None:
     view, edit = (
-        next(m for m in render() if m["metadata"]["name"] == f"isoloss-operator-{role}")
+        next(
+            m for m in render() if m["metadata"]["name"] == f"{NAMESPACE}:isoloss-operator-{role}"
+        )
         for role in ("view", "edit")
     )
     assert view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from kubernetes import client, dynamic
 
+from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
 from isoloss_operator.api.yaml_text import read_documents, to_yaml
 from isoloss_operator.cluster import rbac
@@ -188,13 +191,22 @@ class Helm:
         self._installed: list[tuple[str, str]] = []
 
     def install(self, release: str, namespace: str, values: dict[str, Any]) -> None:
-        """Without the CRDs, as all releases of a cluster but one."""
-        file = self._folder / f"{len(self._installed)}.json"
-        file.write_text(json.dumps(with_images({"crds": {"install": False}, **values})))
-        where = ("--namespace", namespace, *self._login)
-        answer = helm("install", release, str(CHART), "--values", str(file), *where)
-        assert answer.returncode == 0, answer.stderr
+        """Without the CRDs unless asked for, as all releases of a cluster but one."""
+        self._do("install", release, namespace, values)
         self._installed.append((release, namespace))
+
+    def upgrade(self, release: str, namespace: str, values: dict[str, Any], *options: str) -> None:
+        """The same for a release that is there."""
+        self._do("upgrade", release, namespace, values, *options)
+
+    def _do(
+        self, verb: str, release: str, namespace: str, values: dict[str, Any], *options: str
+    ) -> None:
+        file = self._folder / f"{release}-{namespace}.json"
+        file.write_text(json.dumps(with_images({"crds": {"install": False}, **values})))
+        where = ("--values", str(file), "--namespace", namespace, *self._login)
+        answer = helm(verb, release, str(CHART), *where, *options)
+        assert answer.returncode == 0, answer.stderr
 
     def end(self) -> None:
         """Uninstall them."""
@@ -212,6 +224,54 @@ def releases(
     made = Helm(control_plane, tmp_path)
     yield made
     made.end()
+
+
+def test_each_team_can_have_a_release_of_its_own(
+    releases: Helm, api_client: client.ApiClient
+) -> None:
+    """All of one name, and one of them watches all namespaces."""
+    releases.install("team", "research", {"watchNamespaces": ["research"]})
+    releases.install("team", "products", {"watchNamespaces": ["products"]})
+    releases.install("team", NAMESPACE, {})
+    roles = client.RbacAuthorizationV1Api(api_client).list_cluster_role().items
+    names = {role.metadata.name for role in roles}
+    for namespace in ("research", "products", NAMESPACE):
+        assert {f"{namespace}:team-operator-{way}" for way in ("view", "edit")} <= names
+    assert f"{NAMESPACE}:team-operator" in names
+
+
+def test_the_crds_move_to_another_release_as_the_guide_says(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    """On an API server of its own: other tests need the kinds."""
+    plane = ControlPlane(dev_cluster.directory / "own" / f"plane-{secrets.token_hex(4)}")
+    plane.start()
+    try:
+        core = client.CoreV1Api(plane.api_client())
+        for namespace in ("research", "products"):
+            core.create_namespace({"metadata": {"name": namespace}})  # type: ignore[arg-type]
+        releases = Helm(plane, tmp_path)
+        releases.install("a", "research", {"watchNamespaces": ["research"], **with_crds(True)})
+        releases.install("b", "products", {"watchNamespaces": ["products"]})
+        uids = uids_of_crds(plane)
+        assert len(uids) == 2
+        moved = {"watchNamespaces": ["products"], **with_crds(True)}
+        releases.upgrade("b", "products", moved, "--take-ownership")
+        releases.upgrade("a", "research", {"watchNamespaces": ["research"]})
+        assert uids_of_crds(plane) == uids
+        releases.upgrade("b", "products", moved)
+    finally:
+        plane.stop()
+        shutil.rmtree(plane.directory, ignore_errors=True)
+
+
+def with_crds(install: bool) -> dict[str, Any]:
+    return {"crds": {"install": install}}
+
+
+def uids_of_crds(plane: ControlPlane) -> set[str]:
+    listed = client.ApiextensionsV1Api(plane.api_client()).list_custom_resource_definition().items
+    return {each.metadata.uid for each in listed}
 
 
 def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(

@@ -2,6 +2,11 @@
 {{- default (printf "%s-operator" (trunc 50 .Release.Name | replace "." "-")) .Values.fullnameOverride -}}
 {{- end }}
 
+{{- /* Of cluster-wide objects: releases of one name in several namespaces have some each. */ -}}
+{{- define "isoloss.clusterName" -}}
+{{ .Release.Namespace }}:{{ include "isoloss.fullname" . }}
+{{- end }}
+
 {{- define "isoloss.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "isoloss.fullname" .) .Values.serviceAccount.name -}}

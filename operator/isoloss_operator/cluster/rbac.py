@@ -64,7 +64,8 @@ def account(
     manifests = [_manifest("v1", "ServiceAccount", name, namespace)]
     manifests += _grant(subject, f"{name}-lease", namespace, lease_rules(name))
     if not watched:
-        return manifests + _grant(subject, name, "", rules)
+        # Cluster-wide, names of several releases must differ.
+        return manifests + _grant(subject, f"{namespace}:{name}", "", rules)
     for place in watched:
         manifests += _grant(subject, name, place, rules)
     return manifests
