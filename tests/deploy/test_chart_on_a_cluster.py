@@ -274,6 +274,17 @@ def uids_of_crds(plane: ControlPlane) -> set[str]:
     return {each.metadata.uid for each in listed}
 
 
+def test_a_release_whose_name_is_as_long_as_helm_takes_is_installed(
+    releases: Helm, api_client: client.ApiClient
+) -> None:
+    release = "r" * 53
+    releases.install(release, NAMESPACE, {})
+    services = client.CoreV1Api(api_client).list_namespaced_service(NAMESPACE).items
+    (name,) = [each.metadata.name for each in services if each.metadata.name.startswith("rrr")]
+    assert name.endswith("-metrics")
+    assert len(name) <= 63
+
+
 def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
     releases: Helm, isoloss_api: client.ApiClient
 ) -> None:

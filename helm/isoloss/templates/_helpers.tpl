@@ -2,6 +2,11 @@
 {{- default (printf "%s-operator" (trunc 50 .Release.Name | replace "." "-")) .Values.fullnameOverride -}}
 {{- end }}
 
+{{- /* A Service's name has 63 characters at most, and a release's up to 53. */ -}}
+{{- define "isoloss.serviceName" -}}
+{{ include "isoloss.fullname" . | trunc 55 | trimSuffix "-" }}-metrics
+{{- end }}
+
 {{- /* Of cluster-wide objects: releases of one name in several namespaces have some each. */ -}}
 {{- define "isoloss.clusterName" -}}
 {{ .Release.Namespace }}:{{ include "isoloss.fullname" . }}
