@@ -87,6 +87,7 @@ class EventRouter:
         """A sweep or prediction was listed, added, changed or deleted."""
         self._saw(kind, event, body)
         metadata = body["metadata"]
+        self._metrics.saw_namespace(metadata["namespace"])
         key = ResourceKey(kind, metadata["namespace"], metadata["name"])
         gone = event.get("type") == "DELETED"
         before, now = self._delivered.pop(key, None), _Delivered.of(body)

@@ -14,10 +14,12 @@ from kopf._cogs.clients.api import request
 from isoloss_operator.cluster.client import PREDICTION, SWEEP
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.handlers import EventRouter, kopf_settings
 from isoloss_operator.process import logs
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.refused_watches import RefusedWatches
+from isoloss_operator.process.sweep_load import SUCCEEDED
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
 
@@ -136,6 +138,22 @@ def test_nothing_is_kept_of_predictions_that_are_gone() -> None:
     router.router.resource(PREDICTION, {"type": "DELETED"}, prediction())
     assert not router.router._predictions
     assert not router.router._sweep_of
+
+
+def test_attempts_of_a_namespace_are_counted_from_zero_before_its_first_pass() -> None:
+    """A counter that first appears at 20 says to Prometheus that nothing happened."""
+    metrics = Metrics()
+    router = EventRouter(WorkQueue(), WatchDog(), metrics)
+    router.resource(SWEEP, {"type": None}, sweep())
+    metrics.attempts.labels("research", "Crashed").inc(20)
+    router.resource(SWEEP, MODIFIED, sweep(generation=2))
+    (family,) = metrics.attempts.collect()
+    counted = {
+        (each.labels["namespace"], each.labels["class"]): each.value for each in family.samples
+    }
+    assert counted == {
+        ("research", kind): 20 if kind == "Crashed" else 0 for kind in (*FailureClass, SUCCEEDED)
+    }
 
 
 def job_event(owner: str) -> dict[str, Any]:

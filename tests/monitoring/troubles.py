@@ -158,6 +158,14 @@ ROWS: dict[str, tuple[str, Row]] = {
             clears=150,
         ),
     ),
+    "twenty attempts crashed while the operator was away": (
+        "AttemptsFailing",
+        Row({attempts("Crashed"): "_x10 20x180"}, quiet=10, fires=30, clears=100),
+    ),
+    "twenty attempts crash at once after a quiet start": (
+        "AttemptsFailing",
+        Row({attempts("Crashed"): "0x10 20x180"}, quiet=10, fires=30, clears=100),
+    ),
     "a sweep stalls": (
         "SweepStalled",
         Row(
@@ -461,6 +469,9 @@ FALSE_ALARMS: dict[str, dict[str, str]] = {
     "a search waits for the laws of another sweep": {
         sweep_ready("SweepNotReady"): "0x1600",
         SWEEP_CLOCK: "0x1600",
+    },
+    "five attempts crashed while the operator was away, and no more": {
+        attempts("Crashed"): "_x10 5x1590",
     },
     "the operator is started again twice within half an hour": {
         f'isoloss_process_start_time_seconds{{job="{JOB}"}}': "0x100 6000x10 6600x1490",
