@@ -237,6 +237,11 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
             id="a pod label of the chart's own",
         ),
         pytest.param(
+            {"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}},
+            "enable one of both",
+            id="both monitors",
+        ),
+        pytest.param(
             {"commonLabels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},
             "the chart itself sets rbac.authorization.k8s.io/aggregate-to-admin",
             id="a common label that gives rights",

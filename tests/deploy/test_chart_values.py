@@ -69,14 +69,14 @@ def test_the_defaults_of_the_chart_are_those_of_the_operator() -> None:
     }
 
 
-def test_every_object_has_the_common_labels_and_no_selector_does() -> None:
+@pytest.mark.parametrize("monitor", ["serviceMonitor", "podMonitor"])
+def test_every_object_has_the_common_labels_and_no_selector_does(monitor: str) -> None:
     manifests = render(
         {
             "commonLabels": {"cost-centre": "research"},
             "podDisruptionBudget": {"enabled": True},
             "metrics": {
-                "serviceMonitor": {"enabled": True},
-                "podMonitor": {"enabled": True},
+                monitor: {"enabled": True},
                 "rules": {"enabled": True},
                 "dashboard": {"enabled": True},
             },

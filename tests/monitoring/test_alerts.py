@@ -54,7 +54,9 @@ def test_an_alert_fires_and_clears(name: str, tmp_path: Path) -> None:
 def test_nothing_fires_while_all_is_as_it_should_be(name: str, tmp_path: Path) -> None:
     minutes = range(10, 1600, 10)
     expected = [each for minute in minutes for each in expectation(minute, {})]
-    play({**HEALTHY, **FALSE_ALARMS[name]}, expected, tmp_path, every="2m")
+    series = FALSE_ALARMS[name]
+    healthy = {} if any("isoloss_leader" in each for each in series) else HEALTHY
+    play({**healthy, **series}, expected, tmp_path, every="2m")
 
 
 def play(

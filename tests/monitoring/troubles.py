@@ -81,6 +81,17 @@ ROWS: dict[str, tuple[str, Row]] = {
             clears=100,
         ),
     ),
+    "two processes lead that are scraped without a pod's name": (
+        "TwoLeaders",
+        Row(
+            {
+                f'isoloss_leader{{job="{JOB}",instance="10.0.0.1:8080"}}': "1x140",
+                f'isoloss_leader{{job="{JOB}",instance="10.0.0.2:8080"}}': "1x60 0x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
     "two releases serve one sweep": (
         "TwoLeaders",
         Row(
@@ -477,5 +488,14 @@ FALSE_ALARMS: dict[str, dict[str, str]] = {
         f'isoloss_process_start_time_seconds{{job="{JOB}"}}': "0x100 6000x10 6600x1490",
     },
     "a prediction is suspended": {prediction_ready("Suspended"): "0x1600"},
+    "a prediction is suspended with probes left": {
+        condition("hyperparamprediction", "Suspended", "Suspended"): "1x1600",
+        PROBES_CLOCK: "0x1600",
+        f'isoloss_hyperparamprediction_probes{{{SWEEP},state="pending"}}': "5x1600",
+    },
+    "one pod is scraped by way of its Service, too": {
+        f'isoloss_leader{{job="{JOB}",pod="a",instance="10.0.0.1:8080",endpoint="http"}}': "1x1600",
+        f'isoloss_leader{{job="{JOB}",pod="a",instance="10.0.0.1:8080",service="s"}}': "1x1600",
+    },
 }
 """What is as it should be, for a day."""
