@@ -96,7 +96,7 @@ def test_a_label_given_for_all_and_for_one_object_is_there_once() -> None:
         }
     )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.count("team: platform") == 1
+    assert answer.stdout.count("team: platform") == 2, "of the pod, and of the one that tests it"
     (deployment,) = of_kind(read_documents(answer.stdout), "Deployment")
     assert deployment["metadata"]["labels"]["team"] == "research"
     labels = deployment["spec"]["template"]["metadata"]["labels"]
@@ -245,6 +245,28 @@ def test_helm_test_runs_as_the_operator_and_as_somebody_who_may_create_sweeps(
     assert role["rules"] == [
         {"apiGroups": ["isoloss.dev"], "resources": ["scalingsweeps"], "verbs": ["create"]}
     ]
+
+
+def test_helm_test_runs_the_operators_part_under_the_labels_and_annotations_of_its_pod() -> None:
+    """Workload identity and meshes go by them."""
+    values = {
+        "podLabels": {"azure.workload.identity/use": "true", "team": "platform"},
+        "podAnnotations": {"sidecar.istio.io/inject": "false"},
+        "commonLabels": {"team": "research"},
+    }
+    pods = {each["spec"]["serviceAccountName"]: each for each in of_kind(hooks(values), "Pod")}
+    metadata = pods["isoloss-operator"]["metadata"]
+    assert metadata["labels"] == {
+        "app.kubernetes.io/name": "isoloss-test",
+        "app.kubernetes.io/instance": "isoloss",
+        "azure.workload.identity/use": "true",
+        "team": "platform",
+    }
+    assert metadata["annotations"]["sidecar.istio.io/inject"] == "false"
+    assert metadata["annotations"]["helm.sh/hook"] == "test"
+    other = pods["isoloss-operator-test"]["metadata"]
+    assert other["labels"]["team"] == "research"
+    assert "sidecar.istio.io/inject" not in other["annotations"]
 
 
 def test_helm_test_has_the_environment_and_the_security_of_the_operator() -> None:
