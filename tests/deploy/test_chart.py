@@ -242,6 +242,24 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
             id="both monitors",
         ),
         pytest.param(
+            {"extraEnv": [{"name": "ISOLOSS_WORKERS", "value": "8"}]},
+            "extraEnv: ISOLOSS_WORKERS is set by the chart itself",
+            id="a variable of the chart's own",
+        ),
+        pytest.param(
+            {"extraEnv": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+            "extraEnv: A is set by the chart itself, or given twice",
+            id="a variable twice",
+        ),
+        *(
+            pytest.param(
+                {"fits": 2, "resources": {"limits": {"memory": limit}}},
+                f"{limit} is {has} MiB, but the operator's 300 MiB and 2 fits with fitMemoryMiB 1024 need 2348 MiB",
+                id=f"fits that do not fit into {limit}",
+            )
+            for limit, has in {"2Gi": 2048, "2347Mi": 2347, "2.4G": 2288, "2400000k": 2288}.items()
+        ),
+        pytest.param(
             {"commonLabels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},
             "the chart itself sets rbac.authorization.k8s.io/aggregate-to-admin",
             id="a common label that gives rights",

@@ -45,6 +45,7 @@ def test_openshift_may_assign_the_ids_itself() -> None:
 def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> None:
     values = {
         "fits": 3,
+        "resources": {"limits": {"memory": "4Gi"}},
         "fitTimeoutSeconds": 60,
         "passSeconds": 61,
         "resyncSeconds": 62,
@@ -56,6 +57,19 @@ def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> Non
     assert (settings.fits, settings.fit_timeout_seconds, settings.pass_seconds) == (3, 60, 61)
     assert (settings.resync_seconds, settings.idle_seconds) == (62, 63)
     assert settings.pod_lost_seconds == 64
+
+
+@pytest.mark.parametrize("limit", ["2424Mi", "2.5Gi", "2542M", 2_600_000_000, "3e9", "500P"])
+def test_a_memory_limit_that_holds_the_fits_is_accepted(limit: str | int) -> None:
+    """Or one that the chart cannot read."""
+    values = {"fits": 2, "fitMemoryMiB": 1062, "resources": {"limits": {"memory": limit}}}
+    assert template(values).returncode == 0
+
+
+@pytest.mark.parametrize("resources", [{"limits": None}, None, {"requests": {"memory": "1Gi"}}])
+def test_without_a_memory_limit_there_is_nothing_to_exceed(resources: Json | None) -> None:
+    answer = template({"fits": 16, "resources": {"limits": None, **(resources or {})}})
+    assert answer.returncode == 0, answer.stderr
 
 
 def test_the_defaults_of_the_chart_are_those_of_the_operator() -> None:
