@@ -6,10 +6,12 @@ import argparse
 import sys
 
 from demo.commands import Demo, run
+from devcluster.loopback import pass_proxies_by
 
 
 def main() -> int:
     """Run one command; returns the exit status."""
+    pass_proxies_by()
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="run the demo, or resume it")

@@ -298,7 +298,8 @@ def run(what: Callable[[Demo], None], demo: Demo) -> int:
         )
         return 130
     except (RuntimeError, OSError, StoreError) as error:
-        console.print("\n[bold red]The demo failed:[/]", str(error), markup=True)
+        console.print("\n[bold red]The demo failed:[/]")
+        console.print(str(error), markup=False)
         demo.explain_failure()
         return 1
     return 0

@@ -10,9 +10,10 @@ differently on create, update, restart and resync (README.md, "Why so little of 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ import kopf
 from isoloss_operator import api
 from isoloss_operator.cluster.client import JOB, PREDICTION, SWEEP, Kind
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
-from isoloss_operator.cluster.resource_keys import KINDS, ResourceKey
+from isoloss_operator.cluster.resource_keys import ResourceKey, owner_key
 from isoloss_operator.cluster.shallow import shallow
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
@@ -33,6 +34,12 @@ Object = Mapping[str, Any]
 WATCH_TASK = "watcher for "
 """How kopf's names of the tasks that watch begin."""
 WATCH_END_SECONDS = 5.0
+WATCH_SECONDS = 300.0
+"""The API server ends a watch after this time."""
+WATCHED_PATH = re.compile(rf"/apis/{api.GROUP}/{api.VERSION}(?:/namespaces/([^/]+))?/([^/]+)$")
+"""Of a list or watch, with its namespace and kind."""
+OnAnswer = Callable[[str, str, int], None]
+"""Gets the namespace of a list or watch (empty: all), the kind in the plural, and the HTTP status."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ class EventRouter:
         """A sweep or prediction was listed, added, changed or deleted."""
         self._saw(kind, event, body)
         metadata = body["metadata"]
+        self._metrics.saw_namespace(metadata["namespace"])
         key = ResourceKey(kind, metadata["namespace"], metadata["name"])
         gone = event.get("type") == "DELETED"
         before, now = self._delivered.pop(key, None), _Delivered.of(body)
@@ -101,9 +109,9 @@ class EventRouter:
         self._saw(JOB, event, body)
         metadata = body["metadata"]
         owner = (metadata.get("annotations") or {}).get(OWNER_ANNOTATION, "")
-        kind_name, _, name = owner.partition("/")
-        if kind_name in KINDS and name:
-            self._queue.add(ResourceKey(KINDS[kind_name], metadata["namespace"], name))
+        key = owner_key(metadata["namespace"], owner)
+        if key is not None:
+            self._queue.add(key)
 
     def _saw(self, kind: Kind, event: Object, body: Object) -> None:
         metadata = body["metadata"]
@@ -123,13 +131,13 @@ class EventRouter:
             self._predictions[sweep].add(prediction)
 
 
-def build_registry(router: EventRouter) -> kopf.OperatorRegistry:
+def build_registry(router: EventRouter, on_answer: OnAnswer) -> kopf.OperatorRegistry:
     """The handlers, in a registry of their own: two operators can run in one process."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**kwargs: Any) -> Any:
-        return _session(kopf.login_via_client(**kwargs))
+        return _session(kopf.login_via_client(**kwargs), on_answer)
 
     kopf.on.cleanup(registry=registry)(_end_watches)
     for kind in (SWEEP, PREDICTION):
@@ -151,16 +159,25 @@ async def _end_watches(**_: Any) -> None:
         await asyncio.wait(watches, timeout=WATCH_END_SECONDS)
 
 
-def _session(found: kopf.ConnectionInfo | None) -> kopf.AiohttpSession | None:
+def _session(found: kopf.ConnectionInfo | None, on_answer: OnAnswer) -> kopf.AiohttpSession | None:
     """kopf's own session, but for objects that no parser takes: one of them would end all watches."""
     if found is None:
         return None
+
+    async def tell(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        response = await handler(request)
+        if watched := WATCHED_PATH.search(request.url.path):
+            on_answer(watched[1] or "", watched[2], response.status)
+        return response
+
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context()),
         headers=found.as_http_headers(),
         proxy=found.proxy_url,
         trust_env=found.trust_env,
-        middlewares=(_cut_down,),
+        middlewares=(_cut_down, tell),
     )
     return kopf.AiohttpSession(
         server=found.server,
@@ -225,7 +242,21 @@ class _NoDifference(kopf.DiffBaseStorage):
         pass
 
 
-def kopf_settings() -> kopf.OperatorSettings:
+class _Backoffs:
+    """Seconds before each further attempt of a request, without end.
+
+    If they ended, so would the process, and with it the watches of all namespaces: one of them that is deleted,
+    or takes the operator's rights away, is refused for good.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        """From the start: kopf begins anew with each request."""
+        yield from (1.0, 1.0, 2.0, 3.0)
+        while True:
+            yield 5.0
+
+
+def kopf_settings(watch_seconds: float = WATCH_SECONDS) -> kopf.OperatorSettings:
     """Watch with timeouts, and write nothing."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
@@ -233,12 +264,11 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.scanning.disabled = True
     settings.watching.chunk_size = 500
     settings.watching.connect_timeout = 10
-    settings.watching.server_timeout = 300
-    settings.watching.client_timeout = 330
+    settings.watching.server_timeout = max(1, round(watch_seconds))
+    settings.watching.client_timeout = watch_seconds + 30
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
-    # In sum as long as kopf's default, but back within 5 s of the API server instead of 21.
-    settings.networking.error_backoffs = (1, 1, 2, 3, *[5] * 10)
+    settings.networking.error_backoffs = _Backoffs()
     settings.queueing.idle_timeout = 1.0
     settings.process.ultimate_exiting_timeout = 60
     # kopf should never write. If it does, then under our own name.

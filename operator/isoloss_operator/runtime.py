@@ -39,6 +39,7 @@ from isoloss_operator.process import logs
 from isoloss_operator.process.health import HealthServer
 from isoloss_operator.process.leader import Elector, Terms, Unelected
 from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.refused_watches import RefusedWatches
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import Workers, WorkQueue
 from isoloss_operator.reconcile.prediction import PredictionSteps
@@ -289,14 +290,17 @@ class Operator:
     async def _watch(self) -> None:
         beat = asyncio.create_task(self._beat())
         router = EventRouter(self.queue, self.watchdog, self.metrics)
-        namespaces = self.settings.namespaces
+        namespaces, seconds = self.settings.namespaces, self.settings.watch_seconds
+        refused = RefusedWatches(self.metrics.watch_refused, namespaces)
         client = ApiClient(load_configuration(max(1, len(namespaces))))
-        jobs = JobWatch(client, namespaces, router.job)
+        jobs = JobWatch(
+            client, namespaces, router.job, on_answer=refused.answered, server_seconds=seconds
+        )
         jobs.start()
         try:
             await kopf.operator(
-                registry=build_registry(router),
-                settings=kopf_settings(),
+                registry=build_registry(router, refused.answered),
+                settings=kopf_settings(seconds),
                 standalone=True,
                 clusterwide=not namespaces,
                 namespaces=namespaces,

@@ -13,7 +13,14 @@ from socket import has_dualstack_ipv6
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from isoloss_contract.store import BadStoreUri, check_uri
 
@@ -100,10 +107,12 @@ class Settings(BaseModel):
     """A leader that could not renew for this time stops."""
     renew_period_seconds: Annotated[float, Field(gt=0)] = 2.0
 
+    watch_seconds: Annotated[float, Field(ge=1)] = 300.0
+    """The API server ends a watch after this time, and it is begun again."""
     watch_stale_seconds: Annotated[float, Field(gt=0)] = 180.0
     """Unhealthy if a watch has not delivered for this time what a live read returned."""
-    stuck_seconds: Annotated[float, Field(gt=0)] = 900.0
-    """Unhealthy if one pass, or the wait for a worker, takes longer."""
+    stuck_seconds: Annotated[float, Field(gt=0, validate_default=True)] = 900.0
+    """Unhealthy if one pass, or the wait for a worker, takes longer. More than `pass_seconds`."""
     per_sweep_metrics: bool = True
     """Publish gauges with the namespace and name of each sweep and prediction."""
     identity: str = Field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}")
@@ -129,6 +138,17 @@ class Settings(BaseModel):
                 normal_uri(prefix)
             except BadStoreUri as error:
                 raise ValueError(str(error)) from error
+        return value
+
+    @field_validator("stuck_seconds")
+    @classmethod
+    def _outlasts_a_pass(cls, value: float, info: ValidationInfo) -> float:
+        allowed = info.data.get("pass_seconds", 0.0)
+        if allowed >= value:
+            raise ValueError(
+                f"must be more than {PREFIX}PASS_SECONDS, which is {allowed:g}: else the operator is "
+                f"restarted after {value:g} s, in the middle of a pass"
+            )
         return value
 
     def storage_prefixes(self, namespace: str) -> tuple[str, ...]:

@@ -64,6 +64,25 @@ def test_the_chart_gives_the_rights_that_demo_and_tests_run_with(
     assert by_name(rendered) == by_name(rbac.account(NAMESPACE, watched=watched, kueue=kueue))
 
 
+@pytest.mark.parametrize("kueue", [False, True])
+def test_the_printed_roles_are_those_that_the_chart_would_create(kueue: bool) -> None:
+    """For an administrator to apply where rbac.create is false; the account is the chart's."""
+    values = {"watchNamespaces": ["a", "b"], "kueue": {"enabled": kueue}}
+    switches = {"rbac": {"aggregateRoles": False}, "fullnameOverride": "lab-operator"}
+    rendered = of_kind(render({**values, **switches}), *ROLES)
+    roles = [each for each in rendered if each["kind"] != "ServiceAccount"]
+    arguments = [NAMESPACE, "a", "b", "--name", "lab-operator", "--no-account"]
+    printed = rbac.main([*arguments, *(["--kueue"] if kueue else [])])
+    assert by_name(printed) == by_name(roles)
+    without = render({**values, **switches, "rbac": {"create": False, "aggregateRoles": False}})
+    assert len(of_kind(without, *ROLES)) == 1, "the account"
+
+
+def test_the_roles_are_printed_with_the_account_unless_it_is_left_out() -> None:
+    assert rbac.main(["ops"]) == rbac.account("ops")
+    assert rbac.main(["ops", "a"]) == rbac.account("ops", watched=["a"])
+
+
 def test_with_a_list_of_namespaces_the_operator_has_no_right_outside_of_them() -> None:
     manifests = render({"watchNamespaces": ["a", "b"]})
     assert of_kind(manifests, "ClusterRoleBinding") == []
@@ -79,7 +98,9 @@ def test_no_rule_reaches_secrets_or_everything() -> None:
 
 def test_viewers_read_and_editors_write_sweeps_but_neither_writes_a_status() -> None:
     view, edit = (
-        next(m for m in render() if m["metadata"]["name"] == f"isoloss-operator-{role}")
+        next(
+            m for m in render() if m["metadata"]["name"] == f"{NAMESPACE}:isoloss-operator-{role}"
+        )
         for role in ("view", "edit")
     )
     assert view["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
@@ -214,6 +235,29 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
             {"podLabels": {"app.kubernetes.io/instance": "mine"}},
             "the chart itself sets app.kubernetes.io/instance",
             id="a pod label of the chart's own",
+        ),
+        pytest.param(
+            {"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}},
+            "enable one of both",
+            id="both monitors",
+        ),
+        pytest.param(
+            {"extraEnv": [{"name": "ISOLOSS_WORKERS", "value": "8"}]},
+            "extraEnv: ISOLOSS_WORKERS is set by the chart itself",
+            id="a variable of the chart's own",
+        ),
+        pytest.param(
+            {"extraEnv": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+            "extraEnv: A is set by the chart itself, or given twice",
+            id="a variable twice",
+        ),
+        *(
+            pytest.param(
+                {"fits": 2, "resources": {"limits": {"memory": limit}}},
+                f"{limit} is {has} MiB, but the operator's 300 MiB and 2 fits with fitMemoryMiB 1024 need 2348 MiB",
+                id=f"fits that do not fit into {limit}",
+            )
+            for limit, has in {"2Gi": 2048, "2347Mi": 2347, "2.4G": 2288, "2400000k": 2288}.items()
         ),
         pytest.param(
             {"commonLabels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}},

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +15,20 @@ from typing import Any
 import pytest
 from kubernetes import client, dynamic
 
+from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
-from isoloss_operator.api.yaml_text import to_yaml
+from isoloss_operator.api.yaml_text import read_documents, to_yaml
 from isoloss_operator.cluster import rbac
-from tests.deploy.chart import CHART, EVERYTHING_ON, NAMESPACE, helm, of_kind, render, with_images
+from tests.deploy.chart import (
+    CHART,
+    EVERYTHING_ON,
+    NAMESPACE,
+    ROOT,
+    helm,
+    of_kind,
+    render,
+    with_images,
+)
 from tests.deploy.kubeconform import kubeconform, write_schemas
 from tests.support.kubectl import Kubectl
 
@@ -134,12 +149,18 @@ NEVER = [
 ]
 
 
-def may(api: client.ApiClient, namespace: str, asked: tuple[str, str, str, str]) -> bool:
-    """Whether the operator's account of `operator-rights` may do that in a namespace."""
+def may(
+    api: client.ApiClient,
+    namespace: str,
+    asked: tuple[str, str, str, str],
+    account: str = rbac.NAME,
+    name: str = "",
+) -> bool:
+    """Whether the operator's account may do that in a namespace, with any object or that of a name."""
     group, resource, subresource, verb = asked
     attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
-    attributes["subresource"] = subresource
-    user = f"system:serviceaccount:{NAMESPACE}:{rbac.NAME}"
+    attributes |= {"subresource": subresource, "name": name}
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
     review = {"spec": {"user": user, "resourceAttributes": attributes}}
     answer: Any = client.AuthorizationV1Api(api).create_subject_access_review(review)  # type: ignore[arg-type]
     return bool(answer.status.allowed)
@@ -159,6 +180,140 @@ def test_the_account_may_do_its_work_in_its_namespaces_and_nothing_else(
     for asked in NEVER:
         for namespace in ("research", "products", NAMESPACE):
             assert not may(isoloss_api, namespace, asked), asked
+
+
+class Helm:
+    """Installs releases for good, and removes them at the end. The CRDs are there already."""
+
+    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+        self._login = ("--kubeconfig", str(plane.admin_kubeconfig))
+        self._folder = folder
+        self._installed: list[tuple[str, str]] = []
+
+    def install(self, release: str, namespace: str, values: dict[str, Any]) -> None:
+        """Without the CRDs unless asked for, as all releases of a cluster but one."""
+        self._do("install", release, namespace, values)
+        self._installed.append((release, namespace))
+
+    def upgrade(self, release: str, namespace: str, values: dict[str, Any], *options: str) -> None:
+        """The same for a release that is there."""
+        self._do("upgrade", release, namespace, values, *options)
+
+    def _do(
+        self, verb: str, release: str, namespace: str, values: dict[str, Any], *options: str
+    ) -> None:
+        file = self._folder / f"{release}-{namespace}.json"
+        file.write_text(json.dumps(with_images({"crds": {"install": False}, **values})))
+        where = ("--values", str(file), "--namespace", namespace, *self._login)
+        answer = helm(verb, release, str(CHART), *where, *options)
+        assert answer.returncode == 0, answer.stderr
+
+    def end(self) -> None:
+        """Uninstall them."""
+        for release, namespace in self._installed:
+            helm("uninstall", release, "--namespace", namespace, *self._login)
+
+
+@pytest.fixture
+def releases(
+    control_plane: ControlPlane,
+    isoloss_api: client.ApiClient,
+    namespaces: None,
+    tmp_path: Path,
+) -> Iterator[Helm]:
+    made = Helm(control_plane, tmp_path)
+    yield made
+    made.end()
+
+
+def test_each_team_can_have_a_release_of_its_own(
+    releases: Helm, api_client: client.ApiClient
+) -> None:
+    """All of one name, and one of them watches all namespaces."""
+    releases.install("team", "research", {"watchNamespaces": ["research"]})
+    releases.install("team", "products", {"watchNamespaces": ["products"]})
+    releases.install("team", NAMESPACE, {})
+    roles = client.RbacAuthorizationV1Api(api_client).list_cluster_role().items
+    names = {role.metadata.name for role in roles}
+    for namespace in ("research", "products", NAMESPACE):
+        assert {f"{namespace}:team-operator-{way}" for way in ("view", "edit")} <= names
+    assert f"{NAMESPACE}:team-operator" in names
+
+
+def test_the_crds_move_to_another_release_as_the_guide_says(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    """On an API server of its own: other tests need the kinds."""
+    plane = ControlPlane(dev_cluster.directory / "own" / f"plane-{secrets.token_hex(4)}")
+    plane.start()
+    try:
+        core = client.CoreV1Api(plane.api_client())
+        for namespace in ("research", "products"):
+            core.create_namespace({"metadata": {"name": namespace}})  # type: ignore[arg-type]
+        releases = Helm(plane, tmp_path)
+        releases.install("a", "research", {"watchNamespaces": ["research"], **with_crds(True)})
+        releases.install("b", "products", {"watchNamespaces": ["products"]})
+        uids = uids_of_crds(plane)
+        assert len(uids) == 2
+        moved = {"watchNamespaces": ["products"], **with_crds(True)}
+        releases.upgrade("b", "products", moved, "--take-ownership")
+        releases.upgrade("a", "research", {"watchNamespaces": ["research"]})
+        assert uids_of_crds(plane) == uids
+        releases.upgrade("b", "products", moved)
+    finally:
+        plane.stop()
+        shutil.rmtree(plane.directory, ignore_errors=True)
+
+
+def with_crds(install: bool) -> dict[str, Any]:
+    return {"crds": {"install": install}}
+
+
+def uids_of_crds(plane: ControlPlane) -> set[str]:
+    listed = client.ApiextensionsV1Api(plane.api_client()).list_custom_resource_definition().items
+    return {each.metadata.uid for each in listed}
+
+
+def test_a_release_whose_name_is_as_long_as_helm_takes_is_installed(
+    releases: Helm, api_client: client.ApiClient
+) -> None:
+    release = "r" * 53
+    releases.install(release, NAMESPACE, {})
+    services = client.CoreV1Api(api_client).list_namespaced_service(NAMESPACE).items
+    (name,) = [each.metadata.name for each in services if each.metadata.name.startswith("rrr")]
+    assert name.endswith("-metrics")
+    assert len(name) <= 63
+
+
+def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
+    releases: Helm, isoloss_api: client.ApiClient
+) -> None:
+    """An administrator applies what the guide's command prints, and the chart is installed without roles."""
+    page = (ROOT / "docs" / "guides" / "upgrade.md").read_text()
+    (command,) = re.findall(r"python -m (isoloss_operator\.cluster\.rbac .+)", page)
+    filled = command.replace("NAMESPACE WATCHED...", f"{NAMESPACE} research")
+    arguments = filled.replace("RELEASE", "lab").split()
+    printed = subprocess.run(
+        [sys.executable, "-m", *arguments], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    for manifest in read_documents(printed):
+        apply(isoloss_api, manifest)
+    switches = {"rbac": {"create": False, "aggregateRoles": False}}
+    releases.install("lab", NAMESPACE, {"watchNamespaces": ["research"], **switches})
+    (deployment,) = [
+        each
+        for each in client.AppsV1Api(isoloss_api).list_namespaced_deployment(NAMESPACE).items
+        if each.metadata.name == "lab-operator"
+    ]
+    pod = deployment.spec.template.spec
+    (lease,) = (each.value for each in pod.containers[0].env if each.name == "ISOLOSS_LEASE_NAME")
+    account = pod.service_account_name
+    for asked in ALLOWED:
+        assert may(isoloss_api, "research", asked, account), asked
+        assert not may(isoloss_api, "products", asked, account), asked
+    use = ("coordination.k8s.io", "leases", "", "update")
+    assert may(isoloss_api, NAMESPACE, use, account, lease)
+    assert not may(isoloss_api, NAMESPACE, use, account, "another")
 
 
 @pytest.mark.parametrize(

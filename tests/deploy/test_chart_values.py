@@ -45,6 +45,7 @@ def test_openshift_may_assign_the_ids_itself() -> None:
 def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> None:
     values = {
         "fits": 3,
+        "resources": {"limits": {"memory": "4Gi"}},
         "fitTimeoutSeconds": 60,
         "passSeconds": 61,
         "resyncSeconds": 62,
@@ -58,6 +59,19 @@ def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> Non
     assert settings.pod_lost_seconds == 64
 
 
+@pytest.mark.parametrize("limit", ["2424Mi", "2.5Gi", "2542M", 2_600_000_000, "3e9", "500P"])
+def test_a_memory_limit_that_holds_the_fits_is_accepted(limit: str | int) -> None:
+    """Or one that the chart cannot read."""
+    values = {"fits": 2, "fitMemoryMiB": 1062, "resources": {"limits": {"memory": limit}}}
+    assert template(values).returncode == 0
+
+
+@pytest.mark.parametrize("resources", [{"limits": None}, None, {"requests": {"memory": "1Gi"}}])
+def test_without_a_memory_limit_there_is_nothing_to_exceed(resources: Json | None) -> None:
+    answer = template({"fits": 16, "resources": {"limits": None, **(resources or {})}})
+    assert answer.returncode == 0, answer.stderr
+
+
 def test_the_defaults_of_the_chart_are_those_of_the_operator() -> None:
     (container,) = pod()["containers"]
     given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
@@ -69,14 +83,14 @@ def test_the_defaults_of_the_chart_are_those_of_the_operator() -> None:
     }
 
 
-def test_every_object_has_the_common_labels_and_no_selector_does() -> None:
+@pytest.mark.parametrize("monitor", ["serviceMonitor", "podMonitor"])
+def test_every_object_has_the_common_labels_and_no_selector_does(monitor: str) -> None:
     manifests = render(
         {
             "commonLabels": {"cost-centre": "research"},
             "podDisruptionBudget": {"enabled": True},
             "metrics": {
-                "serviceMonitor": {"enabled": True},
-                "podMonitor": {"enabled": True},
+                monitor: {"enabled": True},
                 "rules": {"enabled": True},
                 "dashboard": {"enabled": True},
             },
@@ -96,7 +110,7 @@ def test_a_label_given_for_all_and_for_one_object_is_there_once() -> None:
         }
     )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.count("team: platform") == 1
+    assert answer.stdout.count("team: platform") == 2, "of the pod, and of the one that tests it"
     (deployment,) = of_kind(read_documents(answer.stdout), "Deployment")
     assert deployment["metadata"]["labels"]["team"] == "research"
     labels = deployment["spec"]["template"]["metadata"]["labels"]
@@ -245,6 +259,28 @@ def test_helm_test_runs_as_the_operator_and_as_somebody_who_may_create_sweeps(
     assert role["rules"] == [
         {"apiGroups": ["isoloss.dev"], "resources": ["scalingsweeps"], "verbs": ["create"]}
     ]
+
+
+def test_helm_test_runs_the_operators_part_under_the_labels_and_annotations_of_its_pod() -> None:
+    """Workload identity and meshes go by them."""
+    values = {
+        "podLabels": {"azure.workload.identity/use": "true", "team": "platform"},
+        "podAnnotations": {"sidecar.istio.io/inject": "false"},
+        "commonLabels": {"team": "research"},
+    }
+    pods = {each["spec"]["serviceAccountName"]: each for each in of_kind(hooks(values), "Pod")}
+    metadata = pods["isoloss-operator"]["metadata"]
+    assert metadata["labels"] == {
+        "app.kubernetes.io/name": "isoloss-test",
+        "app.kubernetes.io/instance": "isoloss",
+        "azure.workload.identity/use": "true",
+        "team": "platform",
+    }
+    assert metadata["annotations"]["sidecar.istio.io/inject"] == "false"
+    assert metadata["annotations"]["helm.sh/hook"] == "test"
+    other = pods["isoloss-operator-test"]["metadata"]
+    assert other["labels"]["team"] == "research"
+    assert "sidecar.istio.io/inject" not in other["annotations"]
 
 
 def test_helm_test_has_the_environment_and_the_security_of_the_operator() -> None:

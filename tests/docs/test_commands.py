@@ -23,7 +23,7 @@ from tests.support.pages import CHECKOUT, PAGES, blocks, page_id
 SCHEMA = json.loads((CHECKOUT / "helm" / "isoloss" / "values.schema.json").read_text())
 BUILT_IN = {
     "pods", "pod", "workload", "events", "deployment", "deployments", "leases", "lease", "configmap", "crd", "namespace",
-    "nodes", "secret", "workloads", "get", "--raw", "isoloss",
+    "nodes", "secret", "workloads", "roles", "rolebindings", "get", "--raw", "isoloss",
 }  # fmt: skip
 
 

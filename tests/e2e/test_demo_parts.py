@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -12,6 +13,7 @@ import pytest
 
 from demo import corpus
 from demo.answer import last_screen
+from demo.commands import run
 from demo.operator_process import kinds_seen
 from demo.report import report_arguments, write_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
@@ -58,6 +60,20 @@ DIGESTS = {
 """Of the corpus, and of what the checkpoint reads."""
 TEXTS = ["first\ndocument " * 10, "zweites Dokument, größer " * 10]
 Json = dict[str, Any]
+
+
+@pytest.mark.parametrize("said", ["no [/bold] here", "see [red] and [link=x]", "a [/] b"])
+def test_a_failure_is_shown_as_it_is_said(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Brackets in an error are no markup: they would vanish, or end the demo with a trace."""
+    explained = []
+
+    def fail(_: object) -> None:
+        raise DemoFailed(said)
+
+    demo: Any = SimpleNamespace(explain_failure=lambda: explained.append(True))
+    assert run(fail, demo) == 1
+    assert said in capsys.readouterr().out
+    assert explained == [True]
 
 
 def test_only_docstrings_are_removed_from_the_code() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +14,12 @@ from tests.faults.scene import Failed, Scene
 from tests.faults.servers import kill_all
 from tests.faults.stage import Player
 from tests.faults.verdict import Expectation
+from tests.support.operator_process import User, conditions, sweep_manifest
 from tests.support.proxy import wait_for
 
 TRAIN_SECONDS = 2.0
+WATCH_SECONDS = 5
+"""In which each watch is begun again, and then refused where its namespace is gone."""
 EVICTED_SECONDS = 75
 """The node controller's grace period, the pods' tolerations and grace, the operator's own, and some more."""
 
@@ -43,6 +47,7 @@ def cluster_rows() -> list[Row]:
             "the namespace is deleted under a running sweep; the operator serves others on",
             _namespace_terminating,
             options={"own_home": True},
+            environment={"ISOLOSS_WATCH_SECONDS": str(WATCH_SECONDS)},
         ),
     ]
 
@@ -187,18 +192,27 @@ class _Successor(Player):
 
 
 def _namespace_terminating(scene: Scene) -> Expectation:
-    """The sweep goes with its namespace. Its operator must neither crash nor train on."""
+    """The sweep goes with its namespace. Its operator must neither crash nor train on, and serve others."""
     scene.seconds = TRAIN_SECONDS
     scene.start()
     scene.wait_trained(6)
     _core(scene).delete_namespace(scene.namespace)
     scene.wait(lambda: not _exists(scene), "the namespace to go", 120)
-    if scene.restarts:
-        raise Failed(f"the operator ended {scene.restarts} times")
-    scene.rest(3)
-    if not scene.operator.is_running():
+    refused = f'isoloss_watch_refused{{namespace="{scene.namespace}"}} 1.0'
+    scene.wait(lambda: refused in _metrics(scene), "the refused watch to be told")
+    home = User(scene.stage.api_client, scene.operator.namespaces[0])
+    home.apply_sweep(sweep_manifest("other", "s3://not-allowed"))
+    scene.wait(
+        lambda: conditions(home.sweep("other")).get("Stalled"), "a sweep elsewhere to be served"
+    )
+    if scene.restarts or not scene.operator.is_running():
         raise Failed("the operator ended with the namespace")
     return Expectation(compares=False, charged=None)
+
+
+def _metrics(scene: Scene) -> str:
+    with urllib.request.urlopen(f"{scene.operator.url()}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
 
 
 def _exists(scene: Scene) -> bool:

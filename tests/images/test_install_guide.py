@@ -81,6 +81,7 @@ def walk(cluster: KubeletCluster, storage: ObjectStorage) -> Walk:
         f" --from-literal=AWS_ENDPOINT_URL={keys['AWS_ENDPOINT_URL']}",
         "OPERATOR": SYSTEM,
         "NAMESPACE WATCHED...": f"{SYSTEM} {RESEARCH}",
+        "RELEASE-operator": "isoloss-operator",
         "NAMESPACE": RESEARCH,
     }
     return walk

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
+from kopf._cogs.clients.api import request
 
 from isoloss_operator.cluster.client import PREDICTION, SWEEP
+from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.handlers import EventRouter
+from isoloss_operator.decide.jobs.failures import FailureClass
+from isoloss_operator.handlers import EventRouter, kopf_settings
+from isoloss_operator.process import logs
 from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.refused_watches import RefusedWatches
+from isoloss_operator.process.sweep_load import SUCCEEDED
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
 
@@ -128,3 +138,126 @@ def test_nothing_is_kept_of_predictions_that_are_gone() -> None:
     router.router.resource(PREDICTION, {"type": "DELETED"}, prediction())
     assert not router.router._predictions
     assert not router.router._sweep_of
+
+
+def test_attempts_of_a_namespace_are_counted_from_zero_before_its_first_pass() -> None:
+    """A counter that first appears at 20 says to Prometheus that nothing happened."""
+    metrics = Metrics()
+    router = EventRouter(WorkQueue(), WatchDog(), metrics)
+    router.resource(SWEEP, {"type": None}, sweep())
+    metrics.attempts.labels("research", "Crashed").inc(20)
+    router.resource(SWEEP, MODIFIED, sweep(generation=2))
+    (family,) = metrics.attempts.collect()
+    counted = {
+        (each.labels["namespace"], each.labels["class"]): each.value for each in family.samples
+    }
+    assert counted == {
+        ("research", kind): 20 if kind == "Crashed" else 0 for kind in (*FailureClass, SUCCEEDED)
+    }
+
+
+def job_event(owner: str) -> dict[str, Any]:
+    metadata = {"namespace": "research", "name": "job", "uid": "j", "resourceVersion": "1"}
+    return {"metadata": {**metadata, "annotations": {OWNER_ANNOTATION: owner}}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["%", "..", ".", "x/status", "", "a b", "Dense", "-a", "a-", "a..b", "x" * 254, "a\n"],
+)
+@pytest.mark.parametrize("kind", ["ScalingSweep", "HyperparamPrediction"])
+def test_a_job_that_names_an_owner_that_cannot_be_queues_nothing(kind: str, name: str) -> None:
+    """Whoever may write Jobs could fill the queue with names that nothing ever takes from it."""
+    router = Router()
+    router.router.job(MODIFIED, job_event(f"{kind}/{name}"))
+    assert router.taken() == set()
+
+
+@pytest.mark.parametrize("name", ["dense", "a", "0", "a.b-c.d", "x" * 253])
+def test_a_job_queues_its_owner(name: str) -> None:
+    router = Router()
+    router.router.job(MODIFIED, job_event(f"ScalingSweep/{name}"))
+    assert router.taken() == {ResourceKey(SWEEP, "research", name)}
+    router.router.job(MODIFIED, job_event(f"Sweep/{name}"))
+    router.router.job(MODIFIED, {"metadata": {**job_event("")["metadata"], "annotations": None}})
+    assert router.taken() == set()
+
+
+class Forbidding:
+    """A session whose first answers are 403."""
+
+    closed = False
+
+    def __init__(self, refusals: int) -> None:
+        self._left = refusals
+
+    async def request(self, **_: Any) -> Any:
+        self._left -= 1
+        return answer(403 if self._left >= 0 else 200)
+
+
+def answer(status: int) -> Any:
+    async def json() -> Any:
+        return {"kind": "Status", "code": status}
+
+    def raise_for_status() -> None:
+        raise aiohttp.ClientResponseError(Any, (), status=status)  # type: ignore[arg-type]
+
+    return SimpleNamespace(status=status, headers={}, json=json, raise_for_status=raise_for_status)
+
+
+def test_a_watch_that_is_refused_is_tried_for_ever_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If one ended, so would the process, and with it the watches of all other namespaces."""
+    delays: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        delays.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    logger, settings = logging.getLogger(logs.KOPF_REQUESTS), kopf_settings()
+    monkeypatch.setattr(logger, "filters", [logs.is_news])
+    for watch in range(1, 3):
+        context = SimpleNamespace(server="https://api", session=Forbidding(200))
+        got = asyncio.run(
+            request("get", "/jobs", settings=settings, context=context, logger=logger)  # type: ignore[arg-type]
+        )
+        assert got.status == 200
+        assert len(delays) == 200 * watch
+        assert delays[-200] == 1.0, "each begins with short delays"
+    assert max(delays) == 5.0
+    said = [record for record in caplog.records if "APIForbiddenError" in record.message]
+    assert len(said) == 2, "once for each"
+
+
+def test_a_refused_watch_is_told_of_its_namespace_until_all_its_watches_are_allowed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metrics = Metrics()
+    watches = RefusedWatches(metrics.watch_refused, ["a", "b"])
+
+    def refused() -> dict[str, float]:
+        (family,) = metrics.watch_refused.collect()
+        return {sample.labels["namespace"]: sample.value for sample in family.samples}
+
+    assert refused() == {"a": 0, "b": 0}
+    for _ in range(3):
+        watches.answered("a", "jobs", 403)
+        watches.answered("a", "scalingsweeps", 403)
+        watches.answered("b", "jobs", 200)
+    assert refused() == {"a": 1, "b": 0}
+    watches.answered("a", "jobs", 200)
+    watches.answered("a", "scalingsweeps", 503)
+    assert refused() == {"a": 1, "b": 0}
+    watches.answered("a", "scalingsweeps", 200)
+    assert refused() == {"a": 0, "b": 0}
+    refusal, permission = (record.message for record in caplog.records)
+    assert "refuses the watch of jobs in namespace a." in refusal
+    assert "namespace a again" in permission
+
+
+def test_an_operator_of_all_namespaces_that_is_refused_says_so_of_all() -> None:
+    metrics = Metrics()
+    RefusedWatches(metrics.watch_refused, []).answered("", "jobs", 403)
+    assert b'isoloss_watch_refused{namespace="*"} 1.0' in metrics.page()

@@ -9,6 +9,7 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes import client
@@ -17,7 +18,9 @@ from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
 from isoloss_contract.ledger import PointState
+from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.rbac import NAME
+from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from tests.isoloss_operator.conftest import (
     SMALL_POINTS,
     Place,
@@ -589,3 +592,73 @@ def test_bad_settings_end_it_with_the_variables_name(
     assert operator.process is not None
     assert operator.process.wait(30) == 2
     assert "ISOLOSS_WORKERS" in operator.log.read_text()
+
+
+def test_a_namespace_that_takes_the_operators_rights_away_is_told_and_others_are_served(
+    control_plane: ControlPlane,
+    user: User,
+    second_namespace: User,
+    place: Place,
+    tmp_path: Path,
+) -> None:
+    """It is asked on, and served again once it gives them back."""
+    lost = second_namespace
+    apply_account(user.api_client, lost.namespace)
+    grant_in(lost, user.namespace)
+    environment = {**place.storage.environment(), "ISOLOSS_WATCH_SECONDS": "2"}
+    namespaces = [user.namespace, lost.namespace]
+    operator = OperatorProcess(control_plane, namespaces, tmp_path, environment)
+    rbac = client.RbacAuthorizationV1Api(user.api_client)
+
+    def is_refused() -> bool:
+        shown = metrics(operator)["isoloss_watch_refused"]
+        refused = {labels["namespace"]: value for labels, value in shown}
+        assert refused[user.namespace] == 0
+        return refused[lost.namespace] == 1
+
+    try:
+        operator.start()
+        wait_until(lambda: "isoloss_watch_refused" in metrics(operator), "the operator to watch")
+        rbac.delete_collection_namespaced_role_binding(lost.namespace)
+        wait_until(is_refused, "the refused watch to be told")
+        user.apply_sweep(sweep(place))
+        user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
+        lost.apply_sweep(sweep(place))
+        time.sleep(8)  # further refusals, on which nothing more is said
+        assert get(operator, "/healthz")[0] == get(operator, "/readyz")[0] == 200
+        grant_in(lost, user.namespace)
+        wait_until(lambda: not is_refused(), "the watches to be allowed")
+        lost.wait_for(lambda: lost.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
+        assert operator.starts == 1
+        assert operator.is_running()
+        told = [line["message"] for line in operator.lines() if line["level"] != "INFO"]
+        assert len([each for each in told if "refuses the watch of" in each]) == 1, told
+        assert len([each for each in told if "APIForbiddenError" in each]) <= 2, told
+    finally:
+        operator.end()
+
+
+@pytest.mark.parametrize("owner", ["ScalingSweep/.", "ScalingSweep/%", "ScalingSweep/nobody"])
+def test_a_tenants_job_that_names_an_owner_that_is_not_there_is_nothing_to_retry(
+    operator: OperatorProcess, user: User, place: Place, owner: str
+) -> None:
+    operator.start()
+    job: Any = {
+        "metadata": {
+            "name": "innocent",
+            "labels": {LABEL_OWNER_UID: "x"},
+            "annotations": {OWNER_ANNOTATION: owner},
+        },
+        "spec": {
+            "suspend": True,
+            "template": {
+                "spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
+            },
+        },
+    }
+    client.BatchV1Api(user.api_client).create_namespaced_job(user.namespace, job)
+    user.apply_sweep(sweep(place, storage={"uri": "s3://not-allowed/sweep"}))
+    user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
+    time.sleep(3)
+    assert "isoloss_reconcile_errors_total" not in metrics(operator)
+    assert not [line for line in operator.lines() if "Reconcile of" in line["message"]]

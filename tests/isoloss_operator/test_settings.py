@@ -47,6 +47,27 @@ def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:
         read_settings({**IMAGE, variable: value})
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"PASS_SECONDS": "900"}, "PASS_SECONDS, which is 900: else the operator is restarted"),
+        ({"PASS_SECONDS": "50", "STUCK_SECONDS": "40"}, "which is 50"),
+        ({"STUCK_SECONDS": "300"}, "which is 300"),
+    ],
+)
+def test_a_pass_may_not_take_as_long_as_one_that_is_stuck(
+    given: dict[str, str], says: str
+) -> None:
+    """The operator would be restarted in the middle of a pass that is within its limit, again and again."""
+    with pytest.raises(BadSettings, match=f"ISOLOSS_STUCK_SECONDS: .*{says}"):
+        read_settings({**IMAGE, **{f"ISOLOSS_{name}": value for name, value in given.items()}})
+
+
+def test_a_longer_pass_is_allowed_where_the_other_limit_is_longer_too() -> None:
+    longer = {"ISOLOSS_PASS_SECONDS": "1000", "ISOLOSS_STUCK_SECONDS": "1800"}
+    assert read_settings({**IMAGE, **longer}).pass_seconds == 1000
+
+
 def test_a_missing_image_names_its_variable() -> None:
     with pytest.raises(BadSettings, match="ISOLOSS_TRAINER_IMAGE"):
         read_settings({})

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from isoloss_operator.api.yaml_text import to_yaml
 from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.process.sweep_load import SUCCEEDED
-from tests.deploy.chart import CHART, ROOT
+from tests.deploy.chart import CHART, ROOT, of_kind, render
 from tests.monitoring.dashboard import dashboard_queries
 from tests.monitoring.rules import JOB, RUNBOOKS, alerts, promtool, rule_file
 from tests.monitoring.troubles import FALSE_ALARMS, ROWS
@@ -53,7 +54,9 @@ def test_an_alert_fires_and_clears(name: str, tmp_path: Path) -> None:
 def test_nothing_fires_while_all_is_as_it_should_be(name: str, tmp_path: Path) -> None:
     minutes = range(10, 1600, 10)
     expected = [each for minute in minutes for each in expectation(minute, {})]
-    play({**HEALTHY, **FALSE_ALARMS[name]}, expected, tmp_path, every="2m")
+    series = FALSE_ALARMS[name]
+    healthy = {} if any("isoloss_leader" in each for each in series) else HEALTHY
+    play({**healthy, **series}, expected, tmp_path, every="2m")
 
 
 def play(
@@ -98,6 +101,25 @@ def test_an_alert_can_be_left_out_and_labelled() -> None:
     given = alerts({"disabled": ["QueuedLong"], "alertLabels": {"team": "platform"}})
     assert "IsolossQueuedLong" not in given
     assert {alert["labels"]["team"] for alert in given.values()} == {"platform"}
+
+
+@pytest.mark.parametrize("group", ["operator", "sweeps"])
+def test_all_alerts_of_a_group_can_be_left_out(group: str, tmp_path: Path) -> None:
+    """A group without rules is refused by the Prometheus Operator."""
+    groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    disabled = [alert["alert"] for alert in groups[group]]
+    file = rule_file(tmp_path, {"disabled": disabled})
+    left = yaml.safe_load(file.read_text())["groups"]
+    assert [each["name"] for each in left] == [
+        f"isoloss-{each}" for each in groups if each != group
+    ]
+    assert all(each["rules"] for each in left)
+
+
+def test_without_any_alert_there_is_no_rule_at_all() -> None:
+    disabled = [name.removeprefix("Isoloss") for name in alerts()]
+    rules = {"enabled": True, "disabled": disabled}
+    assert of_kind(render({"metrics": {"rules": rules}}), "PrometheusRule") == []
 
 
 def test_a_misspelt_alert_cannot_be_left_out() -> None:

@@ -33,6 +33,10 @@ def attempts(kind: str) -> str:
     return f'isoloss_attempts_ended_total{{job="{JOB}",namespace="research",class="{kind}"}}'
 
 
+CRASH_LOOP = "".join(f"{360 * start} stale _ _ _ _ " for start in range(10))
+"""Values of one minute in six, for an hour: Kubernetes waits five minutes between the starts."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A trouble that begins at minute 0 or 10 and ends later; one value a minute, in promtool's notation."""
@@ -55,12 +59,34 @@ ROWS: dict[str, tuple[str, Row]] = {
         "OperatorDown",
         Row({f'isoloss_leader{{job="{JOB}"}}': "1x10 _x59 1x80"}, fires=30, clears=100),
     ),
+    "the operator runs for a minute, ends, and is started again after five": (
+        "OperatorDown",
+        Row(
+            {
+                f'isoloss_leader{{job="{JOB}"}}': "1 stale _ _ _ _ " * 10 + "1x80",
+                f'isoloss_process_start_time_seconds{{job="{JOB}"}}': CRASH_LOOP + "3600x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
     "two processes lead": (
         "TwoLeaders",
         Row(
             {
                 f'isoloss_leader{{job="{JOB}",pod="a"}}': "1x140",
                 f'isoloss_leader{{job="{JOB}",pod="b"}}': "1x60 0x80",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
+    "two processes lead that are scraped without a pod's name": (
+        "TwoLeaders",
+        Row(
+            {
+                f'isoloss_leader{{job="{JOB}",instance="10.0.0.1:8080"}}': "1x140",
+                f'isoloss_leader{{job="{JOB}",instance="10.0.0.2:8080"}}': "1x60 0x80",
             },
             fires=30,
             clears=100,
@@ -102,6 +128,17 @@ ROWS: dict[str, tuple[str, Row]] = {
         "WatchStale",
         Row({f'isoloss_watch_lag_seconds{{job="{JOB}"}}': "100x60 0x80"}, fires=30, clears=100),
     ),
+    "a watched namespace is deleted": (
+        "WatchRefused",
+        Row(
+            {
+                f'isoloss_watch_refused{{job="{JOB}",namespace="research"}}': "1x60 0x80",
+                f'isoloss_watch_refused{{job="{JOB}",namespace="physics"}}': "0x140",
+            },
+            fires=30,
+            clears=100,
+        ),
+    ),
     "one store call in ten fails": (
         "StoreErrors",
         Row(
@@ -131,6 +168,14 @@ ROWS: dict[str, tuple[str, Row]] = {
             fires=30,
             clears=150,
         ),
+    ),
+    "twenty attempts crashed while the operator was away": (
+        "AttemptsFailing",
+        Row({attempts("Crashed"): "_x10 20x180"}, quiet=10, fires=30, clears=100),
+    ),
+    "twenty attempts crash at once after a quiet start": (
+        "AttemptsFailing",
+        Row({attempts("Crashed"): "0x10 20x180"}, quiet=10, fires=30, clears=100),
     ),
     "a sweep stalls": (
         "SweepStalled",
@@ -436,6 +481,21 @@ FALSE_ALARMS: dict[str, dict[str, str]] = {
         sweep_ready("SweepNotReady"): "0x1600",
         SWEEP_CLOCK: "0x1600",
     },
+    "five attempts crashed while the operator was away, and no more": {
+        attempts("Crashed"): "_x10 5x1590",
+    },
+    "the operator is started again twice within half an hour": {
+        f'isoloss_process_start_time_seconds{{job="{JOB}"}}': "0x100 6000x10 6600x1490",
+    },
     "a prediction is suspended": {prediction_ready("Suspended"): "0x1600"},
+    "a prediction is suspended with probes left": {
+        condition("hyperparamprediction", "Suspended", "Suspended"): "1x1600",
+        PROBES_CLOCK: "0x1600",
+        f'isoloss_hyperparamprediction_probes{{{SWEEP},state="pending"}}': "5x1600",
+    },
+    "one pod is scraped by way of its Service, too": {
+        f'isoloss_leader{{job="{JOB}",pod="a",instance="10.0.0.1:8080",endpoint="http"}}': "1x1600",
+        f'isoloss_leader{{job="{JOB}",pod="a",instance="10.0.0.1:8080",service="s"}}': "1x1600",
+    },
 }
 """What is as it should be, for a day."""

@@ -2,6 +2,16 @@
 {{- default (printf "%s-operator" (trunc 50 .Release.Name | replace "." "-")) .Values.fullnameOverride -}}
 {{- end }}
 
+{{- /* A Service's name has 63 characters at most, and a release's up to 53. */ -}}
+{{- define "isoloss.serviceName" -}}
+{{ include "isoloss.fullname" . | trunc 55 | trimSuffix "-" }}-metrics
+{{- end }}
+
+{{- /* Of cluster-wide objects: releases of one name in several namespaces have some each. */ -}}
+{{- define "isoloss.clusterName" -}}
+{{ .Release.Namespace }}:{{ include "isoloss.fullname" . }}
+{{- end }}
+
 {{- define "isoloss.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "isoloss.fullname" .) .Values.serviceAccount.name -}}
@@ -56,8 +66,42 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{- /* The operator's environment, which `helm test` shares. */ -}}
+{{- /* The operator's environment, which `helm test` shares. No variable twice: server-side apply refuses that. */ -}}
 {{- define "isoloss.environment" -}}
+{{- $names := list -}}
+{{- range concat (include "isoloss.ownEnvironment" . | fromYamlArray) .Values.extraEnv -}}
+{{- if has .name $names -}}
+{{- fail (printf "extraEnv: %s is set by the chart itself, or given twice" .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- include "isoloss.ownEnvironment" . }}
+{{- with .Values.extraEnv }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{- /* A quantity of memory in MiB; empty if it is none that is known here. */ -}}
+{{- define "isoloss.mebibytes" -}}
+{{- $text := toString . -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- if and (regexMatch "^[0-9.]+[A-Za-z]*$" $text) (hasKey $units $unit) -}}
+{{ divf (mulf (trimSuffix $unit $text | float64) (get $units $unit)) 1048576 | floor | int64 }}
+{{- end -}}
+{{- end }}
+
+{{- /* Refuses a memory limit that the fits would exceed: the kernel would then end the operator with them. */ -}}
+{{- define "isoloss.checkMemory" -}}
+{{- $limit := dig "limits" "memory" "" (.Values.resources | default dict) -}}
+{{- $has := include "isoloss.mebibytes" $limit -}}
+{{- $needs := add 300 (mul (int .Values.fits) (int .Values.fitMemoryMiB)) -}}
+{{- if and $has (gt $needs (int64 $has)) -}}
+{{- fail (printf "resources.limits.memory: %v is %s MiB, but the operator's 300 MiB and %d fits with fitMemoryMiB %d need %d MiB" $limit $has (int .Values.fits) (int .Values.fitMemoryMiB) $needs) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "isoloss.ownEnvironment" -}}
 - name: ISOLOSS_NAMESPACES
   value: {{ join "," .Values.watchNamespaces | quote }}
 - name: ISOLOSS_ALLOWED_STORAGE
@@ -113,7 +157,4 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   value: /tmp
 - name: MPLCONFIGDIR
   value: /tmp/matplotlib
-{{- with .Values.extraEnv }}
-{{- toYaml . | nindent 0 }}
-{{- end }}
 {{- end }}

@@ -15,6 +15,8 @@ from typing import Any
 from kubernetes.client import ApiClient
 
 from isoloss_operator.cluster.client import FIELD_MANAGER, JOB
+from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
+from isoloss_operator.cluster.resource_keys import LONGEST_OWNER
 from isoloss_operator.cluster.transport import (
     TRANSPORT_ERRORS,
     Refusal,
@@ -26,19 +28,21 @@ from isoloss_operator.decide.observation import LABEL_OWNER_UID, LABEL_RECORDED
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 # Of recorded Jobs there is no news, and of 10,000 they would be most of what is read at the start.
 WATCHED = f"{LABEL_OWNER_UID},!{LABEL_RECORDED}"
-SERVER_SECONDS = 300
+SERVER_SECONDS = 300.0
 """The API server ends a watch after this time."""
 SILENT_SECONDS = 330.0
 """A watch that neither delivers nor ends is broken. The watchdog notices sooner where it matters."""
 RETRY_SECONDS = (1.0, 1.0, 2.0, 3.0, 5.0)
 """Before each further attempt; the last one from then on."""
-GONE = 410
+OK, FORBIDDEN, GONE = 200, 403, 410
 NONSENSE = (ValueError, LookupError, TypeError, AttributeError)
 """Raised if a line is not an event."""
 
 Object = Mapping[str, Any]
 Deliver = Callable[[Object, Object], None]
 """Gets an event with its `type`, and the Job with its metadata alone."""
+OnAnswer = Callable[[str, str, int], None]
+"""Gets the namespace of a watch (empty: all), the kind in the plural, and the HTTP status."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +56,8 @@ class JobWatch:
         namespaces: Sequence[str],
         deliver: Deliver,
         *,
+        on_answer: OnAnswer = lambda _namespace, _plural, _status: None,
+        server_seconds: float = SERVER_SECONDS,
         silent_seconds: float = SILENT_SECONDS,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
@@ -59,7 +65,16 @@ class JobWatch:
         transport = Transport(client, user_agent=FIELD_MANAGER)
         self._stopped = threading.Event()
         self._watches = [
-            _Watch(transport, each, deliver, self._stopped, silent_seconds, retry_seconds)
+            _Watch(
+                transport,
+                each,
+                deliver,
+                on_answer,
+                self._stopped,
+                server_seconds,
+                silent_seconds,
+                retry_seconds,
+            )
             for each in namespaces or ("",)
         ]
 
@@ -82,14 +97,19 @@ class _Watch:
         transport: Transport,
         namespace: str,
         deliver: Deliver,
+        on_answer: OnAnswer,
         stopped: threading.Event,
+        server_seconds: float,
         silent_seconds: float,
         retry_seconds: Sequence[float],
     ) -> None:
         self._transport = transport
+        self._namespace = namespace
         self._path = JOB.path(namespace)
         self._deliver = deliver
+        self._on_answer = on_answer
         self._stopped = stopped
+        self._server_seconds = server_seconds
         self._silent_seconds = silent_seconds
         self._retry_seconds = retry_seconds
         self._version = ""
@@ -109,16 +129,23 @@ class _Watch:
                 failures = 0 if self._version != before else failures
                 delay = self._retry_seconds[min(failures, len(self._retry_seconds) - 1)]
                 failures += 1
-                if getattr(error, "status", 0) == GONE:
+                status = getattr(error, "status", 0)
+                if status == GONE:
                     self._start_over()
+                if status == FORBIDDEN:
+                    self._on_answer(self._namespace, JOB.plural, status)
                 said = str(error) or type(error).__name__
-                logger.warning("The watch of Jobs begins again in %.0f s: %s", delay, said)
+                # A namespace that is gone, or took our rights away, refuses for good: that is said once.
+                is_known = status == FORBIDDEN and failures > 1
+                level = logging.DEBUG if is_known else logging.WARNING
+                logger.log(level, "The watch of Jobs begins again in %.0f s: %s", delay, said)
                 self._stopped.wait(delay)
 
     def _watch(self) -> None:
         """Deliver the events of one watch until the API server ends it. Raises if that is an error."""
         is_empty = True
         with self._transport.stream(self._request(), self._silent_seconds) as lines:
+            self._on_answer(self._namespace, JOB.plural, OK)
             for line in lines:
                 if self._stopped.is_set():
                     return
@@ -131,7 +158,7 @@ class _Watch:
         query = [
             ("watch", "true"),
             ("labelSelector", WATCHED),
-            ("timeoutSeconds", str(SERVER_SECONDS)),
+            ("timeoutSeconds", str(max(1, round(self._server_seconds)))),
             ("allowWatchBookmarks", "true"),
         ]
         query += [("resourceVersion", self._version)] if self._version else []
@@ -161,5 +188,7 @@ class _Watch:
 
 def _identity(metadata: Object) -> Object:
     """What an event of deletion needs: of thousands of Jobs no more is kept."""
-    kept = ("uid", "resourceVersion", "namespace", "name", "annotations")
-    return {name: metadata.get(name) for name in kept}
+    kept = ("uid", "resourceVersion", "namespace", "name")
+    owner = (metadata.get("annotations") or {}).get(OWNER_ANNOTATION, "")
+    annotations = {OWNER_ANNOTATION: owner} if len(owner) <= LONGEST_OWNER else {}
+    return {**{name: metadata.get(name) for name in kept}, "annotations": annotations}

@@ -3,11 +3,12 @@
 The chart's roles are generated from these rules (crdgen). The demo and the tests run the operator with the
 same ones.
 
-    python -m isoloss_operator.cluster.rbac NAMESPACE [WATCHED_NAMESPACE ...]    # prints the manifests
+    python -m isoloss_operator.cluster.rbac NAMESPACE [WATCHED_NAMESPACE ...]    # prints the manifests; see --help
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -63,7 +64,8 @@ def account(
     manifests = [_manifest("v1", "ServiceAccount", name, namespace)]
     manifests += _grant(subject, f"{name}-lease", namespace, lease_rules(name))
     if not watched:
-        return manifests + _grant(subject, name, "", rules)
+        # Cluster-wide, names of several releases must differ.
+        return manifests + _grant(subject, f"{namespace}:{name}", "", rules)
     for place in watched:
         manifests += _grant(subject, name, place, rules)
     return manifests
@@ -86,7 +88,28 @@ def _manifest(api_version: str, kind: str, name: str, namespace: str) -> Manifes
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **place}}
 
 
+def main(arguments: Sequence[str]) -> list[Manifest]:
+    """The manifests that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m isoloss_operator.cluster.rbac",
+        description="Print the operator's service account, roles and bindings.",
+    )
+    parser.add_argument("namespace", help="the operator's own")
+    parser.add_argument("watched", nargs="*", help="namespaces to watch; none: all")
+    parser.add_argument(
+        "--name", default=NAME, help="of the account and the Lease (default: %(default)s)"
+    )
+    parser.add_argument("--kueue", action="store_true", help="it may read Kueue's Workloads, too")
+    parser.add_argument(
+        "--no-account", action="store_true", help="leave out the account, which the chart creates"
+    )
+    options = parser.parse_args(arguments)
+    manifests = account(
+        options.namespace, name=options.name, watched=options.watched, kueue=options.kueue
+    )
+    left_out = {"ServiceAccount"} if options.no_account else set()
+    return [manifest for manifest in manifests if manifest["kind"] not in left_out]
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    sys.stdout.write(to_yaml(*account(sys.argv[1], watched=sys.argv[2:])))
+    sys.stdout.write(to_yaml(*main(sys.argv[1:])))

@@ -201,7 +201,8 @@ def failed_pass(
 ) -> dict[str, Any]:
     """The status as it was, with conditions that say why the pass failed.
 
-    What was Ready under this generation stays so: the failure says nothing about the answer.
+    What was Ready under this generation stays so: the failure says nothing about the answer. Of what the other
+    conditions say, no pass has looked at a new generation: each keeps its own.
     """
     previous = parse_conditions(status)
     found = {kind: Finding.of(condition) for kind, condition in previous.items()}
@@ -209,8 +210,15 @@ def failed_pass(
         found[READY] = finding
     found[STALLED] = finding
     found[RECONCILING] = Finding.true(finding.reason, finding.message)
+    told = (READY, STALLED, RECONCILING)
     conditions = [
         condition.document()
-        for condition in dated(found, previous, generation=generation, now=now)
+        for kind, each in found.items()
+        for condition in dated(
+            {kind: each},
+            previous,
+            generation=generation if kind in told else previous[kind].observed_generation,
+            now=now,
+        )
     ]
     return {**status, "observedGeneration": generation, "conditions": conditions}

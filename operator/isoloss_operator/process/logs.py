@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 
@@ -22,6 +23,18 @@ QUIET = {
     "matplotlib": logging.WARNING,
     "fontTools": logging.WARNING,
 }
+
+
+KOPF_REQUESTS = "kopf._cogs.clients.watching"
+"""kopf's logger of the requests that its watches send."""
+REFUSED_AGAIN = re.compile(
+    r"Request attempt #(?!1\b)\d+\S* failed; will retry: .*APIForbiddenError"
+)
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """False for every attempt but the first of a watch that is refused, which may be for good."""
+    return not REFUSED_AGAIN.match(record.getMessage())
 
 
 class JsonFormatter(logging.Formatter):
@@ -52,3 +65,5 @@ def configure(level: str) -> None:
         logger.setLevel(max(quiet_level, root.level))
         logger.handlers.clear()
         logger.propagate = True
+    requests = logging.getLogger(KOPF_REQUESTS)
+    requests.filters[:] = [is_news]

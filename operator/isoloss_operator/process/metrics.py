@@ -14,7 +14,9 @@ from prometheus_client import (
     generate_latest,
 )
 
+from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.process.status_metrics import StatusCollector
+from isoloss_operator.process.sweep_load import SUCCEEDED
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 FIT_RESULTS = ("fitted", "refused", "failed")
@@ -78,6 +80,12 @@ class Metrics:
             ("kind",),
             registry=registry,
         )
+        self.watch_refused = Gauge(
+            "isoloss_watch_refused",
+            'The API server refuses (1) or allows (0) the watches of a watched namespace; "*": of all.',
+            ("namespace",),
+            registry=registry,
+        )
         self.watch_lag = Gauge(
             "isoloss_watch_lag_seconds",
             "Time for which a watch has not delivered what a live read returned.",
@@ -129,6 +137,8 @@ class Metrics:
             ("result",),
             registry=registry,
         )
+        self._namespaces: set[str] = set()
+        """Those of which the attempts are counted."""
         for result in FIT_RESULTS:
             self.fits.labels(result)
         self.fit_seconds = Histogram(
@@ -137,6 +147,14 @@ class Metrics:
             buckets=FIT_SECONDS,
             registry=registry,
         )
+
+    def saw_namespace(self, namespace: str) -> None:
+        """Count its attempts of every class from 0: a series that begins with a burst hides it from rate()."""
+        if namespace in self._namespaces:
+            return
+        self._namespaces.add(namespace)
+        for kind in (*FailureClass, SUCCEEDED):
+            self.attempts.labels(namespace, kind)
 
     def page(self) -> bytes:
         """The page that Prometheus scrapes."""

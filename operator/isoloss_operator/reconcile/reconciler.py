@@ -7,9 +7,10 @@ and the next pass reads everything again.
 from __future__ import annotations
 
 import math
+from http import HTTPStatus
 from typing import Generic, Protocol, TypeVar
 
-from isoloss_operator.cluster.client import JOB, Kind
+from isoloss_operator.cluster.client import JOB, Kind, Object, Refused
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import ObservedResource
@@ -64,7 +65,7 @@ class Reconciler(Generic[Observed, Plan]):
     def __call__(self, key: ResourceKey) -> float | None:
         """Bring the world one step on; seconds until the next look, None once the resource is gone."""
         services, kind = self._services, self._steps.kind
-        body = services.cluster.get(kind, key.namespace, key.name)
+        body = self._read(key)
         if body is None or "deletionTimestamp" in body["metadata"]:
             self._forget(key)
             return None
@@ -77,6 +78,18 @@ class Reconciler(Generic[Observed, Plan]):
         memory = self._memories.of(key, owner.uid)
         with reporting_failures(services, owner, memory, body):
             return self._pass(Resource(key, owner, body, memory))
+
+    def _read(self, key: ResourceKey) -> Object | None:
+        """The resource; None if there is none, or can be none: a Job may name anything as its owner."""
+        try:
+            body = self._services.cluster.get(key.kind, key.namespace, key.name)
+        except Refused as error:
+            if error.status == HTTPStatus.BAD_REQUEST:
+                return None
+            raise
+        if body is None or body.get("kind") != key.kind.kind:
+            return None
+        return body if body["metadata"].get("name") == key.name else None
 
     def _pass(self, resource: Resource) -> float:
         services, steps, memory = self._services, self._steps, resource.memory

@@ -15,6 +15,7 @@ from kubernetes import client, config
 from devcluster.control_plane import ControlPlane
 from isoloss_operator.cluster.client import JOB, Cluster
 from isoloss_operator.cluster.job_watch import JobWatch
+from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.rbac import NAME
 from isoloss_operator.decide.observation import LABEL_OWNER_UID, LABEL_RECORDED
 from tests.support.cluster import wait_until
@@ -144,6 +145,43 @@ def test_errors_and_nonsense_are_outlived(
     wait_until(lambda: len(seen) == 2, "the event after the errors")
     assert seen == [("ADDED", "a"), ("ADDED", "b")]
     assert server.versions == ["", "5", "5", "5"]
+    watch.stop()
+
+
+def test_of_a_known_job_nothing_large_is_kept(serve: Callable[..., ApiServer]) -> None:
+    """A tenant's Job may carry annotations of 256 KiB, and there may be thousands."""
+    owners = {"a": "ScalingSweep/dense", "b": "ScalingSweep/" + "x" * 10_000}
+    lines = []
+    for name, owner in owners.items():
+        added = json.loads(event("ADDED", name, 5))
+        annotations = {OWNER_ANNOTATION: owner, "example.com/other": "x" * 10_000}
+        added["object"]["metadata"]["annotations"] = annotations
+        lines.append(json.dumps(added))
+    deleted: dict[str, Json] = {}
+
+    def deliver(event: Json, body: Json) -> None:
+        if event["type"] == "DELETED":
+            deleted[body["metadata"]["name"]] = body["metadata"]["annotations"]
+
+    watch = serve((200, lines), (410, ["too old"])).watch()(deliver)
+    watch.start()
+    wait_until(lambda: len(deleted) == 2, "both to count as changed")
+    assert deleted == {"a": {OWNER_ANNOTATION: "ScalingSweep/dense"}, "b": {}}
+    watch.stop()
+
+
+def test_a_watch_that_is_refused_says_so_once(
+    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The namespace may be gone for good."""
+    refusals = [(403, ["forbidden"])] * 5
+    server = serve(*refusals, (200, [event("ADDED", "a", 5)]))
+    answers: list[tuple[str, str, int]] = []
+    watch, seen = told(server.watch(on_answer=lambda *answer: answers.append(answer)))
+    wait_until(lambda: seen, "the event after the refusals")
+    assert answers == [("research", "jobs", 403)] * 5 + [("research", "jobs", 200)]
+    said = [record for record in caplog.records if "begins again in" in record.message]
+    assert [record.levelname for record in said].count("WARNING") == 1
     watch.stop()
 
 

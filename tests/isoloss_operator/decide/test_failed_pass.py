@@ -55,3 +55,20 @@ def test_what_is_ready_stays_so_but_only_under_the_same_generation() -> None:
     }
     assert condition(status_after(ready), "Ready")[:2] == ("True", "Fitted")
     assert condition(status_after(ready, generation=2), "Ready")[1] == "InternalError"
+
+
+def test_only_what_the_failure_says_is_said_of_the_new_generation() -> None:
+    """A sweep that was just suspended would else be not suspended, by the spec that suspends it."""
+    before = written()
+    after = status_after(before, generation=2)
+    told = {"Ready", "Stalled", "Reconciling"}
+    generations = {each.type: each.observed_generation for each in after.conditions}
+    assert generations == {kind: 2 if kind in told else 1 for kind in generations}
+    assert "Suspended" in generations
+    for each in status_after(before).conditions:
+        assert each.observed_generation == 1
+    assert after.observed_generation == 2
+    again = status_after(after.model_dump(mode="json", by_alias=True, exclude_none=True), 3)
+    assert {c.type: c.observed_generation for c in again.conditions} == {
+        kind: 3 if kind in told else 1 for kind in generations
+    }

@@ -15,7 +15,9 @@ from isoloss_contract.store import StoreUnavailable, WriteConflict
 from isoloss_operator.cluster.client import SWEEP, Refused, Unavailable
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.cluster.server_clock import ServerClock
+from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.reconcile.memory import (
     Memory,
     after_trouble,
@@ -24,6 +26,7 @@ from isoloss_operator.reconcile.memory import (
     tolerated,
 )
 from isoloss_operator.reconcile.points import results_of_failed
+from isoloss_operator.reconcile.reconciler import Reconciler
 from isoloss_operator.reconcile.status_writes import UNANSWERED_PASSES, reporting_failures
 from isoloss_operator.settings import Settings
 
@@ -98,6 +101,37 @@ def test_what_the_store_did_not_answer_is_read_again_by_the_next_pass() -> None:
         assert found == {"key": unanswered}
     assert results_of_failed(memory, lambda: {"key": ABSENT}, 60, lambda: 62) == {"key": ABSENT}
     assert results_of_failed(memory, lambda: {"key": ABSENT}, 60, lambda: 63) == {}
+
+
+NAMELESS = {"kind": "ScalingSweepList", "metadata": {"resourceVersion": "7"}, "items": []}
+OTHER = {"kind": "ScalingSweep", "metadata": {"name": "other", "uid": "u", "generation": 1}}
+
+
+@pytest.mark.parametrize("answer", [None, NAMELESS, OTHER, Refused("GET x%: 400", 400)])
+def test_a_key_whose_resource_cannot_be_is_dropped(answer: Any) -> None:
+    """A Job may name anything as its owner, and a name that is a path reads something else."""
+    assert pass_over(answer) is None
+
+
+@pytest.mark.parametrize("error", [Refused("GET: 403 forbidden", 403), Unavailable("away")])
+def test_a_key_whose_resource_could_not_be_read_is_tried_again(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        pass_over(error)
+
+
+def pass_over(answer: Any) -> float | None:
+    """A pass whose first read is answered so, and which comes no further."""
+
+    def get(*_: object) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    services: Any = SimpleNamespace(
+        cluster=SimpleNamespace(get=get), watchdog=WatchDog(), job_reader=None
+    )
+    steps: Any = SimpleNamespace(kind=SWEEP, forget=lambda _key, _uid: None)
+    return Reconciler(services, steps)(ResourceKey(SWEEP, "research", "x"))
 
 
 class RecordingCluster:
