@@ -197,7 +197,7 @@ class Checkpoints:
             persist(lambda: self._store.write(f"{folder}/{file}", content))
 
         index = write_tensors(write, tensors, self._world, self._group)
-        if index is None:
+        if not self._world.is_first:
             return
         text = index.model_dump_json().encode()
         write(INDEX, text)
