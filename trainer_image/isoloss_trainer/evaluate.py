@@ -24,7 +24,7 @@ from isoloss_trainer.foreign_model import (
     FIELD,
     OF_A_TOKENIZER,
     ForeignModel,
-    fetch_once,
+    fetch_directory,
     load_network,
     load_shapes,
 )
@@ -93,7 +93,7 @@ def measure(
     config = task.config
     check = functools.partial(_check_stop, world, interruption)
     check()
-    folder = fetch_once(config.checkpoint, scratch, world)
+    folder = world.of_first(lambda: fetch_directory(config.checkpoint, scratch))
     check()
     tokenizer = _tokenizer(folder, config.checkpoint)
     network, world = load_copies(folder, config, world, log)

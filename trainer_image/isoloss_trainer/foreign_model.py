@@ -42,22 +42,6 @@ NUMBERS = ("F16", "BF16", "F32", "F64")
 """Types of weights, as safetensors names them."""
 
 
-def fetch_once(uri: str, scratch: Path, world: World) -> Path:
-    """fetch_directory for processes that share `scratch`: the first fetches, the others wait."""
-    if world.is_first:
-        folder = fetch_directory(uri, scratch)
-        world.wait()
-        return folder
-    world.wait()
-    return _fetched(uri, scratch)
-
-
-def _fetched(uri: str, scratch: Path) -> Path:
-    if is_hub_name(uri):
-        return hub_snapshot(uri, FILES, fetch=False)
-    return Path(uri.removeprefix(LOCAL)) if uri.startswith(LOCAL) else scratch / "checkpoint"
-
-
 def fetch_directory(uri: str, scratch: Path) -> Path:
     """A local folder with the checkpoint: the directory itself on a shared volume, else a copy of those of its files that
     match FILES. Raises BadData(NotACheckpoint).
