@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 
@@ -85,28 +86,16 @@ class TrainingState(Record, frozen=False):
         """Tokens that cooldowns took in addition to those of the run."""
         return sum(row.cooldown_tokens for row in self.trajectory)
 
-    @property
-    def training_loss(self) -> float | None:
-        """Mean over the steps since the last scheduled evaluation."""
-        return self._mean(self.training_loss_sum)
-
-    @property
-    def logit_offset(self) -> float | None:
-        """Likewise: the mean log of the softmax's denominator."""
-        return self._mean(self.logit_offset_sum)
-
-    @property
-    def gradient_norm(self) -> float | None:
-        """Likewise: the mean norm of the gradient before clipping."""
-        return self._mean(self.gradient_norm_sum)
-
-    @property
-    def clipped_share(self) -> float | None:
-        """Share of these steps whose gradient was clipped."""
-        return self._mean(self.clipped_steps)
-
-    def _mean(self, total: float) -> float | None:
-        return total / self.training_loss_steps if self.training_loss_steps else None
+    def means(self) -> dict[str, Any]:
+        """Over the steps since the last scheduled evaluation, by their names in TrajectoryRow; empty without steps."""
+        sums = {
+            "training_loss": self.training_loss_sum,
+            "logit_offset": self.logit_offset_sum,
+            "gradient_norm": self.gradient_norm_sum,
+            "clipped_share": self.clipped_steps,
+        }
+        steps = self.training_loss_steps
+        return {name: total / steps for name, total in sums.items()} if steps else {}
 
     def take_step(self, loss: float, offset: float, gradient_norm: float, clip: float) -> bool:
         """Take in what the next step found out; returns whether the run has diverged with it.
