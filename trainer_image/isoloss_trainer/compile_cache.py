@@ -72,7 +72,15 @@ def facts_of_run(
     processes: int,
     deterministic: bool,
 ) -> dict[str, Any]:
-    """All that compiled code may depend on: elsewhere it has another key and is never loaded."""
+    """All that compiled code may depend on, of the model, packages, the device and this trainer's own code: elsewhere it
+    has another key and is never loaded."""
+    device: dict[str, Any] = {"device": "cpu", "machine": platform.machine()}
+    if torch.cuda.is_available():
+        device = {
+            "device": torch.cuda.get_device_name(),
+            "capability": list(torch.cuda.get_device_capability()),
+            "bytes": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
+        }
     return {
         "model": point.model,
         "sequence_length": point.sequence_length,
@@ -82,20 +90,6 @@ def facts_of_run(
         "recompute": recompute,
         "processes": processes,
         "deterministic": deterministic,
-        **facts_of_machine(),
-    }
-
-
-def facts_of_machine() -> dict[str, Any]:
-    """Facts about packages, the device and this trainer's own code."""
-    device: dict[str, Any] = {"device": "cpu", "machine": platform.machine()}
-    if torch.cuda.is_available():
-        device = {
-            "device": torch.cuda.get_device_name(),
-            "capability": list(torch.cuda.get_device_capability()),
-            "bytes": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
-        }
-    return {
         "python": platform.python_version(),
         "packages": {name: version_of(name) for name in PACKAGES},
         "torch": torch.__version__,
@@ -108,10 +102,9 @@ def facts_of_machine() -> dict[str, Any]:
 
 def load_artifacts(store: Store, key: str, log: Log) -> bool:
     """Load what the store has under `key`; whether there was something sound."""
-    path = layout.compile_cache(key)
+    path, size = layout.compile_cache(key), hashlib.sha256().digest_size
     try:
-        content = store.read(path, max_bytes=MAX_BYTES + hashlib.sha256().digest_size)
-        size = hashlib.sha256().digest_size
+        content = store.read(path, max_bytes=MAX_BYTES + size)
         digest, artifacts = content[:size], content[size:]
         if hashlib.sha256(artifacts).digest() != digest:
             raise ValueError("differs from its SHA-256")

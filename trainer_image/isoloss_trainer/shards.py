@@ -141,7 +141,8 @@ class PreparedFolder:
         """Some tokens of a shard, not verified."""
         first, size = start * TOKEN_BYTES, count * TOKEN_BYTES
         if self.is_mapped:
-            return self._mapped_shard(shard)[first : first + size].view("<u4")
+            whole = self._mapped(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256)
+            return whole[first : first + size].view("<u4")
         try:
             return np.frombuffer(self.store.read_range(shard.path, first, size), dtype="<u4")
         except (NotFound, BadRecord) as error:
@@ -150,40 +151,32 @@ class PreparedFolder:
     def hashes(self, shard: HashedShard, length: int) -> Bytes:
         """sequence_hashes of a shard."""
         size = sequence_count(shard.tokens, length) * HASH_BYTES
-        return self._file(windows_path(shard.path), size, shard.windows_sha256)
+        return self._verified(windows_path(shard.path), size, shard.windows_sha256)
 
     def whole(self, shard: Shard) -> NDArray[np.uint32]:
         """All numbers of a shard, verified."""
-        return self._file(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
+        return self._verified(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
 
-    def _file(self, path: str, size: int, sha256: str) -> Bytes:
-        """A whole file, verified: mapped from the volume, or from the node's copy."""
+    def _verified(self, path: str, size: int, sha256: str) -> Bytes:
+        content = self._mapped(path, size, sha256)
+        if self.is_local:  # copies are when they are made
+            self._check_hash(path, content.data, sha256)
+        return content
+
+    def _mapped(self, path: str, size: int, sha256: str) -> Bytes:
+        """A whole file: of the volume, not verified, or the node's copy."""
         if size == 0:
             return np.empty(0, np.uint8)
-        if self.is_local:
-            content = self._mapped(path, size)
-            self._check_hash(path, content.data, sha256)
-            return content
-        copy = self._once(sha256, lambda: self._fetched(path, size, sha256))
-        return np.memmap(copy, np.uint8, mode="r")
-
-    def _mapped_shard(self, shard: Shard) -> Bytes:
-        size = shard.tokens * TOKEN_BYTES
-        if self.is_local:
-            return self._mapped(shard.path, size)
-        if shard.path not in self._maps:
-            self._maps[shard.path] = self._file(shard.path, size, shard.sha256)
-        return self._maps[shard.path]
-
-    def _mapped(self, path: str, size: int) -> Bytes:
-        known = self._maps.get(path)
-        if known is None:
-            file = Path(self.store.uri.removeprefix(LOCAL)) / path
-            if not file.exists():
-                raise BadData("ShardMissing", f"{file}: not found")
-            self._check_size(path, file.stat().st_size, size)
-            known = self._maps[path] = np.memmap(file, np.uint8, mode="r")
-        return known
+        if path not in self._maps:
+            if self.is_local:
+                file = Path(self.store.uri.removeprefix(LOCAL)) / path
+                if not file.exists():
+                    raise BadData("ShardMissing", f"{file}: not found")
+                self._check_size(path, file.stat().st_size, size)
+            else:
+                file = self._once(sha256, lambda: self._fetched(path, size, sha256))
+            self._maps[path] = np.memmap(file, np.uint8, mode="r")
+        return self._maps[path]
 
     def _fetched(self, path: str, size: int, sha256: str) -> bytes:
         try:
