@@ -156,11 +156,11 @@ class Checkpoints:
         Raises the error of the write before, if it failed.
         """
         self.wait()
-        state = state.model_copy(deep=True)
         name = (
             f"{COOLING}{state.step:010d}-{tokens:016d}" if cooling else f"{STEP}{state.step:010d}"
         )
-        self._pending = self._writer.submit(self._write, state, name, tokens, tensors, versions)
+        standing = {"tokens": tokens, "state": state.model_copy(deep=True), "versions": versions}
+        self._pending = self._writer.submit(self._write, name, tensors, standing)
 
     @property
     def is_writing(self) -> bool:
@@ -182,14 +182,7 @@ class Checkpoints:
         self.wait()
         self._store.remove(self._folder)
 
-    def _write(
-        self,
-        state: TrainingState,
-        wanted: str,
-        tokens: int,
-        tensors: Tensors,
-        versions: dict[str, str],
-    ) -> None:
+    def _write(self, wanted: str, tensors: Tensors, standing: dict[str, Any]) -> None:
         name = self._world.of_first(lambda: persist(lambda: self._unused(wanted)), self._group)
         folder = f"{self._folder}/{name}"
 
@@ -203,9 +196,7 @@ class Checkpoints:
         write(INDEX, text)
         manifest = CheckpointManifest(
             key=self._key,
-            tokens=tokens,
-            state=state,
-            versions=versions,
+            **standing,
             index_bytes=len(text),
             index_sha256=hashlib.sha256(text).hexdigest(),
         )

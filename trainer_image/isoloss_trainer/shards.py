@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -65,45 +64,13 @@ PATIENT = Patience(attempts=42)
 Bytes = NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class TrainingShard:
-    """The sequences of one shard: windows of `length` + 1 tokens that overlap by one."""
-
-    shard: HashedShard
-    length: int
-    folder: PreparedFolder
-
-    @property
-    def sequences(self) -> int:
-        """Number of sequences."""
-        return sequence_count(self.shard.tokens, self.length)
-
-    def window(self, number: int) -> NDArray[np.uint32]:
-        """Sequence `number`: inputs are all but the last token, targets all but the first.
-
-        Raises BadData(ShardCorrupt or ShardMissing).
-        """
-        start = number * self.length
-        tokens = self.folder.tokens(self.shard, start, self.length + 1)
-        known = self._hashes[number * HASH_BYTES : (number + 1) * HASH_BYTES]
-        if sequence_hash(tokens) != known.tobytes():
-            where = self.folder.store.location(self.shard.path)
-            raise BadData(
-                "ShardCorrupt", f"{where}: tokens from {start} on differ from their hash"
-            )
-        return tokens
-
-    @cached_property
-    def _hashes(self) -> NDArray[np.uint8]:
-        return self.folder.hashes(self.shard, self.length)
-
-
 class DomainTokens:
-    """All training sequences of a domain, numbered across its shards."""
+    """All training sequences of a domain, numbered across its shards: windows of `length` + 1 tokens that overlap by
+    one."""
 
-    def __init__(self, shards: list[TrainingShard]) -> None:
-        self._shards = shards
-        self._ends = np.cumsum([shard.sequences for shard in shards])
+    def __init__(self, shards: Sequence[HashedShard], length: int, folder: PreparedFolder) -> None:
+        self._shards, self._length, self._folder = shards, length, folder
+        self._ends = np.cumsum([sequence_count(shard.tokens, length) for shard in shards])
 
     @property
     def sequences(self) -> int:
@@ -111,10 +78,24 @@ class DomainTokens:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def window(self, number: int) -> NDArray[np.uint32]:
-        """`length` + 1 tokens."""
-        shard = int(np.searchsorted(self._ends, number, side="right"))
-        before = int(self._ends[shard - 1]) if shard else 0
-        return self._shards[shard].window(number - before)
+        """Sequence `number`: inputs are all but the last token, targets all but the first.
+
+        Raises BadData(ShardCorrupt or ShardMissing).
+        """
+        index = int(np.searchsorted(self._ends, number, side="right"))
+        shard, within = self._shards[index], number - (int(self._ends[index - 1]) if index else 0)
+        start = within * self._length
+        tokens = self._folder.tokens(shard, start, self._length + 1)
+        known = self._folder.hashes(shard, self._length)
+        if (
+            sequence_hash(tokens)
+            != known[within * HASH_BYTES : (within + 1) * HASH_BYTES].tobytes()
+        ):
+            where = self._folder.store.location(shard.path)
+            raise BadData(
+                "ShardCorrupt", f"{where}: tokens from {start} on differ from their hash"
+            )
+        return tokens
 
 
 @dataclass(frozen=True)
@@ -141,7 +122,8 @@ class PreparedFolder:
         """Some tokens of a shard, not verified."""
         first, size = start * TOKEN_BYTES, count * TOKEN_BYTES
         if self.is_mapped:
-            whole = self._mapped(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256)
+            size_of_shard = shard.tokens * TOKEN_BYTES  # each sequence is verified by itself
+            whole = self._mapped(shard.path, size_of_shard, shard.sha256, verified=False)
             return whole[first : first + size].view("<u4")
         try:
             return np.frombuffer(self.store.read_range(shard.path, first, size), dtype="<u4")
@@ -151,20 +133,14 @@ class PreparedFolder:
     def hashes(self, shard: HashedShard, length: int) -> Bytes:
         """sequence_hashes of a shard."""
         size = sequence_count(shard.tokens, length) * HASH_BYTES
-        return self._verified(windows_path(shard.path), size, shard.windows_sha256)
+        return self._mapped(windows_path(shard.path), size, shard.windows_sha256)
 
     def whole(self, shard: Shard) -> NDArray[np.uint32]:
         """All numbers of a shard, verified."""
-        return self._verified(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
+        return self._mapped(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
 
-    def _verified(self, path: str, size: int, sha256: str) -> Bytes:
-        content = self._mapped(path, size, sha256)
-        if self.is_local:  # copies are when they are made
-            self._check_hash(path, content.data, sha256)
-        return content
-
-    def _mapped(self, path: str, size: int, sha256: str) -> Bytes:
-        """A whole file: of the volume, not verified, or the node's copy."""
+    def _mapped(self, path: str, size: int, sha256: str, *, verified: bool = True) -> Bytes:
+        """A whole file: the node's copy, which is verified when it is made, or that of the volume."""
         if size == 0:
             return np.empty(0, np.uint8)
         if path not in self._maps:
@@ -175,7 +151,10 @@ class PreparedFolder:
                 self._check_size(path, file.stat().st_size, size)
             else:
                 file = self._once(sha256, lambda: self._fetched(path, size, sha256))
-            self._maps[path] = np.memmap(file, np.uint8, mode="r")
+            content = np.memmap(file, np.uint8, mode="r")
+            if self.is_local and verified:
+                self._check_hash(path, content.data, sha256)
+            self._maps[path] = content
         return self._maps[path]
 
     def _fetched(self, path: str, size: int, sha256: str) -> bytes:
@@ -245,8 +224,7 @@ class PreparedData:
     def training(self, name: str) -> DomainTokens:
         """The training sequences of a domain; nothing is read yet."""
         length = self.manifest.sequence_length
-        shards = self.domain(name).training
-        return DomainTokens([TrainingShard(shard, length, self._folder) for shard in shards])
+        return DomainTokens(self.domain(name).training, length, self._folder)
 
     def validation_stream(self, name: str) -> NDArray[np.uint32]:
         """All validation tokens of a domain."""
