@@ -114,12 +114,10 @@ class _Recording:
         self._wanted = range(0)
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        try:
+        with self._attempt.log.survived("recording-failed", kind=self._suffix):
             call()
-        except Exception as error:  # noqa: BLE001 (whatever it is, the run goes on)
-            self._wanted = range(0)
-            reason = f"{type(error).__name__}: {error}"[:300]
-            self._attempt.log.event("recording-failed", kind=self._suffix, reason=reason)
+            return
+        self._wanted = range(0)
 
     def _write(self) -> None:
         self._block.close()

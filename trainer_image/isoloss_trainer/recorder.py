@@ -59,13 +59,11 @@ class Recorder:
         thread.join(CLOSE_SECONDS)
 
     def _work(self, begin: Callable[[], WeightsAndBiases]) -> None:
-        try:
+        with self._log.survived("recorder-dropped"):
             curves = begin()
             while (entry := self._queue.get()) is not None:
                 curves.record(*entry)
             curves.close()
-        except Exception as error:  # noqa: BLE001 (whatever the package does, the run goes on)
-            self._log.event("recorder-dropped", reason=f"{type(error).__name__}: {error}"[:300])
 
 
 def wanted_curves(attempt: Attempt) -> Callable[[], WeightsAndBiases] | None:
