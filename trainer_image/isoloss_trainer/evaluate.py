@@ -61,9 +61,7 @@ def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log:
     except (NotFound, BadRecord):
         pass
     data = PreparedData(task.data_uri, scratch)
-    if data.manifest.digest != task.config.data_digest:
-        message = f"{task.data_uri}: digest {data.manifest.digest} differs from the task's"
-        raise BadData("DataChanged", message, "data")
+    data.check_digest(task.config.data_digest)
     world = World.of_environment().joined(PATIENCE)
     try:
         with preferred_kernels(world):

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from isoloss_contract.store import StoreUnavailable
+from isoloss_contract.store import Store, StoreUnavailable
+from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadData
 
 SCHEME = "hf://"
@@ -15,6 +16,12 @@ SCHEME = "hf://"
 def is_hub_name(uri: str) -> bool:
     """Whether `uri` names a model repository on the hub."""
     return uri.startswith(SCHEME) and not uri.startswith(f"{SCHEME}datasets/")
+
+
+def directory(uri: str, patterns: Sequence[str]) -> Store:
+    """The folder at `uri`, or of a repository on the hub a local one. Raises as `hub_snapshot`."""
+    folder = f"file://{hub_snapshot(uri, patterns)}" if is_hub_name(uri) else uri
+    return Store(folder, PATIENT, follow_links=True)  # a snapshot of the hub consists of links
 
 
 def hub_snapshot(uri: str, patterns: Sequence[str]) -> Path:

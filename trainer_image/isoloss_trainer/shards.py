@@ -86,11 +86,7 @@ class DomainTokens:
         shard, within = self._shards[index], number - (int(self._ends[index - 1]) if index else 0)
         start = within * self._length
         tokens = self._folder.tokens(shard, start, self._length + 1)
-        known = self._folder.hashes(shard, self._length)
-        if (
-            sequence_hash(tokens)
-            != known[within * HASH_BYTES : (within + 1) * HASH_BYTES].tobytes()
-        ):
+        if sequence_hash(tokens) != self._folder.hashes(shard, self._length)[within].tobytes():
             where = self._folder.store.location(shard.path)
             raise BadData(
                 "ShardCorrupt", f"{where}: tokens from {start} on differ from their hash"
@@ -131,9 +127,10 @@ class PreparedFolder:
             raise BadData("ShardMissing", str(error)) from error
 
     def hashes(self, shard: HashedShard, length: int) -> Bytes:
-        """sequence_hashes of a shard."""
+        """sequence_hashes of a shard [sequences, HASH_BYTES]."""
         size = sequence_count(shard.tokens, length) * HASH_BYTES
-        return self._mapped(windows_path(shard.path), size, shard.windows_sha256)
+        found = self._mapped(windows_path(shard.path), size, shard.windows_sha256)
+        return found.reshape(-1, HASH_BYTES)
 
     def whole(self, shard: Shard) -> NDArray[np.uint32]:
         """All numbers of a shard, verified."""
@@ -206,6 +203,14 @@ class PreparedData:
         )
         copied = tokens * TOKEN_BYTES <= COPIED_BYTES
         self._folder = PreparedFolder(self.store, scratch / "data", copied)
+
+    def check_digest(self, wanted: str) -> None:
+        """Raises BadData if these are other data than a task was made for."""
+        if self.manifest.digest != wanted:
+            message = (
+                f"{self.store.uri}: digest {self.manifest.digest} differs from the task's {wanted}"
+            )
+            raise BadData("DataChanged", message, "data")
 
     @property
     def is_mapped(self) -> bool:
