@@ -21,7 +21,6 @@ from isoloss_trainer.optimizer import (
     adamw,
     clip,
     learning_rate,
-    set_learning_rate,
     take_into_average,
 )
 from isoloss_trainer.sharding import forget_whole_weights, is_sharded, local, shard
@@ -163,7 +162,7 @@ class Learner:
         rate = learning_rate(
             self._point.learning_rate, tokens, self._point.optimizer.warmup_tokens
         )
-        set_learning_rate(self._optimizer, rate * rate_factor)
+        self._optimizer.param_groups[0]["lr"] = rate * rate_factor
         self._optimizer.step()
         self.balance.finish_step()
         weights, averages = zip(*self._weights_and_averages(), strict=True)

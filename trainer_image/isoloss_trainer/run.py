@@ -288,8 +288,7 @@ class PointRun:
         trajectory of one that was longer from the start.
         """
         rows = self.state.trajectory
-        evaluated = rows and rows[-1].step == self.state.step
-        if not self._lasts() or evaluated:
+        if not self._lasts() or self.state.is_evaluated:
             return rows
         return (*rows, self._evaluate(check))
 

@@ -84,7 +84,6 @@ class Saving:
     def save_cooling(self, state: TrainingState, tokens: int) -> None:
         """Write a checkpoint of the learner as a copy of the run at `state` that has cooled down up to `tokens`, and
         wait until it is written."""
-        self.checkpoints.wait()
         state.accelerator_seconds = self.accelerator_seconds
         tensors = self._learner.tensors()
         self.checkpoints.save(state, tokens, tensors, versions(), cooling=True)

@@ -82,6 +82,11 @@ class TrainingState(Record, frozen=False):
     """What the last attempt computed with."""
 
     @property
+    def is_evaluated(self) -> bool:
+        """Whether the trajectory has an evaluation of where the run stands."""
+        return bool(self.trajectory) and self.trajectory[-1].step == self.step
+
+    @property
     def cooldown_tokens(self) -> int:
         """Tokens that cooldowns took in addition to those of the run."""
         return sum(row.cooldown_tokens for row in self.trajectory)
@@ -148,6 +153,4 @@ class Timetable:
 
     def is_evaluation_due(self, state: TrainingState) -> bool:
         """Whether one is scheduled where the run stands, and not in its trajectory."""
-        rows = state.trajectory
-        evaluated = bool(rows) and rows[-1].step == state.step
-        return state.step in self.evaluations and not evaluated
+        return state.step in self.evaluations and not state.is_evaluated
