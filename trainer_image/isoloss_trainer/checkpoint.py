@@ -159,8 +159,8 @@ class Checkpoints:
         name = (
             f"{COOLING}{state.step:010d}-{tokens:016d}" if cooling else f"{STEP}{state.step:010d}"
         )
-        standing = {"tokens": tokens, "state": state.model_copy(deep=True), "versions": versions}
-        self._pending = self._writer.submit(self._write, name, tensors, standing)
+        state = state.model_copy(deep=True)
+        self._pending = self._writer.submit(self._write, state, name, tokens, tensors, versions)
 
     @property
     def is_writing(self) -> bool:
@@ -182,7 +182,14 @@ class Checkpoints:
         self.wait()
         self._store.remove(self._folder)
 
-    def _write(self, wanted: str, tensors: Tensors, standing: dict[str, Any]) -> None:
+    def _write(
+        self,
+        state: TrainingState,
+        wanted: str,
+        tokens: int,
+        tensors: Tensors,
+        versions: dict[str, str],
+    ) -> None:
         name = self._world.of_first(lambda: persist(lambda: self._unused(wanted)), self._group)
         folder = f"{self._folder}/{name}"
 
@@ -196,7 +203,9 @@ class Checkpoints:
         write(INDEX, text)
         manifest = CheckpointManifest(
             key=self._key,
-            **standing,
+            tokens=tokens,
+            state=state,
+            versions=versions,
             index_bytes=len(text),
             index_sha256=hashlib.sha256(text).hexdigest(),
         )
