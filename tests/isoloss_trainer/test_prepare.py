@@ -18,6 +18,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 import zstandard
+from fsspec.implementations.local import LocalFileSystem
 
 import isoloss_trainer.corpus as corpus_module
 import isoloss_trainer.prepare as prepare_module
@@ -632,7 +633,7 @@ def test_grouping_files_looks_at_each_once() -> None:
 
     files = [Counted(f"{number}", 1000, f"{number}", ".txt", "") for number in range(500)]
     source = DomainSource(name="text", uri="file:///x", text_field="text")
-    (unit,) = find_units(source, list(files))
+    (unit,) = find_units(source, LocalFileSystem(), list(files))
     assert len(unit.files) == 500
     assert looks <= 2 * 500
 

@@ -17,11 +17,11 @@ from isoloss_contract import layout
 from isoloss_contract.records import TrainTask
 from isoloss_contract.store import Store
 from isoloss_trainer.log import Log
-from isoloss_trainer.profiling import MEMORY_VARIABLE, TRACE_VARIABLE, MemorySnapshot, steps_of
-from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.profiling import MEMORY_VARIABLE, TRACE_VARIABLE, memory_snapshot, steps_of
 from isoloss_trainer.termination import BadConfiguration, Interruption
 from isoloss_trainer.train import train
-from tests.isoloss_trainer.builders import attempt, train_task
+from isoloss_trainer.world import World
+from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
 from tests.support.pages import CHECKOUT
 from tests.support.walk import Walk
@@ -100,16 +100,11 @@ def test_a_memory_snapshot_on_a_cpu_is_said_once_and_changes_nothing(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_memory_snapshot_names_allocations(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(MEMORY_VARIABLE, "1")
-    task = train_task(prepared.manifest, prepared.uri)
-    snapshot = MemorySnapshot(attempt(task, PreparedData(prepared.data_uri, tmp_path)))
-    snapshot._start()
-    torch.empty(1000, device="cuda")
-    snapshot._finish(tmp_path / "found.memory.pickle.gz")
-    assert gzip.decompress((tmp_path / "found.memory.pickle.gz").read_bytes())
+def test_a_memory_snapshot_names_allocations(tmp_path: Path) -> None:
+    file = tmp_path / "found.memory.pickle.gz"
+    with memory_snapshot(file, World(device="cuda:0")):
+        torch.empty(1000, device="cuda")
+    assert gzip.decompress(file.read_bytes())
 
 
 def test_the_command_of_the_page_about_debugging_leaves_the_trace_that_it_names(

@@ -97,25 +97,15 @@ def causal_attention(
     """Attention of [batch, heads, S, size] tensors; the output is [batch, S, heads, value size]."""
     size = value.shape[-1]
     value = _padded(value, query)
-    output = _attend(module, query, key, value, scaling)
-    return output[..., :size].transpose(1, 2).contiguous(), None
-
-
-def _attend(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scaling: float | None,
-) -> torch.Tensor:
     groups = getattr(module, "num_key_value_groups", 1)
     if query.device.type == "cpu" and groups > 1:
         # The CPU kernel is several times faster on repeated heads than on grouped ones.
         key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
         groups = 1
-    return scaled_dot_product_attention(
+    output = scaled_dot_product_attention(
         query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1
     )
+    return output[..., :size].transpose(1, 2).contiguous(), None
 
 
 def _padded(value: torch.Tensor, query: torch.Tensor) -> torch.Tensor:

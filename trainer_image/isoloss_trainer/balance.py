@@ -28,12 +28,11 @@ class ExpertBalance:
 
     def __init__(self, network: Any, sequence_length: int) -> None:
         self._length = sequence_length
-        routers = routers_of(network)
-        self._names, self._routers = list(routers), list(routers.values())
+        self._routers = routers_of(network)
         self._loss_weight = float(getattr(network.config, "router_aux_loss_coef", 0.0) or 0.0)
         self.counts = [
             torch.zeros(router.num_experts, dtype=torch.float32, device=router.weight.device)
-            for router in self._routers
+            for router in self._routers.values()
         ]
         """Tokens sent to each expert in the current step, per layer."""
         self._loads = [torch.zeros_like(count) for count in self.counts]
@@ -44,7 +43,7 @@ class ExpertBalance:
         """What the averaged weights route by, by name."""
         # The same for every router, which has what differs: layers that differ are compiled one by one.
         hook = self._note
-        for router, count in zip(self._routers, self.counts, strict=True):
+        for router, count in zip(self._routers.values(), self.counts, strict=True):
             router.tokens_by_expert, router.penalty = count, None
             router.register_forward_hook(hook)
 
@@ -54,7 +53,7 @@ class ExpertBalance:
     @property
     def biases(self) -> dict[str, torch.Tensor]:
         """The correction biases by name, part of the training state; empty if there are none."""
-        return _biases(dict(zip(self._names, self._routers, strict=True)))
+        return biases_of(self._routers)
 
     @property
     def has_loss(self) -> bool:
@@ -90,14 +89,16 @@ class ExpertBalance:
 
     def take_penalty(self, scale: float) -> torch.Tensor | None:
         """The balance loss of the last micro-batch, mean over layers, weighted by `scale` per sequence."""
-        penalties = [router.penalty for router in self._routers if router.penalty is not None]
+        penalties = [
+            router.penalty for router in self._routers.values() if router.penalty is not None
+        ]
         self._forget_penalties()
         if not penalties:
             return None
         return torch.stack(penalties).mean(0).sum() * (scale * self._loss_weight)
 
     def _forget_penalties(self) -> None:
-        for router in self._routers:
+        for router in self._routers.values():
             router.penalty = None
 
     def discard_step(self) -> None:
@@ -109,7 +110,9 @@ class ExpertBalance:
     @torch.no_grad()
     def finish_step(self) -> None:
         """Move the biases and add up the load; call once the counts of all processes are summed."""
-        for router, count, load in zip(self._routers, self.counts, self._loads, strict=True):
+        for router, count, load in zip(
+            self._routers.values(), self.counts, self._loads, strict=True
+        ):
             if hasattr(router, BIAS_NAME):
                 unevenness = count.max() / count.mean().clamp(min=1e-9)
                 direction = torch.sign(count.mean() - count)
@@ -117,17 +120,6 @@ class ExpertBalance:
                 getattr(router, BIAS_NAME).add_(change, alpha=BIAS_RATE)
             load += count
             count.zero_()
-
-    def averages_and_biases(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Each averaged bias with the one it averages."""
-        return zip(self.averaged_biases.values(), self.biases.values(), strict=True)
-
-    def swap_averaged(self) -> None:
-        """Exchange the biases with the averaged ones, in place."""
-        for averaged, bias in self.averages_and_biases():
-            kept = bias.clone()
-            bias.copy_(averaged)
-            averaged.copy_(kept)
 
     def take_load(self) -> float | None:
         """Largest over mean load of an expert since the last call, in the worst layer; 1 is even."""
@@ -137,11 +129,6 @@ class ExpertBalance:
         for load in self._loads:
             load.zero_()
         return worst
-
-
-def biases_of(network: Any) -> dict[str, torch.Tensor]:
-    """A model's correction biases by name, not copied."""
-    return _biases(routers_of(network))
 
 
 def averaged_name(name: str) -> str:
@@ -158,7 +145,8 @@ def routers_of(network: Any) -> dict[str, Any]:
     }
 
 
-def _biases(routers: dict[str, Any]) -> dict[str, torch.Tensor]:
+def biases_of(routers: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The correction biases of `routers` by name, not copied."""
     return {
         f"{name}.{BIAS_NAME}": getattr(router, BIAS_NAME)
         for name, router in routers.items()

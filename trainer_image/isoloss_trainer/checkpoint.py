@@ -156,10 +156,10 @@ class Checkpoints:
         Raises the error of the write before, if it failed.
         """
         self.wait()
-        state = state.model_copy(deep=True)
         name = (
             f"{COOLING}{state.step:010d}-{tokens:016d}" if cooling else f"{STEP}{state.step:010d}"
         )
+        state = state.model_copy(deep=True)
         self._pending = self._writer.submit(self._write, state, name, tokens, tensors, versions)
 
     @property
@@ -197,7 +197,7 @@ class Checkpoints:
             persist(lambda: self._store.write(f"{folder}/{file}", content))
 
         index = write_tensors(write, tensors, self._world, self._group)
-        if index is None:
+        if not self._world.is_first:
             return
         text = index.model_dump_json().encode()
         write(INDEX, text)

@@ -12,6 +12,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ CACHE_VARIABLE = "ISOLOSS_COMPILE_CACHE"
 """Set to 1: load compiled code from the store, and leave it there."""
 MAX_BYTES = 2**28
 """More is neither written nor read."""
+UNUSED = "compile-cache-unused"
+"""The event of what cannot be read or written: it costs the speed-up alone."""
 PACKAGES = ("torch", "triton", "transformers", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 
 
@@ -72,7 +75,15 @@ def facts_of_run(
     processes: int,
     deterministic: bool,
 ) -> dict[str, Any]:
-    """All that compiled code may depend on: elsewhere it has another key and is never loaded."""
+    """All that compiled code may depend on, of the model, packages, the device and this trainer's own code: elsewhere it
+    has another key and is never loaded."""
+    device: dict[str, Any] = {"device": "cpu", "machine": platform.machine()}
+    if torch.cuda.is_available():
+        device = {
+            "device": torch.cuda.get_device_name(),
+            "capability": list(torch.cuda.get_device_capability()),
+            "bytes": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
+        }
     return {
         "model": point.model,
         "sequence_length": point.sequence_length,
@@ -82,20 +93,6 @@ def facts_of_run(
         "recompute": recompute,
         "processes": processes,
         "deterministic": deterministic,
-        **facts_of_machine(),
-    }
-
-
-def facts_of_machine() -> dict[str, Any]:
-    """Facts about packages, the device and this trainer's own code."""
-    device: dict[str, Any] = {"device": "cpu", "machine": platform.machine()}
-    if torch.cuda.is_available():
-        device = {
-            "device": torch.cuda.get_device_name(),
-            "capability": list(torch.cuda.get_device_capability()),
-            "bytes": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
-        }
-    return {
         "python": platform.python_version(),
         "packages": {name: version_of(name) for name in PACKAGES},
         "torch": torch.__version__,
@@ -108,28 +105,23 @@ def facts_of_machine() -> dict[str, Any]:
 
 def load_artifacts(store: Store, key: str, log: Log) -> bool:
     """Load what the store has under `key`; whether there was something sound."""
-    path = layout.compile_cache(key)
-    try:
-        content = store.read(path, max_bytes=MAX_BYTES + hashlib.sha256().digest_size)
-        size = hashlib.sha256().digest_size
+    path, size = layout.compile_cache(key), hashlib.sha256().digest_size
+    with log.survived(UNUSED, doing="load", path=path), suppress(NotFound):
+        content = store.read(path, max_bytes=MAX_BYTES + size)
         digest, artifacts = content[:size], content[size:]
         if hashlib.sha256(artifacts).digest() != digest:
             raise ValueError("differs from its SHA-256")
         if torch.compiler.load_cache_artifacts(artifacts) is None:
             raise ValueError("torch cannot read it")
-    except NotFound:
-        return False
-    except Exception as error:  # noqa: BLE001 (it costs the speed-up alone)
-        _refused(log, "load", path, error)
-        return False
-    log.event("compile-cache", loaded=path, bytes=len(artifacts))
-    return True
+        log.event("compile-cache", loaded=path, bytes=len(artifacts))
+        return True
+    return False
 
 
 def save_artifacts(store: Store, key: str, log: Log) -> None:
     """Leave in the store under `key` what this process has compiled."""
     path = layout.compile_cache(key)
-    try:
+    with log.survived(UNUSED, doing="save", path=path):
         found = torch.compiler.save_cache_artifacts()
         if found is None:
             return
@@ -137,15 +129,7 @@ def save_artifacts(store: Store, key: str, log: Log) -> None:
         if len(artifacts) > MAX_BYTES:
             raise ValueError(f"{len(artifacts):,} bytes, more than {MAX_BYTES:,}")
         store.write(path, hashlib.sha256(artifacts).digest() + artifacts)
-    except Exception as error:  # noqa: BLE001 (it costs the speed-up alone)
-        _refused(log, "save", path, error)
-        return
-    log.event("compile-cache", saved=path, bytes=len(artifacts))
-
-
-def _refused(log: Log, doing: str, path: str, error: Exception) -> None:
-    reason = f"{type(error).__name__}: {error}"[:300]
-    log.event("compile-cache-unused", doing=doing, path=path, reason=reason)
+        log.event("compile-cache", saved=path, bytes=len(artifacts))
 
 
 def _code_digest(folder: Path) -> str:

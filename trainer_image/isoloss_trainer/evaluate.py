@@ -24,7 +24,7 @@ from isoloss_trainer.foreign_model import (
     FIELD,
     OF_A_TOKENIZER,
     ForeignModel,
-    fetch_once,
+    fetch_directory,
     load_network,
     load_shapes,
 )
@@ -61,9 +61,7 @@ def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log:
     except (NotFound, BadRecord):
         pass
     data = PreparedData(task.data_uri, scratch)
-    if data.manifest.digest != task.config.data_digest:
-        message = f"{task.data_uri}: digest {data.manifest.digest} differs from the task's"
-        raise BadData("DataChanged", message, "data")
+    data.check_digest(task.config.data_digest)
     world = World.of_environment().joined(PATIENCE)
     try:
         with preferred_kernels(world):
@@ -93,7 +91,7 @@ def measure(
     config = task.config
     check = functools.partial(_check_stop, world, interruption)
     check()
-    folder = fetch_once(config.checkpoint, scratch, world)
+    folder = world.of_first(lambda: fetch_directory(config.checkpoint, scratch))
     check()
     tokenizer = _tokenizer(folder, config.checkpoint)
     network, world = load_copies(folder, config, world, log)

@@ -12,7 +12,7 @@ from isoloss_contract import layout
 from isoloss_contract.records import DataManifest, PointConfig
 from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_trainer.checkpoint import Checkpoints
-from isoloss_trainer.hub import hub_snapshot, is_hub_name
+from isoloss_trainer.hub import directory
 from isoloss_trainer.learner import tensors_of
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network
@@ -109,11 +109,10 @@ def _check_tokenizer(uri: str, manifest: DataManifest | None) -> None:
 
 
 def _copy_tokenizer(uri: str, folder: Path) -> None:
-    source = f"file://{hub_snapshot(uri, FILES)}" if is_hub_name(uri) else uri
-    directory = Store(source, follow_links=True)
+    source = directory(uri, FILES)
     for name in TOKENIZER_FILES:
         try:
-            content = directory.read(name, max_bytes=MAX_TOKENIZER_BYTES)
+            content = source.read(name, max_bytes=MAX_TOKENIZER_BYTES)
         except NotFound:
             continue
         (folder / name).write_bytes(content)

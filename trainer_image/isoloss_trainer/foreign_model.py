@@ -42,22 +42,6 @@ NUMBERS = ("F16", "BF16", "F32", "F64")
 """Types of weights, as safetensors names them."""
 
 
-def fetch_once(uri: str, scratch: Path, world: World) -> Path:
-    """fetch_directory for processes that share `scratch`: the first fetches, the others wait."""
-    if world.is_first:
-        folder = fetch_directory(uri, scratch)
-        world.wait()
-        return folder
-    world.wait()
-    return _fetched(uri, scratch)
-
-
-def _fetched(uri: str, scratch: Path) -> Path:
-    if is_hub_name(uri):
-        return hub_snapshot(uri, FILES, fetch=False)
-    return Path(uri.removeprefix(LOCAL)) if uri.startswith(LOCAL) else scratch / "checkpoint"
-
-
 def fetch_directory(uri: str, scratch: Path) -> Path:
     """A local folder with the checkpoint: the directory itself on a shared volume, else a copy of those of its files that
     match FILES. Raises BadData(NotACheckpoint).
@@ -133,7 +117,7 @@ def load_network(
     """
     import transformers
 
-    _refuse_remote_code(folder, uri)
+    described = _refuse_remote_code(folder, uri)
     model_class = load_model_class()
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with _named(uri):
@@ -152,8 +136,14 @@ def load_network(
     if broken:
         message = f"{uri}: weights are missing or have the wrong shape ({len(broken)}, first {broken[0]})"
         raise BadData("WeightsMissing", message, FIELD)
-    if unknown := sorted(report.get("unexpected_keys", ())):
-        _check_code_is_ours(folder, uri, unknown)
+    unknown = sorted(report.get("unexpected_keys", ()))
+    # With code of its own it may be another model under a known name: its weights show it.
+    if unknown and "auto_map" in described:
+        message = (
+            f"{uri}: names remote code (auto_map), which is never run, and transformers' own model has "
+            f"no place for {len(unknown)} of its weights, first {unknown[0]}"
+        )
+        raise BadData("RemoteCodeRefused", message, FIELD)
     for name, parameter in network.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise BadData("NonFiniteWeights", f"{uri}: {name} is not finite", FIELD)
@@ -243,17 +233,6 @@ def _is_native(model_type: str) -> bool:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-
-def _check_code_is_ours(folder: Path, uri: str, unknown: list[str]) -> None:
-    """A checkpoint with code of its own may be another model under a known name: its weights show it."""
-    if "auto_map" not in json.loads((folder / "config.json").read_bytes()):
-        return
-    message = (
-        f"{uri}: names remote code (auto_map), which is never run, and transformers' own model has "
-        f"no place for {len(unknown)} of its weights, first {unknown[0]}"
-    )
-    raise BadData("RemoteCodeRefused", message, FIELD)
 
 
 class ForeignModel(LanguageModel):

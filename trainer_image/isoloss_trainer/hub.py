@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from isoloss_contract.store import StoreUnavailable
+from isoloss_contract.store import Store, StoreUnavailable
+from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadData
 
 SCHEME = "hf://"
@@ -17,8 +18,14 @@ def is_hub_name(uri: str) -> bool:
     return uri.startswith(SCHEME) and not uri.startswith(f"{SCHEME}datasets/")
 
 
-def hub_snapshot(uri: str, patterns: Sequence[str], *, fetch: bool = True) -> Path:
-    """A local folder with the files of a repository that match `patterns`; `fetch=False`: no download.
+def directory(uri: str, patterns: Sequence[str]) -> Store:
+    """The folder at `uri`, or of a repository on the hub a local one. Raises as `hub_snapshot`."""
+    folder = f"file://{hub_snapshot(uri, patterns)}" if is_hub_name(uri) else uri
+    return Store(folder, PATIENT, follow_links=True)  # a snapshot of the hub consists of links
+
+
+def hub_snapshot(uri: str, patterns: Sequence[str]) -> Path:
+    """A local folder with the files of a repository that match `patterns`.
 
     HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE are the hub's own variables. Raises
     BadData(NotOnHub) if the repository does not exist or is not readable, StoreUnavailable if
@@ -29,12 +36,7 @@ def hub_snapshot(uri: str, patterns: Sequence[str], *, fetch: bool = True) -> Pa
     name, _, revision = uri.removeprefix(SCHEME).partition("@")
     absent = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
     try:
-        folder = snapshot_download(
-            name,
-            revision=revision or None,
-            allow_patterns=list(patterns),
-            local_files_only=not fetch,
-        )
+        folder = snapshot_download(name, revision=revision or None, allow_patterns=list(patterns))
     except (*absent, errors.HFValidationError) as error:
         reason = str(error).strip().splitlines()[0][:300]
         message = f"{uri}: no such repository or revision on the hub, or no permission: {reason}"

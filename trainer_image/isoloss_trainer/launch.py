@@ -91,7 +91,12 @@ def run_together(
         refusals = 0
         while not interruption.requested:
             children = _start(processes, arguments, scratch, refusals)
-            code = _run_once(children, interruption)
+            try:
+                code = _wait(children, interruption)
+            finally:
+                for child in children:
+                    child.kill()
+                    child.wait()
             if code != START_OVER or processes.nodes > 1:
                 return code, _last_words(processes, children, scratch, log)
             refusals += 1
@@ -107,16 +112,6 @@ def start_over(arguments: list[str]) -> int:
         command = [sys.executable, "-m", "isoloss_trainer", *arguments]
         os.execve(sys.executable, command, environment)
     return START_OVER
-
-
-def _run_once(children: list[subprocess.Popen[bytes]], interruption: Interruption) -> int:
-    try:
-        return _wait(children, interruption)
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
 
 
 def _start(
@@ -170,7 +165,7 @@ def _free_port() -> int:
 def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -> int:
     stopping, deadline = False, float("inf")
     while any(child.poll() is None for child in children) and time.monotonic() < deadline:
-        if _starts_over(children):
+        if START_OVER in [child.poll() for child in children]:
             break  # the others wait for what will not come
         if interruption.requested and not stopping:
             for child in children:
@@ -180,10 +175,6 @@ def _wait(children: list[subprocess.Popen[bytes]], interruption: Interruption) -
             deadline = time.monotonic() + GRACE_SECONDS
         time.sleep(0.1)
     return _exit_code([child.poll() for child in children], stopping=stopping)
-
-
-def _starts_over(children: list[subprocess.Popen[bytes]]) -> bool:
-    return any(child.poll() == START_OVER for child in children)
 
 
 def _leaves_others_waiting(children: list[subprocess.Popen[bytes]]) -> bool:

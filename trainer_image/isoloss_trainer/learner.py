@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.records import PointConfig
-from isoloss_trainer.balance import ExpertBalance, averaged_name, biases_of
+from isoloss_trainer.balance import ExpertBalance, averaged_name, biases_of, routers_of
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import LanguageModel
@@ -21,7 +21,6 @@ from isoloss_trainer.optimizer import (
     adamw,
     clip,
     learning_rate,
-    set_learning_rate,
     take_into_average,
 )
 from isoloss_trainer.sharding import forget_whole_weights, is_sharded, local, shard
@@ -163,11 +162,10 @@ class Learner:
         rate = learning_rate(
             self._point.learning_rate, tokens, self._point.optimizer.warmup_tokens
         )
-        set_learning_rate(self._optimizer, rate * rate_factor)
+        self._optimizer.param_groups[0]["lr"] = rate * rate_factor
         self._optimizer.step()
         self.balance.finish_step()
-        averages = [*self._averaged, *self.balance.averaged_biases.values()]
-        weights = [*self._weights, *self.balance.biases.values()]
+        weights, averages = zip(*self._weights_and_averages(), strict=True)
         limit = self._point.evaluation.averaging_tokens
         take_into_average(averages, weights, tokens, batch_tokens, limit)
         return StepFacts(means[0], means[1], norm)
@@ -254,28 +252,33 @@ class Learner:
 
     @torch.no_grad()
     def _swap_averaged(self) -> None:
-        for weight, average in zip(self._weights, self._averaged, strict=True):
+        for weight, average in self._weights_and_averages():
             kept = local(weight).clone()
             local(weight).copy_(local(average))
             local(average).copy_(kept)
         forget_whole_weights(self.model)
-        self.balance.swap_averaged()
+
+    def _weights_and_averages(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Of the model, biases of its routers included."""
+        biases = self.balance.biases.values()
+        yield from zip(self._weights, self._averaged, strict=True)
+        yield from zip(biases, self.balance.averaged_biases.values(), strict=True)
 
     def tensors(self) -> Tensors:
         """All tensors of the training state, not copied: DTensors if processes have parts. Their names mean the
         same whatever the order of the model's layers."""
-        moments = {
-            f"{part}.{name}": self._optimizer.state[weight][theirs]
-            for part, theirs in MOMENTS.items()
-            for name, weight in zip(self._names, self._weights, strict=True)
+        states = [self._optimizer.state[weight] for weight in self._weights]
+        parts = {
+            WEIGHTS: [weight.detach() for weight in self._weights],
+            AVERAGED: self._averaged,
+            **{part: [state[theirs] for state in states] for part, theirs in MOMENTS.items()},
         }
         return {
             **{
-                f"{WEIGHTS}.{n}": w.detach()
-                for n, w in zip(self._names, self._weights, strict=True)
+                f"{part}.{name}": tensor
+                for part, tensors in parts.items()
+                for name, tensor in zip(self._names, tensors, strict=True)
             },
-            **{f"{AVERAGED}.{n}": a for n, a in zip(self._names, self._averaged, strict=True)},
-            **moments,
             "optimizer_steps": self._steps[0],
             **self.balance.biases,
             **self.balance.averaged_biases,
@@ -359,7 +362,7 @@ def tensors_of(network: Any, *, averaged: bool) -> Tensors:
     """The parts of a learner's `tensors` that are a model: its weights and biases, raw or averaged, not copied."""
     part = AVERAGED if averaged else WEIGHTS
     weights = {f"{part}.{name}": weight.detach() for name, weight in network.named_parameters()}
-    biases = biases_of(network)
+    biases = biases_of(routers_of(network))
     if not averaged:
         return {**weights, **biases}
     return {**weights, **{averaged_name(name): bias for name, bias in biases.items()}}

@@ -6,7 +6,8 @@ import json
 import sys
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -59,6 +60,14 @@ class Log:
             with suppress(OSError):
                 self._people.write(f"{datetime.now(UTC):%H:%M:%S}  {words}\n")
                 self._people.flush()
+
+    @contextmanager
+    def survived(self, event: str, **facts: Any) -> Iterator[None]:
+        """What fails in the block ends it with an event that says why, and nothing else: the run goes on."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 (whatever it is)
+            self.event(event, **facts, reason=f"{type(error).__name__}: {error}"[:300])
 
     def failure(self, error: BaseException) -> None:
         """A bug's traceback, as one JSON line."""

@@ -85,31 +85,19 @@ PROCESSES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def plan(task: TrainTask) -> str:
-    """A table in words: bytes of each part, and what fits on the DEVICES. Raises BadConfiguration."""
+    """A table in words: bytes of each part, and what fits on the DEVICES, on so many GPUs up to one for each sequence of
+    a batch. Host memory is per node, of 8 GPUs at most. Raises BadConfiguration."""
     point = task.point
+    length, batch, precision = point.sequence_length, point.batch_size, point.precision
     with torch.device("meta"):
         network = build_network(point.model)
-    return table(
-        network,
-        point.sequence_length,
-        point.batch_size,
-        point.precision,
-        given=point.initial_weights is not None,
-    )
-
-
-def table(
-    network: Any, length: int, batch: int, precision: Precision = "bf16", *, given: bool = False
-) -> str:
-    """Memory of `network`, on the meta device, on so many GPUs up to one for each sequence of a batch. `given`: it
-    starts from a checkpoint's weights. Host memory is per node, of 8 GPUs at most."""
     heads = "".join(f"  {device:>22}" for device in DEVICES)
     rows = [
         f"GPUs  state/GiB  whole/GiB  logits/GiB  sequence/GiB{heads}  host, build/GiB  host, train/GiB"
     ]
     for count in (count for count in PROCESSES if count == 1 or count <= batch):
         needed = footprint(network, precision, count)
-        host = host_footprint(network, count, precision if given else "random")
+        host = host_footprint(network, count, precision if point.initial_weights else "random")
         sequence = needed.of_sequences(1, length, recompute=False)
         fits = [
             in_words(fit(needed, length, memory), -(-batch // count))

@@ -49,12 +49,6 @@ def cooldown_factors(cooldown: CooldownConfig, steps: int) -> list[float]:
     return [1.0 - math.sqrt(share) for share in shares]
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the steps from now on."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
 def second_moment_decay(point: PointConfig) -> float:
     """beta2 of one step: as configured, or so that its time constant in tokens is."""
     constant = point.optimizer.second_moment_tokens

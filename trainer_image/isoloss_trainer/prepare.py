@@ -11,10 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,7 +28,7 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_contract.store import NotFound, Store
-from isoloss_trainer.corpus import CorpusFile, find_files
+from isoloss_trainer.corpus import find_files
 from isoloss_trainer.held_out import (
     MAX_HELD_OUT_BYTES,
     document_hash,
@@ -73,36 +71,19 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
         pass
     tokenizer = load_tokenizer(task.config.tokenizer)
     run = Preparation(task.config, store, tokenizer, interruption, log)
-    corpora = [DomainCorpus.of(source) for source in task.config.domains]
+    domains = [find_units(source, *find_files(source)) for source in task.config.domains]
     pod = _pod_index(task)
-    every = [(corpus, unit) for corpus in corpora for unit in corpus.units]
-    mine = every[pod :: task.pods]
-    for done, (corpus, unit) in enumerate(mine):
-        log.progress("prepare", done, len(mine), domain=corpus.source.name, unit=unit.name)
-        prepare_unit(run, corpus.filesystem, unit)
+    mine = [unit for units in domains for unit in units][pod :: task.pods]
+    for done, unit in enumerate(mine):
+        log.progress("prepare", done, len(mine), domain=unit.domain.name, unit=unit.name)
+        prepare_unit(run, unit)
     if pod > 0:
         return f"units of input files prepared: {len(mine)}; the first pod puts them together"
-    _await_units(run, corpora)
-    manifest = _manifest(run, tuple(_finish_domain(run, corpus) for corpus in corpora))
+    _await_units(run, domains)
+    manifest = _manifest(run, tuple(_finish_domain(run, units) for units in domains))
     store.write_record(path, manifest)
     store.remove(run.units_folder)
     return _summary(manifest)
-
-
-@dataclass(frozen=True)
-class DomainCorpus:
-    """The input files of a domain, in units."""
-
-    source: DomainSource
-    filesystem: fsspec.AbstractFileSystem
-    files: tuple[CorpusFile, ...]
-    units: tuple[Unit, ...]
-
-    @classmethod
-    def of(cls, source: DomainSource) -> DomainCorpus:
-        """List the files. Raises BadData if there are none, StoreUnavailable."""
-        filesystem, files = find_files(source)
-        return cls(source, filesystem, tuple(files), tuple(find_units(source, files)))
 
 
 def _pod_index(task: PrepareTask) -> int:
@@ -115,22 +96,20 @@ def _pod_index(task: PrepareTask) -> int:
     return index
 
 
-def _await_units(run: Preparation, corpora: list[DomainCorpus]) -> None:
+def _await_units(run: Preparation, domains: list[list[Unit]]) -> None:
     """Wait for the other pods' units. One that nobody finishes is prepared here: its pod may be lost,
     or may have listed the files before one of them was replaced."""
     before, since = -1, time.monotonic()
-    while missing := [
-        (corpus, unit) for corpus in corpora for unit in missing_units(run, corpus.units)
-    ]:
+    while missing := [unit for units in domains for unit in missing_units(run, units)]:
         run.interruption.check()
         if len(missing) != before:
             before, since = len(missing), time.monotonic()
         if time.monotonic() - since > TAKEOVER_SECONDS:
-            corpus, unit = missing[-1]
-            run.log.event("unit-taken-over", domain=corpus.source.name, unit=unit.name)
-            prepare_unit(run, corpus.filesystem, unit)
+            unit = missing[-1]
+            run.log.event("unit-taken-over", domain=unit.domain.name, unit=unit.name)
+            prepare_unit(run, unit)
             continue
-        total = sum(len(corpus.units) for corpus in corpora)
+        total = sum(map(len, domains))
         run.log.progress("await-other-pods", total - len(missing), total)
         time.sleep(POLL_SECONDS)
 
@@ -160,18 +139,18 @@ def _summary(manifest: DataManifest) -> str:
     return "; ".join(parts)
 
 
-def _finish_domain(run: Preparation, corpus: DomainCorpus) -> DomainData:
+def _finish_domain(run: Preparation, units: list[Unit]) -> DomainData:
     """Put the units of a domain together."""
-    units = list(corpus.units)
-    prepared = [prepare_unit(run, corpus.filesystem, unit) for unit in units]
+    source, prepared = units[0].domain, [prepare_unit(run, unit) for unit in units]
     bad = sum((part.bad for part in prepared), BadDocuments())
     read = sum(part.documents + part.empty_documents + part.held_out for part in prepared)
-    bad.refuse_above_share(corpus.source, read)
-    domain = _domain_data(run, corpus.source, units, prepared)
+    bad.refuse_above_share(source, read)
+    domain = _domain_data(run, source, units, prepared)
     _require_enough(run.config, domain)
     facts = domain.model_dump(exclude={"training", "validation", "validation_lengths"})
     empty = sum(part.empty_documents for part in prepared)
-    run.log.event("domain", **facts, files=len(corpus.files), empty_documents=empty)
+    files = sum(len(unit.files) for unit in units)
+    run.log.event("domain", **facts, files=files, empty_documents=empty)
     return domain
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 from isoloss_contract.records import TrajectoryRow
 from isoloss_trainer.attempt import Attempt
@@ -29,20 +29,10 @@ WAITING = 1000
 Values = Mapping[str, float]
 
 
-class Curves(Protocol):
-    """Curves over tokens, so that points of other batch sizes can be laid over each other."""
-
-    def record(self, tokens: int, values: Values) -> None:
-        """Add a value to each of the named curves."""
-
-    def close(self) -> None:
-        """Finish."""
-
-
 class Recorder:
-    """Hands values to curves, which are begun, too, in a thread: that imports much and asks a server."""
+    """Hands values to what keeps them, which is begun, too, in a thread: that imports much and asks a server."""
 
-    def __init__(self, begin: Callable[[], Curves] | None, log: Log) -> None:
+    def __init__(self, begin: Callable[[], WeightsAndBiases] | None, log: Log) -> None:
         self._log = log
         self._queue: queue.Queue[tuple[int, Values] | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
@@ -68,17 +58,15 @@ class Recorder:
             return
         thread.join(CLOSE_SECONDS)
 
-    def _work(self, begin: Callable[[], Curves]) -> None:
-        try:
+    def _work(self, begin: Callable[[], WeightsAndBiases]) -> None:
+        with self._log.survived("recorder-dropped"):
             curves = begin()
             while (entry := self._queue.get()) is not None:
                 curves.record(*entry)
             curves.close()
-        except Exception as error:  # noqa: BLE001 (whatever the package does, the run goes on)
-            self._log.event("recorder-dropped", reason=f"{type(error).__name__}: {error}"[:300])
 
 
-def wanted_curves(attempt: Attempt) -> Callable[[], Curves] | None:
+def wanted_curves(attempt: Attempt) -> Callable[[], WeightsAndBiases] | None:
     """What begins the curves that the environment asks for; None if it asks for none, and in all ranks but 0."""
     asked = any(map(os.environ.get, WANDB_VARIABLES))
     if not asked or os.environ.get("WANDB_MODE") == "disabled" or not attempt.world.is_first:
@@ -100,8 +88,9 @@ def curves_of_evaluation(row: TrajectoryRow, further: Values) -> dict[str, float
 
 
 class WeightsAndBiases:
-    """A run whose id is the point's key, continued by later attempts. Project, entity and the rest are the
-    package's own variables (WANDB_PROJECT, WANDB_ENTITY, …)."""
+    """A run whose id is the point's key, continued by later attempts, with curves over tokens, so that points of other
+    batch sizes can be laid over each other. Project, entity and the rest are the package's own variables
+    (WANDB_PROJECT, WANDB_ENTITY, …)."""
 
     def __init__(self, attempt: Attempt) -> None:
         if find_spec("wandb") is None:
@@ -125,9 +114,9 @@ class WeightsAndBiases:
         self._run.define_metric("*", step_metric="tokens")
 
     def record(self, tokens: int, values: Values) -> None:
-        """As Curves."""
+        """Add a value to each of the named curves."""
         self._run.log({"tokens": tokens, **values})
 
     def close(self) -> None:
-        """As Curves."""
+        """Finish."""
         self._run.finish()

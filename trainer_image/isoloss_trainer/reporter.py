@@ -51,8 +51,7 @@ class Reporter:
     def begin(self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
         """Report from now on of a run that has seen `tokens`, those of its cooldowns not counted, and has a
         trajectory of `rows`."""
-        self._tokens, self._cooldown_tokens = tokens, cooldown_tokens
-        self._rows = rows or None
+        self.note(tokens, cooldown_tokens, rows or None)
         self._started_at = time.monotonic()
         self._began = tokens + cooldown_tokens
 

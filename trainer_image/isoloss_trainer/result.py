@@ -42,10 +42,7 @@ def trajectory_row(
         averaged_loss=_finite(averaged_loss.value),
         averaged_loss_standard_error=_finite(averaged_loss.standard_error),
         domains={name: _domain(domains[name], averaged_domains[name]) for name in domains},
-        training_loss=state.training_loss,
-        logit_offset=state.logit_offset,
-        gradient_norm=state.gradient_norm,
-        clipped_share=state.clipped_share,
+        **state.means(),
     )
 
 

@@ -172,19 +172,19 @@ class PointRun:
 
     def _write(self, result: PointResult, text: bytes, *, keep_state: bool) -> None:
         store, key = self.attempt.store, self.point.key
-        self.saving.wait()
+        self.saving.checkpoints.wait()
         self.attempt.fence.check()
         persist(lambda: write_finished(store, key, text))
         persist(lambda: store.write(layout.point_trajectory(key), text))
         persist(lambda: store.write_record(layout.point_result(key), result))
         if not keep_state and self.ending.outcome is not Outcome.OUT_OF_MEMORY:
-            self.saving.remove_all()
+            self.saving.checkpoints.remove_all()
         store.remove(layout.point_progress(key))
 
     def close(self) -> None:
         """End all threads, whatever became of the run."""
         self._reporter.close()
-        self.saving.close()
+        self.saving.checkpoints.close()
         self.sequences.close()
         self._recordings.close()
         self._log.close()
@@ -210,7 +210,7 @@ class PointRun:
         self._read_steps()
         if self._lasts():
             self.saving.save_what_is_new(self.state)
-            self.saving.wait()
+            self.saving.checkpoints.wait()
             raise Interrupted("Interrupted", f"stop requested; saved at {self.tokens} tokens")
 
     # ------------------------------------------------------------------------------------ its steps
@@ -288,8 +288,7 @@ class PointRun:
         trajectory of one that was longer from the start.
         """
         rows = self.state.trajectory
-        evaluated = rows and rows[-1].step == self.state.step
-        if not self._lasts() or evaluated:
+        if not self._lasts() or self.state.is_evaluated:
             return rows
         return (*rows, self._evaluate(check))
 

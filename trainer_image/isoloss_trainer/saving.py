@@ -20,7 +20,7 @@ class Saving:
         task, fence = attempt.task, attempt.fence
         self._attempt, self._learner = attempt, learner
         self._timetable, self._stopwatch = timetable, stopwatch
-        self._checkpoints = Checkpoints(
+        self.checkpoints = Checkpoints(
             attempt.store,
             task.point.key,
             task.keep_checkpoints,
@@ -40,7 +40,7 @@ class Saving:
     def restore(self) -> tuple[TrainingState, dict[str, str]] | None:
         """Continue from the newest checkpoint: its state, and the versions that wrote it; None if there is
         none. Raises OtherLayout."""
-        found = self._checkpoints.restore(self._learner.on_host())
+        found = self.checkpoints.restore(self._learner.on_host())
         if found is None:
             return None
         state = found.state
@@ -76,25 +76,24 @@ class Saving:
         with self._stopwatch.timing("checkpoint"):
             state.accelerator_seconds = self.accelerator_seconds
             state.micro_batch = self._micro_batch()
-            self._checkpoints.wait()
+            self.checkpoints.wait()
             tokens = state.step * self._timetable.batch_tokens
-            self._checkpoints.save(state, tokens, self._learner.copied(), versions())
+            self.checkpoints.save(state, tokens, self._learner.copied(), versions())
         self._saved, self._saved_at = _standing(state), time.monotonic()
 
     def save_cooling(self, state: TrainingState, tokens: int) -> None:
         """Write a checkpoint of the learner as a copy of the run at `state` that has cooled down up to `tokens`, and
         wait until it is written."""
-        self._checkpoints.wait()
         state.accelerator_seconds = self.accelerator_seconds
         tensors = self._learner.tensors()
-        self._checkpoints.save(state, tokens, tensors, versions(), cooling=True)
-        self.wait()
+        self.checkpoints.save(state, tokens, tensors, versions(), cooling=True)
+        self.checkpoints.wait()
 
     def restore_cooling(self, state: TrainingState) -> int | None:
         """Continue with the copy of the run at `state` whose cooldown an earlier attempt had to leave: the tokens that
         it has seen. None if there is no such copy: the learner stands where the run does."""
         found = self._learner.filled(
-            lambda tensors: self._checkpoints.restore(tensors, cooling_from=state.step)
+            lambda tensors: self.checkpoints.restore(tensors, cooling_from=state.step)
         )
         if found is None:
             self._learner.restore()
@@ -108,25 +107,13 @@ class Saving:
         world = self._attempt.world
         due = time.monotonic() - self._saved_at >= self._attempt.task.checkpoint_seconds
         # Rank 0 decides: it has the last of the writing, and its decision is every process's.
-        if world.any(world.is_first and due and not self._checkpoints.is_writing):
+        if world.any(world.is_first and due and not self.checkpoints.is_writing):
             self.save(state)
 
     def save_what_is_new(self, state: TrainingState) -> None:
         """Save unless the last checkpoint has this step and its evaluation, which may have taken a cooldown."""
         if _standing(state) != self._saved:
             self.save(state)
-
-    def wait(self) -> None:
-        """Wait for the checkpoint being written; raises the error of that write, if it failed."""
-        self._checkpoints.wait()
-
-    def remove_all(self) -> None:
-        """Delete the training state."""
-        self._checkpoints.remove_all()
-
-    def close(self) -> None:
-        """Wait without raising."""
-        self._checkpoints.close()
 
 
 def _standing(state: TrainingState) -> tuple[int, int]:

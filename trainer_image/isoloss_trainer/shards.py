@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -65,45 +64,13 @@ PATIENT = Patience(attempts=42)
 Bytes = NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class TrainingShard:
-    """The sequences of one shard: windows of `length` + 1 tokens that overlap by one."""
-
-    shard: HashedShard
-    length: int
-    folder: PreparedFolder
-
-    @property
-    def sequences(self) -> int:
-        """Number of sequences."""
-        return sequence_count(self.shard.tokens, self.length)
-
-    def window(self, number: int) -> NDArray[np.uint32]:
-        """Sequence `number`: inputs are all but the last token, targets all but the first.
-
-        Raises BadData(ShardCorrupt or ShardMissing).
-        """
-        start = number * self.length
-        tokens = self.folder.tokens(self.shard, start, self.length + 1)
-        known = self._hashes[number * HASH_BYTES : (number + 1) * HASH_BYTES]
-        if sequence_hash(tokens) != known.tobytes():
-            where = self.folder.store.location(self.shard.path)
-            raise BadData(
-                "ShardCorrupt", f"{where}: tokens from {start} on differ from their hash"
-            )
-        return tokens
-
-    @cached_property
-    def _hashes(self) -> NDArray[np.uint8]:
-        return self.folder.hashes(self.shard, self.length)
-
-
 class DomainTokens:
-    """All training sequences of a domain, numbered across its shards."""
+    """All training sequences of a domain, numbered across its shards: windows of `length` + 1 tokens that overlap by
+    one."""
 
-    def __init__(self, shards: list[TrainingShard]) -> None:
-        self._shards = shards
-        self._ends = np.cumsum([shard.sequences for shard in shards])
+    def __init__(self, shards: Sequence[HashedShard], length: int, folder: PreparedFolder) -> None:
+        self._shards, self._length, self._folder = shards, length, folder
+        self._ends = np.cumsum([sequence_count(shard.tokens, length) for shard in shards])
 
     @property
     def sequences(self) -> int:
@@ -111,10 +78,20 @@ class DomainTokens:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def window(self, number: int) -> NDArray[np.uint32]:
-        """`length` + 1 tokens."""
-        shard = int(np.searchsorted(self._ends, number, side="right"))
-        before = int(self._ends[shard - 1]) if shard else 0
-        return self._shards[shard].window(number - before)
+        """Sequence `number`: inputs are all but the last token, targets all but the first.
+
+        Raises BadData(ShardCorrupt or ShardMissing).
+        """
+        index = int(np.searchsorted(self._ends, number, side="right"))
+        shard, within = self._shards[index], number - (int(self._ends[index - 1]) if index else 0)
+        start = within * self._length
+        tokens = self._folder.tokens(shard, start, self._length + 1)
+        if sequence_hash(tokens) != self._folder.hashes(shard, self._length)[within].tobytes():
+            where = self._folder.store.location(shard.path)
+            raise BadData(
+                "ShardCorrupt", f"{where}: tokens from {start} on differ from their hash"
+            )
+        return tokens
 
 
 @dataclass(frozen=True)
@@ -141,49 +118,41 @@ class PreparedFolder:
         """Some tokens of a shard, not verified."""
         first, size = start * TOKEN_BYTES, count * TOKEN_BYTES
         if self.is_mapped:
-            return self._mapped_shard(shard)[first : first + size].view("<u4")
+            size_of_shard = shard.tokens * TOKEN_BYTES  # each sequence is verified by itself
+            whole = self._mapped(shard.path, size_of_shard, shard.sha256, verified=False)
+            return whole[first : first + size].view("<u4")
         try:
             return np.frombuffer(self.store.read_range(shard.path, first, size), dtype="<u4")
         except (NotFound, BadRecord) as error:
             raise BadData("ShardMissing", str(error)) from error
 
     def hashes(self, shard: HashedShard, length: int) -> Bytes:
-        """sequence_hashes of a shard."""
+        """sequence_hashes of a shard [sequences, HASH_BYTES]."""
         size = sequence_count(shard.tokens, length) * HASH_BYTES
-        return self._file(windows_path(shard.path), size, shard.windows_sha256)
+        found = self._mapped(windows_path(shard.path), size, shard.windows_sha256)
+        return found.reshape(-1, HASH_BYTES)
 
     def whole(self, shard: Shard) -> NDArray[np.uint32]:
         """All numbers of a shard, verified."""
-        return self._file(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
+        return self._mapped(shard.path, shard.tokens * TOKEN_BYTES, shard.sha256).view("<u4")
 
-    def _file(self, path: str, size: int, sha256: str) -> Bytes:
-        """A whole file, verified: mapped from the volume, or from the node's copy."""
+    def _mapped(self, path: str, size: int, sha256: str, *, verified: bool = True) -> Bytes:
+        """A whole file: the node's copy, which is verified when it is made, or that of the volume."""
         if size == 0:
             return np.empty(0, np.uint8)
-        if self.is_local:
-            content = self._mapped(path, size)
-            self._check_hash(path, content.data, sha256)
-            return content
-        copy = self._once(sha256, lambda: self._fetched(path, size, sha256))
-        return np.memmap(copy, np.uint8, mode="r")
-
-    def _mapped_shard(self, shard: Shard) -> Bytes:
-        size = shard.tokens * TOKEN_BYTES
-        if self.is_local:
-            return self._mapped(shard.path, size)
-        if shard.path not in self._maps:
-            self._maps[shard.path] = self._file(shard.path, size, shard.sha256)
-        return self._maps[shard.path]
-
-    def _mapped(self, path: str, size: int) -> Bytes:
-        known = self._maps.get(path)
-        if known is None:
-            file = Path(self.store.uri.removeprefix(LOCAL)) / path
-            if not file.exists():
-                raise BadData("ShardMissing", f"{file}: not found")
-            self._check_size(path, file.stat().st_size, size)
-            known = self._maps[path] = np.memmap(file, np.uint8, mode="r")
-        return known
+        if path not in self._maps:
+            if self.is_local:
+                file = Path(self.store.uri.removeprefix(LOCAL)) / path
+                if not file.exists():
+                    raise BadData("ShardMissing", f"{file}: not found")
+                self._check_size(path, file.stat().st_size, size)
+            else:
+                file = self._once(sha256, lambda: self._fetched(path, size, sha256))
+            content = np.memmap(file, np.uint8, mode="r")
+            if self.is_local and verified:
+                self._check_hash(path, content.data, sha256)
+            self._maps[path] = content
+        return self._maps[path]
 
     def _fetched(self, path: str, size: int, sha256: str) -> bytes:
         try:
@@ -235,6 +204,14 @@ class PreparedData:
         copied = tokens * TOKEN_BYTES <= COPIED_BYTES
         self._folder = PreparedFolder(self.store, scratch / "data", copied)
 
+    def check_digest(self, wanted: str) -> None:
+        """Raises BadData if these are other data than a task was made for."""
+        if self.manifest.digest != wanted:
+            message = (
+                f"{self.store.uri}: digest {self.manifest.digest} differs from the task's {wanted}"
+            )
+            raise BadData("DataChanged", message, "data")
+
     @property
     def is_mapped(self) -> bool:
         """Whether reading a sequence takes no request."""
@@ -252,8 +229,7 @@ class PreparedData:
     def training(self, name: str) -> DomainTokens:
         """The training sequences of a domain; nothing is read yet."""
         length = self.manifest.sequence_length
-        shards = self.domain(name).training
-        return DomainTokens([TrainingShard(shard, length, self._folder) for shard in shards])
+        return DomainTokens(self.domain(name).training, length, self._folder)
 
     def validation_stream(self, name: str) -> NDArray[np.uint32]:
         """All validation tokens of a domain."""

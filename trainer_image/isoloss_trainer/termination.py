@@ -96,23 +96,26 @@ def is_out_of_memory(error: BaseException) -> bool:
     return said or isinstance(error, MemoryError)
 
 
+STORE_ERRORS = (
+    (BadStoreUri, ExitCode.BAD_CONFIGURATION, "BadUri"),
+    # What is there must not be overwritten; another image in the pod template can read it.
+    (NewerRecord, ExitCode.BAD_CONFIGURATION, "NewerRecord"),
+    (NotFound, ExitCode.BAD_DATA, "NotFound"),
+    (BadRecord, ExitCode.BAD_DATA, "BadRecord"),
+    (StoreRefused, ExitCode.STORAGE, "StoreRefused"),
+    (StoreError, ExitCode.STORAGE, STORE_UNAVAILABLE),
+)
+"""How errors of the store end a task: the first that matches, because some are kinds of others."""
+
+
 def explain(error: BaseException) -> tuple[int, Message]:
     """Exit code and termination message for an exception; 1 for an unexpected one (a bug)."""
     if isinstance(error, TrainerError):
         message = Message(code=error.code, message=error.message, field=error.field)
         return error.exit_code, message
-    if isinstance(error, BadStoreUri):
-        return ExitCode.BAD_CONFIGURATION, Message(code="BadUri", message=str(error))
-    if isinstance(error, NewerRecord):
-        # What is there must not be overwritten; another image in the pod template can read it.
-        return ExitCode.BAD_CONFIGURATION, Message(code="NewerRecord", message=str(error))
-    if isinstance(error, NotFound):
-        return ExitCode.BAD_DATA, Message(code="NotFound", message=str(error))
-    if isinstance(error, BadRecord):
-        return ExitCode.BAD_DATA, Message(code="BadRecord", message=str(error))
-    if isinstance(error, StoreError):
-        code = "StoreRefused" if isinstance(error, StoreRefused) else STORE_UNAVAILABLE
-        return ExitCode.STORAGE, Message(code=code, message=str(error))
+    for kind, exit_code, code in STORE_ERRORS:
+        if isinstance(error, kind):
+            return exit_code, Message(code=code, message=str(error))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ExitCode.STORAGE, Message(code="DiskFull", message=str(error))
     if is_out_of_memory(error):

@@ -14,8 +14,7 @@ from tokenizers import Tokenizer
 
 from isoloss_contract.records import content_key
 from isoloss_contract.store import BadRecord, NotFound, Store
-from isoloss_trainer.hub import hub_snapshot, is_hub_name
-from isoloss_trainer.shards import PATIENT
+from isoloss_trainer.hub import directory
 from isoloss_trainer.termination import BadData
 
 MAX_TOKENIZER_BYTES = 256 * 2**20
@@ -69,12 +68,9 @@ class TextTokenizer:
 
 def load_tokenizer(uri: str) -> TextTokenizer:
     """Load `uri`/tokenizer.json. Raises BadData(TokenizerNotLoadable or NotOnHub), StoreUnavailable."""
-    folder = f"file://{hub_snapshot(uri, FILES)}" if is_hub_name(uri) else uri
-    directory = Store(
-        folder, PATIENT, follow_links=True
-    )  # a snapshot of the hub consists of links
+    folder = directory(uri, FILES)
     try:
-        content = directory.read("tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES)
+        content = folder.read("tokenizer.json", max_bytes=MAX_TOKENIZER_BYTES)
     except NotFound as error:
         raise _bad(f"{uri}: no tokenizer.json") from error
     except BadRecord as error:
@@ -89,8 +85,8 @@ def load_tokenizer(uri: str) -> TextTokenizer:
     tokenizer.no_padding()
     # Text that looks like a special token stays text: a document must not contain its own end.
     tokenizer.encode_special_tokens = True
-    end_token = _end_token(directory, tokenizer)
-    first_token = _first_token(directory, tokenizer)
+    end_token = _end_token(folder, tokenizer)
+    first_token = _first_token(folder, tokenizer)
     # It could only add special tokens, or take white space out of the offsets.
     tokenizer.post_processor = None
     behaviour = {part: description.get(part) for part in _BEHAVIOUR}
@@ -99,31 +95,31 @@ def load_tokenizer(uri: str) -> TextTokenizer:
     return TextTokenizer(tokenizer, end_token, size, digest, first_token)
 
 
-def _end_token(directory: Store, tokenizer: Tokenizer) -> int:
+def _end_token(folder: Store, tokenizer: Tokenizer) -> int:
     """The end-of-document token as the directory's own files name it."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        token = _read_json(directory, name).get("eos_token")
+        token = _read_json(folder, name).get("eos_token")
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str) and (number := tokenizer.token_to_id(text)) is not None:
             return int(number)
     for name in ("generation_config.json", "config.json"):
-        number = _read_json(directory, name).get("eos_token_id")
+        number = _read_json(folder, name).get("eos_token_id")
         number = number[0] if isinstance(number, list) and number else number
         if isinstance(number, int) and tokenizer.id_to_token(number) is not None:
             return number
     for text in ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"):
         if (number := tokenizer.token_to_id(text)) is not None:
             return int(number)
-    raise _bad(f"{directory.uri}: no end-of-text token; set eos_token in tokenizer_config.json")
+    raise _bad(f"{folder.uri}: no end-of-text token; set eos_token in tokenizer_config.json")
 
 
-def _first_token(directory: Store, tokenizer: Tokenizer) -> int | None:
+def _first_token(folder: Store, tokenizer: Tokenizer) -> int | None:
     """What the tokenizer puts before a text, or what its configuration says that a library should."""
     bare = tokenizer.encode("a", add_special_tokens=False).ids
     added = tokenizer.encode("a", add_special_tokens=True).ids
     if len(added) > len(bare) and added[0] != bare[0]:
         return int(added[0])
-    config = _read_json(directory, "tokenizer_config.json")
+    config = _read_json(folder, "tokenizer_config.json")
     token = config.get("bos_token") if config.get("add_bos_token") else None
     text = token.get("content") if isinstance(token, dict) else token
     number = tokenizer.token_to_id(text) if isinstance(text, str) else None
@@ -143,9 +139,9 @@ def _lengths(text: str, ends: list[int]) -> NDArray[np.uint32]:
     return lengths.astype(np.uint32)
 
 
-def _read_json(directory: Store, name: str) -> dict[str, Any]:
+def _read_json(folder: Store, name: str) -> dict[str, Any]:
     try:
-        value = json.loads(directory.read(name))
+        value = json.loads(folder.read(name))
     except (NotFound, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -21,7 +21,6 @@ from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import (
     BadConfiguration,
-    BadData,
     Diverged,
     Interrupted,
     Interruption,
@@ -111,13 +110,7 @@ def existing_result(store: Store, task: TrainTask) -> PointResult | None:
 def _check_data(task: TrainTask, data: PreparedData) -> None:
     """The prepared data must be those that the point's key stands for."""
     manifest, point = data.manifest, task.point
-    if manifest.digest != point.data_digest:
-        raise BadData(
-            "DataChanged",
-            f"{task.data_uri}: digest {manifest.digest} differs from the point's "
-            f"{point.data_digest}",
-            "data",
-        )
+    data.check_digest(point.data_digest)
     if manifest.sequence_length != point.sequence_length:
         raise BadConfiguration(
             "SequenceLengthDiffers",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 
@@ -81,32 +82,25 @@ class TrainingState(Record, frozen=False):
     """What the last attempt computed with."""
 
     @property
+    def is_evaluated(self) -> bool:
+        """Whether the trajectory has an evaluation of where the run stands."""
+        return bool(self.trajectory) and self.trajectory[-1].step == self.step
+
+    @property
     def cooldown_tokens(self) -> int:
         """Tokens that cooldowns took in addition to those of the run."""
         return sum(row.cooldown_tokens for row in self.trajectory)
 
-    @property
-    def training_loss(self) -> float | None:
-        """Mean over the steps since the last scheduled evaluation."""
-        return self._mean(self.training_loss_sum)
-
-    @property
-    def logit_offset(self) -> float | None:
-        """Likewise: the mean log of the softmax's denominator."""
-        return self._mean(self.logit_offset_sum)
-
-    @property
-    def gradient_norm(self) -> float | None:
-        """Likewise: the mean norm of the gradient before clipping."""
-        return self._mean(self.gradient_norm_sum)
-
-    @property
-    def clipped_share(self) -> float | None:
-        """Share of these steps whose gradient was clipped."""
-        return self._mean(self.clipped_steps)
-
-    def _mean(self, total: float) -> float | None:
-        return total / self.training_loss_steps if self.training_loss_steps else None
+    def means(self) -> dict[str, Any]:
+        """Over the steps since the last scheduled evaluation, by their names in TrajectoryRow; empty without steps."""
+        sums = {
+            "training_loss": self.training_loss_sum,
+            "logit_offset": self.logit_offset_sum,
+            "gradient_norm": self.gradient_norm_sum,
+            "clipped_share": self.clipped_steps,
+        }
+        steps = self.training_loss_steps
+        return {name: total / steps for name, total in sums.items()} if steps else {}
 
     def take_step(self, loss: float, offset: float, gradient_norm: float, clip: float) -> bool:
         """Take in what the next step found out; returns whether the run has diverged with it.
@@ -159,6 +153,4 @@ class Timetable:
 
     def is_evaluation_due(self, state: TrainingState) -> bool:
         """Whether one is scheduled where the run stands, and not in its trajectory."""
-        rows = state.trajectory
-        evaluated = bool(rows) and rows[-1].step == state.step
-        return state.step in self.evaluations and not evaluated
+        return state.step in self.evaluations and not state.is_evaluated

@@ -84,6 +84,7 @@ class Unit:
     """Consecutive input files of a domain that are tokenised together."""
 
     domain: DomainSource
+    filesystem: fsspec.AbstractFileSystem
     name: str
     files: tuple[CorpusFile, ...]
 
@@ -113,7 +114,9 @@ class Preparation:
         return f"{self.units_folder}/{unit.domain.name}/{unit.name}{ending}"
 
 
-def find_units(source: DomainSource, files: list[CorpusFile]) -> list[Unit]:
+def find_units(
+    source: DomainSource, filesystem: fsspec.AbstractFileSystem, files: list[CorpusFile]
+) -> list[Unit]:
     """Group consecutive files up to UNIT_BYTES; a unit's name depends on its files' identities."""
     groups: list[list[CorpusFile]] = [[]]
     size = 0
@@ -124,20 +127,23 @@ def find_units(source: DomainSource, files: list[CorpusFile]) -> list[Unit]:
         groups[-1].append(file)
         size += file.bytes
     return [
-        Unit(source, f"{number:05d}-{content_key([f.identity for f in group])[:12]}", tuple(group))
+        Unit(
+            domain=source,
+            filesystem=filesystem,
+            name=f"{number:05d}-{content_key([file.identity for file in group])[:12]}",
+            files=tuple(group),
+        )
         for number, group in enumerate(groups)
     ]
 
 
-def prepare_unit(
-    run: Preparation, filesystem: fsspec.AbstractFileSystem, unit: Unit
-) -> PreparedUnit:
+def prepare_unit(run: Preparation, unit: Unit) -> PreparedUnit:
     """Tokenise the unit's files, or return what an earlier attempt left."""
     record = run.unit_file(unit, RECORD)
     try:
         return run.store.read_record(record, PreparedUnit)
     except NotFound:
-        prepared = _UnitWriter(run, unit).write(filesystem)
+        prepared = _UnitWriter(run, unit).write()
         run.store.write_record(record, prepared)
         return prepared
 
@@ -156,8 +162,6 @@ def read_sketches(run: Preparation, unit: Unit) -> NDArray[np.uint64]:
 
 def missing_units(run: Preparation, units: Sequence[Unit]) -> list[Unit]:
     """Those of one domain that no attempt and no pod has finished."""
-    if not units:
-        return []
     done = set(run.store.names(f"{run.units_folder}/{units[0].domain.name}"))
     return [unit for unit in units if f"{unit.name}{RECORD}" not in done]
 
@@ -174,10 +178,10 @@ class _UnitWriter:
         self._documents = self._bytes = self._empty = 0
         self._bad = BadDocuments()
 
-    def write(self, filesystem: fsspec.AbstractFileSystem) -> PreparedUnit:
+    def write(self) -> PreparedUnit:
         """Tokenise all files; shards, held-out texts and sketches are written on return."""
         run, unit = self._run, self._unit
-        for batch in _batches(filesystem, unit):
+        for batch in _batches(unit):
             run.interruption.check()
             self._add(batch)
             domain, tokens = unit.domain.name, self._shards.tokens
@@ -227,12 +231,12 @@ class _UnitWriter:
         self._bytes += sum(len(text.encode()) for text in training)
 
 
-def _batches(filesystem: fsspec.AbstractFileSystem, unit: Unit) -> Iterator[list[Document]]:
+def _batches(unit: Unit) -> Iterator[list[Document]]:
     """Documents in batches of about BATCH_BYTES characters."""
     batch: list[Document] = []
     size = 0
     for file in unit.files:
-        for document in read_documents(filesystem, file, unit.domain.text_field):
+        for document in read_documents(unit.filesystem, file, unit.domain.text_field):
             batch.append(document)
             size += 1 if isinstance(document, BadDocument) else len(document)
             if size >= BATCH_BYTES:

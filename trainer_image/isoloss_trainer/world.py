@@ -179,6 +179,25 @@ class World:
             raise failure
         return cast("Found", found)
 
+    def of_all(self, call: Callable[[], Found], group: ProcessGroup | None = None) -> list[Found]:
+        """What `call` returns in each process, in every process; raises there what it raised in the first that failed.
+        `group`: as for `of_first`."""
+        if self.size == 1:
+            return [call()]
+        from torch.distributed import all_gather_object
+
+        mine: list[Any] = [None, None]
+        try:
+            mine[0] = call()
+        except Exception as error:  # noqa: BLE001 (raised below, in every process)
+            mine[1] = error
+        answers: list[Any] = [None] * self.size
+        all_gather_object(answers, mine, group=group)
+        for _, failure in answers:
+            if failure is not None:
+                raise failure
+        return [found for found, _ in answers]
+
     def largest(self, number: int) -> int:
         """The largest `number` of any process; every process gets the same answer."""
         if self.size == 1:
