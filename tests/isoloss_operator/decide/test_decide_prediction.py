@@ -835,7 +835,7 @@ def test_sequences_longer_than_the_best_batch_has_tokens_for_are_answered_or_ref
         batch_size = plan.status.batch_size
         found[length] = (condition(plan, "Ready")[1], batch_size and int(batch_size.value))
     assert found == {
-        256: ("Predicted", 56),
+        256: ("Predicted", 48),
         4096: ("Predicted", 8),
         65536: ("ExtrapolationTooFar", None),
     }

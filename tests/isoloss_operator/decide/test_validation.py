@@ -598,7 +598,7 @@ def test_another_answer_keeps_what_its_probes_have_cost_and_stops_them() -> None
     )
     ledger = world_.probes.ledger.replace(points=(*points, *world_.probes.ledger.points[3:]))
     moved = replace(
-        world_, evaluation=replace_result(loss=2.6), probes=replace(world_.probes, ledger=ledger)
+        world_, evaluation=replace_result(loss=2.9), probes=replace(world_.probes, ledger=ledger)
     )
     plan = decide_prediction(moved)
     assert writes(plan) == (0, 3), "new ones start once the slots are free"
