@@ -386,16 +386,18 @@ def test_an_error_of_the_composition_widens_the_answer_and_says_so(
         isoloss(*question, *more)
         for more in (
             ("--composition-error", "0", "0"),
-            ("--composition-error", "0.3", "0.2"),
+            ("--composition-error", "0.4", "0.2"),
             (),
         )
     )
     assert bare.code == wide.code == usual.code == 0
     ends = [each.document["learning_rate"]["high"] for each in (bare, usual, wide)]
-    assert ends == sorted(ends), "without a size the measured error is 0.25, between 0 and 0.3"
+    assert ends == sorted(ends), (
+        "of the frontier's 25 tokens per parameter it is 0.29, between 0 and 0.4"
+    )
     assert any("31 tiny checkpoints" in warning for warning in usual.document["warnings"])
     assert not any("one from scratch" in warning for warning in bare.document["warnings"])
-    assert wide.document["learning_rate"]["high"] > 1.2 * bare.document["learning_rate"]["high"]
+    assert wide.document["learning_rate"]["high"] > 1.3 * bare.document["learning_rate"]["high"]
     assert wide.document["learning_rate"]["value"] == bare.document["learning_rate"]["value"]
     assert any("one from scratch" in warning for warning in wide.document["warnings"])
 
