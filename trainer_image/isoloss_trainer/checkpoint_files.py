@@ -90,7 +90,8 @@ def write_tensors(
     write: Callable[[str, bytes], None], tensors: Tensors, world: World, group: ProcessGroup | None
 ) -> Index:
     """Write all processes' parts of `tensors` by `write`, which takes a file's name and content, one process's
-    along with the others'. Raises in every process what `write` raised in one."""
+    along with the others'. Raises in every process what `write` raised in one, and ValueError if the parts do not make up
+    the tensors."""
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     # Tensors that are no DTensors are the same in every process.
     own = {n: t for n, t in tensors.items() if world.is_first or isinstance(t, DTensor)}
@@ -107,7 +108,7 @@ def write_tensors(
         return written
 
     found = world.of_all(write_own, group)
-    return Index(
+    index = Index(
         tensors={
             name: IndexedTensor(
                 kind=NAMES[tensor.dtype],
@@ -117,6 +118,8 @@ def write_tensors(
             for name, tensor in tensors.items()
         }
     )
+    check_parts(index)
+    return index
 
 
 def read_tensors(store: Store, folder: str, index: Index, tensors: Tensors, world: World) -> None:

@@ -102,7 +102,7 @@ class PreparedFolder:
     scratch: Path
     copied: bool = False
     """Whether training shards in object storage are copied to the scratch folder."""
-    _maps: dict[str, Bytes] = field(default_factory=dict)
+    _maps: dict[tuple[str, bool], Bytes] = field(default_factory=dict)
 
     @property
     def is_local(self) -> bool:
@@ -140,7 +140,7 @@ class PreparedFolder:
         """A whole file: the node's copy, which is verified when it is made, or that of the volume."""
         if size == 0:
             return np.empty(0, np.uint8)
-        if path not in self._maps:
+        if (path, verified) not in self._maps:
             if self.is_local:
                 file = Path(self.store.uri.removeprefix(LOCAL)) / path
                 if not file.exists():
@@ -151,8 +151,8 @@ class PreparedFolder:
             content = np.memmap(file, np.uint8, mode="r")
             if self.is_local and verified:
                 self._check_hash(path, content.data, sha256)
-            self._maps[path] = content
-        return self._maps[path]
+            self._maps[path, verified] = content
+        return self._maps[path, verified]
 
     def _fetched(self, path: str, size: int, sha256: str) -> bytes:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -171,8 +172,8 @@ class World:
         if self.is_first:
             try:
                 answer[0] = call()
-            except Exception as error:  # noqa: BLE001 (raised below, in every process)
-                answer[1] = error
+            except BaseException as error:  # noqa: BLE001 (raised below, in every process)
+                answer[1] = _as_sent(error)
         torch.distributed.broadcast_object_list(answer, group=group, device=torch.device("cpu"))
         found, failure = answer
         if failure is not None:
@@ -189,8 +190,8 @@ class World:
         mine: list[Any] = [None, None]
         try:
             mine[0] = call()
-        except Exception as error:  # noqa: BLE001 (raised below, in every process)
-            mine[1] = error
+        except BaseException as error:  # noqa: BLE001 (raised below, in every process)
+            mine[1] = _as_sent(error)
         answers: list[Any] = [None] * self.size
         all_gather_object(answers, mine, group=group)
         for _, failure in answers:
@@ -273,3 +274,12 @@ def why_unusable(torch_version: str, cuda: str | None) -> str:
     needs += f"driver {oldest} or newer" if oldest else "a newer driver, perhaps"
     found = driver_branch()
     return f"{needs}; the machine's is {found}" if found else needs
+
+
+def _as_sent(error: BaseException) -> BaseException:
+    """The error as other processes get it: its words in a RuntimeError if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 (whatever its class raises)
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

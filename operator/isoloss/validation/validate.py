@@ -83,7 +83,8 @@ def validate(
 ) -> Validation | Refused:
     """Judge the laws' answer to `query` by `probes` of `probe_flops` each, and refine it.
 
-    With a given batch size the learning rate alone is judged, by the probes there. Refused if the laws have no answer. Raises InvalidProbes if no probe is at the answer, probes are longer
+    With a given batch size the learning rate alone is judged, by the probes there. Refused if the laws have no answer.
+    Raises InvalidProbes if no probe is at the answer, probes are longer
     than the budget, or the query has no budget of continued pre-training; ValueError for a query that contradicts
     itself.
     """
@@ -231,7 +232,7 @@ def _at_its_batch_size(answer: Prediction, probes: Sequence[Probe]) -> list[Prob
 
 
 def _alone_sentence(answer: Prediction) -> str:
-    return f"The learning rate alone is judged, by the probes at {batch_text(answer.batch_size.value)} sequences, which are given."
+    return f"The learning rate alone is judged, by the probes at {batch_text(answer.batch_size.value)} sequences, the batch size that is given."
 
 
 def _within(answer: Prediction, probes: Sequence[Probe]) -> Box:

@@ -77,7 +77,8 @@ class AnswerValidation(ApiType):
     0.3 cost 1.5 times the budget. Probes of the whole budget tell most; those of a tenth seldom settle
     anything."""
     factor: NeighbourFactor = "2"
-    """Between the answer and its neighbours, in learning rate and in batch size."""
+    """Between the answer and its neighbours, in learning rate and in batch size; with spec.batchSize in learning
+    rate alone."""
     seeds: int = Field(default=1, ge=1, le=20)
     """Runs at every place, with seeds of their own from the sweep's training.seed on."""
     tolerance: Decimal = "0.01"

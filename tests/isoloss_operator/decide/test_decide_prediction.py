@@ -551,7 +551,8 @@ def test_a_far_multiple_keeps_range_and_warnings_for_another_sequence_length() -
     largest = [float(s.affordable_batch_sizes.largest) for s in (own, other)]
     assert largest[1] == pytest.approx(largest[0] / 2, rel=0.01)
     assert other.batch_size.value == "256"
-    assert "The nearest multiple of 256 is 256 sequences" in other.warnings[0]
+    assert "differs from the sweep's, 128" in other.warnings[0]
+    assert "The nearest multiple of 256 is 256 sequences" in other.warnings[1]
     for told in own.warnings[1:]:
         assert told in other.warnings
 

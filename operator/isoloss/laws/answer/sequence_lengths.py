@@ -37,9 +37,10 @@ def for_length(
         return answer
     converted = in_sequences(answer, laws_length, target_length)
     warnings = (
-        *_in_target_sequences(answer, multiple, laws_length / target_length),
+        # A status keeps the first few.
         f"The target's sequence length, {target_length}, differs from the sweep's, {laws_length}: batch sizes are converted "
         "at equal tokens per step, except those in other warnings. What the length itself does is not known.",
+        *_in_target_sequences(answer, multiple, laws_length / target_length),
     )
     return replace(converted, warnings=warnings)
 
