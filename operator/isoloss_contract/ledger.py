@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -362,6 +363,13 @@ class Ledger(LedgerHeader):
         """A copy with these fields changed and validated."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **changes})
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Ledger:
+        """As pydantic's, without what was worked out from the fields before they changed."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("by_key", "_additions"):
+            copied.__dict__.pop(name, None)
+        return copied
 
     @cached_property
     def by_key(self) -> dict[str, PointRecord]:

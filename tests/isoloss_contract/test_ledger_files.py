@@ -112,6 +112,14 @@ def test_whatever_happens_to_a_ledger_is_read_back_equal() -> None:
     assert len(folder.segments) < 10
 
 
+def test_a_copy_with_other_points_knows_those_by_their_keys() -> None:
+    before = ledger(2)
+    assert len(before.by_key) == 2
+    after = before.model_copy(update={"points": (done(1),)})
+    assert after.by_key == {done(1).key: done(1)}
+    assert before.replace(points=(done(1),)).by_key == after.by_key
+
+
 def test_everything_in_a_ledger_is_read_back_equal() -> None:
     now = ledger(0).replace(
         former=(record(9, attempts=Attempts(ended=2, last_failure="Crashed")),),

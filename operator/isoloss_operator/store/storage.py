@@ -278,9 +278,10 @@ class Storage:
 
         The store is asked once per interval: for the small fit.json, and for laws.json only if it has been replaced.
         """
-        key, store = (uri, laws_path, laws_sha256), self.store(uri)
+        key = uri, laws_path, laws_sha256
         if self._laws.get(key, interval_seconds) is not None:
             return False
+        store = self.store(uri)
         record = self._read_record(
             uri, fit_path(laws_path), FitRecord, "fit", limits.FIT, NEWEST_FIT
         )
