@@ -30,6 +30,7 @@ from tests.deploy.chart import (
     with_images,
 )
 from tests.deploy.kubeconform import kubeconform, write_schemas
+from tests.support.cluster import delete_namespaces
 from tests.support.kubectl import Kubectl
 
 # One worker for all: the chart names its namespaces.
@@ -63,8 +64,7 @@ def namespaces(api_client: client.ApiClient) -> Iterator[None]:
         manifest = {"metadata": {"name": name, "labels": labels}}
         apply(api_client, {"apiVersion": "v1", "kind": "Namespace", **manifest})
     yield
-    for name in names:
-        core.delete_namespace(name)
+    delete_namespaces(core, *names)
 
 
 @pytest.mark.parametrize("values", VALUES)

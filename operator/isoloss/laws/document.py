@@ -41,6 +41,11 @@ def laws_from_json(document: object) -> Laws:
     if isinstance(document, dict) and "format" not in document:
         printed = ", not what it prints with --json" if "learning_rate" in document else ""
         raise BadLaws(f"holds no laws: give the file that isoloss fit writes with --out{printed}")
+    version = document.get("version") if isinstance(document, dict) else None
+    if isinstance(version, int) and version < LAWS_VERSION:
+        raise BadLaws(
+            f"version {version} is of an older isoloss, and {LAWS_VERSION} is read: fit the runs again with isoloss fit"
+        )
     try:
         # Strict rules differ for JSON, where a tuple can only be a list: hence from text.
         laws = LawsDocument.model_validate_json(json.dumps(document)).laws
@@ -53,9 +58,17 @@ def laws_from_json(document: object) -> Laws:
 
 
 def _check_data(laws: Laws) -> None:
-    """Raise BadLaws for laws without the data that their answers are measured against."""
+    """Raise BadLaws for laws without the data, or the errors, that their answers are measured against."""
     if laws.status == "refused":
         return
     for name in ("sizes", "batch_sizes", "learning_rates"):
         if not getattr(laws.data, name):
             raise BadLaws(f"laws.data.{name}: empty, although laws are fitted")
+    surface, rate = laws.surface, laws.rate_at_batch
+    for where, law, is_there, needed in (
+        ("surface", surface, surface.planes, ("bend", "token_bend", "target_covariance")),
+        ("rate_at_batch", rate, rate.curve, ("bend", "token_bend")),
+    ):
+        for name in needed:
+            if is_there is not None and getattr(law, name) is None:
+                raise BadLaws(f"laws.{where}.{name}: missing, although this law is fitted")

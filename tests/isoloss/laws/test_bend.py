@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from benchmarks.science.shapes import WIDE, PlantedJudge, runs_on, surface
-from isoloss.laws import FitOptions, Laws, PredictionQuery, fit_laws, predict
-from isoloss.laws.data.cells import LATE
+from benchmarks.science.shapes import TWO, WIDE, PlantedJudge, runs_on, surface
+from isoloss.laws import FitOptions, Laws, PredictionQuery, Run, fit_laws, predict
+from isoloss.laws.data.cells import CELLS_PER_SIZE, LATE
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.model import Refusal
 from isoloss.laws.results import Bend, TokenBend
 from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
 from isoloss.laws.surface.token_range import fit_late_if_bent
 from isoloss.usual import USUAL_BEND, USUAL_SCATTER, USUAL_TOKEN_BEND
+from tests.support.planted import Valley
 
 LOG_PARAMS = np.log([1e8, 2e8, 4e8])
 TARGET, TOKENS = 8e9, 1.6e11
@@ -228,3 +231,38 @@ def test_the_best_rate_at_a_batch_size_that_bends_over_tokens_is_held_and_nearly
             ).x
             assert np.log(found.low) <= best <= np.log(found.high)
             assert abs(np.log(found.value) - best) < (0.3 if beyond > 1.0 else 0.07)
+
+
+def one_long_run(truth: Valley, params: float) -> list[Run]:
+    """The sweep of two sizes, of whose larger one a run was trained five times the tokens of the others."""
+    found = []
+    for run in runs_on(truth, TWO, 0):
+        if run.params == params and run.name.endswith("lr2-b2"):
+            tokens = np.geomspace(run.tokens[0], 5.0 * run.tokens[-1], 40)
+            losses = [truth.loss(params, d, run.batch_size, run.learning_rate) for d in tokens]
+            found.append(replace(run, tokens=tokens, losses=np.array(losses)))
+        else:
+            found.append(run)
+    return found
+
+
+@pytest.mark.parametrize("shape", ["turning", "saturating"])
+def test_the_last_part_of_runs_has_every_size_though_one_run_is_longer_than_its_peers(
+    shape: str,
+) -> None:
+    """A law of one size knows nothing of the other, and answered at a given batch size for both."""
+    n, d, truth = TWO.sizes[-1], TWO.tokens[-1], surface(shape, 0)
+    laws = fit_laws(one_long_run(truth, n), FitOptions(bootstrap_samples=60))
+    assert laws.surface.cells > CELLS_PER_SIZE
+    query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=truth.batch(n, d))
+    found = predict(laws, query).learning_rate
+    assert found.low <= truth.rate(n, d) <= found.high
+
+
+def test_sizes_are_kept_though_their_high_rates_diverged() -> None:
+    """Too few learning rates of a size came to its last part: whole runs tell more."""
+    n, d, truth = WIDE.sizes[-1], WIDE.tokens[-1], surface("saturating", 0)
+    laws = fit_laws(runs_on(truth, WIDE, 0, cliff=0.1), FitOptions(bootstrap_samples=60))
+    query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=truth.batch(n, d))
+    found = predict(laws, query).learning_rate
+    assert found.low <= truth.rate(n, d) <= found.high

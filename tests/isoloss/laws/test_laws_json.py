@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from isoloss.laws import (
+    LAWS_VERSION,
     BadLaws,
     FitOptions,
     PredictionQuery,
@@ -84,4 +85,22 @@ def test_fitted_laws_without_the_data_that_answers_are_measured_against_are_refu
     document = json.loads(text)
     document["laws"]["data"] = {}
     with pytest.raises(BadLaws, match=r"laws\.data\.sizes: empty, although laws are fitted"):
+        laws_from_json(document)
+
+
+def test_laws_of_an_older_version_are_to_be_fitted_again(text):
+    document = json.loads(text)
+    document["version"] = LAWS_VERSION - 1
+    with pytest.raises(BadLaws, match=r"older isoloss.*fit the runs again"):
+        laws_from_json(document)
+
+
+@pytest.mark.parametrize(
+    ("law", "name"),
+    [("surface", "token_bend"), ("surface", "bend"), ("rate_at_batch", "token_bend")],
+)
+def test_fitted_laws_without_their_errors_are_refused(text, law, name):
+    document = json.loads(text)
+    document["laws"][law][name] = None
+    with pytest.raises(BadLaws, match=rf"laws\.{law}\.{name}: missing"):
         laws_from_json(document)

@@ -52,7 +52,7 @@ def make_cells(
 ) -> list[Cell]:
     """Cut the trajectories at common token counts, where at least so many runs of a size have a loss.
 
-    Trajectories with a loss everywhere are cut from the share `earliest` of their size's tokens on.
+    Trajectories with a loss everywhere are cut from the share `earliest` of the tokens on that so many runs of their size came to.
     """
     cells: list[Cell] = []
     for params in sorted({t.params for t in trajectories}):
@@ -73,7 +73,9 @@ def late_cells(cells: Sequence[Cell]) -> list[Cell]:
 def _cells_of_size(
     log_params: float, chosen: list[tuple[int, Trajectory]], fewest_runs: int, earliest: float
 ) -> list[Cell]:
-    tokens = _common_tokens([t for _, t in chosen], earliest)
+    ends = sorted((float(t.log_tokens[-1]) for _, t in chosen), reverse=True)
+    first = -np.inf if earliest <= 0.0 else ends[:fewest_runs][-1] + float(np.log(earliest))
+    tokens = _common_tokens([t for _, t in chosen], first)
     cuts = [(d, *_cut(chosen, d)) for d in tokens]
     cuts = [cut for cut in cuts if len(cut[1]) >= fewest_runs]
     if not cuts:
@@ -109,20 +111,19 @@ def best_curve(log_tokens: Array, log_losses: Array) -> LossCurve:
     ).first()
 
 
-def _common_tokens(trajectories: list[Trajectory], earliest: float) -> list[float]:
+def _common_tokens(trajectories: list[Trajectory], first: float) -> list[float]:
     """ln D of one size's cells.
 
     A dense run has a loss anywhere between its ends, a sparse one only where it was evaluated. Without
     dense runs there is a cell at every count; without sparse ones they are evenly spaced. With both, cells
-    keep to the counts of the sparse runs, where most runs have a loss, and fill the gaps evenly.
+    keep to the counts of the sparse runs, where most runs have a loss, and fill the gaps evenly. Even cells begin at `first`,
+    ln D, or where most runs do.
     """
     sparse = [t for t in trajectories if len(t.log_tokens) < DENSE]
     if len(sparse) == len(trajectories):
         return _distinct(sparse)
-    low = float(np.median([t.log_tokens[0] for t in trajectories]))
+    low = max(float(np.median([t.log_tokens[0] for t in trajectories])), first)
     high = max(t.log_tokens[-1] for t in trajectories)
-    if earliest > 0:
-        low = max(low, high + float(np.log(earliest)))
     even = list(np.linspace(low, high, CELLS_PER_SIZE))
     if not sparse:
         return even

@@ -71,6 +71,11 @@ class _Points:
     size: Indices
     run: Indices
 
+    def tells_what(self, others: _Points) -> bool:
+        """Whether these are of as many sizes as the others, and vary in the same of ln N, ln D and ln B."""
+        varied = [_varied(points, points.where).tolist() for points in (self, others)]
+        return bool(self.size.max() == others.size.max()) and varied[0] == varied[1]
+
     @property
     def lines(self) -> Levelled:
         """Least squares with a level for each line."""
@@ -151,8 +156,10 @@ def _fitted(
     if valley is None:
         return _not_convex(0.0)
     bends = _own_bends(points, x, valley)
-    if late is not None and bends.are_clear:
-        return _fitted(late, options, fitted)
+    if late is not None and bends.are_clear and late.tells_what(points):
+        of_late = _fitted(late, options, fitted)
+        if of_late.law.refusal is None:
+            return of_late
     curvature, found = float(valley.estimate[0]), valley.scatter
     source = DrawSource(options.seed, 12, options.bootstrap_samples)
     draws = valley.draws(source)

@@ -2,7 +2,8 @@
 
 The law is a line over ln D. Where the best learning rate or batch size visibly bends over tokens, as after a warm-up or
 where a batch size saturates, a line through whole runs is off at their end, which is what answers are for. A line through their
-last part is off by much less there, and from there on. Where no bend shows, whole runs tell the exponents of D far better.
+last part is off by much less there, and from there on. Where no bend shows, whole runs tell the exponents of D far better;
+where too few runs of a size came that far, it would be lost.
 """
 
 from __future__ import annotations
@@ -32,6 +33,6 @@ def fit_late_if_bent(
         return known, cells
     late_cells = make_cells(trajectories, earliest=LATE)
     late = fit_surface(trajectories, late_cells, fewest_sizes)
-    if isinstance(late, Refusal) or not late.is_convex:
+    if isinstance(late, Refusal) or not late.is_convex or set(late.sizes) != set(fit.sizes):
         return known, cells
     return Uncertainty(late, trend), late_cells
