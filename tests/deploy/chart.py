@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "isoloss"
 NAMESPACE = "isoloss-system"
 EVERYTHING_ON: dict[str, Any] = {
-    "watchNamespaces": ["research", "products"],
+    "watchNamespaces": ["teaching", "products"],
     "storage": {
-        "allowedPrefixes": {"research": ["s3://lm-sweeps", "file:///mnt"], "*": ["gs://shared/a"]},
+        "allowedPrefixes": {"teaching": ["s3://lm-sweeps", "file:///mnt"], "*": ["gs://shared/a"]},
         "existingSecret": "operator-s3",
     },
     "image": {"digest": "sha256:" + "0" * 64},
@@ -29,7 +29,7 @@ EVERYTHING_ON: dict[str, Any] = {
     "trainer": {
         "image": {"repository": "registry/trainer", "tag": "2", "pullPolicy": "Always"},
         "podTemplate": {
-            "metadata": {"labels": {"cost-centre": "research"}},
+            "metadata": {"labels": {"cost-centre": "teaching"}},
             "spec": {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]},
         },
     },
@@ -46,7 +46,7 @@ EVERYTHING_ON: dict[str, Any] = {
     "priorityClassName": "system-cluster-critical",
     "networkPolicy": {"metricsFrom": [{"podSelector": {}}]},
     "podDisruptionBudget": {"enabled": True},
-    "commonLabels": {"cost-centre": "research"},
+    "commonLabels": {"cost-centre": "teaching"},
     "crds": {"annotations": {"argocd.argoproj.io/sync-wave": "-1"}},
     "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}},
     "topologySpreadConstraints": [

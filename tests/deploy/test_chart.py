@@ -111,13 +111,13 @@ def test_viewers_read_and_editors_write_sweeps_but_neither_writes_a_status() -> 
 
 def test_the_operator_understands_the_environment_it_is_given() -> None:
     settings = read_settings(environment(EVERYTHING_ON))
-    assert settings.namespaces == ("products", "research")
-    assert settings.allows_storage("research", "s3://lm-sweeps/dense")
+    assert settings.namespaces == ("products", "teaching")
+    assert settings.allows_storage("teaching", "s3://lm-sweeps/dense")
     assert settings.allows_storage("products", "gs://shared/a/b")
     assert not settings.allows_storage("products", "s3://lm-sweeps/dense")
     assert settings.trainer_image == "registry/trainer:2"
     assert settings.image_pull_policy == "Always"
-    assert settings.pod_template["metadata"] == {"labels": {"cost-centre": "research"}}
+    assert settings.pod_template["metadata"] == {"labels": {"cost-centre": "teaching"}}
     assert settings.pod_template["spec"]["tolerations"][0]["key"] == "nvidia.com/gpu"
     assert settings.lease_name == rbac.NAME
     assert settings.http_port == 8080
@@ -198,7 +198,7 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
     [
         pytest.param({"replica": 2}, "replica", id="a misspelt value"),
         pytest.param(
-            {"watchNamespaces": "research"}, "watchNamespaces", id="one namespace as text"
+            {"watchNamespaces": "teaching"}, "watchNamespaces", id="one namespace as text"
         ),
         pytest.param({"watchNamespaces": ["Research"]}, "watchNamespaces", id="a bad namespace"),
         pytest.param(

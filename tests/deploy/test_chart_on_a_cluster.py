@@ -30,7 +30,6 @@ from tests.deploy.chart import (
     with_images,
 )
 from tests.deploy.kubeconform import kubeconform, write_schemas
-from tests.support.cluster import delete_namespaces
 from tests.support.kubectl import Kubectl
 
 # One worker for all: the chart names its namespaces.
@@ -58,13 +57,14 @@ def apply(api: client.ApiClient, manifest: dict[str, Any], **options: Any) -> No
 def namespaces(api_client: client.ApiClient) -> Iterator[None]:
     """The namespaces that the values name; the operator's is restricted."""
     core = client.CoreV1Api(api_client)
-    names = {NAMESPACE: "restricted", "research": "privileged", "products": "privileged"}
+    names = {NAMESPACE: "restricted", "teaching": "privileged", "products": "privileged"}
     for name, level in names.items():
         labels = {"pod-security.kubernetes.io/enforce": level}
         manifest = {"metadata": {"name": name, "labels": labels}}
         apply(api_client, {"apiVersion": "v1", "kind": "Namespace", **manifest})
     yield
-    delete_namespaces(core, *names)
+    for name in names:
+        core.delete_namespace(name)
 
 
 @pytest.mark.parametrize("values", VALUES)
@@ -169,16 +169,16 @@ def may(
 def test_the_account_may_do_its_work_in_its_namespaces_and_nothing_else(
     isoloss_api: client.ApiClient, namespaces: None
 ) -> None:
-    for manifest in rbac.account(NAMESPACE, watched=["research"]):
+    for manifest in rbac.account(NAMESPACE, watched=["teaching"]):
         apply(isoloss_api, manifest)
     lease = ("coordination.k8s.io", "leases", "", "create")
     assert may(isoloss_api, NAMESPACE, lease)
     for asked in ALLOWED:
-        assert may(isoloss_api, "research", asked), asked
+        assert may(isoloss_api, "teaching", asked), asked
         assert not may(isoloss_api, "products", asked), asked
         assert not may(isoloss_api, NAMESPACE, asked), asked
     for asked in NEVER:
-        for namespace in ("research", "products", NAMESPACE):
+        for namespace in ("teaching", "products", NAMESPACE):
             assert not may(isoloss_api, namespace, asked), asked
 
 
@@ -230,12 +230,12 @@ def test_each_team_can_have_a_release_of_its_own(
     releases: Helm, api_client: client.ApiClient
 ) -> None:
     """All of one name, and one of them watches all namespaces."""
-    releases.install("team", "research", {"watchNamespaces": ["research"]})
+    releases.install("team", "teaching", {"watchNamespaces": ["teaching"]})
     releases.install("team", "products", {"watchNamespaces": ["products"]})
     releases.install("team", NAMESPACE, {})
     roles = client.RbacAuthorizationV1Api(api_client).list_cluster_role().items
     names = {role.metadata.name for role in roles}
-    for namespace in ("research", "products", NAMESPACE):
+    for namespace in ("teaching", "products", NAMESPACE):
         assert {f"{namespace}:team-operator-{way}" for way in ("view", "edit")} <= names
     assert f"{NAMESPACE}:team-operator" in names
 
@@ -248,16 +248,16 @@ def test_the_crds_move_to_another_release_as_the_guide_says(
     plane.start()
     try:
         core = client.CoreV1Api(plane.api_client())
-        for namespace in ("research", "products"):
+        for namespace in ("teaching", "products"):
             core.create_namespace({"metadata": {"name": namespace}})  # type: ignore[arg-type]
         releases = Helm(plane, tmp_path)
-        releases.install("a", "research", {"watchNamespaces": ["research"], **with_crds(True)})
+        releases.install("a", "teaching", {"watchNamespaces": ["teaching"], **with_crds(True)})
         releases.install("b", "products", {"watchNamespaces": ["products"]})
         uids = uids_of_crds(plane)
         assert len(uids) == 2
         moved = {"watchNamespaces": ["products"], **with_crds(True)}
         releases.upgrade("b", "products", moved, "--take-ownership")
-        releases.upgrade("a", "research", {"watchNamespaces": ["research"]})
+        releases.upgrade("a", "teaching", {"watchNamespaces": ["teaching"]})
         assert uids_of_crds(plane) == uids
         releases.upgrade("b", "products", moved)
     finally:
@@ -291,7 +291,7 @@ def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
     """An administrator applies what the guide's command prints, and the chart is installed without roles."""
     page = (ROOT / "docs" / "guides" / "upgrade.md").read_text()
     (command,) = re.findall(r"python -m (isoloss_operator\.cluster\.rbac .+)", page)
-    filled = command.replace("NAMESPACE WATCHED...", f"{NAMESPACE} research")
+    filled = command.replace("NAMESPACE WATCHED...", f"{NAMESPACE} teaching")
     arguments = filled.replace("RELEASE", "lab").split()
     printed = subprocess.run(
         [sys.executable, "-m", *arguments], check=True, stdout=subprocess.PIPE, text=True
@@ -299,7 +299,7 @@ def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
     for manifest in read_documents(printed):
         apply(isoloss_api, manifest)
     switches = {"rbac": {"create": False, "aggregateRoles": False}}
-    releases.install("lab", NAMESPACE, {"watchNamespaces": ["research"], **switches})
+    releases.install("lab", NAMESPACE, {"watchNamespaces": ["teaching"], **switches})
     (deployment,) = [
         each
         for each in client.AppsV1Api(isoloss_api).list_namespaced_deployment(NAMESPACE).items
@@ -309,7 +309,7 @@ def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
     (lease,) = (each.value for each in pod.containers[0].env if each.name == "ISOLOSS_LEASE_NAME")
     account = pod.service_account_name
     for asked in ALLOWED:
-        assert may(isoloss_api, "research", asked, account), asked
+        assert may(isoloss_api, "teaching", asked, account), asked
         assert not may(isoloss_api, "products", asked, account), asked
     use = ("coordination.k8s.io", "leases", "", "update")
     assert may(isoloss_api, NAMESPACE, use, account, lease)
@@ -320,7 +320,7 @@ def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
     ("ours", "is_told"),
     [
         pytest.param({}, True, id="all namespaces"),
-        pytest.param({"watchNamespaces": ["products", "research"]}, True, id="one in common"),
+        pytest.param({"watchNamespaces": ["products", "teaching"]}, True, id="one in common"),
         pytest.param({"watchNamespaces": ["products"]}, False, id="none in common"),
     ],
 )
@@ -332,8 +332,8 @@ def test_a_release_that_would_serve_anothers_namespaces_says_so(
     namespaces: None,
     tmp_path: Path,
 ) -> None:
-    (other,) = of_kind(render({"watchNamespaces": ["research"]}), "Deployment")
-    other["metadata"] |= {"name": "other-operator", "namespace": "research"}
+    (other,) = of_kind(render({"watchNamespaces": ["teaching"]}), "Deployment")
+    other["metadata"] |= {"name": "other-operator", "namespace": "teaching"}
     other["spec"]["replicas"] = 0
     apply(api_client, other)
     values = tmp_path / "values.json"
@@ -345,4 +345,4 @@ def test_a_release_that_would_serve_anothers_namespaces_says_so(
         *("--namespace", NAMESPACE, "--kubeconfig", str(control_plane.admin_kubeconfig)),
     )
     assert answer.returncode == 0, answer.stderr
-    assert ("WARNING: research/other-operator serves research, too" in answer.stdout) is is_told
+    assert ("WARNING: teaching/other-operator serves teaching, too" in answer.stdout) is is_told

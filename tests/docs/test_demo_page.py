@@ -14,14 +14,12 @@ from kubernetes import client
 from devcluster.build import kubectl_path
 from devcluster.cluster import DevCluster
 from devcluster.object_storage import ObjectStorage
-from tests.support.cluster import delete_namespaces
 from tests.support.crds import install_crds
 from tests.support.operator_process import User, sweep_manifest
 from tests.support.pages import CHECKOUT
 from tests.support.walk import Walk
 
-# On the worker of the chart's tests, whose namespace the page's has the name of.
-pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.xdist_group("chart")]
+pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
 PAGE = CHECKOUT / "docs" / "guides" / "demo.md"
 NAMESPACE = "research"
@@ -39,7 +37,7 @@ def research(api_client: client.ApiClient) -> Iterator[User]:
     answer: Any = {"metadata": {"name": "demo-hyperparams"}, "data": {"learningRate": "1.5e-3"}}
     core.create_namespaced_config_map(NAMESPACE, answer)
     yield user
-    delete_namespaces(core, NAMESPACE)
+    core.delete_namespace(NAMESPACE)
 
 
 def test_resources_answer_and_store_are_reached_by_the_commands_of_the_page(

@@ -167,17 +167,6 @@ def process_node(make_node: NodeFactory) -> ProcessNode:
     return make_node()
 
 
-def delete_namespaces(core: client.CoreV1Api, *names: str) -> None:
-    """Delete namespaces, and wait until they are gone: another test of the session may have those of the same names."""
-    for name in names:
-        core.delete_namespace(name)
-
-    def left() -> set[str]:
-        return {each.metadata.name for each in core.list_namespace().items} & set(names)
-
-    wait_until(lambda: not left(), lambda: f"the end of namespaces {sorted(left())}", 120)
-
-
 def wait_until(
     holds: Callable[[], object], what: str | Callable[[], str], seconds: float = 60
 ) -> None:
