@@ -9,7 +9,6 @@ import numpy as np
 
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.bootstrap import DrawSource
-from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.screening import screen
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.falling_losses import rising_warnings
@@ -23,9 +22,9 @@ from isoloss.laws.results import Laws
 from isoloss.laws.run_noise import RunNoise
 from isoloss.laws.selection import select_route
 from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surface
-from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.law import residual_rms
 from isoloss.laws.surface.rate_at_batch import fit_rate_at_batch
+from isoloss.laws.surface.token_range import fit_late_if_bent
 
 
 def fit_laws(
@@ -86,13 +85,12 @@ def surface_residual(runs: Sequence[Run], options: FitOptions = DEFAULTS) -> flo
     collected = screen(runs, options).collected
     if collected.refusals:
         return None
-    cells = make_cells(collected.trajectories)
     one_size = len({t.params for t in collected.trajectories}) == 1
     fewest_sizes = 1 if one_size and options.size_trend is not None else 2
-    fit = fit_surface(collected.trajectories, cells, fewest_sizes)
-    if isinstance(fit, Refusal) or not fit.is_convex:
+    found = fit_late_if_bent(collected.trajectories, fewest_sizes)
+    if isinstance(found, Refusal) or not found[0].fit.is_convex:
         return None
-    return residual_rms(fit, cells)
+    return residual_rms(found[0].fit, found[1])
 
 
 def _at_the_frontiers_ratio(

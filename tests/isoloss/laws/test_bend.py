@@ -9,7 +9,15 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from benchmarks.science.shapes import TWO, WIDE, PlantedJudge, runs_on, surface
-from isoloss.laws import FitOptions, Laws, PredictionQuery, Run, fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    PredictionQuery,
+    Run,
+    fit_laws,
+    predict,
+    surface_residual,
+)
 from isoloss.laws.data.cells import CELLS_PER_SIZE, LATE
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.model import Refusal
@@ -266,3 +274,8 @@ def test_sizes_are_kept_though_their_high_rates_diverged() -> None:
     query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=truth.batch(n, d))
     found = predict(laws, query).learning_rate
     assert found.low <= truth.rate(n, d) <= found.high
+
+
+def test_the_scatter_about_a_surface_of_late_cells_is_told_without_the_laws() -> None:
+    runs = runs_on(surface("turning", 0), WIDE, 0)
+    assert surface_residual(runs) == fit_laws(runs).surface.residual_rms
