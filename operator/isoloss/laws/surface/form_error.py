@@ -246,13 +246,9 @@ def _members(residuals: Residuals, sizes: Sequence[float]) -> list[Flags]:
 
 def _growth(residuals: Residuals, member: Flags, past_end: Array) -> tuple[Array, Array]:
     """How a size's own slope less the law's grows per ln D, (2,), and the noise variance of that, (2,)."""
-    positions, weights = residuals.positions[member], residuals.weights[member]
-    along = past_end[member, None] - past_end[member].mean()
-    design = np.column_stack([np.ones(member.sum()), positions, positions * along])
-    solver = weighted_solver(design, weights)[3:]
-    return solver @ residuals.values[member], residuals.variance * (solver**2 / weights).sum(
-        axis=1
-    )
+    solver = _slope_solver(residuals, member, past_end, 1)
+    noise = residuals.variance * (solver**2 / residuals.weights[member]).sum(axis=1)
+    return solver @ residuals.values[member], noise
 
 
 def bend_solvers(residuals: Residuals, sizes: Sequence[float], past_end: Array) -> list[Array]:
@@ -269,14 +265,18 @@ def bend_solvers(residuals: Residuals, sizes: Sequence[float], past_end: Array) 
 
 def _bend_solver(residuals: Residuals, member: Flags, past_end: Array) -> Array:
     """(2, points)"""
-    positions, weights = residuals.positions[member], residuals.weights[member]
-    along = past_end[member, None] - past_end[member].mean()
-    design = np.column_stack(
-        [np.ones(member.sum()), positions, positions * along, positions * along**2]
-    )
     solver = np.zeros((2, len(member)))
-    solver[:, member] = weighted_solver(design, weights)[5:]
+    solver[:, member] = _slope_solver(residuals, member, past_end, 2)
     return solver
+
+
+def _slope_solver(residuals: Residuals, member: Flags, past_end: Array, degree: int) -> Array:
+    """(2, members): maps a size's values to the coefficients of (ln D)^degree, the highest, in its slopes over ln LR and ln B."""
+    positions = residuals.positions[member]
+    along = past_end[member, None] - past_end[member].mean()
+    slopes = [positions * along**power for power in range(degree + 1)]
+    design = np.column_stack([np.ones(len(positions)), *slopes])
+    return weighted_solver(design, residuals.weights[member])[-2:]
 
 
 def window_error(moved: Array, noise: Array) -> Array:

@@ -102,7 +102,7 @@ def fit_rate_at_batch(
             "size takes at least two: train three learning rates at one batch size of another size.",
             {"sizes": sizes},
         )
-    return _fitted(points, options, fitted, _lines(trajectories, LATE))
+    return _fitted(points, options, fitted, trajectories)
 
 
 def _lines(trajectories: Sequence[Trajectory], earliest: float = 0.0) -> _Points | None:
@@ -145,9 +145,10 @@ def _lines(trajectories: Sequence[Trajectory], earliest: float = 0.0) -> _Points
 
 
 def _fitted(
-    points: _Points, options: FitOptions, fitted: Status, late: _Points | None = None
+    points: _Points, options: FitOptions, fitted: Status, trajectories: Sequence[Trajectory] = ()
 ) -> RateAtBatchFit:
-    """From these points, or from `late` ones if the best learning rate clearly bends over tokens (token_range.py)."""
+    """From these points, or from late ones of the trajectories if the best learning rate clearly bends over tokens
+    (token_range.py)."""
     middle = float(np.average(points.x, weights=points.weights))
     centre = np.average(points.where, axis=0, weights=points.weights)
     x, where = points.x - middle, points.where - centre
@@ -156,9 +157,10 @@ def _fitted(
     if valley is None:
         return _not_convex(0.0)
     bends = _own_bends(points, x, valley)
-    if late is not None and bends.are_clear and late.tells_what(points):
-        of_late = _fitted(late, options, fitted)
-        if of_late.law.refusal is None:
+    if bends.are_clear and trajectories:
+        late = _lines(trajectories, LATE)
+        of_late = _fitted(late, options, fitted) if late and late.tells_what(points) else None
+        if of_late is not None and of_late.law.refusal is None:
             return of_late
     curvature, found = float(valley.estimate[0]), valley.scatter
     source = DrawSource(options.seed, 12, options.bootstrap_samples)
