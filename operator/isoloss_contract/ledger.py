@@ -367,8 +367,8 @@ class Ledger(LedgerHeader):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Ledger:
         """As pydantic's, without what was worked out from the fields before they changed."""
         copied = super().model_copy(update=update, deep=deep)
-        for name in ("by_key", "_additions"):
-            copied.__dict__.pop(name, None)
+        for name in copied.__dict__.keys() - type(self).model_fields:
+            del copied.__dict__[name]
         return copied
 
     @cached_property

@@ -13,7 +13,7 @@ import asyncio
 import re
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ import kopf
 
 from isoloss_operator import api
 from isoloss_operator.cluster.client import JOB, PREDICTION, SWEEP, Kind
+from isoloss_operator.cluster.job_watch import SERVER_SECONDS, OnAnswer
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import ResourceKey, owner_key
 from isoloss_operator.cluster.shallow import shallow
@@ -34,12 +35,8 @@ Object = Mapping[str, Any]
 WATCH_TASK = "watcher for "
 """How kopf's names of the tasks that watch begin."""
 WATCH_END_SECONDS = 5.0
-WATCH_SECONDS = 300.0
-"""The API server ends a watch after this time."""
 WATCHED_PATH = re.compile(rf"/apis/{api.GROUP}/{api.VERSION}(?:/namespaces/([^/]+))?/([^/]+)$")
 """Of a list or watch, with its namespace and kind."""
-OnAnswer = Callable[[str, str, int], None]
-"""Gets the namespace of a list or watch (empty: all), the kind in the plural, and the HTTP status."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +253,7 @@ class _Backoffs:
             yield 5.0
 
 
-def kopf_settings(watch_seconds: float = WATCH_SECONDS) -> kopf.OperatorSettings:
+def kopf_settings(watch_seconds: float = SERVER_SECONDS) -> kopf.OperatorSettings:
     """Watch with timeouts, and write nothing."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
