@@ -93,25 +93,25 @@ class Planted:
 
 @dataclass(frozen=True)
 class Moved(ABC):
-    """A surface whose optimum is elsewhere, size by size."""
+    """A surface whose optimum is elsewhere."""
 
     base: Surface
 
     @abstractmethod
-    def moved(self, n: float) -> tuple[float, float]:
-        """Factors of LR* and B* at a size."""
+    def moved(self, n: float, d: float) -> tuple[float, float]:
+        """Factors of LR* and B* at N, D."""
 
     def rate(self, n: float, d: float) -> float:
         """The best learning rate at N, D."""
-        return self.base.rate(n, d) * self.moved(n)[0]
+        return self.base.rate(n, d) * self.moved(n, d)[0]
 
     def batch(self, n: float, d: float) -> float:
         """The best batch size at N, D, sequences."""
-        return self.base.batch(n, d) * self.moved(n)[1]
+        return self.base.batch(n, d) * self.moved(n, d)[1]
 
     def loss(self, n: float, d: float, b: float, lr: float) -> float:
         """Nats per token."""
-        rate, batch = self.moved(n)
+        rate, batch = self.moved(n, d)
         return self.base.loss(n, d, b / batch, lr / rate)
 
     def best_size(self, flops: float) -> tuple[float, float]:
@@ -127,7 +127,7 @@ class Deviating(Moved):
     deviation: float = 0.055
     """Standard deviation of ln LR* and of ln B* over sizes."""
 
-    def moved(self, n: float) -> tuple[float, float]:
+    def moved(self, n: float, _d: float) -> tuple[float, float]:
         rate, batch = np.exp(self.deviation * _random_pair(self.seed, n))
         return float(rate), float(batch)
 
@@ -144,7 +144,7 @@ class ScatteredGradients(Moved):
     scatter: float
     """Standard deviation of the slope, ln D per ln x."""
 
-    def moved(self, n: float) -> tuple[float, float]:
+    def moved(self, n: float, _d: float) -> tuple[float, float]:
         xx, xy, yy = self.base.curvature
         slope = self.scatter * _random_pair(self.seed, n)
         rate, batch = np.exp(np.linalg.solve([[xx, xy], [xy, yy]], slope))
@@ -163,62 +163,34 @@ class Bending(Moved):
     bends: tuple[float, float] = (0.05, 0.0)
     """Coefficients of (ln N)^2 in ln LR* and ln B*, counted from N = 2e8."""
 
-    def moved(self, n: float) -> tuple[float, float]:
+    def moved(self, n: float, _d: float) -> tuple[float, float]:
         rate, batch = np.exp(np.array(self.bends) * np.log(n / 2e8) ** 2)
         return float(rate), float(batch)
 
 
 @dataclass(frozen=True)
-class BendingOverTokens:
+class BendingOverTokens(Moved):
     """A surface whose exponents of D change along every run, so that no line over ln D holds its optima."""
 
-    base: Surface
     bends: tuple[float, float] = (0.04, 0.0)
     """Coefficients of (ln D)^2 in ln LR* and ln B*, counted from `from_tokens`."""
     from_tokens: float = 8e9
 
-    def moved(self, d: float) -> tuple[float, float]:
-        """Factors of LR* and B* at D."""
+    def moved(self, _n: float, d: float) -> tuple[float, float]:
         rate, batch = np.exp(np.array(self.bends) * np.log(d / self.from_tokens) ** 2)
         return float(rate), float(batch)
 
-    def rate(self, n: float, d: float) -> float:
-        """The best learning rate at N, D."""
-        return self.base.rate(n, d) * self.moved(d)[0]
-
-    def batch(self, n: float, d: float) -> float:
-        """The best batch size at N, D, sequences."""
-        return self.base.batch(n, d) * self.moved(d)[1]
-
-    def loss(self, n: float, d: float, b: float, lr: float) -> float:
-        """Nats per token."""
-        rate, batch = self.moved(d)
-        return self.base.loss(n, d, b / batch, lr / rate)
-
-    def best_size(self, flops: float) -> tuple[float, float]:
-        """(N, D) of least loss at 6 N D = flops: that of the base."""
-        return self.base.best_size(flops)
-
 
 @dataclass(frozen=True)
-class Saturating:
+class Saturating(Moved):
     """A surface whose best batch size rises fast early in training and then stays, as Merrill et al. 2505.23971 find."""
 
-    base: Surface
     half: float = 2e9
     """D at which B* is half of where it ends."""
 
-    def rate(self, n: float, d: float) -> float:
-        """The best learning rate at N, D."""
-        return self.base.rate(n, d)
-
-    def batch(self, n: float, d: float) -> float:
-        """The best batch size at N, D, sequences."""
-        return self.base.batch(n, 8e9) / (1.0 + self.half / d)
-
-    def loss(self, n: float, d: float, b: float, lr: float) -> float:
-        """Nats per token."""
-        return self.base.loss(n, d, b * self.base.batch(n, d) / self.batch(n, d), lr)
+    def moved(self, n: float, d: float) -> tuple[float, float]:
+        ends_at = self.base.batch(n, 8e9) / self.base.batch(n, d)
+        return 1.0, ends_at / (1.0 + self.half / d)
 
 
 @dataclass(frozen=True)
