@@ -167,3 +167,5 @@ class Step:
     learning_rate: Interval | None = None
     """At the largest size and its tokens, once it was asked for and if the laws have an answer."""
     batch_size: Interval | None = None
+    first_rung_flops: float | None = None
+    """What the cheapest size's grid costs to the first rung, if the budget ended the search before that."""

@@ -65,7 +65,8 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     state = replace(state, noise=_noise(state))
     for index, size in enumerate(state.sizes):
         if not any(s.wanted > 0.0 for s in state.seen_of(size)):
-            return _affordable(state, Step(tuple(_begin(state, index))))
+            begun = tuple(_begin(state, index))
+            return _affordable(state, Step(begun)) if index else _first_rung(state, begun)
         decisions = race(state, size)
         if decisions:
             if index == 0 and any(decision.reason is Reason.LEADER for decision in decisions):
@@ -104,6 +105,14 @@ def _begin(state: State, index: int) -> Iterator[Decision]:
     fallback = moved_by_trend(leader, cheaper[-1], size)
     for point in aimed_cells(size, state.seen_of(size), located, fallback):
         yield state.run_to(point, RUNGS[0], Reason.AIMED)
+
+
+def _first_rung(state: State, decisions: tuple[Decision, ...]) -> Step:
+    """The cheapest size's whole grid or nothing: a corner of it tells nothing of an optimum."""
+    flops = sum(decision.flops for decision in decisions)
+    if flops > state.flops_left:
+        return Step(stop=StopReason.BUDGET_EXHAUSTED, first_rung_flops=flops)
+    return Step(decisions)
 
 
 def _middle(size: Size) -> Point:
@@ -203,9 +212,7 @@ def _below(state: State, size: Size, points: Sequence[Point], rung: float) -> li
 
 def _affordable(state: State, step: Step) -> Step:
     """The step without the runs for which the budget leaves no room."""
-    if state.options.budget_flops is None:
-        return step
-    left = state.options.budget_flops - state.spent_flops
+    left = state.flops_left
     kept = []
     for decision in step.decisions:
         if decision.action is IntentAction.RUN:

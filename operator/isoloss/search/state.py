@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -92,6 +93,12 @@ class State:
             sizes[s.point.size].point_flops * s.tokens / sizes[s.point.size].tokens
             for s in self.all_seen
         )
+
+    @property
+    def flops_left(self) -> float:
+        """Of the budget; infinite without one."""
+        budget = self.options.budget_flops
+        return math.inf if budget is None else budget - self.spent_flops
 
     def run_to(
         self, point: Point, share: float, reason: Reason, *, added: bool = False

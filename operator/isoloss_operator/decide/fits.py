@@ -71,6 +71,8 @@ class SearchStep:
     decisions: Annotated[tuple[PointDecision, ...], Field(max_length=MAX_ADDITIONS)] = ()
     ended: Text = ""
     """One of isoloss.search.StopReason; empty: the search goes on, and there are decisions."""
+    first_rung_flops: Finite | None = None
+    """What the first rung costs, if the budget does not cover it and the search is over before it began."""
 
 
 # ------------------------------------------------------------------------------------ fits and pages

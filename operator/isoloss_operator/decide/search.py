@@ -35,6 +35,7 @@ from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.record import planned
 from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import SEEDS, PlannedPoint, PlannedProxy, plan_points
+from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
 # ---------------------------------------------------------------------------------- what it is asked
 
@@ -238,9 +239,15 @@ def _flops(record: PointRecord) -> float:
 RUN_ON, ADDED, REPEATED, PRUNED = "run on", "added", "repeated with other seeds", "pruned"
 
 
-def ended_in_words(ended: str) -> str:
-    """Why the search is over, by one of isoloss.search.StopReason."""
-    return f"The search is over ({ended}): {ENDINGS.get(ended, ended)}."
+def ended_in_words(ended: str, first_rung_flops: float | None = None) -> str:
+    """Why the search is over, by one of isoloss.search.StopReason, and SearchStep.first_rung_flops."""
+    message = f"The search is over ({ended}): {ENDINGS.get(ended, ended)}."
+    if first_rung_flops is None:
+        return message
+    return (
+        f"{message} It begins with the whole grid of the cheapest size, to {FIRST_JUDGED_SHARE:.0%} of its tokens, "
+        f"which takes {flops_in_words(first_rung_flops)} FLOPs: raise spec.budget above that and what is spent."
+    )
 
 
 def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[Event, ...]:
@@ -251,7 +258,8 @@ def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[E
     if step is None or (step.ended and step.ended == told):
         return ()
     if step.ended:
-        return (Event("Normal", Reason.SEARCH_STEP, ended_in_words(step.ended)),)
+        message = ended_in_words(step.ended, step.first_rung_flops)
+        return (Event("Normal", Reason.SEARCH_STEP, message),)
     names: dict[tuple[str, int, float], str] = {}
     for r in ledger.points:  # replicates come after the point that they repeat
         names.setdefault((r.proxy, r.batch_size, r.learning_rate), r.name)

@@ -284,9 +284,19 @@ def _findings(view: PointsView) -> Findings:
 def _finished(view: PointsView) -> Finding | None:
     if not view.is_over:
         return None
+    if found := _first_rung_unaffordable(view):
+        return found
     ended = view.search_ended
     message = ended_in_words(ended) if ended else "Every point has its outcome."
     return Finding.false(Reason.FINISHED, message)
+
+
+def _first_rung_unaffordable(view: PointsView) -> Finding | None:
+    """The search ended before it chose any point: less than its first rung would tell nothing."""
+    if view.step is None or view.step.first_rung_flops is None:
+        return None
+    message = ended_in_words(view.step.ended, view.step.first_rung_flops)
+    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
 def _fit(view: PointsView) -> Finding:
@@ -294,7 +304,7 @@ def _fit(view: PointsView) -> Finding:
     fit, final = view.observed.fit, view.is_over
     done = sum(record.state in DONE for record in view.tasks.ledger.points)
     if not done:
-        message = _why_no_results(view.tasks) if final else "No point has a result yet."
+        message = _why_no_results(view) if final else "No point has a result yet."
         return Finding.false(Reason.NO_RESULTS, message, stalled=final)
     if final and not view.is_fitted(final=True):
         return Finding.false(
@@ -309,9 +319,10 @@ def _fit(view: PointsView) -> Finding:
     return laws_finding(fit.laws, fit.points, final=final)
 
 
-def _why_no_results(tasks: TaskPass) -> str:
+def _why_no_results(view: PointsView) -> str:
     """Once nothing runs and nothing will."""
-    if exhausted := budget_exhausted(tasks):
+    tasks = view.tasks
+    if exhausted := budget_exhausted(tasks) or _first_rung_unaffordable(view):
         return f"No point produced a result. {exhausted.message}"
     if tasks.failed:
         return f"No point produced a result: {failed_in_words(tasks.failed)}."

@@ -46,7 +46,7 @@ def search_step(
         and _is_new(decision, wanted)
     )
     nothing = "" if decisions else StopReason.NOTHING_LEFT
-    return SearchStep(decisions, str(step.stop or nothing))
+    return SearchStep(decisions, str(step.stop or nothing), step.first_rung_flops)
 
 
 def _seen(seen: Seen) -> Seen:

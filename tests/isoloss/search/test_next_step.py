@@ -246,6 +246,22 @@ def test_the_budget_is_kept_and_named():
     assert spent(known, SIZES) <= budget
 
 
+FIRST_RUNG = 0.3 * SMALL.grid_flops
+
+
+def test_a_budget_below_the_first_rung_trains_nothing_and_names_what_that_costs():
+    """A corner of the cheapest grid would cost all of it and tell nothing of an optimum."""
+    step = next_step(SIZES, [], replace(OPTIONS, budget_flops=0.99 * FIRST_RUNG))
+    assert (step.decisions, step.stop) == ((), StopReason.BUDGET_EXHAUSTED)
+    assert step.first_rung_flops == pytest.approx(FIRST_RUNG)
+
+
+def test_a_budget_that_covers_the_first_rung_begins_with_all_of_it():
+    step = next_step(SIZES, [], replace(OPTIONS, budget_flops=1.01 * FIRST_RUNG))
+    assert {d.point for d in step.decisions} == set(grid_points(SMALL))
+    assert (step.stop, step.first_rung_flops) == (None, None)
+
+
 def test_a_failed_point_is_left_alone():
     first = grid_points(SMALL)[0]
     steps, _ = search(SIZES, OPTIONS, unavailable={first})

@@ -430,6 +430,15 @@ def test_it_never_spends_more_than_its_budget() -> None:
     assert float(world.status["spentFlops"]) <= 0.08 * whole * 1.001
 
 
+def test_it_spends_nothing_where_the_budget_does_not_cover_its_first_rung() -> None:
+    whole = sum(point.flops for point in points(searched_spec()))
+    world = ended(kills=0.0, seed=1, budget={"flops": f"{0.01 * whole:.3e}".replace("+", "")})
+    assert world.status["search"]["ended"] == "BudgetExhausted"
+    assert not world.trained
+    told = {each["type"]: each["message"] for each in world.status["conditions"]}
+    assert "raise spec.budget above that" in told["Progressing"]
+
+
 def test_exhaustive_after_a_search_trains_just_the_rest() -> None:
     world = ended(kills=0.0, seed=1)
     before = dict(world.trained)

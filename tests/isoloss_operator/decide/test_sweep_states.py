@@ -267,6 +267,13 @@ ROWS: dict[str, Row] = {
         fits=True,
         also={"Progressing": ("False", "BudgetExhausted")},
     ),
+    "a search whose first rung its budget does not cover trains nothing": Row(
+        lambda: search_answered(step=SearchStep((), "BudgetExhausted", 1.25e18)),
+        ("False", "NoResults"),
+        stalled=True,
+        says="takes 1.25e18 FLOPs: raise spec.budget",
+        also={"Progressing": ("False", "BudgetExhausted")},
+    ),
     "an unreadable ledger is set aside and results are found again": Row(
         lambda: observed(
             ledger=Unreadable("ledger.json: points: wrong"),
