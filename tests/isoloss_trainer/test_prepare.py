@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -36,7 +37,7 @@ from isoloss_trainer.evaluation import DomainSequences
 from isoloss_trainer.held_out import unpack_texts
 from isoloss_trainer.near_duplicates import BANDS, count_twins, sketches
 from isoloss_trainer.prepare import prepare
-from isoloss_trainer.shards import HASH_BYTES, PreparedData
+from isoloss_trainer.shards import HASH_BYTES, PreparedData, windows_path
 from isoloss_trainer.termination import (
     BadConfiguration,
     BadData,
@@ -665,6 +666,102 @@ def test_an_interrupted_preparation_continues_and_ends_the_same(
     straight = run(domain_task(corpus, tmp_path / "other", f"{uri(tmp_path)}/*.jsonl"))
     assert manifest.digest == straight.digest
     assert not units.exists()
+
+
+def _dies(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_an_attempt_killed_after_the_manifest_left_is_removed_by_the_next(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = prepare_task(uri(corpus), uri(tmp_path))
+    with monkeypatch.context() as killed:
+        killed.setattr(Store, "remove", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(task)
+    units = tmp_path / "data" / task.config.key / "units"
+    assert units.exists()
+    assert prepare(task, corpus, Interruption(), quiet()).startswith("already prepared")
+    assert not units.exists()
+
+
+def _shards(store: Path) -> set[str]:
+    return {path.name for path in store.glob("data/*/text/train-*")}
+
+
+def _named(manifest: DataManifest) -> set[str]:
+    shards = [shard.path for domain in manifest.domains for shard in domain.training]
+    return {Path(path).name for shard in shards for path in (shard, windows_path(shard))}
+
+
+@pytest.fixture
+def killed_in_a_unit(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrepareTask:
+    """The only file of a corpus was replaced by an equal one after an attempt had died over it."""
+    source, store = tmp_path / "a.jsonl", tmp_path / "store"
+    write_json_lines(source, documents(80))
+    task = domain_task(corpus, store, f"{uri(tmp_path)}/*.jsonl")
+    with monkeypatch.context() as killed:
+        killed.setattr(Store, "write_record", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(task)
+    assert _shards(store)
+    os.utime(source, (1, 1))
+    return task
+
+
+def test_shards_of_a_file_that_was_replaced_before_its_unit_was_done_are_removed(
+    killed_in_a_unit: PrepareTask, tmp_path: Path
+) -> None:
+    manifest = run(killed_in_a_unit)
+    assert _shards(tmp_path / "store") == _named(manifest)
+
+
+def test_a_manifest_that_another_job_has_written_stays_and_so_do_its_shards(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Points may train on them already."""
+    source, store = tmp_path / "a.jsonl", tmp_path / "store"
+    write_json_lines(source, documents(80))
+    task = domain_task(corpus, store, f"{uri(tmp_path)}/*.jsonl")
+    first: list[DataManifest] = []
+
+    def meanwhile(*_: object) -> None:
+        monkeypatch.undo()
+        os.utime(source, (1, 1))
+        first.append(run(task))
+
+    monkeypatch.setattr(prepare_module, "_await_units", meanwhile)
+    said = prepare(task, Path("/nonexistent"), Interruption(), quiet())
+    assert said.startswith("already prepared")
+    path = layout.data_manifest(task.config.key)
+    assert Store(task.store_uri).read_record(path, DataManifest) == first[0]
+    assert _shards(store) == _named(first[0])
+
+
+def test_shards_of_an_earlier_manifest_are_left_to_the_pods_that_read_it(
+    corpus: Path, tmp_path: Path
+) -> None:
+    source, store = tmp_path / "a.jsonl", tmp_path / "store"
+    write_json_lines(source, documents(80))
+    task = domain_task(corpus, store, f"{uri(tmp_path)}/*.jsonl")
+    earlier = run(task)
+    path = store / layout.data_manifest(task.config.key)
+    path.rename(f"{path}.unreadable-1")
+    os.utime(source, (1, 1))
+    later = run(task)
+    assert _named(earlier) != _named(later)
+    assert _shards(store) == _named(earlier) | _named(later)
+
+
+def test_a_store_that_removes_nothing_does_not_hold_the_corpus_up(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise StoreUnavailable("s3://bucket: AccessDenied")
+
+    monkeypatch.setattr(Store, "remove", refuses)
+    assert run(prepare_task(uri(corpus), uri(tmp_path))).domains
 
 
 def _pods(task: PrepareTask, monkeypatch: pytest.MonkeyPatch, indexes: list[int]) -> None:

@@ -27,7 +27,7 @@ from isoloss_contract.records import (
     Shard,
     content_key,
 )
-from isoloss_contract.store import NotFound, Store
+from isoloss_contract.store import Store, WriteConflict
 from isoloss_trainer.corpus import find_files
 from isoloss_trainer.held_out import (
     MAX_HELD_OUT_BYTES,
@@ -35,6 +35,7 @@ from isoloss_trainer.held_out import (
     pack_texts,
     validation_texts,
 )
+from isoloss_trainer.leftovers import remove_leftovers
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import count_twins, sketches
 from isoloss_trainer.shards import PATIENT
@@ -65,10 +66,8 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
     """
     store = Store(task.store_uri, PATIENT)
     path = layout.data_manifest(task.config.key)
-    try:
-        return f"already prepared: {_summary(store.read_record(path, DataManifest))}"
-    except NotFound:
-        pass
+    if store.exists(path):
+        return _already_prepared(store, task.config.key, log)
     tokenizer = load_tokenizer(task.config.tokenizer)
     run = Preparation(task.config, store, tokenizer, interruption, log)
     domains = [find_units(source, *find_files(source)) for source in task.config.domains]
@@ -81,9 +80,20 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
         return f"units of input files prepared: {len(mine)}; the first pod puts them together"
     _await_units(run, domains)
     manifest = _manifest(run, tuple(_finish_domain(run, units) for units in domains))
-    store.write_record(path, manifest)
-    store.remove(run.units_folder)
+    try:
+        store.write_if(path, manifest.model_dump_json(indent=1).encode(), None)
+    except WriteConflict:
+        # Another Job was faster, and points may train on its shards: those stay.
+        return _already_prepared(store, task.config.key, log)
+    remove_leftovers(store, task.config.key, manifest, log)
     return _summary(manifest)
+
+
+def _already_prepared(store: Store, key: str, log: Log) -> str:
+    """By an earlier attempt, which may have ended before it removed its leftovers, or by another Job."""
+    manifest = store.read_record(layout.data_manifest(key), DataManifest)
+    remove_leftovers(store, key, manifest, log)
+    return f"already prepared: {_summary(manifest)}"
 
 
 def _pod_index(task: PrepareTask) -> int:
@@ -226,6 +236,6 @@ def _require_enough(config: PrepareConfig, domain: DomainData) -> None:
             f"domain {domain.name}: too little text is held out for validation (documents: "
             f"{domain.validation_documents}, tokens: {domain.validation_tokens}; documents kept for training: "
             f"{domain.training_documents}): at least 2 documents and {needed} tokens are needed; "
-            " raise validation documents per thousand or give the domain more documents",
+            "raise validation documents per thousand or give the domain more documents",
             f"domains.{domain.name}",
         )

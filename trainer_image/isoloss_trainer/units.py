@@ -33,6 +33,8 @@ from isoloss_trainer.tokenization import TextTokenizer
 UNIT_BYTES = 256 * 2**20
 SHARD_TOKENS = 64 * 2**20
 BATCH_BYTES = 4 * 2**20
+BEGUN = ".begun"
+"""An empty file from before a unit's first shard: whoever finishes the corpus knows whose shards to look for."""
 RECORD = ".json"
 HELD_OUT = ".held-out.jsonl.gz"
 SKETCHES = ".sketches.bin"
@@ -104,14 +106,19 @@ class Preparation:
         """The prepared data's folder in the store."""
         return layout.data_folder(self.config.key)
 
-    @property
-    def units_folder(self) -> str:
-        """What the units left; removed once the manifest is written."""
-        return f"{self.folder}/units"
-
     def unit_file(self, unit: Unit, ending: str) -> str:
         """Path of one of a unit's files."""
-        return f"{self.units_folder}/{unit.domain.name}/{unit.name}{ending}"
+        return f"{units_folder(self.config.key)}/{unit.domain.name}/{unit.name}{ending}"
+
+
+def units_folder(prepare_key: str) -> str:
+    """Folder of what the units left; removed once the manifest is written."""
+    return f"{layout.data_folder(prepare_key)}/units"
+
+
+def shard_name(domain: str, unit: str) -> str:
+    """Path of a unit's shards in the folder of the data, without their number and ending."""
+    return f"{domain}/train-{unit}"
 
 
 def find_units(
@@ -143,6 +150,7 @@ def prepare_unit(run: Preparation, unit: Unit) -> PreparedUnit:
     try:
         return run.store.read_record(record, PreparedUnit)
     except NotFound:
+        run.store.write(run.unit_file(unit, BEGUN), b"")
         prepared = _UnitWriter(run, unit).write()
         run.store.write_record(record, prepared)
         return prepared
@@ -162,7 +170,7 @@ def read_sketches(run: Preparation, unit: Unit) -> NDArray[np.uint64]:
 
 def missing_units(run: Preparation, units: Sequence[Unit]) -> list[Unit]:
     """Those of one domain that no attempt and no pod has finished."""
-    done = set(run.store.names(f"{run.units_folder}/{units[0].domain.name}"))
+    done = set(run.store.names(f"{units_folder(run.config.key)}/{units[0].domain.name}"))
     return [unit for unit in units if f"{unit.name}{RECORD}" not in done]
 
 
@@ -171,7 +179,7 @@ class _UnitWriter:
 
     def __init__(self, run: Preparation, unit: Unit) -> None:
         self._run, self._unit = run, unit
-        name = f"{unit.domain.name}/train-{unit.name}"
+        name = shard_name(unit.domain.name, unit.name)
         self._shards = ShardWriter(run.store, run.folder, name, run.config.sequence_length)
         self._held_out: list[str] = []
         self._sketches: list[NDArray[np.uint64]] = []
