@@ -15,12 +15,25 @@ _NUMBER = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
 
 
 class _Loader(yaml.SafeLoader):
-    """Numbers as in YAML 1.2, and dates as text."""
+    """Numbers as in YAML 1.2, and dates as text. A key that is there twice is an error, as to kubectl."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own attribute)
         first: [(tag, pattern) for tag, pattern in pairs if not tag.endswith(":timestamp")]
         for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """The mapping as it is written: keys that `<<` merges, which may be given again, are not in it yet."""
+        node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (name := (key.tag, key.value)) in lines:
+                message = f"{key.value} is in line {lines[name]} already: keep one of them"
+                raise yaml.MarkedYAMLError(problem=message, problem_mark=key.start_mark)
+            lines[name] = key.start_mark.line + 1
+        return node
 
 
 class _Dumper(yaml.SafeDumper):

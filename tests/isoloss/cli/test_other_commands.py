@@ -576,6 +576,26 @@ def test_a_manifest_that_is_none_is_bad_input(
     assert says in ended.document["error"]["message"]
 
 
+def test_a_manifest_with_a_key_twice_is_refused_with_both_lines(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """As kubectl refuses it: to take the last of two budgets would plan what nobody asked for."""
+    path = tmp_path / "sweep.yaml"
+    lines = EXAMPLE.read_text().splitlines()
+    first = lines.index("  budget:") + 1
+    path.write_text("\n".join([*lines, '  budget: {flops: "3e19"}']))
+    ended = isoloss("plan", path, "--json")
+    assert ended.code == 2
+    message = ended.document["error"]["message"]
+    assert f"budget is in line {first} already: keep one of them" in message
+    assert f"line {len(lines) + 1}, column 3" in message
+
+
+def test_a_key_that_is_merged_may_be_given_again() -> None:
+    text = "a: &a {flops: 1}\nb: &b {<<: *a, flops: 2}\nc: [{<<: *b, flops: 3}]\n"
+    assert read_documents(text) == [{"a": {"flops": 1}, "b": {"flops": 2}, "c": [{"flops": 3}]}]
+
+
 def alike(tmp_path: Path, config: object | None) -> Path:
     """A manifest whose first proxy is like a checkpoint with that config.json."""
     checkpoint = tmp_path / "models" / "llama"
