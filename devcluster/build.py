@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -179,6 +180,11 @@ def print_line(line: str) -> None:
     print(line, flush=True)
 
 
+def print_note(line: str) -> None:
+    """Report progress on standard error, of a command whose output a shell evaluates."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def build(names: Iterable[str] = DEFAULT, report: Report = print_line) -> dict[str, Path]:
     """Build what is not built yet and return the path of each program.
 
@@ -203,15 +209,15 @@ def _build_wrappers(tools: Sequence[Tool], report: Report) -> None:
         list(pool.map(lambda group: _build_once(group, report), groups.values()))
 
 
-def tool_path(name: str) -> Path:
+def tool_path(name: str, report: Report = print_line) -> Path:
     """Path of one program, built first if it is not there."""
-    return build([name])[name]
+    return build([name], report)[name]
 
 
 @functools.cache
-def kubectl_path() -> Path:
+def kubectl_path(report: Report = print_line) -> Path:
     """A kubectl within one minor version of the server: the machine's own, else built."""
-    return _kubectl_on_path() or tool_path("kubectl")
+    return _kubectl_on_path() or tool_path("kubectl", report)
 
 
 def client_tools() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from devcluster.build import DEFAULT, TOOLS, build, print_line
+from devcluster.build import DEFAULT, TOOLS, build, print_line, print_note
 
 DEFAULT_FOLDER = Path(".devcluster")
 
@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     command = commands.add_parser("build", help="build the programs, once per machine")
-    command.add_argument("tools", nargs="*", choices=[[], *TOOLS], metavar="TOOL")
+    command.add_argument("tools", nargs="*", type=_tool, metavar="TOOL")
     command.set_defaults(run=_build)
 
     for name, run, text in (
@@ -50,6 +50,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("directory", type=Path)
     command.set_defaults(run=_reap)
     return parser
+
+
+def _tool(name: str) -> str:
+    if name not in TOOLS:
+        raise argparse.ArgumentTypeError(f"no tool {name}: choose from {', '.join(TOOLS)}")
+    return name
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -87,7 +93,13 @@ def _status(options: argparse.Namespace) -> int:
 def _env(options: argparse.Namespace) -> int:
     from devcluster.cluster import DevCluster
 
-    for name, value in DevCluster(options.directory).environment().items():
+    cluster = DevCluster(options.directory)
+    if not cluster.has_started:
+        print_note(
+            f"{cluster.directory}: no cluster was started there: run python -m devcluster up"
+        )
+        return 1
+    for name, value in cluster.environment(print_note).items():
         print_line(f"export {name}={shlex.quote(value)}")
     return 0
 

@@ -65,10 +65,15 @@ class DevCluster:
         states = {daemon.name: daemon.pid() for daemon in daemons}
         return states | {f"node {d.folder.name}": d.pid() for d in self._agents()}
 
-    def environment(self) -> dict[str, str]:
+    @property
+    def has_started(self) -> bool:
+        """Whether it was ever started, so that there are credentials."""
+        return self.control_plane.admin_kubeconfig.exists() and self.object_storage.has_started
+
+    def environment(self, report: Report = print_line) -> dict[str, str]:
         """Environment for kubectl and S3 clients."""
         paths = {"KUBECONFIG": str(self.control_plane.admin_kubeconfig)}
-        paths["KUBECTL"] = str(kubectl_path())
+        paths["KUBECTL"] = str(kubectl_path(report))
         return paths | self.object_storage.environment()
 
     def stop_with(self, owner: int, *, remove: bool = False) -> None:

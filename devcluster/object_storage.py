@@ -86,6 +86,11 @@ class ObjectStorage:
         return self.daemon.pid() is not None
 
     @property
+    def has_started(self) -> bool:
+        """Whether it was ever started, and has a port and credentials."""
+        return self._settings_file.exists()
+
+    @property
     def buckets(self) -> Path:
         """The folder that holds one folder per bucket: read it, but write through S3."""
         return self.directory / "buckets"

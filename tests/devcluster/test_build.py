@@ -9,6 +9,8 @@ import pytest
 
 from devcluster import build, toolchain
 from devcluster.build import TOOLS
+from devcluster.cli import main
+from devcluster.cluster import DevCluster
 
 PROJECT = Path(build.__file__).parents[1]
 FAKE_GO = """#!/bin/sh
@@ -119,3 +121,40 @@ def test_a_kubectl_far_from_the_server_is_not_used(
         assert build.kubectl_path() == (kubectl if is_used else TOOLS["kubectl"].path)
     finally:
         build.kubectl_path.cache_clear()
+
+
+def test_a_shell_evaluates_no_progress_of_a_kubectl_that_is_built(
+    fake_go: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = DevCluster(fake_go / "cluster")
+    cluster.object_storage.environment()
+    cluster.control_plane.admin_kubeconfig.parent.mkdir(parents=True)
+    cluster.control_plane.admin_kubeconfig.touch()
+    build.kubectl_path.cache_clear()
+    try:
+        assert main(["env", "--directory", str(cluster.directory)]) == 0
+    finally:
+        build.kubectl_path.cache_clear()
+    said = capsys.readouterr()
+    assert {line.partition(" ")[0] for line in said.out.splitlines()} == {"export"}
+    assert "building kubectl from source" in said.err
+
+
+def test_a_folder_where_nothing_was_started_has_no_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["env", "--directory", str(tmp_path / "none")]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"{tmp_path}/none: no cluster was started there" in said.err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_tool_that_there_is_not_is_refused_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["build", "kubectll"])
+    assert "no tool kubectll: choose from " in (said := capsys.readouterr().err)
+    assert "kubectl," in said
+    assert "[]" not in said
