@@ -11,7 +11,8 @@ size. "excess" is the engine's mean regret above the plain regression's where bo
 of the questions that the plain regression answers within 0.002 nats the engine refuses, "holds" the share of
 true optima inside the 80 % intervals (widened by the error of a target cell's own vertex), "x need" the intervals' width over that which would have held 80 %.
 Published tables (columns described beside them) are looked for in DATA_FOLDER, $ISOLOSS_DATA, or
-../shared/data beside the repository; without them the planted rows remain.
+../shared/data beside the repository; without them the planted rows remain, and the exit code is 1 if a folder
+was named. docs/evidence/README.md says where they come from.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.science.cases import Row, planted_rows, published_rows
 from benchmarks.science.scores import HEADER, line, pooled, score_row
-from benchmarks.science.tables import DENSE, MOE, data_folder, load
+from benchmarks.science.tables import DENSE, MOE, data_folder, load, tell_missing
 from isoloss.laws import FitOptions
 
 
@@ -37,8 +38,8 @@ def all_rows(data: str | None, seeds: int) -> Iterator[Row]:
     yield from planted_rows(4 * seeds)
 
 
-def main() -> None:
-    """Print the table."""
+def main() -> int:
+    """Print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", nargs="?")
     parser.add_argument("--seeds", type=int, default=3, help="how many random cases per row")
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[""], help="rows whose name contains a word")
     given = parser.parse_args()
     options = FitOptions(bootstrap_samples=given.samples)
+    code = tell_missing(given.data)
     print(HEADER)
     found = []
     for row in all_rows(given.data, given.seeds):
@@ -54,7 +56,8 @@ def main() -> None:
             print(line(found[-1]), flush=True)
     if found:
         print(line(pooled(found)))
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,19 @@ def data_folder(given: str | None = None) -> Path:
     """Where the published sweeps are; it may not exist."""
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
     return Path(given or os.environ.get("ISOLOSS_DATA") or beside)
+
+
+def tell_missing(given: str | None = None) -> int:
+    """Say on standard error which tables are not there, so that nobody takes the rest for everything. The exit code
+    of a benchmark that has ended: 1 if its folder was named and lacks one."""
+    missing = [path for name in (DENSE, MOE) if not (path := data_folder(given) / name).exists()]
+    for path in missing:
+        print(
+            f"{path}: not found, and the rows of that published sweep are left out: name its folder as an argument "
+            "or in ISOLOSS_DATA (docs/evidence/README.md says where it comes from)",
+            file=sys.stderr,
+        )
+    return int(bool(missing) and bool(given or os.environ.get("ISOLOSS_DATA")))
 
 
 def load(path: Path) -> Table:

@@ -34,7 +34,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from benchmarks.science.tables import DENSE, MOE, data_folder, load
+from benchmarks.science.tables import DENSE, MOE, data_folder, load, tell_missing
 from benchmarks.search.elapsed import GRIDS, elapsed_table
 from benchmarks.search.placement import cells, coverage
 from benchmarks.search.published import replay, table_worlds
@@ -133,8 +133,8 @@ def _line_of(name: str, results: Sequence[Sequence[Result]]) -> Iterator[str]:
         yield line(name, [r[0] for r in results], [r[1] for r in results])
 
 
-def main() -> None:
-    """Print the table."""
+def main() -> int:
+    """Print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", nargs="?")
     parser.add_argument(
@@ -154,14 +154,15 @@ def main() -> None:
     )
     given = parser.parse_args()
     judged = partial(compare, replicates=given.replicates)
+    code = tell_missing(given.data)
     if published := cells(data_folder(given.data)):
         print("\n".join(coverage(published)), end="\n\n", flush=True)
     if given.placement:
-        return
+        return code if published else 1
     if given.quick:
         chosen = islice(planted_worlds(range(given.seeds)), 0, None, QUICK_EVERY)
         print("\n".join(table([judged(world) for world in chosen])))
-        return
+        return code
     results = _kept() if given.resume else []
     KEPT.parent.mkdir(exist_ok=True)
     worlds = list(all_worlds(given.data, given.seeds, given.draw))
@@ -176,6 +177,7 @@ def main() -> None:
             kept.write(json.dumps([result.as_json() for result in found]) + "\n")
             kept.flush()
     print("\n".join(table(results)))
+    return code
 
 
 def _kept() -> list[list[Result]]:
@@ -185,4 +187,4 @@ def _kept() -> list[list[Result]]:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

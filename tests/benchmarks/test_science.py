@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks.science import __main__ as science
+from benchmarks.science import tables
+from benchmarks.science.tables import DENSE, MOE
 
 
 def test_a_row_is_scored_and_pooled(
@@ -19,3 +22,24 @@ def test_a_row_is_scored_and_pooled(
     assert head.split()[:2] == ["row", "isoloss"]
     assert row.startswith("planted skewed, diverging")
     assert pooled
+
+
+def test_missing_tables_of_a_named_folder_are_said_and_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["science", str(tmp_path), "--only", "published"])
+    assert science.main() == 1
+    said = capsys.readouterr().err
+    assert [line.partition(": not found")[0] for line in said.splitlines()] == [
+        str(tmp_path / name) for name in (DENSE, MOE)
+    ]
+    assert "ISOLOSS_DATA" in said
+
+
+def test_where_no_folder_is_named_planted_rows_alone_are_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("ISOLOSS_DATA", raising=False)
+    monkeypatch.setattr(tables, "__file__", str(tmp_path / "a" / "b" / "c" / "tables.py"))
+    assert tables.tell_missing() == 0
+    assert DENSE in capsys.readouterr().err
