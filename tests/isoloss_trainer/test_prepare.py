@@ -578,6 +578,20 @@ def test_a_byte_order_mark_is_no_part_of_the_first_document(
     assert marked.validation.sha256 == plain.validation.sha256
 
 
+@pytest.mark.parametrize("pattern", ["in", "in/", "in/*"], ids=["folder", "slash", "of folders"])
+def test_a_folder_in_place_of_its_files_is_told_what_to_write(
+    corpus: Path, tmp_path: Path, pattern: str
+) -> None:
+    folder = tmp_path / "in" / "a"
+    folder.mkdir(parents=True)
+    write_json_lines(folder / "x.jsonl", documents(4))
+    with pytest.raises(BadData) as caught:
+        run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/{pattern}"))
+    assert caught.value.code == "NoFiles"
+    fixed = f"{uri(tmp_path)}/{pattern.rstrip('/')}/*"
+    assert f"write {fixed} for the files in them" in caught.value.message
+
+
 def test_files_that_others_put_beside_data_are_no_data(corpus: Path, tmp_path: Path) -> None:
     write_json_lines(tmp_path / "x.jsonl", GOOD)
     for name in ("_SUCCESS", "_committed_1", ".x.jsonl.crc"):

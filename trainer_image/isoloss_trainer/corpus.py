@@ -7,7 +7,7 @@ import gzip
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, cast
 
@@ -68,8 +68,16 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
         if info.get("type") != "directory" and not path.rpartition("/")[2].startswith(("_", "."))
     ]
     if not files:
-        raise BadData("NoFiles", f"domain {source.name}: nothing matches {source.uri}", field)
+        raise BadData("NoFiles", f"domain {source.name}: {_why_none(source.uri, found)}", field)
     return filesystem, files
+
+
+def _why_none(uri: str, found: Mapping[str, dict[str, Any]]) -> str:
+    if any(info.get("type") == "directory" for info in found.values()):
+        return (
+            f"{uri} matches folders and no file: write {uri.rstrip('/')}/* for the files in them"
+        )
+    return f"nothing matches {uri}"
 
 
 def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFile:
