@@ -13,12 +13,11 @@ from typing import IO, Any, cast
 
 import fsspec
 
+from isoloss_contract import corpus_files
 from isoloss_contract.records import DomainSource
 from isoloss_contract.store import StoreUnavailable
 from isoloss_trainer.termination import BadData, TrainerError
 
-FORMATS = (".parquet", ".jsonl", ".json", ".arrow", ".txt")
-COMPRESSIONS = (".gz", ".zst")
 MAX_DOCUMENT_BYTES = 256 * 2**20
 """A larger document suggests that the file is not what it claims to be."""
 ROWS_AT_ONCE = 1024
@@ -37,7 +36,7 @@ Document = str | BadDocument
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """One input file; `format` is one of FORMATS, `compression` '' or one of COMPRESSIONS."""
+    """One input file; `format` and `compression` as corpus_files.endings finds them."""
 
     path: str
     bytes: int
@@ -81,14 +80,11 @@ def _why_none(uri: str, found: Mapping[str, dict[str, Any]]) -> str:
 
 
 def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFile:
-    name = path.lower()
-    compression = next((c for c in COMPRESSIONS if name.endswith(c)), "")
-    kind = next((f for f in FORMATS if name.removesuffix(compression).endswith(f)), "")
+    kind, compression = corpus_files.endings(path)
     if not kind:
         raise BadData(
             "UnknownFormat",
-            f"domain {source.name}: {path}: expected {', '.join(FORMATS)}, "
-            f"plain or with {' or '.join(COMPRESSIONS)}",
+            f"domain {source.name}: {path}: expected {corpus_files.IN_WORDS}",
             f"domains.{source.name}.uri",
         )
     tag = info.get("ETag") or info.get("md5Hash") or info.get("mtime") or info.get("LastModified")

@@ -23,6 +23,8 @@ from isoloss_operator.api.proxies import Grid, Proxy
 from isoloss_operator.api.search import Search
 from isoloss_operator.api.training import Evaluation, Optimizer, Training
 
+MAX_PARALLELISM = 1000
+"""Jobs of a sweep at a time."""
 MAX_POINTS = 10_000
 """Points of one sweep, over all proxies."""
 
@@ -267,7 +269,7 @@ class ScalingSweepSpec(ApiType):
     """Precision, seeds and checkpoints of every run."""
     fit: Fit = Fit()
     """How the laws are fitted."""
-    parallelism: int = Field(default=4, ge=1, le=1000)
+    parallelism: int = Field(default=4, ge=1, le=MAX_PARALLELISM)
     """Maximum number of Jobs at a time. Lowering it stops no running Job."""
     search: Search = Search()
     """Which points of the grid are trained, and how far."""

@@ -51,6 +51,8 @@ WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
 FAR = 500.0
 """Factor in compute from which the usual spec.maxExtrapolation of 1000 comes near."""
 PACE = Pace()
+TOKENS_DECIDE = ("spec.proxies", "spec.evaluation", "spec: every proxy's tokens")
+"""How refusals begin that follow from --tokens: of how long each proxy trains."""
 
 
 @command
@@ -127,7 +129,6 @@ def init(
         is_sequence_length_guessed=length is None,
         corpus=parts,
         design=proxies,
-        accelerators=accelerators,
         evaluation_accelerators=_evaluation_accelerators(found.total),
         lines=lines,
     )
@@ -173,8 +174,15 @@ def _plan_of(written: Written) -> Planned:
         spec = with_derived_proxies(parse_sweep_spec(sweep["spec"]), known)
         return planned(spec)
     except (InvalidSpec, BadInput) as error:
+        raise BadInput(f"{_blamed(written, str(error))}: {error}") from error
+
+
+def _blamed(written: Written, refusal: str) -> str:
+    """The option that a refusal of the manifests is due to, as far as its first field tells."""
+    if refusal.startswith(TOKENS_DECIDE):
         tokens = formatting.count(written.cpt_tokens)
-        raise BadInput(f"--tokens: {tokens} allow no sweep of this checkpoint: {error}") from error
+        return f"--tokens: {tokens} allow no sweep of this checkpoint"
+    return "these options allow no sweep of this checkpoint"
 
 
 def _costs(written: Written, plan: Planned) -> list[str]:

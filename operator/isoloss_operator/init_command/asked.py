@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from isoloss.errors import BadInput
+from isoloss_contract import corpus_files
 from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_operator.api.fields import DnsLabel, FolderUri, StoreUri
 from isoloss_operator.planning.architectures import UnsupportedModel
@@ -113,6 +114,7 @@ def corpus_parts(given: Sequence[str]) -> tuple[CorpusPart, ...]:
             name, uri = "", text
         is_folder = uri.endswith("/") or not FILE_NAME.search(PurePosixPath(uri).name)
         uri = _checked("--corpus", f"{uri.rstrip('/')}/*" if is_folder else uri, _URI)
+        _require_documents(uri)
         if name:
             _checked("--corpus", name, _LABEL)
         taken = {part.name for part in parts}
@@ -120,6 +122,16 @@ def corpus_parts(given: Sequence[str]) -> tuple[CorpusPart, ...]:
             raise BadInput(f"--corpus: {name} is the name of two")
         parts.append(CorpusPart(name or _free(_name_of(uri), taken), uri, is_folder))
     return tuple(parts)
+
+
+def _require_documents(uri: str) -> None:
+    """Raises BadInput if no file that the pattern matches can be read: what ends in a wildcard may match some."""
+    if uri.endswith(("*", "?", "]", "}")) or corpus_files.endings(uri)[0]:
+        return
+    raise BadInput(
+        f"--corpus: {uri}: no documents are read from such files: give {corpus_files.IN_WORDS}, or a folder with / at "
+        "its end"
+    )
 
 
 def name_of(option: str, given: str | None, checkpoint: str) -> str:

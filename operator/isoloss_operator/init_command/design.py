@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from isoloss.significant_digits import to_significant_digits
+from isoloss_operator.api.sweep import MAX_PARALLELISM
 from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.parameters import parameter_counts
 
@@ -134,7 +135,7 @@ def design(
         runs=runs,
         first_tokens=min(FIRST_TOKENS, _rounded_down(FIRST_SHARE * shortest)),
         accelerators=each,
-        parallelism=accelerators // each,
+        parallelism=min(accelerators // each, MAX_PARALLELISM),
         is_affordable=_cost(chosen) <= affordable,
     )
 

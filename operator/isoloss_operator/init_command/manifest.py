@@ -36,7 +36,6 @@ class Written:
     is_sequence_length_guessed: bool
     corpus: Sequence[CorpusPart]
     design: Design
-    accelerators: int
     evaluation_accelerators: int
     """That hold the checkpoint's weights."""
     lines: int
@@ -99,7 +98,9 @@ def _sweep(written: Written) -> Iterator[str]:
     if written.design.first_tokens != FIRST_TOKENS:
         yield "  evaluation:"
         yield f"    firstTokens: {written.design.first_tokens} # a twentieth of the shortest runs"
-    yield f"  parallelism: {written.design.parallelism} # Jobs at a time, on {formatting.counted(written.accelerators, 'accelerator')}"
+    parallelism = written.design.parallelism
+    at_work = parallelism * written.design.accelerators
+    yield f"  parallelism: {parallelism} # Jobs at a time, on {formatting.counted(at_work, 'accelerator')}"
     if written.budget is not None:
         yield "  budget:"
         yield f'    flops: "{formatting.flops(written.budget)}" # the whole grid, and a fifth for retries'

@@ -173,6 +173,9 @@ def assert_refused(ended: Ended, words: str) -> None:
         ({"--tokens": "55,00B"}, "--tokens: 55,00B is no count"),
         ({"--tokens": "1234,567M"}, "--tokens: 1234,567M is no count"),
         ({"--tokens": "1M"}, "--tokens: 1M allow no sweep of this checkpoint: spec.proxies[0]"),
+        ({"--tokens": "1k"}, "--tokens: 1k allow no sweep of this checkpoint: spec: every proxy"),
+        ({"--corpus": "s3://c/x/*.csv"}, "--corpus: s3://c/x/*.csv: no documents are read from"),
+        ({"--corpus": "s3://c/v1.5"}, "or a folder with / at its end"),
         ({"--corpus": "/data/text"}, "--corpus: /data/text/*: must be where pods can read it"),
         ({"--corpus": "s3://c/a/../b/"}, "--corpus: s3://c/a/../b/*: must not contain empty, '.'"),
         ({"--corpus": "A=s3://c/a/"}, "--corpus: A: must be at most 63 lower-case letters"),
@@ -234,6 +237,22 @@ def test_too_few_accelerators_for_the_largest_proxy_are_refused(
     uri = write_checkpoint(tmp_path / "models" / "deepseek", DEEPSEEK_V3)
     asked = ("--checkpoint", uri, *CORPUS, "--tokens", "55B", "--accelerators", 2)
     assert_refused(init(*asked), "--accelerators: the largest proxy")
+
+
+def test_more_accelerators_than_a_sweep_may_use_are_left_out(init: Isoloss, llama: str) -> None:
+    asked = ("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--accelerators", 100_000)
+    assert init(*asked).code == 0
+    assert specs(Path("llama-3-8b.yaml"))[0].parallelism == 1000
+    written = Path("llama-3-8b.yaml").read_text()
+    assert "parallelism: 1000 # Jobs at a time, on 8000 accelerators" in written
+
+
+@pytest.mark.parametrize("name", ["*", "part-[0-9]", "x.JSONL.zst", "*.{json,txt}", "v1.5/"])
+def test_corpora_with_a_file_that_can_be_read_are_taken(
+    init: Isoloss, llama: str, name: str
+) -> None:
+    asked = ("--checkpoint", llama, "--corpus", f"s3://corpora/pile/{name}", "--tokens", "55B")
+    assert init(*asked).code == 0
 
 
 def test_a_run_too_short_for_proxies_is_told_so(init: Isoloss, llama: str) -> None:
