@@ -5,11 +5,17 @@ Batch sizes are sequences, losses nats per token, FLOPs counted as `flops_per_to
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from isoloss.laws import FitOptions, Interval, Run
 from isoloss_contract.ledger import IntentAction
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, not {value}")
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,16 @@ class Size:
     learning_rates: tuple[float, ...]
     flops_per_token: float | None = None
     """None: 6 * params."""
+
+    def __post_init__(self) -> None:
+        for name in ("params", "tokens", "flops_per_token"):
+            if (value := getattr(self, name)) is not None:
+                _require_positive(f"size {self.name}: {name}", value)
+        for name in ("batch_sizes", "learning_rates"):
+            if not getattr(self, name):
+                raise ValueError(f"size {self.name}: {name} must have at least one value")
+            for value in getattr(self, name):
+                _require_positive(f"size {self.name}: each of {name}", value)
 
     @property
     def point_flops(self) -> float:
@@ -100,6 +116,14 @@ class SearchOptions:
         for name in ("max_added_points", "replicates"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+        if not 0.0 <= self.negligible_regret < math.inf:
+            raise ValueError(
+                f"negligible_regret must be finite and not negative, not {self.negligible_regret}"
+            )
+        if self.budget_flops is not None and not self.budget_flops >= 0.0:
+            raise ValueError(f"budget_flops must not be negative, not {self.budget_flops}")
+        if self.run_noise is not None:
+            _require_positive("run_noise", self.run_noise)
 
 
 class Reason(StrEnum):

@@ -57,8 +57,9 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
 
     A rung is judged once everything that runs has reached its target: until then there is nothing to decide.
     Points of the grid that were never wanted may be left out of `seen`. Raises InvalidRunError if a run's
-    numbers are impossible.
+    numbers are impossible, and ValueError without sizes, for two of one name, and for a point of none of them.
     """
+    _require_sizes(sizes, seen)
     state = State.of(sizes, seen, options, LEAST_NOISE)
     if any(not s.closed and s.tokens < REACHED * s.wanted for s in state.all_seen):
         return Step()
@@ -74,6 +75,18 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
             return _affordable(state, Step(tuple(decisions)))
     repeats = _affordable(state, Step(tuple(missing_replicates(state))))
     return repeats if repeats.decisions else _affordable(state, _narrow(state))
+
+
+def _require_sizes(sizes: Sequence[Size], seen: Sequence[Seen]) -> None:
+    names = [size.name for size in sizes]
+    if not names:
+        raise ValueError("sizes: give at least one")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"sizes: two are named {name}: points know their size by its name")
+    for s in seen:
+        if s.point.size not in names:
+            raise ValueError(f"seen: a point is of size {s.point.size}, which is none of sizes")
 
 
 def _noise(state: State) -> float:

@@ -105,6 +105,57 @@ def test_the_cheapest_size_begins_on_its_whole_grid_and_the_others_wait():
     assert {d.reason for d in step.decisions} == {Reason.SMALLEST_SIZE}
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"run_noise": 0.0}, "run_noise must be positive and finite, not 0.0"),
+        ({"run_noise": -1.0}, "run_noise must be positive"),
+        ({"run_noise": float("nan")}, "run_noise must be positive"),
+        ({"negligible_regret": -1.0}, "negligible_regret must be finite and not negative"),
+        ({"negligible_regret": float("nan")}, "negligible_regret must be finite"),
+        ({"budget_flops": -5.0}, "budget_flops must not be negative, not -5.0"),
+        ({"budget_flops": float("nan")}, "budget_flops must not be negative"),
+        ({"learning_rate_precision": float("nan")}, "learning_rate_precision must be above 1"),
+    ],
+    ids=str,
+)
+def test_options_that_no_search_can_follow_are_refused_by_name(options, words):
+    with pytest.raises(ValueError, match=words):
+        SearchOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"learning_rates": ()}, "size small: learning_rates must have at least one value"),
+        ({"batch_sizes": ()}, "size small: batch_sizes must have"),
+        ({"learning_rates": (1e-3, 0.0)}, "size small: each of learning_rates must be positive"),
+        ({"tokens": float("inf")}, "size small: tokens must be positive and finite, not inf"),
+        ({"params": float("nan")}, "size small: params must be positive"),
+        ({"flops_per_token": -1.0}, "size small: flops_per_token must be positive"),
+    ],
+    ids=str,
+)
+def test_a_size_that_no_run_can_have_is_refused_by_name(change, words):
+    with pytest.raises(ValueError, match=words):
+        replace(SMALL, **change)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((), "sizes: give at least one"),
+        ((SMALL, replace(LARGE, name="small")), "sizes: two are named small"),
+        ((LARGE,), "seen: a point is of size small"),
+    ],
+    ids=["none", "two of one name", "another's point"],
+)
+def test_a_search_without_sizes_of_their_own_names_is_refused(sizes, words):
+    known = [seen(grid_points(SMALL)[0], 0.3)]
+    with pytest.raises(ValueError, match=words):
+        next_step(sizes, known, OPTIONS)
+
+
 def test_nothing_is_decided_while_a_point_is_on_its_way():
     points = grid_points(SMALL)
     known = [seen(p, 0.3) for p in points[1:]]
