@@ -36,11 +36,12 @@ def start_time(pid: int) -> str | None:
     return None if fields[STATE] in "ZX" else fields[START_TIME]
 
 
-def save_identity(path: Path, pid: int) -> None:
-    """Record a process so that a later one with the same pid is not mistaken for it."""
+def save_identity(path: Path, pid: int, *, log_start: int = 0) -> None:
+    """Record a process so that a later one with the same pid is not mistaken for it, and where its log begins."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".tmp")
-    scratch.write_text(json.dumps({"pid": pid, "start_time": start_time(pid)}))
+    found = {"pid": pid, "start_time": start_time(pid), "log_start": log_start}
+    scratch.write_text(json.dumps(found))
     scratch.rename(path)
 
 
@@ -82,6 +83,7 @@ class Daemon:
         for folder in (self.log.parent, self.identity.parent):
             folder.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
+            log_start = log.tell()
             child = subprocess.Popen(
                 [str(part) for part in command],
                 env=dict(environment),
@@ -91,7 +93,7 @@ class Daemon:
                 start_new_session=True,
             )
         _children[child.pid] = child
-        save_identity(self.identity, child.pid)
+        save_identity(self.identity, child.pid, log_start=log_start)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal if it is running."""
@@ -128,11 +130,19 @@ class Daemon:
             time.sleep(POLL_SECONDS)
 
     def log_tail(self, characters: int = 2000) -> str:
-        """The end of its log."""
+        """The end of what it has logged since its last start."""
         try:
-            return self.log.read_text(errors="replace")[-characters:]
+            with self.log.open("rb") as log:
+                log.seek(self._log_start())
+                return log.read().decode(errors="replace")[-characters:]
         except OSError:
             return ""
+
+    def _log_start(self) -> int:
+        try:
+            return int(json.loads(self.identity.read_text()).get("log_start", 0))
+        except (OSError, ValueError):
+            return 0
 
     def _gone_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -40,6 +40,7 @@ def reserved_ports(count: int, owner: Path) -> list[int]:
     """
     owner.mkdir(parents=True, exist_ok=True)
     with exclusive(RESERVATIONS / "lock"):
+        _remove_abandoned()
         found = free_ports(count)
         for port in found:
             (RESERVATIONS / str(port)).write_text(str(owner.absolute()))
@@ -73,6 +74,13 @@ def start_on_free_ports(start: Callable[[], None]) -> None:
         except PortTakenError:
             continue
     return start()
+
+
+def _remove_abandoned() -> None:
+    """Remove the reservations of folders that are gone; only whoever holds the lock may."""
+    for reservation in RESERVATIONS.iterdir():
+        if reservation.name.isdigit() and not _is_reserved(int(reservation.name)):
+            reservation.unlink(missing_ok=True)
 
 
 def _is_reserved(port: int) -> bool:

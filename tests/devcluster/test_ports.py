@@ -1,6 +1,7 @@
 """Ports are kept clear of outgoing connections, and a port lost at the last moment is replaced."""
 
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from devcluster import control_plane, object_storage, ports
 from devcluster.control_plane import ControlPlane
+from devcluster.daemon import Daemon
 from devcluster.object_storage import ObjectStorage
 
 
@@ -53,6 +55,33 @@ def test_a_stopped_servers_port_is_nobody_elses_until_its_folder_is_deleted(
         ports.reserved_ports(1, tmp_path / "another")
     owner.rmdir()
     assert ports.free_ports(1) == [port]
+
+
+def test_reservations_of_folders_that_are_gone_are_removed_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservations = tmp_path / "reservations"
+    monkeypatch.setattr(ports, "RESERVATIONS", reservations)
+    gone, there = tmp_path / "gone", tmp_path / "there"
+    ports.reserved_ports(5, gone)
+    kept = ports.reserved_ports(2, there)
+    gone.rmdir()
+    kept += ports.reserved_ports(1, there)
+    left = {path.name for path in reservations.iterdir()}
+    assert left == {"lock", *map(str, kept)}
+
+
+def test_what_an_earlier_start_logged_is_no_reason_of_a_later_one(tmp_path: Path) -> None:
+    """A server that once lost its port would be started on others for ever, whatever is wrong with it now."""
+    daemon = Daemon("server", tmp_path)
+    complains = "print('bind: address already in use'); raise SystemExit(1)"
+    daemon.start([sys.executable, "-c", complains], {})
+    with pytest.raises(ports.PortTakenError):
+        daemon.wait_until(lambda: False, 30)
+    daemon.start([sys.executable, "-c", "print('bad certificate'); raise SystemExit(1)"], {})
+    with pytest.raises(RuntimeError, match="ended while starting:\nbad certificate") as caught:
+        daemon.wait_until(lambda: False, 30)
+    assert not isinstance(caught.value, ports.PortTakenError)
 
 
 def test_a_start_that_loses_its_port_each_time_is_given_up() -> None:
