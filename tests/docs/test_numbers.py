@@ -161,6 +161,13 @@ def test_the_demos_answer_is_the_same_on_every_page() -> None:
     assert pages[0] == pages[1]
 
 
+def test_the_demo_needs_as_much_disk_as_it_says() -> None:
+    asked = re.findall(r"ISOLOSS_NEEDED_GB := (\d+)", (CHECKOUT / "Makefile").read_text())
+    intro = (CHECKOUT / "scripts" / "demo-intro.sh").read_text()
+    assert re.findall(r"- (\d+) GB of disk", README) == asked
+    assert re.findall(r"in (\d+) GB of disk", intro) == asked
+
+
 def test_no_page_tells_to_install_from_an_index_before_there_is_a_release() -> None:
     pages = [
         *CHECKOUT.glob("*.md"),
