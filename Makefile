@@ -159,5 +159,6 @@ bench-search: setup ## A sequential search against training everything, and riva
 lock: setup ## Resolve the lock files again
 	./scripts/lock.sh
 
-clean: demo-down ## Remove what the commands made in this checkout
+clean: ## Remove what the commands made in this checkout
+	@if [ -x $(PY) ] && [ -e .demo ]; then $(PY) -m demo down; fi
 	rm -rf .site .demo .bench .bare .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,14 @@ def commands(page: Path) -> Iterator[str]:
     for block in blocks(page):
         if block.is_shell:
             yield from (line.strip() for line in block.text.replace("\\\n", " ").splitlines())
+
+
+def test_removing_what_the_commands_made_installs_nothing() -> None:
+    """`make clean` would fetch gigabytes in a fresh clone to delete them again."""
+    command = ["make", "--dry-run", "clean"]
+    said = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    assert "rm -rf" in said
+    assert "setup.sh" not in said
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
