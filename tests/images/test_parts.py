@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.markers import default_environment
 
+from images.__main__ import main as build_from_command_line
 from images.lock import read_lock
 from images.notices import Notice, installed_notices, notices
 from images.sbom import bill_of_materials
@@ -145,3 +146,25 @@ def test_files_that_a_build_takes_away_while_they_are_counted_take_no_disk(
     monkeypatch.setattr(os, "walk", walk_beside_a_build)
     assert disk_used(tmp_path) == 512 * (tmp_path / "layers" / "kept").stat().st_blocks > 0
     assert disk_used(tmp_path / "not made yet") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--build-arg", "FOO"], "argument --build-arg: FOO: write NAME=VALUE"),
+        (["--build-arg", "=1"], "argument --build-arg: =1: write NAME=VALUE"),
+        (["operater"], "no image operater: choose from operator, trainer"),
+    ],
+    ids=["no value", "no name", "no image"],
+)
+def test_what_cannot_be_built_is_a_usage_error(
+    arguments: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["images", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        build_from_command_line()
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
