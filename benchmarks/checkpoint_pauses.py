@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tempfile
 import threading
@@ -70,5 +71,12 @@ def print_pauses(tensor_bytes: int = TENSOR_BYTES, rounds: int = ROUNDS) -> tupl
     return max(mine for mine, _ in found), max(other for _, other in found)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Measure and print."""
+    name = "python -m benchmarks.checkpoint_pauses"
+    argparse.ArgumentParser(prog=name, description=__doc__).parse_args()
     print_pauses()
+
+
+if __name__ == "__main__":
+    main()

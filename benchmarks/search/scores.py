@@ -45,7 +45,6 @@ class Result:
     here: Judged | None
     """None: the laws refused."""
     beyond: Judged | None
-    asked_beyond: bool
     surrounded: bool
     """Whether points of the largest size lie on both sides of its optimum, in learning rate and in batch size."""
     places_checkpoints: bool
@@ -87,7 +86,6 @@ def judge(world: World, strategy: str, searched: Searched, options: FitOptions) 
         searched.trained_flops / whole,
         _judged(answer(world.here.params, world.here.tokens), world.here),
         None if beyond is None else _judged(answer(beyond.params, beyond.tokens), beyond),
-        beyond is not None,
         _is_surrounded(world.here, searched.runs),
         laws.loss_compute.refusal is None,
         str(searched.stop or ""),

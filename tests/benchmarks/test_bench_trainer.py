@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from benchmarks import bench_trainer, trainer_rivals
+from benchmarks import bench_trainer, checkpoint_pauses, trainer_rivals
 from benchmarks.bench_trainer import compare, main, parse
 from benchmarks.offloading import offload, resident
 from benchmarks.rebuilt_models import DecoderRival, SpeedrunRival
@@ -205,3 +206,13 @@ def test_the_command_measures_every_rival(monkeypatch, tmp_path: Path, capsys) -
     assert "2 rounds" in printed
     assert "cores" in printed
     assert '"tokens_per_second"' in file.read_text()
+
+
+def test_help_on_the_pauses_of_checkpoints_measures_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["checkpoint_pauses", "--help"])
+    monkeypatch.setattr(checkpoint_pauses, "print_pauses", pytest.fail)
+    with pytest.raises(SystemExit, match="0"):
+        checkpoint_pauses.main()
+    assert "python -m benchmarks.checkpoint_pauses" in capsys.readouterr().out

@@ -87,8 +87,6 @@ class SizedRun:
 
     size: ProxySize
     tokens: int
-    tokens_per_parameter: int
-    """Before they are cut to those of the planned run."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ def _cost(sizes: Sequence[ProxySize]) -> float:
 def _runs(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[SizedRun]:
     for size, ratio in zip(sizes, TOKENS_PER_PARAMETER[len(sizes)], strict=True):
         wanted = int(to_significant_digits(float(ratio) * size.active, 2))
-        yield SizedRun(size, min(wanted, most_tokens), ratio)
+        yield SizedRun(size, min(wanted, most_tokens))
 
 
 def _share_of_job(accelerators: int) -> int:
