@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from isoloss.laws.data.smoothing import DENSE
-from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.data.trajectories import RISE_NATS, Trajectory
 from isoloss.laws.results import SurfaceLaw
 
 LATE = 0.5
@@ -20,12 +20,21 @@ NOTABLE_RISE = 0.003
 """Rise of ln L over these tokens that is no noise: 0.009 nats at 3."""
 CONSIDERABLE = 0.2
 """Share of the runs that rise from which there is a warning: a few at high learning rates do in healthy sweeps."""
+MOST = 0.5
+"""Share of the runs that diverge from which there is a warning: losses in the wrong order look like that."""
 USUAL_SLOPES = (0.01, 1.0)
 """-dL/dlnD, nats, at the end of runs: 0.06 to 0.13 on the published sweeps, 0.15 on the sample runs."""
 
 
 def rising_warnings(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> Iterator[str]:
-    """A sentence if many runs end above their lowest loss, and one if losses hardly depend on tokens, or too much."""
+    """Sentences if most runs diverge, if many end above their lowest loss, and if losses hardly depend on tokens, or too much."""
+    diverged = [t for t in trajectories if t.diverged]
+    if len(diverged) > MOST * len(trajectories):
+        yield (
+            f"{len(diverged)} of {len(trajectories)} runs are marked as diverged, or end more than {RISE_NATS:g} nat above their "
+            f"lowest loss ({diverged[0].name} first), and count up to that loss alone. If they did not diverge, check that "
+            "losses belong to their tokens."
+        )
     watched = [t for t in trajectories if len(t.log_tokens) >= DENSE and not t.diverged]
     rising = [t for t in watched if _rises(t)]
     if watched and len(rising) > CONSIDERABLE * len(watched):

@@ -44,10 +44,21 @@ def test_losses_that_depend_on_tokens_as_none_do_are_said() -> None:
     assert any("0.01 to 1 are usual" in warning for warning in thousandths.warnings)
 
 
+def test_most_runs_that_diverge_are_said_where_that_leaves_no_laws() -> None:
+    """Losses in the wrong order of runs that fall by more than a nat look as if all had diverged at once."""
+    runs = datasets.load_sample_runs().runs
+    fallen = [replace(r, losses=r.losses * np.linspace(1.5, 1.0, len(r.losses))) for r in runs]
+    laws = fit_laws([backwards(run) for run in fallen], FitOptions(bootstrap_samples=20))
+    assert laws.status == "refused"
+    assert laws.warnings[0].startswith(f"{len(runs)} of {len(runs)} runs are marked as diverged")
+    assert "check that losses belong to their tokens" in laws.warnings[0]
+
+
 @pytest.mark.parametrize("noise", [0.0015, 0.004])
 def test_healthy_runs_are_not_accused(noise: float) -> None:
     of_planted = fit_laws(planted_runs(noise=noise), FitOptions(bootstrap_samples=20))
     for laws in (fitted(), of_planted):
         for warning in laws.warnings:
             assert RISE not in warning
+            assert "diverged" not in warning
             assert "are usual" not in warning
