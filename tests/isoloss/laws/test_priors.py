@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
 from benchmarks.science.cases import planted_case
 from benchmarks.science.shapes import MANY, SMALL, TWO, WIDE, Layout, PlantedJudge, surface
-from isoloss.laws import FitOptions, PredictionQuery, fit_laws, predict
+from isoloss.laws import FitOptions, Laws, PredictionQuery, fit_laws, predict
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.quantiles import student_quantiles
@@ -200,15 +201,19 @@ def test_a_symmetric_valley_that_runs_show_carries_little_doubt_about_its_asymme
         assert np.all(errors < 0.05)
 
 
+@cache
+def laws_of(shape: str, layout: Layout, seed: int) -> Laws:
+    return fit_laws(planted_case(shape, layout, seed).runs, FitOptions(bootstrap_samples=100))
+
+
 def widths(shape: str, layout: Layout, seeds: int, beyond: float = 1.0) -> tuple[float, float]:
     """(share of ln LR and ln B held, median half width of the intervals, ln) at `beyond` times the largest size."""
     held, wide = [], []
     for seed in range(seeds):
-        case = planted_case(shape, layout, seed)
-        laws = fit_laws(case.runs, FitOptions(bootstrap_samples=100))
         n, d = beyond * layout.sizes[-1], layout.tokens[-1]
         truth = PlantedJudge(surface(shape, seed), n, d)
-        found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+        question = PredictionQuery(total_flops=6 * n * d, params=n)
+        found = predict(laws_of(shape, layout, seed), question)
         for interval, at in zip(
             (found.learning_rate, found.batch_size), np.exp(truth.vertex), strict=True
         ):
