@@ -37,6 +37,7 @@ SHAPES = (
     "skewed",
     "bending",
     "turning",
+    "following",
     "saturating",
     "flattening",
     "noisy steps",

@@ -12,6 +12,7 @@ from tests.support.planted import (
     Bending,
     BendingOverTokens,
     CurvedBySize,
+    FollowingTheLoss,
     Planted,
     Saturating,
     ScatteredGradients,
@@ -48,7 +49,7 @@ MANY = Layout(sizes=(5e7, 1e8, 2e8, 4e8, 8e8), tokens=(5e9, 8e9, 1.2e10, 2e10, 3
 
 
 def surface(shape: str, seed: int) -> Valley:
-    """A surface by name: exact, scattered, soft, skewed, bending, turning, saturating, flattening or noisy steps."""
+    """A surface by name: exact, scattered, soft, skewed, bending, turning, saturating, following, flattening or noisy steps."""
     if shape == "noisy steps":
         return NoisySteps()
     base = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40), curvature=STEEP)
@@ -66,6 +67,8 @@ def surface(shape: str, seed: int) -> Valley:
         return BendingOverTokens(base)
     if shape == "saturating":
         return Saturating(base)
+    if shape == "following":
+        return FollowingTheLoss(base)
     if shape == "flattening":
         return CurvedBySize(rate_at=base.rate_at, batch_at=base.batch_at, curvature=STEEP)
     raise ValueError(f"unknown shape {shape}")

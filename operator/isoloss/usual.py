@@ -81,11 +81,12 @@ USUAL_RATE_EXPONENT: Final = 0.0
 RATE_EXPONENT_ERROR: Final = 0.3
 """Its standard deviation from setting to setting: 0.00 and 0.04 in the published sweeps, each known to 0.05, and -0.32 where
 horizons were compared (arXiv 2409.19913). These are few: 80 % of such a distribution hold all of them with room."""
-USUAL_BEND: Final = 0.035
+USUAL_BEND: Final = 0.04
 """Standard deviation of the coefficient of (ln N)^2 in ln LR and ln B, where a law has none.
 
 Both published sweeps, which span 1.6 to 1.9 in ln N: 0.07 and 0.13 of LR, 0.15 and 0.06 of B, each known to 0.06 to 0.1 and more.
-Exponents that were published for sizes a factor of twenty apart differ by 0.15 (TREND_ERROR): 0.025.
+Exponents that were published for sizes a factor of twenty apart differ by 0.15 (TREND_ERROR): 0.025. Optima that
+are powers of the loss, as the paper has them, bend by 0.05 (LR) and -0.04 (B) at 4e8 parameters and by three quarters of that at 2e9.
 """
 USUAL_TOKEN_BEND: Final = 0.05
 """Standard deviation of the coefficient of (ln D)^2 in ln LR and ln B, where a law has none.
@@ -106,6 +107,14 @@ USUAL_COMPUTE_BEND: Final = 0.009
 A quarter of USUAL_BEND, as sizes grow there with the root of compute. On the made-up sweep of known optima (tests/support/planted_runs.py)
 laws of the loss bend away from the optima by 0.006 of LR and 0.009 of B.
 """
+FRONTIER_RATIO_ERROR: Final = 0.4
+"""Standard deviation of ln(D / N) of the size that needs the least compute, as a sweep of few sizes finds it.
+
+Three ways of finding it on the same runs gave 20, 20 and 60 tokens per parameter (arXiv 2203.15556), and the sweep's own ends bound it.
+"""
+FRONTIER_EXPONENT_ERROR: Final = 0.06
+"""Standard deviation of that ratio's exponent of C, which is taken as none: 1 - 2 a of published N ~ C^a, a of 0.45 to 0.54 (arXiv
+2203.15556, 2401.02954, 2407.21783)."""
 
 # -------------------------------------------------------------------------------------------- grid
 

@@ -194,6 +194,19 @@ class Saturating(Moved):
 
 
 @dataclass(frozen=True)
+class FollowingTheLoss(Moved):
+    """A surface whose optima are powers of the least loss at N, D, as in the iso-loss laws: bent over ln N and ln D alike."""
+
+    powers: tuple[float, float] = (5.6, -3.9)
+    """Of L in LR* and B*, which are 1e-3 and 128 at 3 nats."""
+
+    def moved(self, n: float, d: float) -> tuple[float, float]:
+        rate, batch = self.base.rate(n, d), self.base.batch(n, d)
+        least = self.base.loss(n, d, batch, rate) / 3.0
+        return 1e-3 * least ** self.powers[0] / rate, 128.0 * least ** self.powers[1] / batch
+
+
+@dataclass(frozen=True)
 class Skewed:
     """A surface that is much steeper above the best learning rate than below: a cliff.
 

@@ -132,7 +132,7 @@ def _data_range(
         batch_sizes=tuple(sorted({t.batch_size for t in trajectories})),
         learning_rates=tuple(sorted({t.learning_rate for t in trajectories})),
         smallest_flops=float(flops.min()) if len(flops) else None,
-        largest_flops=float(flops.max()) if len(flops) else _most_spent(usable),
+        largest_flops=_most_spent(usable),
         lowest_loss=float(losses.min()) if len(losses) else None,
         highest_loss=max((float(np.exp(t.log_losses.max())) for t in usable), default=None),
         smallest_tokens=min((float(np.exp(t.log_tokens[0])) for t in usable), default=None),

@@ -54,6 +54,10 @@ class DrawSource:
         others = self._others.chisquare(freedom, self.draws - 1 - DECIDING)
         return np.concatenate([[freedom], half, half, others])
 
+    def scales(self, freedom: float) -> Array:
+        """(draws,) that turn normal errors into those of Student's distribution: a variance from few data is itself uncertain."""
+        return np.asarray(np.sqrt(freedom / self.chisquare(freedom)), dtype=float)
+
     def correlated(self, covariance: Array) -> Array:
         """(draws, n) normal errors of this covariance (n, n), none in the estimate.
 
@@ -123,7 +127,7 @@ def estimate_noise(
 def draw_log_tokens(size: Size, noise: Noise, source: DrawSource) -> Array:
     """(draws, runs, levels) errors of ln D; draw 0 is the estimate itself, without error."""
     levels = size.log_tokens.shape[1]
-    run_scale = noise.run * np.sqrt(noise.freedom / source.chisquare(noise.freedom))
+    run_scale = noise.run * source.scales(noise.freedom)
     errors = np.zeros((source.draws, len(size.trajectories), levels))
     for i, weights in enumerate(size.weights):
         reached = np.isfinite(size.log_tokens[i])

@@ -139,6 +139,8 @@ class RateAtBatch(Drawn):
     log_params_centre: float
     log_tokens_centre: float
     log_batch_centre: float
+    deviation_scale: Number = 1.0
+    """How large, in such a draw, deviations of optima from the law are, over what they are expected to be."""
 
     def at(self, log_params: Number, log_tokens: Number, log_batch: Number) -> Array:
         """ln LR."""
@@ -157,6 +159,8 @@ class OptimumPlanes(Drawn):
     batch_size: Plane
     log_params_centre: float
     log_tokens_centre: float
+    deviation_scale: Number = 1.0
+    """As in RateAtBatch."""
 
     def at(self, log_params: Number, log_tokens: Number) -> tuple[Array, Array]:
         """(ln LR, ln B) at ln N, ln D."""

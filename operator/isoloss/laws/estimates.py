@@ -35,6 +35,8 @@ class OptimumDraws(NamedTuple):
 
     log_rate: Array
     log_batch: Array
+    deviation_scale: Number = 1.0
+    """See curves.OptimumPlanes."""
 
 
 class Estimate(Protocol):

@@ -25,6 +25,7 @@ from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surfac
 from isoloss.laws.surface.law import residual_rms
 from isoloss.laws.surface.rate_at_batch import fit_rate_at_batch
 from isoloss.laws.surface.token_range import fit_late_if_bent
+from isoloss.usual import FRONTIER_RATIO_ERROR
 
 
 def fit_laws(
@@ -99,6 +100,15 @@ def _at_the_frontiers_ratio(
     """With the frontier's tokens per parameter, for questions that name no size."""
     if frontier is None or not frontier.found.any():
         return surface
-    used = frontier.found
-    ratio = float(np.median(frontier.log_tokens[0, used] - frontier.log_params[0, used]))
-    return replace(surface, law=replace(surface.law, frontier_log_ratio=ratio))
+    ratios = (frontier.log_tokens - frontier.log_params)[:, frontier.found]
+    drawn = np.array(
+        [np.median(own[np.isfinite(own)]) for own in ratios if np.isfinite(own).any()]
+    )
+    error = np.sqrt(drawn.var() + ratios[0].var() + FRONTIER_RATIO_ERROR**2)
+    law = replace(
+        surface.law,
+        frontier_log_ratio=float(np.median(ratios[0])),
+        frontier_log_flops=float(np.mean(frontier.log_flops[0, frontier.found])),
+        frontier_ratio_error=float(error),
+    )
+    return replace(surface, law=law)

@@ -33,6 +33,7 @@ from isoloss.laws.model import (
 from isoloss.laws.quadratic import value_at, vertex_of
 from isoloss.laws.run_noise import RunNoise
 from isoloss.summaries import laws_html, laws_text
+from isoloss.usual import FRONTIER_EXPONENT_ERROR
 
 if TYPE_CHECKING:
     import pandas
@@ -220,7 +221,11 @@ class SurfaceLaw:
     residual_rms: Real | None = None
     """Residual of the loss, in nats per token."""
     frontier_log_ratio: Real | None = None
-    """ln(D / N) of the compute-optimal size at the centre of the data."""
+    """ln(D / N) of the compute-optimal size, found at …"""
+    frontier_log_flops: Real | None = None
+    """… this ln C, and …"""
+    frontier_ratio_error: Real = 0.0
+    """… its standard deviation there, which grows with the distance."""
     flops_per_token_per_param: Real = 6.0
     cells: int = 0
     points: int = 0
@@ -243,6 +248,19 @@ class SurfaceLaw:
         per_param = np.log(self.flops_per_token_per_param)
         n = np.asarray(0.5 * (log_flops - per_param - self.frontier_log_ratio), dtype=float)
         return n, n + self.frontier_log_ratio
+
+    def frontier_error(self, log_flops: float) -> Array:
+        """(2,) by how much ln LR and ln B at ln C on the frontier err because its ratio does, in standard deviations of that.
+
+        At equal compute a larger ratio is fewer parameters and as many more tokens; both err together.
+        """
+        if self.planes is None or self.frontier_log_flops is None:
+            return np.zeros(2)
+        far = FRONTIER_EXPONENT_ERROR * (log_flops - self.frontier_log_flops)
+        error = np.hypot(self.frontier_ratio_error, far)
+        laws = (self.planes.learning_rate, self.planes.batch_size)
+        moved = [0.5 * (float(law.of_tokens) - float(law.of_params)) for law in laws]
+        return np.asarray(error * np.array(moved), dtype=float)
 
 
 @dataclass(frozen=True)
@@ -323,6 +341,7 @@ class DataRange:
     smallest_flops: Real | None = None
     """On the fitted frontier; None without one."""
     largest_flops: Real | None = None
+    """Of the run that was trained for the most."""
     lowest_loss: Real | None = None
     """Lowest loss of an optimum on the frontier."""
     highest_loss: Real | None = None

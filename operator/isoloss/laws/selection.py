@@ -117,4 +117,4 @@ def _answer(estimate: Estimate, cell: HeldOutCell) -> Array:
     target = Target(np.full(estimate.draws + 1, cell.log_flops), cell.log_params, cell.log_tokens)
     answer = estimate.answer(target)
     assert answer is not None  # an estimate without a refusal answers at a known size
-    return np.stack(answer, axis=1)
+    return np.stack([answer.log_rate, answer.log_batch], axis=1)

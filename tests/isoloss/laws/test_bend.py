@@ -218,6 +218,20 @@ def test_optima_that_bend_over_tokens_are_held_and_nearly_found(
 
 
 @pytest.mark.slow
+def test_optima_that_follow_the_loss_are_held_beyond_the_sizes() -> None:
+    """They move through the grid along every run, which hid their bend as long as all cells of a size shared one level."""
+    for seed in range(3):
+        truth = surface("following", seed)
+        laws = fit_laws(runs_on(truth, WIDE, seed), FitOptions(bootstrap_samples=60))
+        for beyond in (2.5, 4.0):
+            n, d = beyond * WIDE.sizes[-1], beyond * WIDE.tokens[-1]
+            found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+            rate, batch = np.exp(PlantedJudge(truth, n, d).vertex)
+            assert found.learning_rate.low <= rate <= found.learning_rate.high
+            assert found.batch_size.low <= batch <= found.batch_size.high
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("beyond", [1.0, 4.0])
 @pytest.mark.parametrize("shape", ["turning", "saturating"])
 def test_the_best_rate_at_a_batch_size_that_bends_over_tokens_is_held_and_nearly_found(

@@ -11,6 +11,7 @@ from isoloss.laws import (
     FitOptions,
     HyperparameterCurve,
     HyperparameterLaw,
+    Interval,
     LawForm,
     Laws,
     LossComputeLaw,
@@ -26,6 +27,7 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
+from isoloss.laws.answer.routes import deviating
 from tests.support.planted import Grid, Planted, planted_runs
 
 L0, ALPHA, GAMMA = 1.7, 2000.0, 0.15
@@ -227,6 +229,46 @@ def test_at_a_given_size_the_joint_surface_answers_whatever_the_default_route_is
     assert answer(laws, total_flops=flops).route == "iso-loss"
     refused = replace(laws, surface=SurfaceLaw("refused"), draws=replace(laws.draws, surface=None))
     assert answer(refused, total_flops=flops, params=1e9).route == "iso-loss"
+
+
+def width(interval: Interval) -> float:
+    return float(np.log(interval.high / interval.low))
+
+
+def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_know_it_exactly():
+    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
+    runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.0005)
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
+    flops = 2.0 * laws.data.largest_flops
+    guessed = answer(laws, total_flops=flops)
+    assert guessed.route == "surface"
+    (said,) = [w for w in guessed.warnings if "No target size was given" in w]
+    params = float(np.exp(laws.surface.on_the_frontier(np.log(flops))[0]))
+    assert f"for {params:.3g} parameters and {flops / 6 / params:.3g} tokens" in said
+    named = answer(laws, total_flops=flops, params=params)
+    assert guessed.learning_rate.value == pytest.approx(named.learning_rate.value)
+    assert width(guessed.learning_rate) > 1.02 * width(named.learning_rate)
+    assert width(guessed.batch_size) > 1.02 * width(named.batch_size)
+
+
+def test_the_compute_of_a_sweep_is_that_of_its_longest_run_whatever_its_noise():
+    """The frontier of least compute ends where noise lets it."""
+    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(2e9, 4e9, 8e9), rates=4, batches=4)
+    for seed in range(3):
+        runs = planted_runs(Planted(), grid, np.random.default_rng(seed), 0.002, 0.004)
+        laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+        assert laws.data.largest_flops == pytest.approx(6 * 4e8 * 8e9)
+        found = answer(laws, total_flops=2 * 6 * 4e8 * 8e9, params=4e8)
+        assert found.extrapolation.compute_factor == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_a_target_deviates_as_much_more_than_usual_as_the_optima_its_law_was_fitted_to(scale):
+    """Its error is the draw's scale times the usual one, so that laws of much scatter answer with a wide interval alone."""
+    draws = deviating(np.zeros(3), 0.1, np.array([1.0, scale, scale]))
+    assert draws[0] == 0.0
+    assert np.std(draws[1:]) == pytest.approx(0.1 * scale, rel=0.05)
+    assert np.quantile(draws[1:], 0.9) == pytest.approx(0.128 * scale, rel=0.05)
 
 
 @pytest.mark.parametrize("form", ["PowerLawOfLoss", "LinearInLogCompute"])

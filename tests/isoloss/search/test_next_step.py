@@ -277,7 +277,7 @@ def test_points_far_from_the_optimum_are_trained_where_the_answer_may_cost_much(
         return set(grid_points(LARGE)) - done
 
     assert left(0.0)
-    assert not left(0.05)
+    assert not left(0.08)
 
 
 def test_a_flat_valley_ends_where_what_is_open_costs_nothing():

@@ -13,7 +13,7 @@ from isoloss.laws.answer.expected_regret import (
     tried,
 )
 from isoloss.laws.answer.prediction import BatchSizeRange, Point, PredictionQuery
-from isoloss.laws.answer.routes import exponential, target_loss, target_of, widened
+from isoloss.laws.answer.routes import deviating, exponential, target_loss, target_of
 from isoloss.laws.estimates import with_draws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
 from isoloss.laws.results import Laws
@@ -43,7 +43,7 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
     log_params = float(target.log_params)
     bends = law.bend.error(log_params), law.token_bend.error(log_params, float(tokens[0]))
     off = np.array([float(law.scatter), *(float(bend[0]) for bend in bends)])
-    everything = widened(draws, float(np.sqrt(off @ off)), float(law.freedom))
+    everything = deviating(draws, float(np.sqrt(off @ off)), curve.deviation_scale)
     variance = float(np.var(everything[1:])) if len(everything) > 1 else 0.0
     wasted = 0.5 * float(law.curvature) * variance
     slope = 0.1 if laws.surface.token_slope is None else float(laws.surface.token_slope)

@@ -11,7 +11,6 @@ from isoloss.laws.curves import HyperparameterCurve
 from isoloss.laws.estimates import Target
 from isoloss.laws.model import Route
 from isoloss.laws.results import HyperparameterLaw, Laws, Optimum, SurfaceLaw
-from isoloss.laws.surface.form_error import scatter_freedom
 from isoloss.usual import ISO_LOSS_FREEDOM, ISO_LOSS_SCATTER, USUAL_COMPUTE_BEND
 
 LEVELS = 24
@@ -134,11 +133,8 @@ def surface_form(surface: SurfaceLaw, target: Target) -> Array:
     log_params, log_tokens = (float(np.ravel(value)[0]) for value in place)
     bent = surface.bend.error(log_params) ** 2
     bent = bent + surface.token_bend.error(log_params, log_tokens) ** 2
-    return np.asarray(surface.target_covariance + np.diag(bent), dtype=float)
-
-
-def form_freedom(laws: Laws, route: Route) -> float:
-    """Degrees of freedom behind it."""
-    if route == "surface":
-        return scatter_freedom(len(laws.data.sizes))
-    return ISO_LOSS_FREEDOM + 1.0
+    found = surface.target_covariance + np.diag(bent)
+    if target.log_params is None:
+        moved = surface.frontier_error(float(np.ravel(target.log_flops)[0]))
+        found = found + np.outer(moved, moved)
+    return np.asarray(found, dtype=float)

@@ -407,9 +407,11 @@ def _warnings(
             "The form LinearInLogCompute was asked for, which the iso-loss laws alone have, and these were refused: the "
             "joint surface answers, whose optima are power laws of size and tokens."
         )
-    if route == "surface" and query.params is None:
+    place = laws.surface.on_the_frontier(np.log(routes[route].total_flops))
+    if route == "surface" and query.params is None and place is not None:
+        params, tokens = (float(np.exp(at)) for at in place)
         found.append(
-            "No target size was given: the joint surface is evaluated at the sweep's compute-optimal "
-            "ratio of tokens to parameters."
+            f"No target size was given: the answer is for {params:.3g} parameters and {tokens:.3g} tokens, the ratio of the two that "
+            "needs the least compute in this sweep. Name the size of your model if it is another."
         )
     return found

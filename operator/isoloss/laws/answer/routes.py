@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 
-from isoloss.laws.answer.form_error import form_error, form_freedom
+from isoloss.laws.answer.form_error import form_error
 from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
-from isoloss.laws.curves import LossCurve
+from isoloss.laws.curves import LossCurve, Number
 from isoloss.laws.estimates import Estimate, OptimumDraws, Target, count_draws
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate
 from isoloss.laws.model import Interval, Route
 from isoloss.laws.quantiles import student_quantiles
 from isoloss.laws.results import Laws
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
+from isoloss.usual import ISO_LOSS_FREEDOM
 
-STUDENT_LEVELS = 51
+ERROR_LEVELS = 51
 """Quantiles that stand for the distribution of a law's own error."""
 
 
@@ -112,17 +115,32 @@ def route_answers(laws: Laws, query: PredictionQuery, total: Array) -> dict[Rout
 
 def _widened(laws: Laws, route: Route, target: Target, answer: OptimumDraws) -> list[Array]:
     """The draws with the law's own error added: how far the target's optimum deviates from any law."""
-    errors, freedom = form_error(laws, route, target), form_freedom(laws, route)
+    errors, optimum = form_error(laws, route, target), (answer.log_rate, answer.log_batch)
+    if route == "surface":
+        return [
+            deviating(draws, float(error), answer.deviation_scale)
+            for draws, error in zip(optimum, errors, strict=True)
+        ]
+    student = student_quantiles(ISO_LOSS_FREEDOM + 1.0, _levels(ERROR_LEVELS))
     return [
-        widened(draws, float(error), freedom) for draws, error in zip(answer, errors, strict=True)
+        _with_errors(draws, error * student) for draws, error in zip(optimum, errors, strict=True)
     ]
 
 
-def widened(draws: Array, error: float, freedom: float) -> Array:
-    """The estimate, and every other draw with every error of Student's distribution: errors add no luck of their own."""
-    quantiles = student_quantiles(freedom, _levels(STUDENT_LEVELS))
-    everything = np.add.outer(draws[1:], error * quantiles)
-    return np.concatenate([draws[:1], everything.ravel()])
+def deviating(draws: Array, error: float, scales: Number) -> Array:
+    """The draws with the target's deviation from their law, of a standard deviation times the draw's scale.
+
+    A law is fitted to optima that deviate as the target's does. Where they deviate more than is usual both err more: that is
+    less than two errors come to that know nothing of each other.
+    """
+    normal = np.array([NormalDist().inv_cdf(level) for level in _levels(ERROR_LEVELS)])
+    return _with_errors(draws, error * np.reshape(scales, (-1, 1)) * normal)
+
+
+def _with_errors(draws: Array, errors: Array) -> Array:
+    """The estimate, and every other draw with each of its errors, (levels,) or (draws, levels): they add no luck of their own."""
+    everything = draws[:, None] + errors
+    return np.concatenate([draws[:1], everything[1:].ravel()])
 
 
 def _levels(count: int) -> Array:

@@ -39,7 +39,8 @@ class JointSurfaceEstimate:
         law, place = self.law, target.place(self.law)
         if law.planes is None or place is None:
             return None
-        return OptimumDraws(*with_draws(law.planes, self.plane_draws, target).at(*place))
+        planes = with_draws(law.planes, self.plane_draws, target)
+        return OptimumDraws(*planes.at(*place), deviation_scale=planes.deviation_scale)
 
     def refit(
         self, trajectories: Sequence[Trajectory], options: FitOptions
@@ -64,10 +65,13 @@ def fit_joint_surface(
     if isinstance(found, Refusal):
         return JointSurfaceEstimate(SurfaceLaw("refused", refusal=found))
     known, cells = found
-    draws = known.draw(DrawSource(options.seed, 2, options.bootstrap_samples))
+    scales = known.deviation_scales(DrawSource(options.seed, 14, options.bootstrap_samples))
+    draws = known.draw(DrawSource(options.seed, 2, options.bootstrap_samples), scales)
     if doubtful is None:
         doubtful = doubtful_trends(trajectories, known)
     shift = shift_without(known, doubtful)
-    law, optimum_draws = surface_law(known, trajectories, cells, draws, shift, options, fitted)
+    law, optimum_draws = surface_law(
+        known, trajectories, cells, draws, scales, shift, options, fitted
+    )
     law = replace(law, halved_trends=tuple(doubtful))
     return JointSurfaceEstimate(law, optimum_draws)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags, Indices
-from isoloss.laws.least_squares import weighted_solver
+from isoloss.laws.least_squares import Levelled, weighted_solver
 from isoloss.laws.surface.scale import effective_variance
 from isoloss.usual import EXPONENT_SCATTER, FLAT_SCATTER, SCATTER_FREEDOM, STEEP_SCATTER
 
@@ -271,12 +271,16 @@ def _bend_solver(residuals: Residuals, member: Flags, past_end: Array) -> Array:
 
 
 def _slope_solver(residuals: Residuals, member: Flags, past_end: Array, degree: int) -> Array:
-    """(2, members): maps a size's values to the coefficients of (ln D)^degree, the highest, in its slopes over ln LR and ln B."""
+    """(2, members): maps a size's values to the coefficients of (ln D)^degree, the highest, in its slopes over ln LR and ln B.
+
+    Every cell has a level of its own, as in the fit: its points lie about an optimum that moves over tokens, and one level for
+    all would take a part of the bend.
+    """
     positions = residuals.positions[member]
     along = past_end[member, None] - past_end[member].mean()
-    slopes = [positions * along**power for power in range(degree + 1)]
-    design = np.column_stack([np.ones(len(positions)), *slopes])
-    return weighted_solver(design, residuals.weights[member])[-2:]
+    slopes = np.column_stack([positions * along**power for power in range(degree + 1)])
+    cell = np.unique(residuals.cell[member], return_inverse=True)[1]
+    return Levelled(cell, residuals.weights[member]).solver(slopes)[-2:]
 
 
 def window_error(moved: Array, noise: Array) -> Array:

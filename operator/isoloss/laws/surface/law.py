@@ -25,17 +25,18 @@ def surface_law(
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
     draws: Array,
+    scales: Array,
     shift: Array,
     options: FitOptions,
     fitted: Status,
 ) -> tuple[SurfaceLaw, OptimumPlanes | None]:
     """The public record, and the draws of its planes.
 
-    `draws` (n, 9) are of the surface. `shift` (6,) moves every other draw, and the estimate half way: whether to
+    `draws` (n, 9) are of the surface, `scales` (n,) of the deviations from it. `shift` (6,) moves every other draw, and the estimate half way: whether to
     shift is itself not certain.
     """
     fit = known.fit
-    law, convex = known.laws(draws, DrawSource(options.seed, 9, len(draws) - DECIDE.stop))
+    law, convex = known.laws(draws, DrawSource(options.seed, 9, len(draws) - DECIDE.stop), scales)
     share = np.where(np.arange(len(draws)) % 2 == 0, 1.0, 0.0)
     share[0] = 0.5
     law = law + share[:, None] * shift
@@ -57,8 +58,8 @@ def surface_law(
         token_bend=known.token_bend,
         token_slope=_token_slope(cells),
     )
-    others = np.arange(len(law)) >= DECIDE.stop
-    return record, planes(law[convex & others], fit.centre)
+    kept = convex & (np.arange(len(law)) >= DECIDE.stop)
+    return record, replace(planes(law[kept], fit.centre), deviation_scale=scales[kept])
 
 
 def residual_rms(fit: SurfaceFit, cells: Sequence[Cell]) -> float:
@@ -80,29 +81,31 @@ def _judge(
     law: Array,
     convex: Flags,
 ) -> Refusal | None:
-    """Refuse a surface without a minimum, or whose minima are mostly outside the grids."""
-    if not convex[0] or convex.mean() < MOSTLY_CONVEX:
-        return Refusal(
-            RefusalReason.SURFACE_NOT_CONVEX,
-            "The joint surface has no minimum over learning rate and batch size above the noise "
-            f"(convex in {convex.mean():.0%} of the bootstrap). Widen the grid, or reduce the noise.",
-            {"convex_share": float(convex.mean())},
-        )
+    """Refuse a surface without a minimum, or whose minima are mostly outside the grids.
+
+    A minimum outside says which way to go, whether or not noise leaves one in every draw.
+    """
+    if not convex[0]:
+        return _not_convex(convex)
     late = late_cells(cells)
     n, d = (
         float(np.mean([getattr(c, name) for c in late])) for name in ("log_params", "log_tokens")
     )
     at = np.array([1.0, n - fit.centre.log_params, d - fit.centre.log_tokens])
     tried = _tried(trajectories)
-    for quantity, part, values in (
+    quantities = (
         ("learning_rate", OF_RATE, np.log([t.learning_rate for t in tried])),
         ("batch_size", OF_BATCH, np.log([t.batch_size for t in tried])),
-    ):
+    )
+    for quantity, part, values in quantities:
         sides = _sides(fit, tried, late, law[0, part], values)
         above, below = float((sides > 0).mean()), float((sides < 0).mean())
         if max(above, below) > 0.5 or _sizes_inside(late, sides) < min(2, len(set(fit.sizes))):
             outside = _outside_refusal(quantity, values, above > below, max(above, below))
             return _beside_divergence(outside, tried)
+    if convex.mean() < MOSTLY_CONVEX:
+        return _not_convex(convex)
+    for quantity, part, values in quantities:
         found = law[convex, part] @ at
         above = float((found > values.max()).mean())
         below = float((found < values.min()).mean())
@@ -110,6 +113,15 @@ def _judge(
             doubtful = _doubtful_refusal(quantity, values, above > below, max(above, below))
             return _beside_divergence(doubtful, tried)
     return None
+
+
+def _not_convex(convex: Flags) -> Refusal:
+    return Refusal(
+        RefusalReason.SURFACE_NOT_CONVEX,
+        "The joint surface has no minimum over learning rate and batch size above the noise "
+        f"(convex in {convex.mean():.0%} of the bootstrap). Widen the grid, or reduce the noise.",
+        {"convex_share": float(convex.mean())},
+    )
 
 
 def _tried(trajectories: Sequence[Trajectory]) -> list[Trajectory]:

@@ -164,8 +164,8 @@ def _fitted(
             return of_late
     curvature, found = float(valley.estimate[0]), valley.scatter
     source = DrawSource(options.seed, 12, options.bootstrap_samples)
-    draws = valley.draws(source)
-    curve = _curve(draws, varied, middle, centre)
+    draws, scales = valley.draws(source)
+    curve = replace(_curve(draws, varied, middle, centre), deviation_scale=scales)
     log_params, log_tokens, _ = points.where.T
     token_bend = possible_token_bend(log_params, log_tokens, points.weights, bends)
     if TOKENS not in varied:
@@ -224,14 +224,13 @@ class _Valley:
         every = np.append(self.plain, self.cubic)
         return np.asarray(self._given_usual(every[None], np.zeros(1))[0])
 
-    def draws(self, source: DrawSource) -> Array:
-        """(draws, terms)"""
-        wobble = np.sqrt(self.freedom / source.chisquare(self.freedom))[:, None]
-        every = np.append(self.plain, self.cubic) + source.correlated(self.noise) * wobble
-        freedom = self.scatter.freedom
-        wobble = np.sqrt(freedom / source.chisquare(freedom))[:, None]
-        every = every + wobble * source.correlated(self.moved @ self.moved.T)
-        return self._given_usual(every, source.normal())
+    def draws(self, source: DrawSource) -> tuple[Array, Array]:
+        """((draws, terms), (draws,) how much more than expected sizes and lines deviate in each)."""
+        noise = source.scales(self.freedom)[:, None] * source.correlated(self.noise)
+        scales = source.scales(self.scatter.freedom)
+        moved = scales[:, None] * source.correlated(self.moved @ self.moved.T)
+        every = np.append(self.plain, self.cubic) + noise + moved
+        return self._given_usual(every, source.normal()), scales
 
     def _given_usual(self, every: Array, errors: Array) -> Array:
         """(draws, terms): what is usual of the cubic term is one more observation of it; with these errors.

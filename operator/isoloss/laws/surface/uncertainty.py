@@ -191,24 +191,27 @@ class Uncertainty:
         moved = (narrow - wide)[good]
         return window_error(moved[0], moved[1:] - moved[0])
 
-    def draw(self, source: DrawSource) -> Array:
+    def deviation_scales(self, source: DrawSource) -> Array:
+        """(draws,) 1 of the estimate: by what factor optima deviate more from any law than they are expected to.
+
+        Student's: few sizes leave it open. A draw has one for the law that was fitted to such optima and for the target's.
+        """
+        return source.scales(scatter_freedom(len(set(self.fit.sizes))))
+
+    def draw(self, source: DrawSource, scales: Array) -> Array:
         """(draws, 9) coefficients; draw 0 is the estimate. The scatter blurs them in addition to the noise."""
         noise, freedom = self._noise
-        errors = _student(noise, freedom, source)
-        errors += _student(self._form_covariance, self._form_freedom, source)
+        errors = source.scales(freedom)[:, None] * source.correlated(noise)
+        errors += scales[:, None] * source.correlated(self._form_covariance)
         return np.asarray(self.fit.coefficients + errors, dtype=float)
 
-    def laws(self, coefficients: Array, source: DrawSource) -> tuple[Array, Flags]:
+    def laws(self, coefficients: Array, source: DrawSource, scales: Array) -> tuple[Array, Flags]:
         """(law (draws, 6), convex (draws,)) of a target, of such draws."""
         law, convex = optimum_law(coefficients, self.fit.centre)
         if self.fit.is_convex:
             law = self.usual_exponents.law(law, source.normal(len(OBSERVED)))
-            law += _student(self._own_exponents, self._form_freedom, source)
+            law += scales[:, None] * source.correlated(self._own_exponents)
         return law + self._trend_of_size(source), convex
-
-    @property
-    def _form_freedom(self) -> float:
-        return scatter_freedom(len(set(self.fit.sizes)))
 
     @cached_property
     def _left_over(self) -> Residuals:
@@ -301,9 +304,3 @@ class Uncertainty:
         near = float((fit.weights * fit.residuals**2).sum() / fit.weights.sum())
         near *= len(fit.weights) / max(taken, 1.0)
         return np.maximum(scaled / fit.weights, near)
-
-
-def _student(covariance: Array, freedom: float, source: DrawSource) -> Array:
-    """(draws, n) errors of Student's distribution: a variance from few data is itself uncertain."""
-    normal = source.correlated(covariance)
-    return np.asarray(normal * np.sqrt(freedom / source.chisquare(freedom))[:, None])
