@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from isoloss.laws import Run
 from isoloss.tables.cells import numbers_of
+from isoloss.tables.copies import find_copy
 from isoloss.tables.formats import (
     FRAME,
     OPTIONAL,
@@ -26,7 +28,7 @@ from isoloss.tables.formats import (
     read_frame,
     read_parquet,
 )
-from isoloss.tables.grouping import check_copies, check_whole_table, rows_by_run, run_of
+from isoloss.tables.grouping import check_whole_table, rows_by_run, run_of
 from isoloss.tables.units import check_units
 
 __all__ = [
@@ -43,6 +45,10 @@ __all__ = [
 ]
 
 
+Place: TypeAlias = tuple[str, int]
+"""The table of a run, and its first row there."""
+
+
 @dataclass(frozen=True)
 class RunTable:
     """The runs of one or more tables in order of appearance, and warnings about what was ignored."""
@@ -57,7 +63,7 @@ def read_tables(sources: Sequence[str | ArrowStream]) -> RunTable:
     """All runs of several tables, by name or in memory. Raises BadTable, also for a run that is in two of them."""
     seen: dict[str, str] = {}
     runs: list[Run] = []
-    rows: list[int] = []
+    places: list[Place] = []
     warnings: list[str] = []
     for source in sources:
         name = source if isinstance(source, str) else FRAME
@@ -67,10 +73,21 @@ def read_tables(sources: Sequence[str | ArrowStream]) -> RunTable:
                 message = f"run {run.name!r} is also in {seen[run.name]}"
                 raise BadTable(name, message, row=row, column="run")
             seen[run.name] = name
+            places.append((name, row))
         runs += table.runs
-        rows += table.first_rows
         warnings += table.warnings
-    return RunTable(tuple(runs), tuple(rows), tuple(warnings))
+    _refuse_copies(runs, places)
+    return RunTable(tuple(runs), tuple(row for _, row in places), tuple(warnings))
+
+
+def _refuse_copies(runs: Sequence[Run], places: Sequence[Place]) -> None:
+    """Raise BadTable for a run under two names."""
+    copy = find_copy(runs)
+    if copy is None:
+        return
+    (source, row), (other, _) = places[copy.index], places[copy.original_index]
+    message = copy.message + (f" (it is in {other})" if other != source else "")
+    raise BadTable(source, message, row=row, column="run")
 
 
 def read_table(source: str) -> RunTable:
@@ -91,6 +108,6 @@ def _runs_of(table: Table) -> RunTable:
     rows_of = rows_by_run(numbers)
     check_whole_table(numbers, rows_of)
     runs = tuple(run_of(numbers, name, rows) for name, rows in rows_of.items())
-    check_copies(numbers, rows_of, runs)
     first_rows = tuple(numbers.table.rows[min(rows)] for rows in rows_of.values())
+    _refuse_copies(runs, [(table.source, row) for row in first_rows])
     return RunTable(runs, first_rows, tuple(numbers.warnings))

@@ -1,10 +1,9 @@
-"""Rows against one another: which make up a run, and runs given twice or in mixed units."""
+"""Rows against one another: which make up a run, and batch sizes or losses that are wrong in all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -150,22 +149,3 @@ def _label(numbers: Numbers, rows: Sequence[int], column: str) -> str | None:
     """None: the table does not say."""
     given = numbers.labels.get(column)
     return None if given is None else given[rows[0]]
-
-
-def check_copies(
-    numbers: Numbers, rows_of: Mapping[str, Sequence[int]], runs: Sequence[Run]
-) -> None:
-    """Refuse equal settings with equal losses under two names: one run given twice."""
-    seen: dict[tuple[Any, ...], str] = {}
-    for run in runs:
-        if not run.tokens.size:
-            continue
-        key = (
-            *(run.params, run.batch_size, run.sequence_length, run.learning_rate),
-            *(run.tokens.tobytes(), run.losses.tobytes()),
-        )
-        if key in seen:
-            raise numbers.table.bad(
-                rows_of[run.name][0], "run", f"{run.name!r} repeats run {seen[key]!r} exactly"
-            )
-        seen[key] = run.name

@@ -195,3 +195,21 @@ def test_seeds_of_a_noisy_sweep_may_differ_more():
     laws = fit_laws(seeds(2, 0.01), OPTIONS)
     assert laws.data.runs == 96
     assert RefusalReason.DUPLICATED_RUN not in {r.reason for r in laws.refusals}
+
+
+def test_a_run_that_repeats_another_wherever_both_have_a_loss_is_no_second_seed():
+    """As where the first evaluation was dropped: noise between seeds would be zero."""
+    (run,) = planted_runs(SURFACE, Grid(), np.random.default_rng(0))[:1]
+    part = replace(run, name="a part", tokens=run.tokens[3:], losses=run.losses[3:])
+    for group in ([part, run], [run, part]):
+        found = collect(group)
+        assert found.run_noise is None
+        assert [each.run for each in found.excluded] == ["a part"]
+        assert "same evaluations" in found.excluded[0].reason
+
+
+def test_seeds_that_are_equal_at_a_single_token_count_are_seeds():
+    (run,) = planted_runs(SURFACE, Grid(), np.random.default_rng(0))[:1]
+    other = replace(run, name="other", losses=run.losses + 0.001)
+    other.losses[5] = run.losses[5]
+    assert collect([run, other]).run_noise.freedom == 1

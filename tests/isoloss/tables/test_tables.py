@@ -308,6 +308,34 @@ def test_one_run_under_two_names_is_refused() -> None:
     assert (caught.value.row, caught.value.column) == (8, "run")
 
 
+@pytest.mark.parametrize("kept", [slice(1, 3), slice(0, 2)])
+def test_a_part_of_a_run_under_another_name_is_refused(kept: slice) -> None:
+    rows = good_rows()
+    copied: Cells = [["copy", *row[1:]] for row in rows[:3][kept]]
+    with pytest.raises(BadTable, match="repeats run 'r64' at all 2 token counts") as caught:
+        parse_table(as_csv([*rows, *copied]), "runs.csv")
+    assert (caught.value.row, caught.value.column) == (8, "run")
+
+
+def test_runs_that_differ_at_one_of_their_common_token_counts_are_seeds() -> None:
+    rows = good_rows()
+    seed: Cells = [["seed", *row[1:]] for row in rows[:3]]
+    seed[2][COLUMN["loss"]] = "3.0010"
+    assert len(parse_table(as_csv([*rows, *seed]), "runs.csv").runs) == 3
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_one_run_under_two_names_in_two_tables_is_refused(tmp_path: Path, first: int) -> None:
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    paths[0].write_bytes(as_csv(good_rows()))
+    paths[1].write_bytes(as_csv([["copy", *row[1:]] for row in good_rows()[first:3]]))
+    with pytest.raises(
+        BadTable, match=r"'copy' repeats run 'r64' .*\(it is in .*a\.csv"
+    ) as caught:
+        read_tables([str(path) for path in paths])
+    assert (caught.value.source, caught.value.row) == (str(paths[1]), 2)
+
+
 def test_one_run_in_two_tables_is_refused(tmp_path: Path) -> None:
     paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
     for path in paths:

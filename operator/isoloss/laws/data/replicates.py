@@ -27,6 +27,8 @@ LARGEST_USUAL = 0.02
 """Upper limit of that difference in ln L, however much the replicates differ."""
 TIMES_USUAL = 6.0
 FEWEST_PAIRS = 3
+FEWEST_SHARED = 2
+"""Token counts with equal losses that make a copy of a part: at a single one, they can be equal by chance."""
 THIRDS = 3
 """Parts of the shared tokens that are compared: schedules differ at the end before they do on average."""
 
@@ -56,15 +58,24 @@ class Replicates:
 def merge_replicates(group: Sequence[Run], excluded: list[Exclusion]) -> list[Replicates]:
     """Runs of one configuration, those that overlap averaged and those that repeat one another left out."""
     merged: list[list[Run]] = []
-    for run in group:
+    for run in _without_copies(group, excluded):
         touching = [part for part in merged if any(_overlap(run, other) for other in part)]
-        twin = next((o for part in touching for o in part if _agree(run, o)), None)
-        if twin is not None:
-            excluded.append(Exclusion(run.name, f"the same evaluations as run {twin.name}"))
-            continue
         rest = [part for part in merged if not any(part is other for other in touching)]
         merged = [*rest, [*(other for part in touching for other in part), run]]
     return [_average(part, excluded) for part in merged]
+
+
+def _without_copies(group: Sequence[Run], excluded: list[Exclusion]) -> list[Run]:
+    """The runs in their order; of those that repeat one another, the one with the most evaluations."""
+    kept: list[int] = []
+    for index in sorted(range(len(group)), key=lambda i: -len(group[i].tokens)):
+        run = group[index]
+        twin = next((group[i] for i in kept if _agree(run, group[i])), None)
+        if twin is None:
+            kept.append(index)
+        else:
+            excluded.append(Exclusion(run.name, f"the same evaluations as run {twin.name}"))
+    return [group[index] for index in sorted(kept)]
 
 
 def largest_difference(replicates: Sequence[Replicates]) -> float:
@@ -137,10 +148,18 @@ def _overlap(run: Run, other: Run) -> bool:
 
 
 def _agree(run: Run, other: Run) -> bool:
-    if run.tokens.shape != other.tokens.shape:
-        return False
-    same_tokens = np.allclose(run.tokens, other.tokens, rtol=SAME_TOKENS)
-    return bool(same_tokens and np.allclose(run.losses, other.losses, rtol=1e-9, equal_nan=True))
+    """Whether one repeats the other: equal losses wherever both have one."""
+    if run.tokens.shape == other.tokens.shape and np.allclose(
+        run.tokens, other.tokens, rtol=SAME_TOKENS
+    ):
+        return _equal(run.losses, other.losses)
+    _, own, others = np.intersect1d(run.tokens, other.tokens, return_indices=True)
+    shared = run.losses[own]
+    return np.isfinite(shared).sum() >= FEWEST_SHARED and _equal(shared, other.losses[others])
+
+
+def _equal(losses: Array, others: Array) -> bool:
+    return bool(np.allclose(losses, others, rtol=1e-9, equal_nan=True))
 
 
 def _average(part: list[Run], excluded: list[Exclusion]) -> Replicates:
