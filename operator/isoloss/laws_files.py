@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import secrets
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +68,53 @@ def _local(source: str) -> tuple[str, str]:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a result, making its folder. Raises BadInput if the file cannot be written."""
+    """Write a result, making its folder: all of it, or nothing if it cannot be finished.
+
+    Whoever reads the file meanwhile has the old one. Links stay links, and a file keeps its permissions. Pipes and
+    devices are written to as they are. Raises BadInput if the file cannot be written.
+    """
+    data = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        if _is_stream(path) or not _may_be_replaced(path):
+            path.write_bytes(data)
+        else:
+            _replace(Path(os.path.realpath(path)), data)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or 'cannot be written'}") from error
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether this is a pipe, a device or an open file, which keeps its readers only if it is not replaced."""
+    opened = str(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
+    return opened or (path.exists() and not path.is_file())
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """Whether its folder takes another file, and the one that is there, if any, may be written to and is no mount."""
+    folder = os.path.dirname(os.path.realpath(path))
+    is_free = not path.exists() or (os.access(path, os.W_OK) and not os.path.ismount(path))
+    return is_free and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put a new file in the place of this one at once."""
+    old = path.stat() if path.exists() else None
+    # Not tempfile's: its files are readable by their owner alone, whatever the umask is.
+    unfinished = path.with_name(f".isoloss-{secrets.token_hex(8)}.tmp")
+    try:
+        with unfinished.open("xb") as file:
+            file.write(data)
+        if old is not None:
+            _take_over(unfinished, old)
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _take_over(path: Path, old: os.stat_result) -> None:
+    """Owner, where only root may give files away, and permissions."""
+    with contextlib.suppress(PermissionError):
+        os.chown(path, old.st_uid, old.st_gid)
+    path.chmod(stat.S_IMODE(old.st_mode))

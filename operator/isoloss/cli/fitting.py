@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
-from isoloss.cli.inputs import positive
+from isoloss.cli.inputs import not_an_input, positive
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
@@ -113,6 +113,7 @@ def fit(
 ) -> int:
     """Fit the laws of learning rate, batch size and loss to training runs."""
     positive("--irreducible-loss", irreducible_loss)
+    not_an_input("--out", out, runs)
     given = read_runs(*runs, weights=LOSS_KINDS[weights], flops=flops.value)
     excluded = tuple(exclude or ())
     options = FitOptions(

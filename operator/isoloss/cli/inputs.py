@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
+from pathlib import Path
 
 from isoloss.errors import BadInput
 
@@ -18,6 +20,18 @@ def positive(option: str, value: float | None) -> None:
     """Raise BadInput unless the option is absent or a positive, finite number."""
     if value is not None and not (math.isfinite(value) and value > 0):
         raise BadInput(f"{option}: {value:g} is not a positive, finite number")
+
+
+def not_an_input(option: str, out: Path | None, inputs: Iterable[str | Path]) -> None:
+    """Raise BadInput if a result would be written over a file that the command reads."""
+    if out is None or not out.is_file():
+        return
+    for given in inputs:
+        path = Path(str(given).removeprefix("file://"))
+        if path.is_file() and path.samefile(out):
+            raise BadInput(
+                f"{option} {out}: this file is read by the command, and would be overwritten: name another one"
+            )
 
 
 def count(option: str, text: str) -> int:

@@ -92,11 +92,8 @@ def _read(uri: str) -> bytes:
 
 def _save(content: bytes, page: Path) -> None:
     """Write what the store had, under a policy that lets no script in it run and nothing be fetched."""
+    from isoloss.laws_files import write_file
     from isoloss.report import PAGE_POLICY
 
     meta = f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}">\n'
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_bytes(meta.encode() + content)
-    except OSError as error:
-        raise BadInput(f"--out {page}: {error}") from error
+    write_file(page, meta.encode() + content)

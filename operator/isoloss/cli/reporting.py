@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from isoloss.cli import querying
-from isoloss.cli.inputs import optional_count, positive
+from isoloss.cli.inputs import not_an_input, optional_count, positive
 from isoloss.cli.other_runs import other_runs
 from isoloss.cli.outcome import (
     ANSWERED,
@@ -27,7 +27,7 @@ from isoloss.laws import Laws, Prediction, Refused, Run
 from isoloss.laws_files import write_file
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
-from isoloss.report import draw_figures, png_files, render_report
+from isoloss.report import NOT_IN_EVERY_REPORT, draw_figures, png_files, render_report
 from isoloss.report.probed import Probed, probed_by
 from isoloss.run_sources import RunSet, read_runs
 from isoloss.runs import Weights
@@ -97,6 +97,7 @@ def report(
         round_to=round_to,
     )
     positive("--direct-grid-flops", direct_grid_flops)
+    not_an_input("--out", out, [laws, *(runs or []), *([prediction] if prediction else [])])
     fitted = querying.own_laws(laws, "report")
     given = _runs(laws, runs, fitted)
     search = _search(laws)
@@ -175,11 +176,25 @@ def _write(
         probed=probed,
     )
     write_file(paths.page, page)
-    written = []
-    for name, content in png_files(drawn).items():
-        write_file(paths.figures / name, content)
-        written.append(str(paths.figures / name))
-    return written
+    return _write_figures(paths.figures, png_files(drawn))
+
+
+def _write_figures(folder: Path, files: Mapping[str, bytes]) -> list[str]:
+    """Write the figures, and remove those of an earlier report that this one does not have. Returns the paths."""
+    was_ours = all((folder / name).exists() for name in files if name not in NOT_IN_EVERY_REPORT)
+    for name, content in files.items():
+        write_file(folder / name, content)
+    for name in NOT_IN_EVERY_REPORT:
+        if was_ours and name not in files:
+            _remove(folder / name)
+    return [str(folder / name) for name in files]
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or 'cannot be removed'}") from error
 
 
 def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> RunSet:
