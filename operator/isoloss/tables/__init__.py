@@ -30,7 +30,7 @@ from isoloss.tables.formats import (
 )
 from isoloss.tables.grouping import check_whole_table, rows_by_run, run_of
 from isoloss.tables.sizes import mismatches
-from isoloss.tables.units import check_units
+from isoloss.tables.units import check_units, large_rates_warning
 
 __all__ = [
     "OPTIONAL",
@@ -124,4 +124,6 @@ def _runs_of(table: Table) -> RunTable:
     runs = tuple(run_of(numbers, name, rows) for name, rows in rows_of.items())
     first_rows = tuple(numbers.table.rows[min(rows)] for rows in rows_of.values())
     _refuse_copies(runs, [(table.source, row) for row in first_rows])
-    return RunTable(runs, first_rows, tuple(numbers.warnings))
+    percent = large_rates_warning(runs, table.source)
+    warnings = (*numbers.warnings, *([percent] if percent else []))
+    return RunTable(runs, first_rows, warnings)

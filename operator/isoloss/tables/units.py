@@ -1,16 +1,19 @@
 """Rows against arithmetic: signs, whole numbers, and quantities that must be in another unit.
 
 What arithmetic can distinguish is refused: a batch size in tokens, tokens in billions, an overflowed
-integer, a perplexity as a loss. Bits for nats are only suspected, and only if bytes are given.
+integer, a perplexity as a loss. Bits for nats are only suspected, and only if bytes are given, and so are learning
+rates in percent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from isoloss.laws import Run
 from isoloss.tables.cells import Numbers
 
 LARGEST_BATCH_TOKENS = 2.0**28
@@ -21,6 +24,8 @@ FLOPS_PER_PARAM_AND_TOKEN = (1.0, 1000.0)
 BYTES_PER_TOKEN = (0.25, 64.0)
 LARGEST_LOSS = 16.0
 """Nats per token; ln(8.9 million), more than a uniform guess over any vocabulary."""
+LARGEST_USUAL_RATE = 0.05
+"""AdamW is used at 1e-5 to 1e-2, Muon up to 0.05."""
 USUAL_NATS_PER_BYTE = 0.9
 """Trained language models reach 0.5 to 0.9 nats per byte of text; 0.9 nats are 1.3 bits."""
 
@@ -190,3 +195,20 @@ def _suspect_bits(numbers: Numbers) -> None:
             f"{numbers.table.source}: the lowest loss is {seen.min():.2f} per byte of text, but 0.5 to "
             "0.9 nats are usual: check that it is in nats per token, not in bits (1 bit = 0.6931 nats)"
         )
+
+
+def large_rates_warning(runs: Sequence[Run], source: str) -> str | None:
+    """A warning if most learning rates of a size are larger than usual; no error: SGD takes such."""
+    by_size: dict[float, list[float]] = defaultdict(list)
+    for run in runs:
+        if "sgd" not in (run.optimizer or "").lower():
+            by_size[run.params].append(run.learning_rate)
+    large = [n for n in sorted(by_size) if np.median(by_size[n]) > LARGEST_USUAL_RATE]
+    if not large:
+        return None
+    sizes, highest = ", ".join(f"{n:.3g}" for n in large), max(max(by_size[n]) for n in large)
+    return (
+        f"{source}: most learning rates of the runs of {sizes} parameters are above {LARGEST_USUAL_RATE:g}, up to "
+        f"{highest:g}: AdamW is used at 1e-5 to 1e-2. If they are in percent, divide them by 100; if they are SGD's, name "
+        "it in the column optimizer"
+    )

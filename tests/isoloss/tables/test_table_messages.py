@@ -85,6 +85,35 @@ def test_losses_in_bits_are_suspected_where_bytes_are_given(factor: float, warns
     assert any("not in bits" in warning for warning in table.warnings) is warns
 
 
+RATE = HEADER.index("learning_rate")
+
+
+def test_learning_rates_in_percent_are_suspected_size_by_size() -> None:
+    rows = [["s" + row[0], "2e8", *row[2:]] for row in good_rows()]
+    for row in rows:
+        row[RATE] = "0.06"
+    (warning,) = parse_table(as_csv([*good_rows(), *rows]), "runs.csv").warnings
+    assert warning.startswith(
+        "runs.csv: most learning rates of the runs of 2e+08 parameters are above 0.05, up to 0.06"
+    )
+    assert "divide them by 100" in warning
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "sgd-momentum"])
+def test_large_learning_rates_of_sgd_are_not_suspected(optimizer: str) -> None:
+    rows = [[*row, optimizer] for row in good_rows()]
+    for row in rows:
+        row[RATE] = "0.1"
+    assert parse_table(as_csv(rows, [*HEADER, "optimizer"]), "runs.csv").warnings == ()
+
+
+def test_a_grid_that_only_reaches_large_learning_rates_is_not_suspected() -> None:
+    rows = good_rows()
+    for row in rows[:3]:
+        row[RATE] = "0.06"
+    assert parse_table(as_csv(rows), "runs.csv").warnings == ()
+
+
 def test_a_corrupt_laws_file_is_named(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
