@@ -23,7 +23,7 @@ from isoloss.cli.outcome import (
 )
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, PredictionQuery, Refused, Run
+from isoloss.laws import Laws, PredictionQuery, RefusalReason, Refused, Run
 from isoloss.run_sources import read_runs
 from isoloss.validation import (
     TOLERANCE,
@@ -31,9 +31,11 @@ from isoloss.validation import (
     InvalidProbes,
     Place,
     Validation,
+    answer_at,
     in_laws_sequences,
     probe_cross,
     probes_of_runs,
+    smallest_share,
 )
 from isoloss.validation import validate as validate_from
 
@@ -120,6 +122,10 @@ def _planned(
     if isinstance(answer, Refused):
         return print_refused(answer, as_json=as_json)
     assert answer.cpt_flops is not None  # total_flops is no option
+    short = answer_at(laws, query, share * answer.cpt_flops)
+    if isinstance(short, Refused):
+        _refuse_share(laws, query, answer.cpt_flops, share, short)
+        return print_refused(short, as_json=as_json)
     places = probe_cross(
         answer.learning_rate.value,
         answer.batch_size.value,
@@ -145,6 +151,19 @@ def _planned(
         print_warnings(answer.warnings)
         _print_plan(places, document, laws.sequence_length)
     return ANSWERED
+
+
+def _refuse_share(
+    laws: Laws, query: PredictionQuery, budget_flops: float, share: float, short: Refused
+) -> None:
+    """Raise BadInput for probes that would be too short to be judged, if longer ones would not be."""
+    if {refusal.reason for refusal in short.refusals} != {RefusalReason.BUDGET_TOO_SMALL}:
+        return
+    enough = smallest_share(laws, query, budget_flops, share)
+    if enough is not None:
+        raise BadInput(
+            f"--share {share:g}: {short.refusals[0].message} Give --share {enough:g} or more."
+        )
 
 
 def _print_plan(places: tuple[Place, ...], document: dict[str, Any], length: int | None) -> None:

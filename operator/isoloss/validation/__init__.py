@@ -10,6 +10,7 @@ from isoloss.validation.outcome import (
     Refined,
     Validation,
 )
+from isoloss.validation.probe_length import answer_at, smallest_share
 from isoloss.validation.probes import (
     InvalidProbes,
     Place,
@@ -31,9 +32,11 @@ __all__ = [
     "Reason",
     "Refined",
     "Validation",
+    "answer_at",
     "in_laws_sequences",
     "judge",
     "probe_cross",
     "probes_of_runs",
+    "smallest_share",
     "validate",
 ]

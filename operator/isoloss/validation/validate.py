@@ -28,6 +28,7 @@ from isoloss.laws import (
 from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
 from isoloss.validation.drift import drift, log_answer
 from isoloss.validation.outcome import Comparison, Direction, Reason, Refined, Validation
+from isoloss.validation.probe_length import answer_at
 from isoloss.validation.probes import InvalidProbes, Probe, log_places
 
 TOLERANCE = 0.01
@@ -101,13 +102,8 @@ def validate(
             f"probes of {probe_flops:.4g} FLOPs are longer than the budget of {answer.cpt_flops:.4g}"
         )
     is_given = query.batch_size is not None
-    # Rounding must not make two questions of one: the best pair moves, or the best learning rate at one batch size.
-    plain = replace(query, batch_size_tolerance=None, round_to=1)
     flops = min(probe_flops, answer.cpt_flops)
-    short, long = (
-        predict(laws, replace(plain, cpt_flops=each, cpt_tokens=None))
-        for each in (flops, answer.cpt_flops)
-    )
+    short, long = (answer_at(laws, query, each) for each in (flops, answer.cpt_flops))
     for each in (short, long):
         if isinstance(each, Refused):
             return each

@@ -115,6 +115,36 @@ def test_impossible_options_are_named(
     assert message in ended.err
 
 
+BRIEF = ("--initial-loss", "2.75", "--cpt-flops", "1.5e17", "--params", "1e9")
+
+
+def test_probes_too_short_to_be_judged_are_not_planned_and_a_share_that_works_is_named(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    refused = isoloss("validate", planted_laws, *BRIEF, "--share", "0.1", "--json")
+    assert refused.code == 2
+    message = refused.document["error"]["message"]
+    assert message.startswith("--share 0.1: Probes of 2.5e+06 tokens are ")
+    assert "at least 30 are needed" in message
+    enough = float(message.rpartition("Give --share ")[2].removesuffix(" or more."))
+    assert isoloss("validate", planted_laws, *BRIEF, "--share", enough).code == 0
+    assert isoloss("validate", planted_laws, *BRIEF, "--share", 0.95 * enough).code == 2
+
+
+def test_probes_that_were_too_short_are_refused_in_words_about_probes(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    places = planned(isoloss, planted_laws)["probes"]
+    answer = isoloss("predict", planted_laws, *BRIEF, "--json").document
+    middle = {key: answer[key]["value"] for key in ("learning_rate", "batch_size")}
+    factors = [{key: place[key] / places[0][key] for key in middle} for place in places]
+    moved = [{key: middle[key] * round(by[key], 1) for key in middle} for by in factors]
+    runs = write_probes(tmp_path / "probes.csv", moved, 1.0, tokens=2.5e6, params=1e9, length=64)
+    ended = isoloss("validate", planted_laws, runs, *BRIEF, "--json")
+    assert ended.code == 3
+    assert ended.document["refused"][0]["message"].startswith("Probes of 2.5e+06 tokens are ")
+
+
 def test_probes_elsewhere_are_refused_by_their_table(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
