@@ -13,6 +13,8 @@ COUNT = re.compile(
     r"\+?((?:(?:\d{1,3}(?:,\d{3})+|\d+)\.?\d*|\.\d+)(?:e\+?\d{1,3})?)([kmbt]?)", re.IGNORECASE
 )
 """A comma only separates thousands: as a decimal point, 2,5B, it would be taken for 25B."""
+LARGEST_COUNT = 2.0**53
+"""Beyond it, not every whole number is a float."""
 SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
@@ -37,10 +39,11 @@ def not_an_input(option: str, out: Path | None, inputs: Iterable[str | Path]) ->
 def count(option: str, text: str) -> int:
     """A number of tokens or parameters as people write it: 55B, 2.5T, 800M, 55e9. Raises BadInput."""
     match = COUNT.fullmatch(text.strip().replace("_", ""))
-    value = round(float(match[1].replace(",", "")) * SUFFIXES[match[2].lower()]) if match else 0
-    if not 1 <= value <= 2**53:
-        raise BadInput(f"{option}: {text} is no count: write 55B, 2.5T, 800M or 55e9")
-    return value
+    value = float(match[1].replace(",", "")) * SUFFIXES[match[2].lower()] if match else 0.0
+    if not 0.5 < value <= LARGEST_COUNT:
+        hint = " of at most 9e15" if value > LARGEST_COUNT else ""
+        raise BadInput(f"{option}: {text[:40]} is no count{hint}: write 55B, 2.5T, 800M or 55e9")
+    return round(value)
 
 
 def optional_count(option: str, text: str | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import NormalDist
@@ -45,7 +46,7 @@ def read_prediction(path: Path) -> Json:
 def _documents(path: Path, text: str) -> list[Json]:
     try:
         found = [json.loads(text)]
-    except ValueError:
+    except (ValueError, RecursionError):
         found = _yaml_documents(path, text)
     return [each for each in found if isinstance(each, dict)]
 
@@ -60,8 +61,15 @@ def _yaml_documents(path: Path, text: str) -> list[Any]:
         ) from error
     try:
         return list(yaml.safe_load_all(text))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise BadInput(f"--prediction {path}: {error}") from error
+    except RecursionError as error:
+        raise BadInput(
+            f"--prediction {path}: neither JSON nor YAML: its brackets are nested too deeply"
+        ) from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+    ) as error:  # the latter for dates and numbers that there are not
+        raise BadInput(f"--prediction {path}: neither JSON nor YAML: {error}") from error
 
 
 def asked_by(prediction: Json, laws: Laws, name: str) -> Asked:
@@ -70,20 +78,17 @@ def asked_by(prediction: Json, laws: Laws, name: str) -> Asked:
     The answer is in sequences of the target's length, as the status's. Raises BadInput, which begins with `name` and names the field.
     """
     try:
-        return _asked(prediction.get("spec") or {}, prediction.get("status") or {}, laws)
+        return _asked(prediction, laws)
     except BadInput as error:
         raise BadInput(f"{name}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"{name}: spec or status cannot be read: {error!r}") from error
 
 
-def _asked(spec: Json, status: Json, laws: Laws) -> Asked:
-    loss, error = _initial_loss(spec, status)
-    params = _params(spec, status, laws)
-    budget = spec.get("budget") or {}
+def _asked(prediction: Json, laws: Laws) -> Asked:
+    loss, error = _initial_loss(prediction)
+    params = _params(prediction, laws)
     # The status counts the FLOPs of the planned tokens with the checkpoint's own parameters.
-    flops = budget.get("flops") or status.get("plannedFlops")
-    tokens = budget.get("tokens")
+    flops = _number(prediction, "spec.budget.flops") or _number(prediction, "status.plannedFlops")
+    tokens = _number(prediction, "spec.budget.tokens")
     if not flops and not tokens:
         raise BadInput("spec.budget: give flops or tokens")
     if not flops and params is None:
@@ -91,85 +96,128 @@ def _asked(spec: Json, status: Json, laws: Laws) -> Asked:
             "spec.budget.tokens: the parameters that turn tokens into FLOPs are not known yet: "
             "wait for status.plannedFlops, or set spec.targetParameters"
         )
-    given, tolerance = spec.get("batchSize"), spec.get("batchSizeTolerance")
-    past, multiple = spec.get("pretrainingTokens"), int(spec.get("batchSizeMultipleOf", 1))
-    length = spec.get("targetSequenceLength")
+    past = _number(prediction, "spec.pretrainingTokens")
     return Asked(
         initial_loss=loss,
         initial_loss_standard_error=error,
-        cpt_flops=float(flops) if flops else None,
-        cpt_tokens=float(tokens) if tokens and not flops else None,
+        cpt_flops=flops,
+        cpt_tokens=None if flops else tokens,
         params=params,
-        pretraining_tokens=float(past) if past and params is not None else None,
-        composition=Composing(spec.get("composition", Composing.MEASURED)),
-        batch_size=float(given) if given else None,
-        batch_size_tolerance=float(tolerance) if tolerance else None,
-        round_to=multiple,
-        sequence_length=int(length) if length else None,
-        flops_per_token=_flops_per_token(budget, status, laws) if params is not None else None,
-        max_extrapolation=float(spec.get("maxExtrapolation") or MAX_EXTRAPOLATION),
+        pretraining_tokens=past if params is not None else None,
+        composition=_composition(prediction),
+        batch_size=_number(prediction, "spec.batchSize"),
+        batch_size_tolerance=_number(prediction, "spec.batchSizeTolerance"),
+        round_to=_whole(prediction, "spec.batchSizeMultipleOf") or 1,
+        sequence_length=_whole(prediction, "spec.targetSequenceLength"),
+        flops_per_token=_flops_per_token(prediction, laws) if params is not None else None,
+        max_extrapolation=_number(prediction, "spec.maxExtrapolation") or MAX_EXTRAPOLATION,
     )
 
 
-def _flops_per_token(budget: Json, status: Json, laws: Laws) -> float | None:
+def _composition(prediction: Json) -> Composing:
+    said = _field(prediction, "spec.composition")
+    try:
+        return Composing.MEASURED if said is None else Composing(said)
+    except ValueError as error:
+        known = " or ".join(Composing)
+        raise BadInput(f"spec.composition: {said!r} cannot be read: write {known}") from error
+
+
+def _flops_per_token(prediction: Json, laws: Laws) -> float | None:
     """Of the target with its attention, as the status counted a budget in tokens; None: it follows from the parameters, or
     is not known."""
-    tokens, flops = budget.get("tokens"), status.get("plannedFlops")
+    tokens = _number(prediction, "spec.budget.tokens")
+    flops = _number(prediction, "status.plannedFlops")
     if laws.flops_convention != "WithAttention" or not tokens or not flops:
         return None
-    return float(flops) / float(tokens)
+    return flops / tokens
 
 
-def _initial_loss(spec: Json, status: Json) -> tuple[float, float]:
-    if spec.get("initialLoss"):
-        return float(spec["initialLoss"]), 0.0
-    found = status.get("initialLoss") or {}
-    if not found.get("value"):
+def _initial_loss(prediction: Json) -> tuple[float, float]:
+    stated = _number(prediction, "spec.initialLoss")
+    if stated is not None:
+        return stated, 0.0
+    value, low, high = (
+        _number(prediction, f"status.initialLoss.{end}") for end in ("value", "low", "high")
+    )
+    if value is None:
         raise BadInput(
             "status.initialLoss: the checkpoint's loss is not measured yet: "
             "wait for the condition Evaluated, or set spec.initialLoss"
         )
-    value = float(found["value"])
-    width = float(found.get("high") or value) - float(found.get("low") or value)
+    width = (high or value) - (low or value)
     return value, max(width, 0.0) / (2 * NormalDist().inv_cdf((1 + INTERVAL) / 2))
 
 
-def _params(spec: Json, status: Json, laws: Laws) -> float | None:
+def _params(prediction: Json, laws: Laws) -> float | None:
     """Active parameters of the target; None if neither spec nor status knows them."""
-    if spec.get("targetParameters"):
-        return float(spec["targetParameters"])
-    factor = (status.get("extrapolation") or {}).get("parametersFactor")
-    return float(factor) * max(laws.data.sizes) if factor and laws.data.sizes else None
+    stated = _number(prediction, "spec.targetParameters")
+    if stated is not None:
+        return stated
+    factor = _number(prediction, "status.extrapolation.parametersFactor")
+    return factor * max(laws.data.sizes) if factor and laws.data.sizes else None
+
+
+def _whole(prediction: Json, path: str) -> int | None:
+    """A whole number; None if the field is left out. Raises BadInput, naming the field."""
+    value = _number(prediction, path)
+    if value is not None and not value.is_integer():
+        raise BadInput(f"{path}: {value:g} is not a whole number")
+    return None if value is None else int(value)
+
+
+def _number(prediction: Json, path: str) -> float | None:
+    """A positive number; None if the field is left out. Raises BadInput, naming the field."""
+    found = _field(prediction, path)
+    if found is None or found == "":
+        return None
+    try:
+        value = float("") if isinstance(found, bool) else float(found)
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput(f"{path}: {str(found)[:40]!r} cannot be read as a number") from None
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"{path}: {value:g} is not a positive, finite number")
+    return value
+
+
+def _field(prediction: Json, path: str) -> Any:
+    """What is at a path such as spec.budget.flops; None if nothing is. Raises BadInput for a value that has no fields."""
+    found: Any = prediction
+    names = path.split(".")
+    for depth, name in enumerate(names):
+        if found is None or found == "":
+            return None
+        if not isinstance(found, Mapping):
+            raise BadInput(f"{'.'.join(names[:depth])}: {str(found)[:40]!r} has no field {name}")
+        found = found.get(name)
+    return found
 
 
 def changed_since(prediction: Json, answer: Prediction | None) -> tuple[str, ...]:
-    """A warning if the status has another answer than these laws give now, or has none."""
+    """A warning if the status has another answer than these laws give now, or has none. Raises BadInput, naming the field."""
     if answer is None:
         return ()
-    status = prediction.get("status") or {}
     stated = {
-        "learning rate": ((status.get("learningRate") or {}), answer.learning_rate, 0.0),
-        "batch size": ((status.get("batchSize") or {}), answer.batch_size, WHOLE),
+        "learning rate": ("status.learningRate", answer.learning_rate, 0.0),
+        "batch size": ("status.batchSize", answer.batch_size, WHOLE),
     }
-    for words, (told, found, whole) in stated.items():
+    for words, (path, found, whole) in stated.items():
         for end in ("value", "low", "high"):
-            number = told.get(end)
-            if not number:
-                continue
-            said, now = float(number), float(getattr(found, end))
-            if abs(now - said) <= max(ALIKE * said, whole):
+            said, now = _number(prediction, f"{path}.{end}"), float(getattr(found, end))
+            if said is None or abs(now - said) <= max(ALIKE * said, whole):
                 continue
             bound = {"value": "", "low": "at least ", "high": "at most "}[end]
             return (
-                f"the prediction's status says a {words} of {bound}{number}, which came from other laws: "
-                "the page shows what these say",
+                f"the prediction's status says a {words} of {bound}{_field(prediction, f'{path}.{end}')}, which came "
+                "from other laws: the page shows what these say",
             )
-    return _unanswered(status)
+    return _unanswered(prediction.get("status") or {})
 
 
 def _unanswered(status: Json) -> tuple[str, ...]:
     """A warning if the status says that there is no answer."""
-    ready = [c for c in status.get("conditions") or () if c.get("type") == "Ready"]
+    conditions = [c for c in status.get("conditions") or () if isinstance(c, Mapping)]
+    ready = [c for c in conditions if c.get("type") == "Ready"]
     if status.get("learningRate") or not ready or ready[0].get("status") != "False":
         return ()
     return (

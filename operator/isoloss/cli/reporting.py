@@ -104,9 +104,8 @@ def report(
     stated = read_prediction(prediction) if prediction is not None else None
     if stated is not None and asked.is_empty:
         asked = asked_by(stated, fitted, f"--prediction {prediction}")
-    probed = _probed(stated, prediction) if stated is not None else None
     answer, refused = _prediction(fitted, asked)
-    changed = changed_since(stated, answer) if stated is not None else ()
+    probed, changed = _of_status(stated, prediction, answer)
     files = _write(
         _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
         fitted,
@@ -218,10 +217,17 @@ def _search(laws: str) -> SweepState | None:
     return state if state.searches else None
 
 
-def _probed(prediction: Mapping[str, Any], path: Path | None) -> Probed | None:
-    """The probes of a prediction, None if it has none yet. Raises BadInput, naming the file and the field."""
+def _of_status(
+    stated: Mapping[str, Any] | None, path: Path | None, answer: Prediction | None
+) -> tuple[Probed | None, tuple[str, ...]]:
+    """The probes of a prediction, None if it has none yet, and what its status says otherwise than the answer.
+
+    Raises BadInput, naming the file and the field.
+    """
+    if stated is None:
+        return None, ()
     try:
-        return probed_by(prediction)
+        return probed_by(stated), changed_since(stated, answer)
     except BadInput as error:
         raise BadInput(f"--prediction {path}: {error}") from error
 

@@ -19,6 +19,17 @@ from tests.support.stored_sweep import write_sweep
 QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
 
 
+@pytest.mark.parametrize("count", ["1e400", "8e400", "9" * 400, "1e16", "99999T"])
+@pytest.mark.parametrize("option", ["--params", "--cpt-tokens", "--pretraining-tokens"])
+def test_a_count_beyond_all_tokens_is_refused_by_its_option(
+    isoloss: Isoloss, planted_laws: Path, option: str, count: str
+) -> None:
+    ended = isoloss("predict", planted_laws, option, count, "--json")
+    assert ended.code == 2
+    message = ended.document["error"]["message"]
+    assert message.startswith(f"{option}: {count[:40]} is no count of at most 9e15")
+
+
 def test_the_answer_has_the_promised_shape(isoloss: Isoloss, planted_laws: Path) -> None:
     ended = isoloss("predict", planted_laws, *QUESTION, "--round-to", "32", "--json")
     document = ended.document

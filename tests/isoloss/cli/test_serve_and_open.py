@@ -283,6 +283,43 @@ def test_a_manifest_in_yaml_beside_its_sweep_is_enough_where_it_states_the_loss(
             "spec.targetParameters",
         ),
         ({"spec": {"initialLoss": "high", "budget": {"flops": "1e19"}}}, "cannot be read"),
+        (
+            {"spec": {"initialLoss": "2,75", "budget": {"flops": "1e19"}}},
+            "spec.initialLoss: '2,75' cannot be read as a number",
+        ),
+        (
+            {"spec": {"initialLoss": "2.75", "budget": "1e19"}},
+            "spec.budget: '1e19' has no field flops",
+        ),
+        (
+            {"spec": {"initialLoss": "2.75", "budget": {"flops": 1e19}, "batchSizeMultipleOf": 0}},
+            "spec.batchSizeMultipleOf: 0 is not a positive, finite number",
+        ),
+        (
+            {
+                "spec": {
+                    "initialLoss": "2.75",
+                    "budget": {"flops": 1e19},
+                    "batchSizeMultipleOf": 1.5,
+                }
+            },
+            "spec.batchSizeMultipleOf: 1.5 is not a whole number",
+        ),
+        (
+            {"spec": {"initialLoss": "2.75", "budget": {"flops": 1e19}, "composition": "Best"}},
+            "spec.composition: 'Best' cannot be read: write Measured or Paper",
+        ),
+        (
+            {
+                "spec": {
+                    "initialLoss": "2.75",
+                    "budget": {"flops": 3e19},
+                    "targetParameters": 1e9,
+                },
+                "status": {"learningRate": {"low": "2,5e-4"}},
+            },
+            "status.learningRate.low: '2,5e-4' cannot be read as a number",
+        ),
         ({"kind": "ScalingSweep"}, "holds 0 objects of kind HyperparamPrediction"),
     ],
 )
@@ -296,6 +333,27 @@ def test_a_file_that_asks_no_answerable_question_names_the_field(
     assert str(path) in ended.err
     assert says in ended.err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: 2024-13-45", "neither JSON nor YAML: month must be in 1..12"),
+        ("[" * 200_000, "neither JSON nor YAML: its brackets are nested too deeply"),
+        ("a: " + "9" * 5000, "neither JSON nor YAML: Exceeds the limit"),
+        ('{"a": ' + "9" * 5000 + "}", "neither JSON nor YAML: Exceeds the limit"),
+    ],
+    ids=["date", "brackets", "number", "number in JSON"],
+)
+def test_a_file_that_is_neither_json_nor_yaml_is_named(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, text: str, says: str
+) -> None:
+    path = tmp_path / "prediction.yaml"
+    path.write_text(text)
+    asked = ("report", planted_laws, "--out", tmp_path / "page.html", "--prediction", path)
+    ended = isoloss(*asked, "--json")
+    assert ended.code == 2
+    assert ended.document["error"]["message"].startswith(f"--prediction {path}: {says}")
 
 
 def test_an_answer_from_other_laws_than_the_status_has_is_told(
