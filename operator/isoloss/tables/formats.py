@@ -6,11 +6,12 @@ through pyarrow. Row numbers are lines of the CSV (the header is 1) or records o
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
@@ -36,6 +37,19 @@ class BadTable(BadInput):
             if part
         )
         super().__init__(": ".join(part for part in (source, place, message) if part))
+
+
+class Reader(Protocol):
+    """What csv.reader returns, whose type has no name of its own."""
+
+    @property
+    def line_num(self) -> int:
+        """Lines read so far."""
+        ...
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Row after row."""
+        ...
 
 
 class ArrowStream(Protocol):
@@ -89,6 +103,8 @@ def bytes_of(source: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise BadTable(source, error.strerror or "cannot be read") from error
+    except ValueError as error:  # a NUL in the name
+        raise BadTable(source, f"not the name of a file: {error}") from error
 
 
 def _stored_bytes(source: str) -> bytes:
@@ -106,36 +122,55 @@ def _stored_bytes(source: str) -> bytes:
 
 def read_csv(content: bytes, source: str) -> Table:
     """The cells of a CSV, plain or gzipped, as text. Raises BadTable."""
-    try:
-        text = _plain(content, source).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        row = content[: error.start].count(b"\n") + 1
-        raise BadTable(source, "not UTF-8 text", row=row) from error
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    plain = _plain(content, source)
+    reader = csv.reader(
+        io.TextIOWrapper(io.BytesIO(plain), encoding="utf-8-sig", newline=""), strict=True
+    )
     try:
         header = [name.strip() for name in next(reader, [])]
-        if text.strip() and not any(header):
+        if not any(header) and plain.removeprefix(codecs.BOM_UTF8).strip():
             raise BadTable(source, "blank: the first row must be the header", row=1)
         _check_separator(header, source)
         _check_header(header, source)
-        records: list[list[str]] = []
-        lines: list[int] = []
-        for record in reader:
-            if not record:
-                continue
-            if len(record) != len(header):
-                raise BadTable(
-                    source,
-                    f"cells: {len(record)}, but the header has {len(header)}",
-                    row=reader.line_num,
-                    column=header[min(len(record), len(header) - 1)],
-                )
-            records.append(record)
-            lines.append(reader.line_num)
+        records, lines = _records(reader, header, source)
+    except UnicodeDecodeError as error:
+        raise BadTable(source, "not UTF-8 text", row=_row_of_bad_text(plain)) from error
     except csv.Error as error:
         raise BadTable(source, f"not readable as CSV: {error}", row=reader.line_num) from error
     columns = dict(zip(header, zip(*records, strict=True), strict=True)) if records else {}
     return _checked_size(Table(source, columns, lines))
+
+
+def _records(
+    reader: Reader, header: Sequence[str], source: str
+) -> tuple[list[list[str]], list[int]]:
+    """The rows below the header, and the line that each ends in. Raises BadTable."""
+    records: list[list[str]] = []
+    lines: list[int] = []
+    for record in reader:
+        if not record:
+            continue
+        if len(record) != len(header):
+            raise BadTable(
+                source,
+                f"cells: {len(record)}, but the header has {len(header)}",
+                row=reader.line_num,
+                column=header[min(len(record), len(header) - 1)],
+            )
+        if len(records) == MAX_ROWS:
+            raise BadTable(source, f"more than {MAX_ROWS} rows", row=reader.line_num)
+        records.append(record)
+        lines.append(reader.line_num)
+    return records, lines
+
+
+def _row_of_bad_text(plain: bytes) -> int | None:
+    """The line of the first byte that is no UTF-8."""
+    try:
+        plain.decode()
+    except UnicodeDecodeError as error:
+        return plain[: error.start].count(b"\n") + 1
+    return None
 
 
 def _plain(content: bytes, source: str) -> bytes:

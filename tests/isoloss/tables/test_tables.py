@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from isoloss.tables import BadTable, parse_table, read_table, read_tables
+from isoloss.tables import BadTable, formats, parse_table, read_table, read_tables
 from tests.support.tables import HEADER, Cells, as_csv, good_rows
 
 COLUMN = {name: index for index, name in enumerate(HEADER)}
@@ -351,6 +351,29 @@ def test_a_ragged_row_is_named_by_its_line_even_after_blank_lines() -> None:
     with pytest.raises(BadTable, match="cells: 6, but the header has 7") as caught:
         parse_table(content, "runs.csv")
     assert (caught.value.row, caught.value.column) == (4, "loss")
+
+
+@pytest.mark.parametrize("source", ["runs.csv", "runs.csv.gz"])
+def test_text_that_is_no_utf8_is_named_by_its_row(source: str) -> None:
+    lines = as_csv([[f"{row[0]}-{n}", *row[1:]] for n in range(400) for row in good_rows()])
+    content = lines.replace(b"r64-300", b"r\xe964-300")
+    row = content[: content.index(b"\xe9")].count(b"\n") + 1
+    with pytest.raises(BadTable, match="not UTF-8 text") as caught:
+        parse_table(gzip.compress(content) if source.endswith("gz") else content, source)
+    assert caught.value.row == row > 1000
+
+
+def test_rows_beyond_the_limit_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "MAX_ROWS", 4)
+    ragged = b"a row that is not read any more\n"
+    with pytest.raises(BadTable, match="more than 4 rows") as caught:
+        parse_table(as_csv(good_rows()) + ragged, "runs.csv")
+    assert caught.value.row == 6
+
+
+def test_a_name_that_no_file_can_have_is_named() -> None:
+    with pytest.raises(BadTable, match="not the name of a file: embedded null byte"):
+        read_table("a\0b.csv")
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
