@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -17,6 +19,7 @@ from isoloss.cli.outcome import ANSWERED, BAD_INPUT, print_error
 from isoloss.errors import BadInput
 
 INTERRUPTED = 130
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 STYLE: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
@@ -135,7 +138,21 @@ def isoloss(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit with its code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+    except OSError as error:
+        if error.errno not in DISK_FULL or error.filename is not None:
+            raise
+        code = _output_lost(error)
+    sys.exit(code)
+
+
+def _output_lost(error: OSError) -> int:
+    """Say that standard output takes no more. Returns the exit code."""
+    # What is still in the buffer would fail again when the interpreter ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    text = f"standard output: {error.strerror}"
+    return print_error({"message": text}, text, as_json=False)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -112,6 +112,19 @@ def test_a_file_that_is_protected_is_not_replaced(tmp_path: Path) -> None:
         write_file(path, "new")
 
 
+@pytest.mark.parametrize("arguments", [("laws",), ("laws", "--json"), ("--help",)])
+def test_standard_output_that_is_full_is_said_in_a_sentence(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "isoloss", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert ended.stderr == b"isoloss: standard output: No space left on device\n"
+
+
 def test_laws_are_not_written_over_the_runs_that_they_are_fitted_to(
     isoloss: Isoloss, planted_table: Path, tmp_path: Path
 ) -> None:
