@@ -79,7 +79,10 @@ def report(
     pretraining_tokens: querying.PretrainingTokens = None,
     composition: querying.Composition = querying.Composing.MEASURED,
     composition_error: querying.CompositionError = None,
+    batch_size: querying.BatchSize = None,
+    batch_size_tolerance: querying.BatchSizeTolerance = None,
     round_to: querying.RoundTo = 1,
+    sequence_length: querying.SequenceLength = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Write laws and evidence, and a prediction if one is asked for, to one HTML page."""
@@ -94,7 +97,10 @@ def report(
         pretraining_tokens=optional_count("--pretraining-tokens", pretraining_tokens),
         composition=composition,
         composition_error=composition_error,
+        batch_size=batch_size,
+        batch_size_tolerance=batch_size_tolerance,
         round_to=round_to,
+        sequence_length=sequence_length,
     )
     positive("--direct-grid-flops", direct_grid_flops)
     not_an_input("--out", out, [laws, *(runs or []), *([prediction] if prediction else [])])

@@ -6,16 +6,19 @@ import html
 import json
 import re
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isoloss import formatting
+from isoloss.cli import predicting
 from isoloss.cli.other_runs import other_runs
 from isoloss.cli.outcome import folded
 from isoloss.cli.prediction_file import asked_by
-from isoloss.laws import FitOptions, fit_laws
+from isoloss.cli.reporting import report
+from isoloss.laws import FitOptions, Interval, fit_laws
 from isoloss.published import PUBLISHED
 from isoloss_operator.api.corpus import Validation
 from isoloss_operator.api.yaml_text import read_documents
@@ -99,6 +102,33 @@ def reported(
     saved.write_text(json.dumps({"kind": "HyperparamPrediction", "spec": whole, "status": status}))
     ended = isoloss("report", laws, "--out", out, "--prediction", saved, "--json")
     return ended, html.unescape(out.read_text())
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--batch-size", "64"), "what this batch size costs"),
+        (("--batch-size-tolerance", "0.01"), "batch sizes within 0.01 nats"),
+        (("--sequence-length", "8192"), "sequences of 8192"),
+    ],
+)
+def test_a_report_takes_the_options_of_a_prediction(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    out = tmp_path / "report.html"
+    question = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9", *options)
+    assert isoloss("report", planted_laws, "--out", out, *question).code == 0
+    page = html.unescape(out.read_text())
+    assert says in page
+    answer = isoloss("predict", planted_laws, *question, "--json").document
+    rate = answer["learning_rate"]
+    assert formatting.interval(Interval(**rate), formatting.learning_rate) in page
+
+
+def test_report_has_every_option_of_predict() -> None:
+    lacking = signature(predicting.predict).parameters.keys() - signature(report).parameters.keys()
+    assert lacking == set()
 
 
 @pytest.mark.usefixtures("without_figures")
