@@ -6,7 +6,6 @@ Both are ratios of FLOPs under one convention; mixing conventions would produce 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,13 +43,6 @@ def search_cost(*, sweep_flops: float, direct_runs: int, run_flops: float) -> Se
     ValueError if a number is not positive and finite.
     """
     return SearchCost(direct_flops=direct_runs * run_flops, proxy_flops=sweep_flops)
-
-
-PAPER_COSTS: Mapping[str, SearchCost] = {
-    "dense-8b": SearchCost(direct_flops=1.02e22, proxy_flops=8.15e20),
-    "moe-3b": SearchCost(direct_flops=3.03e21, proxy_flops=8.15e20),
-}
-"""Zhou et al., comparison of search costs: nine runs of the target against the grids of the proxies."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from importlib.resources import files
 
 import pytest
 
@@ -73,7 +74,8 @@ def inside(value: float, interval: isoloss.Interval) -> bool:
 def test_the_sample_probes_confirm_the_answer_and_narrow_it(
     laws: isoloss.Laws, answer: isoloss.Prediction
 ) -> None:
-    found = judged(laws, datasets.load_sample_probes().runs)
+    table = files(datasets) / datasets.PROBES
+    found = judged(laws, isoloss.read_runs(str(table)).runs)
     assert found.validated
     assert found.refined is not None
     assert width(found.refined.learning_rate) < width(answer.learning_rate)

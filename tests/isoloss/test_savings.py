@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from isoloss.savings import PAPER_COSTS, SearchCost, iso_loss_saving, search_cost
+from isoloss.savings import SearchCost, iso_loss_saving, search_cost
+from tests.support.paper_costs import PAPER_COSTS
 
 
 @pytest.mark.parametrize(("name", "percent"), [("dense-8b", 92.0), ("moe-3b", 73.1)])

@@ -31,18 +31,9 @@ CHECKPOINT = SampleCheckpoint(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
 
 def load_sample_runs() -> RunSet:
     """A grid of five batch sizes and five learning rates at 30M, 100M and 300M parameters."""
-    return _read(RUNS)
-
-
-def load_sample_probes() -> RunSet:
-    """Five short continued runs of `CHECKPOINT`, at the answer and around it."""
-    return _read(PROBES)
+    return read_runs(str(files(__name__) / RUNS))
 
 
 def sample_text(name: str) -> str:
     """The table of this name, `RUNS` or `PROBES`, as CSV."""
     return (files(__name__) / name).read_text("utf-8")
-
-
-def _read(name: str) -> RunSet:
-    return read_runs(str(files(__name__) / name))

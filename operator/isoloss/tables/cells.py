@@ -26,7 +26,7 @@ class Numbers:
     values: Mapping[str, Array]
     diverged: NDArray[np.bool_]
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Columns of LABELS that the table has."""
+    """Columns of LABELS that the table has, unless all of one is empty."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -43,7 +43,11 @@ def numbers_of(table: Table) -> Numbers:
     # A nameless index is what pandas writes unless told not to: nobody's column.
     ignored = [column for column in table.columns if column and column not in known]
     warnings = [f"{table.source}: columns ignored: {', '.join(ignored)}"] if ignored else []
-    labels = {column: _texts(table, column) for column in LABELS if column in table.columns}
+    labels = {
+        column: _texts(table, column)
+        for column in LABELS
+        if any(map(_text, table.columns.get(column, ())))
+    }
     return _without_untrained(Numbers(table, names, values, diverged, labels, warnings))
 
 
@@ -83,7 +87,11 @@ def _name(table: Table, column: str, index: int, cell: Any) -> str:
     return name
 
 
-_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_FLAGS = {
+    **dict.fromkeys(("true", "1", "1.0", "yes"), True),
+    **dict.fromkeys(("false", "0", "0.0", "no"), False),
+}
+"""1.0 and 0.0 are what a data frame makes of flags if one of them was missing."""
 
 
 def _flags(table: Table, column: str) -> NDArray[np.bool_]:
@@ -104,6 +112,8 @@ def _flag(table: Table, index: int, column: str, cell: str) -> bool:
 
 
 def _text(cell: Any) -> str:
+    if isinstance(cell, bytes):  # as some writers of Parquet store text
+        return cell.decode(errors="backslashreplace").strip()
     return "" if cell is None else str(cell).strip()
 
 

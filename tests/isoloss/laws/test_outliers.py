@@ -101,7 +101,7 @@ def test_a_run_is_excluded_by_name():
 
 def test_a_name_to_exclude_that_no_run_has_is_an_error():
     case = planted_case("exact", WIDE, 0)
-    with pytest.raises(InvalidRunError, match="run bogus: name is to be excluded, but no run"):
+    with pytest.raises(InvalidRunError, match="run bogus: exclude names a run that is not there"):
         fit_laws(case.runs, replace(OPTIONS, exclude=("bogus",)))
 
 

@@ -32,8 +32,9 @@ from isoloss.report import (
 from isoloss.report.content import optima_table
 from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours
-from isoloss.savings import PAPER_COSTS, SearchCost, iso_loss_savings
+from isoloss.savings import SearchCost, iso_loss_savings
 from tests.support.empty_figures import BLANK
+from tests.support.paper_costs import PAPER_COSTS
 from tests.support.planted_runs import planted_runs
 
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7919*7907 }} $\\frac$"

@@ -136,6 +136,26 @@ def test_a_column_diverged_that_is_all_empty_is_as_if_it_were_absent() -> None:
     assert blank.warnings == ()
 
 
+def test_flags_of_a_data_frame_that_lacked_one_may_be_floats() -> None:
+    told = parse_table(with_column("diverged", ["1.0"] * 3 + ["0.0"] * 3), "runs.csv")
+    assert [run.diverged for run in told.runs] == [True, False]
+
+
+@pytest.mark.parametrize("column", ["seed", "optimizer"])
+def test_a_column_of_names_that_is_all_empty_is_as_if_it_were_absent(column: str) -> None:
+    (run, _) = parse_table(with_column(column, ["", " ", "", "", "", ""]), "runs.csv").runs
+    assert (getattr(run, column), run.configuration) == (None, None)
+
+
+def test_names_in_parquet_may_be_bytes(tmp_path: Path) -> None:
+    columns = {name: list(cells) for name, *cells in zip(HEADER, *good_rows(), strict=True)}
+    names = pyarrow.array([name.encode() for name in columns["run"]], pyarrow.binary())
+    arrow = pyarrow.table({**columns, "run": names})
+    pyarrow.parquet.write_table(arrow, tmp_path / "runs.parquet")
+    for told in (read_table(str(tmp_path / "runs.parquet")), read_tables([arrow])):
+        assert [run.name for run in told.runs] == ["r64", "r128"]
+
+
 def test_an_empty_cell_of_diverged_among_others_is_not_guessed() -> None:
     with pytest.raises(BadTable, match="no value: write true or false") as caught:
         parse_table(with_column("diverged", ["true", "true", "true", "", "", ""]), "runs.csv")

@@ -30,7 +30,9 @@ def screen(runs: Sequence[Run], options: FitOptions) -> Screened:
     """
     unknown = [name for name in options.exclude if name not in {run.name for run in runs}]
     if unknown:
-        raise InvalidRunError(unknown[0], "name", "is to be excluded, but no run has it")
+        raise InvalidRunError(
+            unknown[0], "exclude", "names a run that is not there: check its spelling"
+        )
     dropped = {name: Exclusion(name, "excluded as asked") for name in options.exclude}
     left_out: list[Outlier] = []
     for _ in range(MOST_ROUNDS):
