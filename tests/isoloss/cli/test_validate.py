@@ -139,6 +139,7 @@ def test_probes_that_were_too_short_are_refused_in_words_about_probes(
     middle = {key: answer[key]["value"] for key in ("learning_rate", "batch_size")}
     factors = [{key: place[key] / places[0][key] for key in middle} for place in places]
     moved = [{key: middle[key] * round(by[key], 1) for key in middle} for by in factors]
+    moved = [{**place, "batch_size": round(place["batch_size"])} for place in moved]
     runs = write_probes(tmp_path / "probes.csv", moved, 1.0, tokens=2.5e6, params=1e9, length=64)
     ended = isoloss("validate", planted_laws, runs, *BRIEF, "--json")
     assert ended.code == 3
