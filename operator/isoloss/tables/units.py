@@ -24,8 +24,10 @@ FLOPS_PER_PARAM_AND_TOKEN = (1.0, 1000.0)
 BYTES_PER_TOKEN = (0.25, 64.0)
 LARGEST_LOSS = 16.0
 """Nats per token; ln(8.9 million), more than a uniform guess over any vocabulary."""
-LARGEST_USUAL_RATE = 0.05
-"""AdamW is used at 1e-5 to 1e-2, Muon up to 0.05."""
+LARGEST_USUAL_RATE = 0.03
+"""AdamW is used at 1e-5 to 1e-2; in percent, the middle of its grids is 0.03 or more."""
+LARGE_RATES = ("sgd", "muon")
+"""What the names of optimizers contain that are used at larger learning rates."""
 USUAL_NATS_PER_BYTE = 0.9
 """Trained language models reach 0.5 to 0.9 nats per byte of text; 0.9 nats are 1.3 bits."""
 
@@ -201,14 +203,18 @@ def large_rates_warning(runs: Sequence[Run], source: str) -> str | None:
     """A warning if most learning rates of a size are larger than usual; no error: SGD takes such."""
     by_size: dict[float, list[float]] = defaultdict(list)
     for run in runs:
-        if "sgd" not in (run.optimizer or "").lower():
+        if not any(name in (run.optimizer or "").lower() for name in LARGE_RATES):
             by_size[run.params].append(run.learning_rate)
-    large = [n for n in sorted(by_size) if np.median(by_size[n]) > LARGEST_USUAL_RATE]
+    large = [n for n in sorted(by_size) if _most_are_large(by_size[n])]
     if not large:
         return None
     sizes, highest = ", ".join(f"{n:.3g}" for n in large), max(max(by_size[n]) for n in large)
     return (
         f"{source}: most learning rates of the runs of {sizes} parameters are above {LARGEST_USUAL_RATE:g}, up to "
-        f"{highest:g}: AdamW is used at 1e-5 to 1e-2. If they are in percent, divide them by 100; if they are SGD's, name "
-        "it in the column optimizer"
+        f"{highest:g}: AdamW is used at 1e-5 to 1e-2. If they are in percent, divide them by 100; if they are "
+        "SGD's or Muon's, name it in the column optimizer"
     )
+
+
+def _most_are_large(rates: Sequence[float]) -> bool:
+    return 2 * sum(rate > LARGEST_USUAL_RATE for rate in rates) > len(rates)

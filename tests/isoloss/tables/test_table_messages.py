@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from isoloss import datasets
 from isoloss.tables import BadTable, parse_table, read_table
 from tests.support.command_line import Isoloss
 from tests.support.tables import HEADER, Cells, as_csv, good_rows
@@ -94,13 +95,26 @@ def test_learning_rates_in_percent_are_suspected_size_by_size() -> None:
         row[RATE] = "0.06"
     (warning,) = parse_table(as_csv([*good_rows(), *rows]), "runs.csv").warnings
     assert warning.startswith(
-        "runs.csv: most learning rates of the runs of 2e+08 parameters are above 0.05, up to 0.06"
+        "runs.csv: most learning rates of the runs of 2e+08 parameters are above 0.03, up to 0.06"
     )
     assert "divide them by 100" in warning
 
 
-@pytest.mark.parametrize("optimizer", ["SGD", "sgd-momentum"])
-def test_large_learning_rates_of_sgd_are_not_suspected(optimizer: str) -> None:
+@pytest.mark.parametrize(("factor", "warns"), [(1, False), (100, True)])
+def test_the_sample_runs_are_suspected_where_their_learning_rates_are_in_percent(
+    factor: int, warns: bool
+) -> None:
+    head, *lines = datasets.sample_text(datasets.RUNS).splitlines()
+    rate = head.split(",").index("learning_rate")
+    rows = [line.split(",") for line in lines]
+    for row in rows:
+        row[rate] = f"{factor * float(row[rate]):g}"
+    table = parse_table(as_csv(rows, head.split(",")), "runs.csv")
+    assert any("divide them by 100" in each for each in table.warnings) is warns
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "sgd-momentum", "Muon"])
+def test_large_learning_rates_of_sgd_and_muon_are_not_suspected(optimizer: str) -> None:
     rows = [[*row, optimizer] for row in good_rows()]
     for row in rows:
         row[RATE] = "0.1"
