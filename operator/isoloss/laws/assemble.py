@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws.data.cells import FEWEST_PER_CELL
 from isoloss.laws.data.trajectories import Collected, Trajectory
 from isoloss.laws.iso_loss.envelope import BEST_RUNS, ONE_BATCH_SIZE, ONE_SIZE
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate, IsoLossFit
@@ -141,8 +142,17 @@ def _data_range(
 
 
 def _most_spent(usable: Sequence[Trajectory]) -> float | None:
-    spent = [t.flops_per_token * float(np.exp(t.log_tokens[-1])) for t in usable]
-    return max(spent, default=None)
+    """FLOPs that enough runs of one size were trained for to show an optimum: one longer run alone shows none."""
+    spent = {
+        params: sorted(
+            t.flops_per_token * float(np.exp(t.log_tokens[-1]))
+            for t in usable
+            if t.params == params
+        )
+        for params in {t.params for t in usable}
+    }
+    enough = [own[-FEWEST_PER_CELL] for own in spent.values() if len(own) >= FEWEST_PER_CELL]
+    return max(enough or [own[-1] for own in spent.values()], default=None)
 
 
 def _kept_draws(estimates: Estimates) -> Draws:

@@ -341,7 +341,7 @@ class DataRange:
     smallest_flops: Real | None = None
     """On the fitted frontier; None without one."""
     largest_flops: Real | None = None
-    """Of the run that was trained for the most."""
+    """The most that several runs of one size were trained for."""
     lowest_loss: Real | None = None
     """Lowest loss of an optimum on the frontier."""
     highest_loss: Real | None = None

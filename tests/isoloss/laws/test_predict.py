@@ -251,7 +251,7 @@ def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_k
     assert width(guessed.batch_size) > 1.02 * width(named.batch_size)
 
 
-def test_the_compute_of_a_sweep_is_that_of_its_longest_run_whatever_its_noise():
+def test_the_compute_of_a_sweep_is_that_of_its_longest_runs_whatever_their_noise():
     """The frontier of least compute ends where noise lets it."""
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(2e9, 4e9, 8e9), rates=4, batches=4)
     for seed in range(3):
@@ -260,6 +260,17 @@ def test_the_compute_of_a_sweep_is_that_of_its_longest_run_whatever_its_noise():
         assert laws.data.largest_flops == pytest.approx(6 * 4e8 * 8e9)
         found = answer(laws, total_flops=2 * 6 * 4e8 * 8e9, params=4e8)
         assert found.extrapolation.compute_factor == pytest.approx(2.0)
+
+
+def test_one_longer_run_makes_no_sweep_of_more_compute():
+    """It shows no optimum where it alone has come to."""
+    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    longest = max(r.tokens[-1] for r in runs)
+    alone = replace(runs[-1], tokens=20 * runs[-1].tokens)
+    lone_size = replace(runs[-1], name="lone", params=3e9, tokens=20 * runs[-1].tokens)
+    for changed in ([*runs[:-1], alone], [*runs, lone_size]):
+        laws = fit_laws(changed, FitOptions(bootstrap_samples=20))
+        assert laws.data.largest_flops == pytest.approx(6 * 3e8 * longest)
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])

@@ -91,7 +91,7 @@ class Extrapolation:
     """How far the answer is from the data."""
 
     compute_factor: float
-    """Total compute over that of the run that was trained for the most; at most 1: inside."""
+    """Total compute over the most that several runs of one size were trained for; at most 1: inside."""
     loss_distance: float | None
     """Lowest loss on the frontier less the target loss, nats; positive: beyond the data."""
     params_factor: float | None
