@@ -498,6 +498,29 @@ def test_the_claim_is_renewed_while_a_run_is_being_built(
     run(task)
 
 
+def test_the_claim_is_renewed_while_the_last_checkpoint_is_being_written(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or another sweep would take over a point that is trained, and its result would not be written."""
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    monkeypatch.setattr(reporter_module, "ROUND_SECONDS", 0.01)
+    monkeypatch.setattr(reporter_module, "HEARTBEAT_SECONDS", 0.01)
+    beaten, beat, write = threading.Event(), Fence.beat, Checkpoints._write
+
+    def noted(self: Fence) -> None:
+        beat(self)
+        beaten.set()
+
+    def slow(self: Checkpoints, *rest: Any) -> None:
+        beaten.clear()
+        assert beaten.wait(20), "no heartbeat"
+        write(self, *rest)
+
+    monkeypatch.setattr(Fence, "beat", noted)
+    monkeypatch.setattr(Checkpoints, "_write", slow)
+    assert run(task).tokens == 512
+
+
 def test_a_slow_store_holds_up_no_step(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

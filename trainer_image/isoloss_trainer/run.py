@@ -147,7 +147,6 @@ class PointRun:
     def finish(self) -> PointResult:
         """Write the last checkpoint, the trajectory and then the result; no process ends before that: the pod that ends
         first may take the others with it."""
-        self._reporter.close()
         rows = self.state.trajectory if self._final_rows is None else self._final_rows
         text = trajectory_text(rows)
         result = point_result(
@@ -165,6 +164,9 @@ class PointRun:
         keep_state = self._lasts() and not self.attempt.task.release_checkpoints_when_done
         if keep_state:
             self.saving.save(self.state)
+        self.saving.checkpoints.wait()
+        # Not before: a checkpoint may take longer than a claim is fresh.
+        self._reporter.close()
         if self.attempt.world.is_first:
             self._write(result, text, keep_state=keep_state)
         self.attempt.world.wait()
@@ -172,7 +174,6 @@ class PointRun:
 
     def _write(self, result: PointResult, text: bytes, *, keep_state: bool) -> None:
         store, key = self.attempt.store, self.point.key
-        self.saving.checkpoints.wait()
         self.attempt.fence.check()
         persist(lambda: write_finished(store, key, text))
         persist(lambda: store.write(layout.point_trajectory(key), text))
