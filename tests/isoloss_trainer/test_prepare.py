@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,13 @@ from isoloss_trainer.termination import (
     explain,
 )
 from isoloss_trainer.tokenization import load_tokenizer
-from isoloss_trainer.units import find_units
+from isoloss_trainer.units import (
+    Preparation,
+    PreparedUnit,
+    Unit,
+    find_units,
+    prepare_unit,
+)
 from tests.isoloss_trainer.builders import (
     END,
     StopAfter,
@@ -827,6 +834,56 @@ def test_the_first_pod_waits_for_the_others_and_then_does_their_work(
     assert waits
     straight = run(domain_task(corpus, tmp_path / "other", f"{uri(tmp_path)}/*.jsonl"))
     assert manifest.digest == straight.digest
+
+
+def test_all_units_of_a_lost_pod_are_waited_for_once(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten of them, by a clock of the test's."""
+    for number in range(20):
+        write_json_lines(tmp_path / f"{number:02}.jsonl", documents(200)[number * 10 :][:10])
+    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    monkeypatch.setattr(prepare_module, "time", clock)
+    task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
+    run(task.model_copy(update={"pods": 2}))
+    assert 0 <= now - prepare_module.TAKEOVER_SECONDS <= 2 * prepare_module.POLL_SECONDS
+
+
+def test_a_pod_that_still_works_is_waited_for_again(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first of its units was prepared for it, it finished another."""
+    for number in range(6):
+        write_json_lines(tmp_path / f"{number}.jsonl", documents(60)[number * 10 :][:10])
+    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+    now, taken, original = 0.0, list[float](), prepare_unit
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    def taking(run: Preparation, unit: Unit) -> PreparedUnit:
+        if now:
+            taken.append(now)
+        if len(taken) == 1:
+            original(run, theirs)
+        return original(run, unit)
+
+    task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
+    task = task.model_copy(update={"pods": 2})
+    theirs = find_units(task.config.domains[0], *find_files(task.config.domains[0]))[1]
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    monkeypatch.setattr(prepare_module, "time", clock)
+    monkeypatch.setattr(prepare_module, "prepare_unit", taking)
+    run(task)
+    assert taken[1] - taken[0] >= prepare_module.TAKEOVER_SECONDS
 
 
 def test_a_pod_number_beyond_the_jobs_is_refused(

@@ -118,6 +118,7 @@ def _await_units(run: Preparation, domains: list[list[Unit]]) -> None:
             unit = missing[-1]
             run.log.event("unit-taken-over", domain=unit.domain.name, unit=unit.name)
             prepare_unit(run, unit)
+            before -= 1  # by this pod: no sign that another is still at work
             continue
         total = sum(map(len, domains))
         run.log.progress("await-other-pods", total - len(missing), total)
