@@ -987,6 +987,30 @@ def test_a_finished_point_is_free_for_others(prepared: Prepared) -> None:
 # --------------------------------------------------------------------------------- a bad store
 
 
+@pytest.mark.parametrize("ending", ["as wanted", "refused"])
+def test_a_claim_that_the_store_does_not_take_back_changes_no_ending(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    if ending == "refused":
+        task = train_task(prepared.manifest, prepared.uri, model={**LLAMA, "vocab_size": 2})
+
+    def away(self: Fence) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(Fence, "release", away)
+    output = io.StringIO()
+    code = ""
+    try:
+        train(task, Path("/nonexistent"), Interruption(), Log(output))
+    except TrainerError as error:
+        code = error.code
+    assert code == ("VocabularyTooSmall" if ending == "refused" else "")
+    events = [json.loads(line) for line in output.getvalue().splitlines()]
+    found = [event["reason"] for event in events if event["event"] == "claim-not-released"]
+    assert found == ["away"]
+
+
 def test_a_temporary_store_outage_changes_nothing(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

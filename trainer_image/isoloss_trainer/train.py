@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrainTask
-from isoloss_contract.store import BadRecord, NotFound, Store
+from isoloss_contract.store import BadRecord, NotFound, Store, StoreError
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.claim import Fence
 from isoloss_trainer.log import Log
@@ -64,7 +64,15 @@ def _claim_and_run(attempt: Attempt) -> PointResult:
         attempt.store.write_record(layout.point_config(point.key), point)
         return _join_and_run(attempt)
     finally:
+        _release(attempt)
+
+
+def _release(attempt: Attempt) -> None:
+    """A claim that the store does not take back expires; how the run ended matters more."""
+    try:
         attempt.fence.release()
+    except StoreError as error:
+        attempt.log.event("claim-not-released", reason=str(error)[:300])
 
 
 def _join_and_run(attempt: Attempt) -> PointResult:
