@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from isoloss_contract.records import DomainSource, PrepareConfig, PrepareTask
-from isoloss_trainer.batches import mix
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import BINS, MAX_SHINGLES, NGRAM, sketches
 from isoloss_trainer.prepare import prepare
+from isoloss_trainer.shards import mix
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.tokenization import load_tokenizer
 from tests.isoloss_trainer.builders import make_tokenizer, write_json_lines

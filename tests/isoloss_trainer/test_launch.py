@@ -181,15 +181,15 @@ sys.exit(main(["train"]))
 
 NO_SHARD = """
 import os, sys
-import isoloss_trainer.batches as batches
+import isoloss_trainer.shards as shards
 from isoloss_trainer.__main__ import main
 from isoloss_trainer.termination import BadData
-original = batches.TrainingSequences.read
+original = shards.TrainingSequences.read
 def read(self, first, count):
     if os.environ["RANK"] == "1" and first > 0:
         raise BadData("ShardCorrupt", "training-00003 differs from its SHA-256", "data")
     return original(self, first, count)
-batches.TrainingSequences.read = read
+shards.TrainingSequences.read = read
 sys.argv = ["isoloss_trainer", "train"]
 sys.exit(main(["train"]))
 """

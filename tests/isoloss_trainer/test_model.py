@@ -191,6 +191,15 @@ def test_training_and_evaluating_import_nothing_of_the_operator_or_of_what_only_
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("module", ["__main__", "prepare", "train"])
+def test_torch_is_not_imported_before_there_is_something_to_train(module: str) -> None:
+    """It takes seconds, and preparing a corpus needs none."""
+    script = f"import sys, isoloss_trainer.{module}; print('torch' in sys.modules)"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("normed", [True, False])
 def test_experts_are_chosen_and_weighted_as_transformers_does(groups: int, normed: bool) -> None:

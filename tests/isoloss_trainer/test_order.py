@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoloss_trainer.batches import DataOrder, domain_of, permutation
+from isoloss_trainer.shards import DataOrder, domain_of, permutation
 
 SIZES = {"a": 7, "b": 50, "c": 11}
 MIXTURE = {"a": 0.09, "b": 0.82, "c": 0.09}

@@ -14,8 +14,7 @@ import torch
 
 import isoloss_trainer.shards as shards_module
 from isoloss_contract.store import Store
-from isoloss_trainer.batches import TrainingSequences
-from isoloss_trainer.shards import DomainTokens, PreparedData
+from isoloss_trainer.shards import DomainTokens, PreparedData, TrainingSequences
 from isoloss_trainer.termination import BadData, Interruption
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World

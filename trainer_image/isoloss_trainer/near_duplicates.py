@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss_trainer.batches import mix
+from isoloss_trainer.shards import mix
 
 BANDS = 4
 ROWS = 8

@@ -11,7 +11,6 @@ from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
 from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import Attempt, Stopwatch
 from isoloss_trainer.attention import attention_shape
-from isoloss_trainer.batches import TrainingSequences
 from isoloss_trainer.checkpoint import persist
 from isoloss_trainer.compile_cache import CompileCache, facts_of_run
 from isoloss_trainer.evaluation import Check, ValidationSet
@@ -35,6 +34,7 @@ from isoloss_trainer.reporter import Reporter, trajectory_text
 from isoloss_trainer.result import Ending, Losses, point_result, trajectory_row, with_cooled
 from isoloss_trainer.run_log import RunLog
 from isoloss_trainer.saving import Saving
+from isoloss_trainer.shards import TrainingSequences
 from isoloss_trainer.termination import Interrupted, OutOfMemory
 from isoloss_trainer.training_state import Timetable, TrainingState
 from isoloss_trainer.utilisation import flops_per_token, peak_flops
