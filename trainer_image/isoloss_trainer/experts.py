@@ -71,10 +71,11 @@ def _product(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> t
 
 def _sums(rows: torch.Tensor, inverse: torch.Tensor, active: int) -> torch.Tensor:
     """What the rows [tokens x active, width] of each token add up to, in float32: [tokens, width]."""
-    places = inverse.view(-1, active)
     if not torch.compiler.is_compiling():
-        return rows[places].sum(1)
+        copies = rows.index_select(0, inverse)
+        return copies.view(-1, active, rows.shape[-1]).sum(1)
     # As one loop along the width: the compiler's loop for a sum reads across rows.
+    places = inverse.view(-1, active)
     total = rows[places[:, 0]].float()
     for number in range(1, active):
         total = total + rows[places[:, number]].float()
@@ -99,14 +100,15 @@ class _FirstProduct(torch.autograd.Function):
         # Narrower than forward's: the compiler takes equal expressions for one, and would keep the copies.
         context.save_for_backward(states, weights, source.to(torch.int32), inverse, ends)
         context.active = active
-        return _product(states[source], weights, ends)
+        return _product(states.index_select(0, source), weights, ends)
 
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         states, weights, source, inverse, ends = context.saved_tensors
         gradient = gradient.contiguous()
         of_copies = torch.nn.functional.grouped_mm(gradient, weights, offs=ends)
-        of_weights = torch.nn.functional.grouped_mm(gradient.t(), states[source], offs=ends)
+        copies = states.index_select(0, source)
+        of_weights = torch.nn.functional.grouped_mm(gradient.t(), copies, offs=ends)
         return _sums(of_copies, inverse, context.active), of_weights, None, None, None, None
 
 
@@ -124,7 +126,7 @@ class _Summed(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (order,) = context.saved_tensors
-        return gradient[order // context.active], None, None, None
+        return gradient.index_select(0, order // context.active), None, None, None
 
 
 class _Permuted(torch.autograd.Function):
