@@ -18,6 +18,7 @@ from benchmarks.gpu_check.steps import TOY_LENGTH, learner_of, seconds
 from benchmarks.trainer_rivals import SHAPES, Shape
 from isoloss_contract.store import Store
 from isoloss_operator.planning.presets import preset_config
+from isoloss_trainer.attempt import TrainingState
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.evaluation import run_losses
 from isoloss_trainer.kernels import describe_kernels, preferred_kernels
@@ -25,7 +26,6 @@ from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import build_network
-from isoloss_trainer.training_state import TrainingState
 
 STEPS = 5
 TOKENS_AT_ONCE = 65_536

@@ -27,9 +27,8 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_contract.store import Store
-from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.attempt import Attempt, Fence
 from isoloss_trainer.checkpoint_files import Index
-from isoloss_trainer.claim import Fence
 from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.log import Log
 from isoloss_trainer.sharding import local

@@ -15,7 +15,7 @@ from isoloss_contract.schedule import (
     evaluation_steps,
     evaluation_tokens,
 )
-from isoloss_trainer.training_state import RISE_STEPS, DivergenceWatch
+from isoloss_trainer.attempt import RISE_STEPS, DivergenceWatch
 
 CONFIG = EvaluationConfig(first_tokens=1000, per_decade=4)
 

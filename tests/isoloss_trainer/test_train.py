@@ -21,8 +21,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import isoloss_trainer.attempt as attempt_module
 import isoloss_trainer.checkpoint as checkpoint_module
-import isoloss_trainer.reporter as reporter_module
 import isoloss_trainer.run as run_module
 from isoloss.runs import training_flops_per_token
 from isoloss_contract import layout
@@ -43,8 +43,8 @@ from isoloss_contract.store.files import FileBackend
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.probes import probe_model
+from isoloss_trainer.attempt import Claim, Fence, MicroBatch, TrainingState
 from isoloss_trainer.checkpoint import Checkpoints, OtherLayout
-from isoloss_trainer.claim import Claim, Fence
 from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.kernels import deterministic_kernels
 from isoloss_trainer.learner import Learner, StepFacts
@@ -64,7 +64,6 @@ from isoloss_trainer.termination import (
     explain,
 )
 from isoloss_trainer.train import train
-from isoloss_trainer.training_state import MicroBatch, TrainingState
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
@@ -481,8 +480,8 @@ def test_the_claim_is_renewed_while_a_run_is_being_built(
 ) -> None:
     """Or another sweep would take over a point whose weights take a minute to load."""
     task = train_task(prepared.manifest, prepared.uri)
-    monkeypatch.setattr(reporter_module, "ROUND_SECONDS", 0.01)
-    monkeypatch.setattr(reporter_module, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(attempt_module, "ROUND_SECONDS", 0.01)
+    monkeypatch.setattr(attempt_module, "HEARTBEAT_SECONDS", 0.01)
     beaten, beat, build = threading.Event(), Fence.beat, Learner.__init__
 
     def noted(self: Fence) -> None:
@@ -503,8 +502,8 @@ def test_the_claim_is_renewed_while_the_last_checkpoint_is_being_written(
 ) -> None:
     """Or another sweep would take over a point that is trained, and its result would not be written."""
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
-    monkeypatch.setattr(reporter_module, "ROUND_SECONDS", 0.01)
-    monkeypatch.setattr(reporter_module, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(attempt_module, "ROUND_SECONDS", 0.01)
+    monkeypatch.setattr(attempt_module, "HEARTBEAT_SECONDS", 0.01)
     beaten, beat, write = threading.Event(), Fence.beat, Checkpoints._write
 
     def noted(self: Fence) -> None:

@@ -1,21 +1,42 @@
-"""One attempt at a point: its task, everything around it, and where its time goes."""
+"""One attempt at a point: its claim, what it reports to the store, and what becomes of the run, which a later attempt
+continues from.
+
+torch is not needed here: an attempt may find that there is nothing to train.
+"""
 
 from __future__ import annotations
 
+import math
+import threading
 import time
+import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from isoloss_contract.records import TrainTask
-from isoloss_contract.store import Store
-from isoloss_trainer.claim import Fence
+from pydantic import Field
+
+from isoloss_contract import layout
+from isoloss_contract.records import (
+    Claimant,
+    Finite,
+    PointProgress,
+    Record,
+    TrainTask,
+    TrajectoryRow,
+)
+from isoloss_contract.schedule import cooldown_steps, evaluation_steps
+from isoloss_contract.store import BadRecord, NotFound, Store, StoreError
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
-from isoloss_trainer.termination import Interruption
+from isoloss_trainer.termination import ClaimedElsewhere, Interrupted, Interruption
 from isoloss_trainer.world import World
+
+# ------------------------------------------------------------------------------ what it has at hand
 
 
 @dataclass(frozen=True)
@@ -61,3 +82,346 @@ class Stopwatch:
         """Each activity's share of all time so far, as `<activity>_share`."""
         total = max(1e-9, self.seconds)
         return {f"{name}_share": spent / total for name, spent in self._activities.items()}
+
+
+# ---------------------------------------------------------------------------------------- its claim
+
+
+FRESH_SECONDS = 60.0
+HEARTBEAT_SECONDS = 15.0
+
+
+class Claim(Record):
+    """The content of claim.json."""
+
+    claimant: Claimant
+    holder: str
+    """A random name of the process: it distinguishes two pods of one attempt."""
+    updated_at: str
+    """RFC 3339, UTC."""
+
+
+class Fence:
+    """This process's claim on a point: with its heartbeat it keeps two pods from mixing their output.
+
+    Object stores have no lock in common, so that it is a lease: a pod that was cut off and comes back
+    finds another's claim before it writes a manifest or a result, and exits.
+    """
+
+    def __init__(self, store: Store, key: str, claimant: Claimant) -> None:
+        self._store = store
+        self._path = layout.point_claim(key)
+        self._claimant = claimant
+        self._holder = uuid.uuid4().hex
+
+    def acquire(self) -> None:
+        """Take the claim. Raises ClaimedElsewhere while another sweep, or a later attempt of this
+        one, trains the point."""
+        held = self._read()
+        if held is not None and _age(held) < FRESH_SECONDS and self._yields_to(held.claimant):
+            raise ClaimedElsewhere(
+                "ClaimedElsewhere",
+                f"sweep {held.claimant.sweep_uid} (attempt {held.claimant.attempt}) holds this "
+                f"point; last heartbeat less than {FRESH_SECONDS:.0f} s ago",
+            )
+        self._write()
+
+    def beat(self) -> None:
+        """Renew the claim. Raises Interrupted(Superseded) if another has taken it."""
+        self.check()
+        self._write()
+
+    def check(self) -> None:
+        """Raises Interrupted(Superseded) unless the claim is still ours. Call before each manifest or result."""
+        held = self._read()
+        if held is None:
+            # An attempt that took over may have finished and released it: its result must stand.
+            raise Interrupted("Superseded", "the claim on this point is gone")
+        if held.holder != self._holder:
+            raise Interrupted(
+                "Superseded",
+                f"attempt {held.claimant.attempt} of sweep {held.claimant.sweep_uid} took over",
+            )
+
+    def release(self) -> None:
+        """Give the claim back, so that others need not wait for the heartbeat to expire."""
+        held = self._read()
+        if held is not None and held.holder == self._holder:
+            self._store.remove(self._path)
+
+    def _yields_to(self, other: Claimant) -> bool:
+        if other.sweep_uid != self._claimant.sweep_uid:
+            return True
+        return other.attempt > self._claimant.attempt
+
+    def _read(self) -> Claim | None:
+        try:
+            return self._store.read_record(self._path, Claim)
+        except (NotFound, BadRecord):
+            return None
+
+    def _write(self) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        claim = Claim(claimant=self._claimant, holder=self._holder, updated_at=now)
+        self._store.write_record(self._path, claim)
+
+
+def _age(claim: Claim) -> float:
+    """Seconds since the last heartbeat; infinite if the time is not readable."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(claim.updated_at)).total_seconds()
+    except (ValueError, TypeError):
+        return float("inf")
+
+
+# ---------------------------------------------------------------------------------- what it reports
+
+
+ROUND_SECONDS = 5.0
+
+
+class Reporter:
+    """Renews the claim in rank 0, from when it is entered; writes, every ROUND_SECONDS, what the training loop last
+    noted, from when that began.
+
+    Runs in a thread of its own, so that a store that is unavailable for a while delays nothing but the
+    display. Finds out when another attempt has taken over.
+    """
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._store, self._task = attempt.store, attempt.task
+        self._fence, self._log = attempt.fence, attempt.log
+        self._works = attempt.world.is_first
+        self._key = attempt.task.point.key
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="reporter", daemon=True)
+        self._rows: tuple[TrajectoryRow, ...] | None = None
+        self._tokens = self._cooldown_tokens = 0
+        self._began: int | None = None
+        self._started_at = time.monotonic()
+        self._beaten = time.monotonic()
+        self._loss: float | None = None
+        self.superseded: Interrupted | None = None
+        """Set once another attempt has taken over."""
+
+    def __enter__(self) -> Reporter:
+        if self._works:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
+        """Report from now on of a run that has seen `tokens`, those of its cooldowns not counted, and has a
+        trajectory of `rows`."""
+        self.note(tokens, cooldown_tokens, rows or None)
+        self._started_at = time.monotonic()
+        self._began = tokens + cooldown_tokens
+
+    def note(
+        self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...] | None = None
+    ) -> None:
+        """Set what the next round writes; never blocks."""
+        self._tokens, self._cooldown_tokens = tokens, cooldown_tokens
+        if rows is not None:
+            self._rows = rows
+
+    def close(self) -> None:
+        """Stop the thread; nothing is written after this."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _work(self) -> None:
+        while not self._stop.wait(ROUND_SECONDS):
+            try:
+                self._round()
+            except Interrupted as error:
+                self.superseded = error
+                return
+            except StoreError as error:
+                self._log.event("store-unavailable", reason=str(error)[:300])
+
+    def _round(self) -> None:
+        self._fence.check()
+        if time.monotonic() - self._beaten >= HEARTBEAT_SECONDS:
+            self._fence.beat()
+            self._beaten = time.monotonic()
+        if self._began is None:
+            return
+        rows, self._rows = self._rows, None
+        try:
+            if rows is not None:
+                self._store.write(layout.point_trajectory(self._key), trajectory_text(rows))
+        except StoreError:
+            self._rows = self._rows or rows
+            raise
+        self._store.write_record(layout.point_progress(self._key), self._progress(rows))
+
+    def _progress(self, rows: tuple[TrajectoryRow, ...] | None) -> PointProgress:
+        if rows:
+            self._loss = rows[-1].loss
+        seconds = time.monotonic() - self._started_at
+        tokens, cooldown_tokens = self._tokens, self._cooldown_tokens
+        trained = tokens + cooldown_tokens - (self._began or 0)
+        return PointProgress(
+            key=self._key,
+            claimant=self._task.claimant,
+            tokens=tokens,
+            wanted_tokens=self._task.tokens,
+            loss=self._loss,
+            tokens_per_second=trained / seconds if seconds > 0 else None,
+            updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            cooldown_tokens=cooldown_tokens,
+        )
+
+
+def trajectory_text(rows: tuple[TrajectoryRow, ...]) -> bytes:
+    """JSON lines, one row each."""
+    return "".join(row.model_dump_json() + "\n" for row in rows).encode()
+
+
+# -------------------------------------------------------------------------- what becomes of the run
+
+
+RISE_NATS = 1.0
+"""A running mean of the loss this far above its lowest value so far …"""
+RISE_STEPS = 100
+"""… for this many steps in a row means divergence."""
+MEAN_STEPS = 20
+"""Time constant of that mean: at a scatter of 1 nat per step it scatters by 0.16 nats."""
+
+
+class DivergenceWatch(Record, frozen=False):
+    """Decides step by step whether the training loss has diverged.
+
+    A mean, because single steps of small batches scatter by more than RISE_NATS; compared with its
+    lowest value, because a run that has learned something may diverge to far below its first loss.
+    """
+
+    mean: Finite | None = None
+    lowest: Finite | None = None
+    high_steps: int = Field(default=0, ge=0)
+
+    def has_diverged(self, loss: float) -> bool:
+        """Take in the next step's loss, nats per token."""
+        if not math.isfinite(loss):
+            return True
+        if self.mean is None or self.lowest is None:
+            self.mean = self.lowest = loss
+        self.mean += (loss - self.mean) / MEAN_STEPS
+        self.lowest = min(self.lowest, self.mean)
+        self.high_steps = self.high_steps + 1 if self.mean > self.lowest + RISE_NATS else 0
+        return self.high_steps >= RISE_STEPS
+
+
+class MicroBatch(Record):
+    """How many sequences go through the model at once, and where: elsewhere the number means nothing."""
+
+    sequences: int = Field(ge=1)
+    processes: int = Field(ge=1)
+    accelerated: bool
+    recompute: bool = False
+    """Whether layers were computed again in the backward pass."""
+
+    @property
+    def place(self) -> tuple[int, bool]:
+        """Where the number of sequences means something."""
+        return self.processes, self.accelerated
+
+
+class TrainingState(Record, frozen=False):
+    """Counters, trajectory and divergence watch. Timers and reporting are not part of it."""
+
+    step: int = Field(default=0, ge=0)
+    """Optimizer steps that the weights have taken."""
+    trajectory: tuple[TrajectoryRow, ...] = ()
+    """Scheduled evaluations only: without the one at the end of a run."""
+    training_loss_sum: Finite = 0.0
+    """Over the steps since the last scheduled evaluation."""
+    logit_offset_sum: Finite = 0.0
+    gradient_norm_sum: Finite = 0.0
+    clipped_steps: int = Field(default=0, ge=0)
+    training_loss_steps: int = Field(default=0, ge=0)
+    """How many steps these four sums are over."""
+    watch: DivergenceWatch = Field(default_factory=DivergenceWatch)
+    accelerator_seconds: float = Field(default=0.0, ge=0)
+    """Seconds of all attempts so far, summed over processes."""
+    attempts: int = Field(default=1, ge=1)
+    micro_batch: MicroBatch | None = None
+    """What the last attempt computed with."""
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the trajectory has an evaluation of where the run stands."""
+        return bool(self.trajectory) and self.trajectory[-1].step == self.step
+
+    @property
+    def cooldown_tokens(self) -> int:
+        """Tokens that cooldowns took in addition to those of the run."""
+        return sum(row.cooldown_tokens for row in self.trajectory)
+
+    def means(self) -> dict[str, Any]:
+        """Over the steps since the last scheduled evaluation, by their names in TrajectoryRow; empty without steps."""
+        sums = {
+            "training_loss": self.training_loss_sum,
+            "logit_offset": self.logit_offset_sum,
+            "gradient_norm": self.gradient_norm_sum,
+            "clipped_share": self.clipped_steps,
+        }
+        steps = self.training_loss_steps
+        return {name: total / steps for name, total in sums.items()} if steps else {}
+
+    def take_step(self, loss: float, offset: float, gradient_norm: float, clip: float) -> bool:
+        """Take in what the next step found out; returns whether the run has diverged with it.
+
+        A gradient whose norm is not finite has left no finite weights behind.
+        """
+        diverged = self.watch.has_diverged(loss)
+        if diverged or not math.isfinite(gradient_norm) or not math.isfinite(offset):
+            return True
+        self.training_loss_sum += loss
+        self.logit_offset_sum += offset
+        self.gradient_norm_sum += gradient_norm
+        self.clipped_steps += gradient_norm > clip
+        self.training_loss_steps += 1
+        return False
+
+    def take_evaluation(self, row: TrajectoryRow) -> None:
+        """Extend the trajectory by a scheduled evaluation."""
+        self.trajectory = (*self.trajectory, row)
+        self.training_loss_sum = self.logit_offset_sum = self.gradient_norm_sum = 0.0
+        self.clipped_steps = self.training_loss_steps = 0
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """Steps are counted from 1. A run may be continued, so that all of it depends on the task alone."""
+
+    batch_tokens: int
+    """Tokens of one step."""
+    steps: int
+    """To reach the wanted tokens."""
+    evaluations: Set[int]
+    """The steps after which there is one."""
+    cooldowns: Mapping[int, int]
+    """The steps after which a copy cools down, with the number of steps that it takes."""
+
+    @classmethod
+    def of(cls, task: TrainTask) -> Timetable:
+        """For the tokens that the task wants."""
+        point = task.point
+        batch_tokens = point.batch_size * point.sequence_length
+        steps = -(-task.tokens // batch_tokens)
+        warmup = point.optimizer.warmup_tokens
+        return cls(
+            batch_tokens=batch_tokens,
+            steps=steps,
+            evaluations=evaluation_steps(point.evaluation, batch_tokens, steps),
+            cooldowns=cooldown_steps(point.evaluation, batch_tokens, steps, warmup),
+        )
+
+    def is_evaluation_due(self, state: TrainingState) -> bool:
+        """Whether one is scheduled where the run stands, and not in its trajectory."""
+        return state.step in self.evaluations and not state.is_evaluated

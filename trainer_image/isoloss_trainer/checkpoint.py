@@ -28,6 +28,7 @@ from isoloss_contract.store import (
     StoreUnavailable,
     parse_record,
 )
+from isoloss_trainer.attempt import TrainingState
 from isoloss_trainer.checkpoint_files import (
     Index,
     Tensors,
@@ -38,7 +39,6 @@ from isoloss_trainer.checkpoint_files import (
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadConfiguration
-from isoloss_trainer.training_state import TrainingState
 from isoloss_trainer.world import World
 
 PATIENCE_SECONDS = 300.0

@@ -20,8 +20,7 @@ from torch.distributed import DistError
 from isoloss_contract import layout
 from isoloss_contract.records import POD_ADDRESS_VARIABLE, Claimant, Record
 from isoloss_contract.store import BadRecord, NotFound, StoreUnavailable
-from isoloss_trainer.attempt import Attempt
-from isoloss_trainer.claim import HEARTBEAT_SECONDS
+from isoloss_trainer.attempt import HEARTBEAT_SECONDS, Attempt
 from isoloss_trainer.termination import BadConfiguration
 
 POLL_SECONDS = 1.0

@@ -17,10 +17,9 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.attempt import Attempt, TrainingState
 from isoloss_trainer.evaluation import Loss, bytes_per_token
 from isoloss_trainer.optimizer import time_constants
-from isoloss_trainer.training_state import TrainingState
 
 PACKAGES = ("torch", "transformers", "isoloss")
 """Whose versions every result names: another version may compute another loss."""

@@ -9,7 +9,14 @@ import torch
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
 from isoloss_contract.trajectories import write_finished
-from isoloss_trainer.attempt import Attempt, Stopwatch
+from isoloss_trainer.attempt import (
+    Attempt,
+    Reporter,
+    Stopwatch,
+    Timetable,
+    TrainingState,
+    trajectory_text,
+)
 from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.checkpoint import persist
 from isoloss_trainer.compile_cache import CompileCache, facts_of_run
@@ -30,13 +37,11 @@ from isoloss_trainer.model import (
 )
 from isoloss_trainer.optimizer import cooldown_factors
 from isoloss_trainer.profiling import Recordings
-from isoloss_trainer.reporter import Reporter, trajectory_text
 from isoloss_trainer.result import Ending, Losses, point_result, trajectory_row, with_cooled
 from isoloss_trainer.run_log import RunLog
 from isoloss_trainer.saving import Saving
 from isoloss_trainer.shards import TrainingSequences
 from isoloss_trainer.termination import Interrupted, OutOfMemory
-from isoloss_trainer.training_state import Timetable, TrainingState
 from isoloss_trainer.utilisation import flops_per_token, peak_flops
 
 STEPS_AT_ONCE = 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoloss_contract.records import TrajectoryRow
-from isoloss_trainer.attempt import Attempt, Stopwatch
+from isoloss_trainer.attempt import Attempt, Stopwatch, TrainingState
 from isoloss_trainer.figures import Meter
 from isoloss_trainer.kernels import computing_type, describe_kernels
 from isoloss_trainer.learner import Learner
@@ -14,7 +14,6 @@ from isoloss_trainer.recorder import (
     curves_of_training,
     wanted_curves,
 )
-from isoloss_trainer.training_state import TrainingState
 
 
 class RunLog:

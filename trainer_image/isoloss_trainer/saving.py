@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 
-from isoloss_trainer.attempt import Attempt, Stopwatch
+from isoloss_trainer.attempt import Attempt, MicroBatch, Stopwatch, Timetable, TrainingState
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.result import versions
-from isoloss_trainer.training_state import MicroBatch, Timetable, TrainingState
 
 
 class Saving:

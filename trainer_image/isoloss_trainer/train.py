@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointResult, TrainTask
 from isoloss_contract.store import BadRecord, NotFound, Store, StoreError
-from isoloss_trainer.attempt import Attempt
-from isoloss_trainer.claim import Fence
+from isoloss_trainer.attempt import Attempt, Fence
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import (
