@@ -40,7 +40,7 @@ def has_gpu() -> bool:
 
 def environment(setting: Setting) -> Found:
     """Versions, device, and which rivals of the cross entropy can be imported."""
-    from isoloss_trainer.result import versions
+    from isoloss_trainer.attempt import versions
 
     found: Found = {**versions(), "machine": platform.machine(), "CUDA": torch.version.cuda}
     for name in ("triton", "liger_kernel", "cut_cross_entropy"):

@@ -6,7 +6,9 @@ torch is not needed here: an attempt may find that there is nothing to train.
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
+import platform
 import threading
 import time
 import uuid
@@ -425,3 +427,20 @@ class Timetable:
     def is_evaluation_due(self, state: TrainingState) -> bool:
         """Whether one is scheduled where the run stands, and not in its trajectory."""
         return state.step in self.evaluations and not state.is_evaluated
+
+
+PACKAGES = ("torch", "transformers", "isoloss")
+"""Whose versions every result names: another version may compute another loss."""
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the PACKAGES that compute a result."""
+    return {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
+
+
+def version_of(package: str) -> str:
+    """Of an installed package, in words if it is not."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"  # run from a checkout, as `make gpu-check` may be

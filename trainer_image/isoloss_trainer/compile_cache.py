@@ -21,9 +21,8 @@ import torch
 from isoloss_contract import layout
 from isoloss_contract.records import PointConfig, content_key
 from isoloss_contract.store import NotFound, Store
-from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.attempt import Attempt, version_of
 from isoloss_trainer.log import Log
-from isoloss_trainer.result import version_of
 
 CACHE_VARIABLE = "ISOLOSS_COMPILE_CACHE"
 """Set to 1: load compiled code from the store, and leave it there."""

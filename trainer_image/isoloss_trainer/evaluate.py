@@ -18,6 +18,7 @@ from typing import Any
 from isoloss_contract import layout
 from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.store import BadRecord, NotFound, Store
+from isoloss_trainer.attempt import versions
 from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_model import (
@@ -38,7 +39,6 @@ from isoloss_trainer.kernels import computing_type, preferred_kernels
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes
-from isoloss_trainer.result import versions
 from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import BadData, Interrupted, Interruption
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer

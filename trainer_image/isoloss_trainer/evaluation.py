@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from isoloss_contract.records import DomainLoss, TrajectoryRow
+from isoloss_trainer.attempt import TrainingState
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
@@ -180,3 +182,61 @@ def bytes_per_token(data: PreparedData, mixture: Mapping[str, float]) -> float:
         share * domains[name].validation_bytes / domains[name].validation_tokens
         for name, share in mixture.items()
     )
+
+
+# --------------------------------------------------------------------------- rows of the trajectory
+
+
+Losses = tuple[Loss, dict[str, Loss]]
+"""Losses of the mixture and of each domain."""
+
+
+def trajectory_row(
+    state: TrainingState, tokens: int, raw: Losses, averaged: Losses
+) -> TrajectoryRow:
+    """An evaluation of the raw and the averaged weights; losses that are not finite become None."""
+    (loss, domains), (averaged_loss, averaged_domains) = raw, averaged
+    return TrajectoryRow(
+        step=state.step,
+        tokens=tokens,
+        loss=_finite(loss.value),
+        loss_standard_error=_finite(loss.standard_error),
+        averaged_loss=_finite(averaged_loss.value),
+        averaged_loss_standard_error=_finite(averaged_loss.standard_error),
+        domains={name: _domain(domains[name], averaged_domains[name]) for name in domains},
+        **state.means(),
+    )
+
+
+def with_cooled(row: TrajectoryRow, tokens: int, cooled: Losses) -> TrajectoryRow:
+    """The row with the losses of a copy that cooled down from there and has seen `tokens`."""
+    loss, domains = cooled
+    return row.model_copy(
+        update={
+            "cooled_tokens": tokens,
+            "cooled_loss": _finite(loss.value),
+            "cooled_loss_standard_error": _finite(loss.standard_error),
+            "domains": {
+                name: domain.model_copy(
+                    update={
+                        "cooled_loss": _finite(domains[name].value),
+                        "cooled_standard_error": _finite(domains[name].standard_error),
+                    }
+                )
+                for name, domain in row.domains.items()
+            },
+        }
+    )
+
+
+def _domain(raw: Loss, averaged: Loss) -> DomainLoss:
+    return DomainLoss(
+        loss=_finite(raw.value),
+        standard_error=_finite(raw.standard_error),
+        averaged_loss=_finite(averaged.value),
+        averaged_standard_error=_finite(averaged.standard_error),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

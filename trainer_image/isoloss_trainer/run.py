@@ -1,26 +1,43 @@
-"""The training run of one point: build, resume, step, evaluate, cool down, save, finish."""
+"""The training run of one point: build, resume, step, evaluate, cool down, save where it stands, finish."""
 
 from __future__ import annotations
 
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from isoloss_contract import layout
-from isoloss_contract.records import Outcome, PointResult, TrajectoryRow
+from isoloss_contract.records import (
+    Outcome,
+    PointResult,
+    TrajectoryRow,
+)
 from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import (
     Attempt,
+    MicroBatch,
     Reporter,
     Stopwatch,
     Timetable,
     TrainingState,
     trajectory_text,
+    versions,
 )
 from isoloss_trainer.attention import attention_shape
-from isoloss_trainer.checkpoint import persist
+from isoloss_trainer.checkpoint import Checkpoints, persist
 from isoloss_trainer.compile_cache import CompileCache, facts_of_run
-from isoloss_trainer.evaluation import Check, ValidationSet
+from isoloss_trainer.evaluation import (
+    Check,
+    Losses,
+    ValidationSet,
+    bytes_per_token,
+    trajectory_row,
+    with_cooled,
+)
 from isoloss_trainer.figures import Meter
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.kernels import preferred_kernels
@@ -35,11 +52,9 @@ from isoloss_trainer.model import (
     count_parameters,
     initialize,
 )
-from isoloss_trainer.optimizer import cooldown_factors
+from isoloss_trainer.optimizer import cooldown_factors, time_constants
 from isoloss_trainer.profiling import Recordings
-from isoloss_trainer.result import Ending, Losses, point_result, trajectory_row, with_cooled
 from isoloss_trainer.run_log import RunLog
-from isoloss_trainer.saving import Saving
 from isoloss_trainer.shards import TrainingSequences
 from isoloss_trainer.termination import Interrupted, OutOfMemory
 from isoloss_trainer.utilisation import flops_per_token, peak_flops
@@ -154,18 +169,7 @@ class PointRun:
         first may take the others with it."""
         rows = self.state.trajectory if self._final_rows is None else self._final_rows
         text = trajectory_text(rows)
-        result = point_result(
-            self.attempt,
-            self.state,
-            self.ending,
-            rows,
-            text,
-            parameters=self.parameters,
-            attention=attention_shape(self.learner.model.config),
-            micro_batch=self.learner.micro_batch,
-            accelerator_seconds=self.saving.accelerator_seconds,
-            epochs=self.sequences.order.epochs(self.state.step * self.point.batch_size),
-        )
+        result = self._result(rows, text)
         keep_state = self._lasts() and not self.attempt.task.release_checkpoints_when_done
         if keep_state:
             self.saving.save(self.state)
@@ -186,6 +190,37 @@ class PointRun:
         if not keep_state and self.ending.outcome is not Outcome.OUT_OF_MEMORY:
             self.saving.checkpoints.remove_all()
         store.remove(layout.point_progress(key))
+
+    def _result(self, rows: tuple[TrajectoryRow, ...], text: bytes) -> PointResult:
+        """The facts of the run as it stands; `text` is the trajectory of `rows`."""
+        task, point, world = self.attempt.task, self.point, self.attempt.world
+        cooled = next((row for row in reversed(rows) if row.cooled_tokens is not None), None)
+        epochs = self.sequences.order.epochs(self.state.step * point.batch_size)
+        return PointResult(
+            key=point.key,
+            outcome=self.ending.outcome,
+            tokens=rows[-1].tokens if rows else 0,
+            wanted_tokens=task.tokens,
+            steps=self.state.step,
+            parameters=self.parameters,
+            attention=attention_shape(self.learner.model.config),
+            bytes_per_token=bytes_per_token(self.attempt.data, point.mixture),
+            diverged_at_tokens=self.ending.diverged_at_tokens,
+            loss=rows[-1].loss if rows else None,
+            averaged_loss=rows[-1].averaged_loss if rows else None,
+            cooled_tokens=cooled.cooled_tokens if cooled else None,
+            cooled_loss=cooled.cooled_loss if cooled else None,
+            trajectory_sha256=hashlib.sha256(text).hexdigest(),
+            evaluations=len(rows),
+            accelerator_seconds=self.saving.accelerator_seconds,
+            accelerators=0 if world.on_cpu else world.size,
+            micro_batch=self.learner.micro_batch,
+            time_constants=time_constants(point),
+            attempts=self.state.attempts,
+            versions=versions(),
+            message=self.ending.message or _summary(rows[-1], epochs),
+            cooldown_tokens=self.state.cooldown_tokens,
+        )
 
     def close(self) -> None:
         """End all threads, whatever became of the run."""
@@ -362,3 +397,142 @@ def _network(attempt: Attempt) -> Any:
     check_trains_reproducibly(network.config)
     attempt.world.of_first(lambda: check_computes(network, point.sequence_length))
     return network
+
+
+# --------------------------------------------------------------------------- where it stands, saved
+
+
+class Saving:
+    """The checkpoints of one run, whose tensors are the learner's."""
+
+    def __init__(
+        self, attempt: Attempt, learner: Learner, timetable: Timetable, stopwatch: Stopwatch
+    ) -> None:
+        task, fence = attempt.task, attempt.fence
+        self._attempt, self._learner = attempt, learner
+        self._timetable, self._stopwatch = timetable, stopwatch
+        self.checkpoints = Checkpoints(
+            attempt.store,
+            task.point.key,
+            task.keep_checkpoints,
+            fence.check,
+            attempt.log,
+            attempt.world,
+        )
+        self._saved = (0, 0)
+        self._saved_at = time.monotonic()
+        self._earlier_seconds = 0.0
+
+    @property
+    def accelerator_seconds(self) -> float:
+        """Accelerator seconds of this attempt and those before it."""
+        return self._earlier_seconds + self._stopwatch.seconds * self._attempt.world.size
+
+    def restore(self) -> tuple[TrainingState, dict[str, str]] | None:
+        """Continue from the newest checkpoint: its state, and the versions that wrote it; None if there is
+        none. Raises OtherLayout."""
+        found = self.checkpoints.restore(self._learner.on_host())
+        if found is None:
+            return None
+        state = found.state
+        self._learner.restore()
+        self.keep_micro_batch(state)
+        state.attempts = max(self._attempt.task.claimant.attempt, state.attempts + 1)
+        self._earlier_seconds = state.accelerator_seconds
+        self._saved = _standing(state)
+        return state, found.versions
+
+    def keep_micro_batch(self, state: TrainingState) -> None:
+        """As before: another micro-batch rounds differently, and one that was halved had to be."""
+        before, now = state.micro_batch, self._micro_batch()
+        if before is None or before.place != now.place:
+            return
+        self._learner.limit_micro_batch(before.sequences)
+        if before.recompute and not self._learner.recompute:
+            self._learner.start_recomputing()
+
+    def _micro_batch(self) -> MicroBatch:
+        world = self._attempt.world
+        return MicroBatch(
+            sequences=self._learner.micro_batch,
+            processes=world.size,
+            accelerated=not world.on_cpu,
+            recompute=self._learner.recompute,
+        )
+
+    def save(self, state: TrainingState) -> None:
+        """Start to write a checkpoint of where the run stands, which all processes do together; the learner keeps
+        it on its host until the next. Training stands still for the copy alone; the end of a run also waits for
+        the checkpoint before."""
+        with self._stopwatch.timing("checkpoint"):
+            state.accelerator_seconds = self.accelerator_seconds
+            state.micro_batch = self._micro_batch()
+            self.checkpoints.wait()
+            tokens = state.step * self._timetable.batch_tokens
+            self.checkpoints.save(state, tokens, self._learner.copied(), versions())
+        self._saved, self._saved_at = _standing(state), time.monotonic()
+
+    def save_cooling(self, state: TrainingState, tokens: int) -> None:
+        """Write a checkpoint of the learner as a copy of the run at `state` that has cooled down up to `tokens`, and
+        wait until it is written."""
+        state.accelerator_seconds = self.accelerator_seconds
+        tensors = self._learner.tensors()
+        self.checkpoints.save(state, tokens, tensors, versions(), cooling=True)
+        self.checkpoints.wait()
+
+    def restore_cooling(self, state: TrainingState) -> int | None:
+        """Continue with the copy of the run at `state` whose cooldown an earlier attempt had to leave: the tokens that
+        it has seen. None if there is no such copy: the learner stands where the run does."""
+        found = self._learner.filled(
+            lambda tensors: self.checkpoints.restore(tensors, cooling_from=state.step)
+        )
+        if found is None:
+            self._learner.restore()
+            return None
+        self._earlier_seconds = max(self._earlier_seconds, found.state.accelerator_seconds)
+        return found.tokens
+
+    def save_if_due(self, state: TrainingState) -> None:
+        """A checkpoint that is due while the one before is still being written is put off, so that a slow
+        store does not hold up the run."""
+        world = self._attempt.world
+        due = time.monotonic() - self._saved_at >= self._attempt.task.checkpoint_seconds
+        # Rank 0 decides: it has the last of the writing, and its decision is every process's.
+        if world.any(world.is_first and due and not self.checkpoints.is_writing):
+            self.save(state)
+
+    def save_what_is_new(self, state: TrainingState) -> None:
+        """Save unless the last checkpoint has this step and its evaluation, which may have taken a cooldown."""
+        if _standing(state) != self._saved:
+            self.save(state)
+
+
+def _standing(state: TrainingState) -> tuple[int, int]:
+    """How far the run has come: its steps and its evaluations."""
+    return state.step, len(state.trajectory)
+
+
+# ------------------------------------------------------------------------------------- how it ended
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended, or SUCCEEDED while it lasts."""
+
+    outcome: Outcome
+    message: str = ""
+    diverged_at_tokens: int | None = None
+
+    @classmethod
+    def divergence(cls, tokens: int) -> Ending:
+        """Found at so many tokens."""
+        return cls(Outcome.DIVERGED, f"diverged at {tokens} tokens", tokens)
+
+
+def _summary(last: TrajectoryRow, epochs: Mapping[str, float]) -> str:
+    repeated = [
+        f"domain {name} was read {passes:.1f} times"
+        for name, passes in epochs.items()
+        if passes > 1
+    ]
+    return "; ".join([f"loss {last.loss:.4f} nats per token at {last.tokens} tokens", *repeated])
