@@ -65,8 +65,8 @@ from benchmarks.trainer_rivals import (
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
+from isoloss_trainer.run_log import peak_of
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
-from isoloss_trainer.utilisation import peak_of
 
 REFUSED = (OutOfMemory, MemoryRefused)
 

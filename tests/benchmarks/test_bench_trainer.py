@@ -20,7 +20,7 @@ from benchmarks.trainer_rivals import Entrant, Setting, Shape, largest_divisor, 
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.utilisation import peak_of
+from isoloss_trainer.run_log import peak_of
 
 SHAPE = Shape("dense-tiny", 32, 2, 2)
 

@@ -13,20 +13,27 @@ from typing import Any
 import pytest
 import torch
 
-import isoloss_trainer.recorder as recorder
-import isoloss_trainer.utilisation as utilisation
 from isoloss_contract import layout
 from isoloss_contract.records import TrainTask
 from isoloss_contract.store import Store
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.presets import PRESETS, preset_config
-from isoloss_trainer.figures import Figures, Meter
+from isoloss_trainer import run_log
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network, count_parameters
-from isoloss_trainer.recorder import Recorder
+from isoloss_trainer.run_log import (
+    Figures,
+    Meter,
+    Recorder,
+    TokenFlops,
+    flops_per_token,
+    in_words,
+    known,
+    peak_flops,
+    peak_of,
+)
 from isoloss_trainer.termination import BadConfiguration, Interruption
 from isoloss_trainer.train import train
-from isoloss_trainer.utilisation import TokenFlops, flops_per_token, peak_flops, peak_of
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
@@ -36,7 +43,7 @@ GPU = World(device="cuda:0", size=2)
 
 @pytest.fixture(autouse=True)
 def _no_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*recorder.WANDB_VARIABLES, utilisation.PEAK_FLOPS_VARIABLE):
+    for name in (*run_log.WANDB_VARIABLES, run_log.PEAK_FLOPS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -79,7 +86,7 @@ def test_all_devices_count_and_the_cpu_and_float32_have_no_peak(
     assert peak_flops(GPU, "bf16") == 2 * 989e12
     assert peak_flops(GPU, "float32") is None
     assert peak_flops(World(), "bf16") is None
-    monkeypatch.setenv(utilisation.PEAK_FLOPS_VARIABLE, "1e12")
+    monkeypatch.setenv(run_log.PEAK_FLOPS_VARIABLE, "1e12")
     assert peak_flops(World(), "float32") == 1e12
 
 
@@ -87,8 +94,8 @@ def test_all_devices_count_and_the_cpu_and_float32_have_no_peak(
 def test_a_peak_that_is_none_is_refused_by_name(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(utilisation.PEAK_FLOPS_VARIABLE, text)
-    with pytest.raises(BadConfiguration, match=utilisation.PEAK_FLOPS_VARIABLE):
+    monkeypatch.setenv(run_log.PEAK_FLOPS_VARIABLE, text)
+    with pytest.raises(BadConfiguration, match=run_log.PEAK_FLOPS_VARIABLE):
         peak_flops(World(), "bf16")
 
 
@@ -100,26 +107,35 @@ def test_figures_are_of_the_steps_since_the_last_ones() -> None:
     meter.start(tokens=100, seconds=1.0)
     meter.take_step(4.0, 1.0)
     meter.take_step(2.0, 3.0)
-    first = meter.figures(2, 200, 1000, 1e-3, seconds=3.0)
-    assert (first.loss, first.gradient_norm) == (3.0, 2.0)
-    assert (first.tokens_per_second, first.mfu, first.utilisation) == (50.0, 0.5, 0.375)
-    again = meter.figures(3, 240, 1000, 1e-3, seconds=4.0)
-    assert (again.loss, again.gradient_norm) == (3.0, 2.0), "no step was read meanwhile"
-    assert again.tokens_per_second == 40.0
+    first = meter.figures(2, 200, 1e-3, seconds=3.0)
+    assert (first["loss"], first["gradient_norm"]) == (3.0, 2.0)
+    assert (first["tokens_per_second"], first["mfu"], first["utilisation"]) == (50.0, 0.5, 0.375)
+    again = meter.figures(3, 240, 1e-3, seconds=4.0)
+    assert (again["loss"], again["gradient_norm"]) == (3.0, 2.0), "no step was read meanwhile"
+    assert again["tokens_per_second"] == 40.0
 
 
 def test_a_line_for_people_has_what_is_known_and_leaves_out_the_rest() -> None:
-    found = Figures(1234, 50, 100, 3.14159, 0.5, 3e-4, 123_456.7, 0.412, 0.31, 3 * 2**30)
-    words = found.words()
+    found: Figures = {
+        "step": 1234,
+        "loss": 3.14159,
+        "gradient_norm": 0.5,
+        "learning_rate": 3e-4,
+        "tokens_per_second": 123_456.7,
+        "mfu": 0.412,
+        "utilisation": 0.31,
+        "peak_memory_bytes": 3 * 2**30,
+    }
+    words = in_words(found, 50, 100)
     for part in (
         "step 1,234", "50.0% of 100 tokens", "loss 3.1416", "gradient norm 0.5",
         "learning rate 0.0003", "123,457 tokens/s", "MFU 41.2%", "executed 31.0%", "peak memory 3.00 GiB",
     ):  # fmt: skip
         assert part in words
-    unknown = Figures(1, 50, 100, None, None, 3e-4, 1.0, None, None, 2**30)
-    assert "MFU" not in unknown.words()
-    assert "loss" not in unknown.words()
-    assert "mfu" not in unknown.facts()
+    unknown = found | dict.fromkeys(("loss", "gradient_norm", "mfu", "utilisation"))
+    assert "MFU" not in in_words(unknown, 50, 100)
+    assert "loss" not in in_words(unknown, 50, 100)
+    assert "mfu" not in known(unknown)
 
 
 def run(task: TrainTask, scratch: Path, people: Any = None) -> list[dict[str, Any]]:
@@ -153,7 +169,7 @@ def test_a_run_goes_on_when_nobody_reads_its_lines(prepared: Prepared, tmp_path:
     assert events[-1]["event"] == "evaluation"
 
 
-# -------------------------------------------------------------------------------- recorder
+# ------------------------------------------------------------------------------- recorder
 
 
 class Collected:
@@ -164,7 +180,7 @@ class Collected:
         self.closed = False
         self._fails_at = fails_at
 
-    def record(self, tokens: int, values: recorder.Values) -> None:
+    def record(self, tokens: int, values: run_log.Values) -> None:
         if len(self.entries) + 1 == self._fails_at:
             raise ValueError("no more")
         self.entries.append(tokens)
@@ -209,12 +225,12 @@ def test_a_recorder_that_hangs_holds_up_neither_steps_nor_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It has taken the first value and never comes back."""
-    monkeypatch.setattr(recorder, "CLOSE_SECONDS", 0.1)
-    monkeypatch.setattr(recorder, "WAITING", 3)
+    monkeypatch.setattr(run_log, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(run_log, "WAITING", 3)
     released = threading.Event()
 
     class Hanging(Collected):
-        def record(self, tokens: int, values: recorder.Values) -> None:
+        def record(self, tokens: int, values: run_log.Values) -> None:
             released.wait(60)
 
     hanging = Recorder(Hanging, Log(io.StringIO()))
@@ -237,7 +253,7 @@ def test_wandb_without_its_package_is_said_once_and_changes_nothing(
     without = trajectory(task)
     Store(task.store_uri).remove(layout.point_folder(task.point.key))
     monkeypatch.setenv("WANDB_API_KEY", "secret")
-    monkeypatch.setattr(recorder, "find_spec", lambda _: None)
+    monkeypatch.setattr(run_log, "find_spec", lambda _: None)
     events = run(task, tmp_path)
     (dropped,) = [event for event in events if event["event"] == "recorder-dropped"]
     assert "wandb is not installed" in dropped["reason"]
@@ -265,7 +281,7 @@ def test_wandb_gets_a_run_of_the_points_key_and_its_curves(
     module = types.ModuleType("wandb")
     module.init = init  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)
-    monkeypatch.setattr(recorder, "find_spec", lambda _: object())
+    monkeypatch.setattr(run_log, "find_spec", lambda _: object())
     monkeypatch.setenv("WANDB_MODE", "offline")
     task = train_task(prepared.manifest, prepared.uri)
     run(task, tmp_path)
@@ -292,4 +308,4 @@ def test_curves_are_recorded_where_the_environment_asks_for_them(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     attempt: Any = types.SimpleNamespace(world=World(rank=0 if first else 1, size=2))
-    assert (recorder.wanted_curves(attempt) is not None) is wanted
+    assert (run_log.wanted_curves(attempt) is not None) is wanted

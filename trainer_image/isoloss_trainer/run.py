@@ -38,7 +38,6 @@ from isoloss_trainer.evaluation import (
     trajectory_row,
     with_cooled,
 )
-from isoloss_trainer.figures import Meter
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.learner import CPU_TOKENS, Learner, StepFacts
@@ -54,10 +53,9 @@ from isoloss_trainer.model import (
 )
 from isoloss_trainer.optimizer import cooldown_factors, time_constants
 from isoloss_trainer.profiling import Recordings
-from isoloss_trainer.run_log import RunLog
+from isoloss_trainer.run_log import Meter, RunLog, flops_per_token, peak_flops
 from isoloss_trainer.shards import TrainingSequences
 from isoloss_trainer.termination import Interrupted, OutOfMemory
-from isoloss_trainer.utilisation import flops_per_token, peak_flops
 
 STEPS_AT_ONCE = 16
 """What steps found out is read from an accelerator at once: each reading waits for it."""
