@@ -32,10 +32,9 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store
 from isoloss_contract.trajectories import read_finished
 from isoloss_trainer.checkpoint import Checkpoints
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.learner import Learner, cooldown_factors
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network
-from isoloss_trainer.optimizer import cooldown_factors
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.shards import PreparedData, TrainingSequences
 from isoloss_trainer.termination import Diverged, Interruption

@@ -18,9 +18,8 @@ from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attention import causal_attention, head_sizes
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.kernels import ORDER, deterministic_kernels, preferred_kernels
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.learner import Learner, local
 from isoloss_trainer.model import build_network, model_config
-from isoloss_trainer.sharding import local
 from isoloss_trainer.world import World
 
 TOY_LENGTH, LENGTH = 128, 8192

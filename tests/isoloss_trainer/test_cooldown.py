@@ -21,8 +21,7 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store, parse_record_lines
 from isoloss_trainer.attempt import Reporter
 from isoloss_trainer.evaluation import Loss, ValidationSet
-from isoloss_trainer.learner import Learner, StepFacts
-from isoloss_trainer.optimizer import cooldown_factors
+from isoloss_trainer.learner import Learner, StepFacts, cooldown_factors
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Interrupted, Interruption

@@ -20,11 +20,15 @@ from isoloss_contract.records import EvaluationConfig, OptimizerConfig, Outcome,
 from isoloss_contract.store import Store
 from isoloss_trainer import learner as learning
 from isoloss_trainer.checkpoint import OtherLayout
-from isoloss_trainer.learner import Learner, after_refusals
+from isoloss_trainer.learner import (
+    Learner,
+    after_refusals,
+    local,
+    second_moment_decay,
+    time_constants,
+)
 from isoloss_trainer.model import LanguageModel, build_network
-from isoloss_trainer.optimizer import second_moment_decay, time_constants
 from isoloss_trainer.run import PointRun
-from isoloss_trainer.sharding import local
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import (
     Interrupted,

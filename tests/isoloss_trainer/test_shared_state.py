@@ -18,9 +18,8 @@ from isoloss_trainer.attempt import TrainingState
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.foreign_model import load_weights
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.learner import Learner, local
 from isoloss_trainer.model import build_network, build_shapes
-from isoloss_trainer.sharding import local
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,

@@ -47,10 +47,9 @@ from isoloss_trainer.attempt import Claim, Fence, MicroBatch, TrainingState
 from isoloss_trainer.checkpoint import Checkpoints, OtherLayout
 from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.kernels import deterministic_kernels
-from isoloss_trainer.learner import Learner, StepFacts
+from isoloss_trainer.learner import Learner, StepFacts, take_into_average
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import LanguageModel, build_network
-from isoloss_trainer.optimizer import take_into_average
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import (

@@ -1,29 +1,35 @@
 """One model and how it learns: how many sequences go through it at once, a step over a batch, its tensors, its weights raw
-and averaged.
+and averaged. The average stands in for the decay of the learning rate that a run never gets.
+
+Of several processes each has its part of every weight in float32, and with it of gradients, average and moments (ZeRO,
+stage 3: Rajbhandari et al. 1910.02054). A layer's weights are put together, in the type that computes, while the layer
+computes; gradients are summed in float32. A single process that computes in float32 needs none of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor
 
 from isoloss_contract.footprint import Fit, fit
-from isoloss_contract.records import PointConfig
+from isoloss_contract.records import CooldownConfig, PointConfig, TimeConstants
 from isoloss_trainer.balance import ExpertBalance, averaged_name, biases_of, routers_of
 from isoloss_trainer.checkpoint_files import Tensors
 from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import LanguageModel
-from isoloss_trainer.optimizer import (
-    adamw,
-    clip,
-    learning_rate,
-    take_into_average,
-)
-from isoloss_trainer.sharding import forget_whole_weights, is_sharded, local, shard
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
@@ -366,3 +372,173 @@ def tensors_of(network: Any, *, averaged: bool) -> Tensors:
     if not averaged:
         return {**weights, **biases}
     return {**weights, **{averaged_name(name): bias for name, bias in biases.items()}}
+
+
+# -------------------------------------------------------------------------- what the optimizer does
+
+
+AVERAGING_SHARE = 0.1
+"""The average's time constant is at most this share of the tokens seen: it must forget the start. It is counted in
+tokens, so that it means the same at every batch size."""
+
+
+def adamw(weights: Iterable[torch.nn.Parameter], point: PointConfig) -> torch.optim.AdamW:
+    """Decoupled weight decay on every weight, which is also torch's default. Its state is there at once, zero."""
+    optimizer = torch.optim.AdamW(
+        weights,
+        betas=(point.optimizer.beta1, second_moment_decay(point)),
+        weight_decay=weight_decay(point),
+        eps=point.optimizer.epsilon,
+        fused=True,
+    )
+    for weight in optimizer.param_groups[0]["params"]:
+        optimizer.state[weight] = {
+            "step": torch.zeros((), dtype=torch.float32, device=weight.device),
+            "exp_avg": torch.zeros_like(weight),
+            "exp_avg_sq": torch.zeros_like(weight),
+        }
+    return optimizer
+
+
+def cooldown_factors(cooldown: CooldownConfig, steps: int) -> list[float]:
+    """What each of the `steps` of a cooldown multiplies the learning rate by.
+
+    The shape in the middle of each step: so the rate summed over tokens is nearly the same at every batch
+    size, and no step is lost to a rate of zero. Linear decay and 1 - sqrt(x): Hägele et al. 2405.18392.
+    """
+    shares = ((number + 0.5) / steps for number in range(steps))
+    if cooldown.shape == "Linear":
+        return [1.0 - share for share in shares]
+    return [1.0 - math.sqrt(share) for share in shares]
+
+
+def second_moment_decay(point: PointConfig) -> float:
+    """beta2 of one step: as configured, or so that its time constant in tokens is."""
+    constant = point.optimizer.second_moment_tokens
+    return math.exp(-_batch_tokens(point) / constant) if constant else point.optimizer.beta2
+
+
+def weight_decay(point: PointConfig) -> float:
+    """As configured, or so that weights decay with the configured time constant in tokens at the peak
+    learning rate: a step takes away learning rate x weight decay of them."""
+    constant = point.optimizer.weight_decay_tokens
+    if not constant:
+        return point.optimizer.weight_decay
+    return _batch_tokens(point) / (constant * point.learning_rate)
+
+
+def time_constants(point: PointConfig) -> TimeConstants:
+    """Over how many tokens the point's optimizer forgets."""
+    decay = point.learning_rate * weight_decay(point)
+    return TimeConstants(
+        first_moment_tokens=_constant(point.optimizer.beta1, point),
+        second_moment_tokens=_constant(second_moment_decay(point), point),
+        weight_decay_tokens=_batch_tokens(point) / decay if decay else None,
+    )
+
+
+def _constant(beta: float, point: PointConfig) -> float | None:
+    """Time constant of an average that keeps `beta` of itself at each step; None if it keeps nothing."""
+    return _batch_tokens(point) / -math.log(beta) if beta else None
+
+
+def _batch_tokens(point: PointConfig) -> int:
+    return point.batch_size * point.sequence_length
+
+
+def learning_rate(peak: float, tokens: int, warmup_tokens: int) -> float:
+    """Rate of the step that brings the run to `tokens`: linear up to `warmup_tokens`, then constant."""
+    return peak * min(1.0, tokens / warmup_tokens) if warmup_tokens else peak
+
+
+@torch.no_grad()
+def take_into_average(
+    averages: Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    tokens: int,
+    batch_tokens: int,
+    averaging_tokens: int = 0,
+) -> None:
+    """Move `averages` in place towards the weights after the step of `batch_tokens` that brought the
+    run to `tokens`. `averaging_tokens` bounds the time constant; 0: by AVERAGING_SHARE alone."""
+    constant = AVERAGING_SHARE * tokens
+    if averaging_tokens:
+        constant = min(constant, averaging_tokens)
+    share = -math.expm1(-batch_tokens / constant)
+    if averages:
+        torch._foreach_lerp_(list(map(local, averages)), list(map(local, weights)), share)
+
+
+def clip(weights: Sequence[torch.nn.Parameter], largest_norm: float) -> torch.Tensor:
+    """Scale the gradients of `weights`, of all processes, in place to a norm of at most `largest_norm`; returns the
+    norm before, without waiting for the device."""
+    norm = torch.nn.utils.clip_grad_norm_(weights, largest_norm)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+# -------------------------------------------------------------------- weights spread over processes
+
+
+FORWARD_METHODS = ("summed_loss", "token_losses")
+"""Methods of LanguageModel that gather the weights that belong to no layer."""
+
+
+def is_sharded(precision: Literal["bf16", "float32"], world: World) -> bool:
+    """Whether weights are spread; of one process also if it computes in another type than it keeps."""
+    return world.size > 1 or precision == "bf16"
+
+
+def shard(model: LanguageModel, precision: Literal["bf16", "float32"], world: World) -> None:
+    """Spread `model` by torch's fully_shard over all processes, on their devices, with the weights that rank 0 has in
+    its host's memory.
+
+    What other processes have is not looked at; it may be on the meta device. On a device there is never more than
+    the parts, and one whole tensor.
+    """
+    network = model.network
+    weights = {**network.state_dict()} if world.is_first else {}
+    _forget_weights(network)
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if precision == "bf16" else None, reduce_dtype=torch.float32
+    )
+    mesh = world.mesh(world.device_type)
+    for module in (*model.layers, model):
+        # The root, which is put together last and needed first, stays so between forward and backward pass.
+        fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=module is not model)
+        assert isinstance(module, FSDPModule)
+        # A sum, not a mean: losses are scaled by the whole batch's tokens.
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)
+    for method in FORWARD_METHODS:
+        register_fsdp_forward_method(model, method)
+    model._apply(lambda t: _placed(t, world.device))  # type: ignore[no-untyped-call]
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(network, weights, options=options)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This process's part of a tensor, not copied."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def forget_whole_weights(model: nn.Module) -> None:
+    """Call after a change of the weights outside of the optimizer: what was put together before it is stale."""
+    if isinstance(model, FSDPModule):
+        model.reshard()
+
+
+def _forget_weights(network: Any) -> None:
+    """Leave the shapes of all parameters on the meta device, in float32 whatever they were kept in; those that are
+    tied stay so."""
+    shapes: dict[nn.Parameter, nn.Parameter] = {}
+    for module in network.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                shape = nn.Parameter(
+                    parameter.detach().to("meta", torch.float32), parameter.requires_grad
+                )
+                module._parameters[name] = shapes.setdefault(parameter, shape)
+
+
+def _placed(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    return torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device)

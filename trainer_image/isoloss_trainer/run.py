@@ -40,7 +40,13 @@ from isoloss_trainer.evaluation import (
 )
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.kernels import preferred_kernels
-from isoloss_trainer.learner import CPU_TOKENS, Learner, StepFacts
+from isoloss_trainer.learner import (
+    CPU_TOKENS,
+    Learner,
+    StepFacts,
+    cooldown_factors,
+    time_constants,
+)
 from isoloss_trainer.model import (
     build_network,
     build_shapes,
@@ -51,7 +57,6 @@ from isoloss_trainer.model import (
     count_parameters,
     initialize,
 )
-from isoloss_trainer.optimizer import cooldown_factors, time_constants
 from isoloss_trainer.profiling import Recordings
 from isoloss_trainer.run_log import Meter, RunLog, flops_per_token, peak_flops
 from isoloss_trainer.shards import TrainingSequences

@@ -22,9 +22,8 @@ from isoloss_contract.records import ParameterCounts, TrajectoryRow
 from isoloss_trainer.attempt import Attempt, Stopwatch, TrainingState
 from isoloss_trainer.attention import attention_shape, head_sizes
 from isoloss_trainer.kernels import computing_type, describe_kernels
-from isoloss_trainer.learner import Learner
+from isoloss_trainer.learner import Learner, learning_rate
 from isoloss_trainer.log import Log
-from isoloss_trainer.optimizer import learning_rate
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import World
 
