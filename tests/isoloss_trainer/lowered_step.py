@@ -18,7 +18,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isoloss_trainer import loss
-from isoloss_trainer.balance import ExpertBalance
+from isoloss_trainer.experts import ExpertBalance
 from isoloss_trainer.model import LanguageModel, load_model_class, model_config
 
 STEPS = 3

@@ -20,7 +20,7 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isoloss_trainer import attention, loss
-from isoloss_trainer.balance import ExpertBalance
+from isoloss_trainer.experts import ExpertBalance
 from isoloss_trainer.model import LanguageModel, load_model_class, model_config
 from tests.isoloss_trainer import fake_driver
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE, SEQUENCE_LENGTH

@@ -1,16 +1,28 @@
-"""Experts of a mixture as grouped products, for transformers models.
+"""Experts of a mixture, for transformers models: computed as grouped products, and kept evenly loaded.
 
 Copying each token's state to the experts that it goes to, and summing what they return, are each other's
 transposes: with the order of the experts and its inverse at hand both are gathers, forward and backward. Left to
 torch, the backward pass of a gather adds up rows by their numbers, which on an accelerator sorts them once more or
 takes turns at every element, and gives other bits each time.
+
+transformers computes routing but does not balance it: DeepSeek-V3's correction bias stays zero there.
+Models with that bias get it moved a little per step towards underloaded experts (Wang et al.
+2408.15664), and more the more uneven the load is: at their fixed rate, a run of few large steps would
+never be balanced while one of many small steps is, and the batch size would be blamed for it. Others
+get a balance loss per sequence (DeepSeek-V3, eq. 17-20), which unlike a loss per micro-batch does not
+depend on how a batch is split.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+# --------------------------------------------------------------------------------- grouped products
+
 
 NAME = "isoloss_grouped"
 
@@ -143,3 +155,155 @@ class _Permuted(torch.autograd.Function):
     def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (inverse,) = context.saved_tensors
         return gradient[inverse], None, None
+
+
+# ------------------------------------------------------------------------------------- an even load
+
+
+BIAS_RATE = 1e-3
+"""Added to or subtracted from an expert's routing score after each step under an even load …"""
+MAX_BIAS_FACTOR = 10.0
+"""… and at most this many times as much under an uneven load."""
+BIAS_NAME = "e_score_correction_bias"
+
+
+class ExpertBalance:
+    """Counts the tokens of every router's experts during training; does nothing for dense models."""
+
+    def __init__(self, network: Any, sequence_length: int) -> None:
+        self._length = sequence_length
+        self._routers = routers_of(network)
+        self._loss_weight = float(getattr(network.config, "router_aux_loss_coef", 0.0) or 0.0)
+        self.counts = [
+            torch.zeros(router.num_experts, dtype=torch.float32, device=router.weight.device)
+            for router in self._routers.values()
+        ]
+        """Tokens sent to each expert in the current step, per layer."""
+        self._loads = [torch.zeros_like(count) for count in self.counts]
+        self._is_counting = True
+        self.averaged_biases = {
+            averaged_name(name): bias.clone() for name, bias in self.biases.items()
+        }
+        """What the averaged weights route by, by name."""
+        # The same for every router, which has what differs: layers that differ are compiled one by one.
+        hook = self._note
+        for router, count in zip(self._routers.values(), self.counts, strict=True):
+            router.tokens_by_expert, router.penalty = count, None
+            router.register_forward_hook(hook)
+
+    def __bool__(self) -> bool:
+        return bool(self._routers)
+
+    @property
+    def biases(self) -> dict[str, torch.Tensor]:
+        """The correction biases by name, part of the training state; empty if there are none."""
+        return biases_of(self._routers)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether balance is a loss in addition to the model's, kept while its layers compute."""
+        return bool(self._loss_weight) and len(self.biases) < len(self._routers)
+
+    def _note(self, router: Any, _inputs: Any, outputs: Any) -> None:
+        """A router's forward hook, part of its layer's graph."""
+        if not router.training:
+            return
+        logits, _weights, chosen = outputs
+        if not hasattr(router, BIAS_NAME) and self._loss_weight:
+            # Also in a layer that is computed again: its backward pass needs what this keeps.
+            penalty = _sequence_penalty(logits, chosen, self._length)
+            if self._is_counting:
+                router.penalty = penalty
+        if not self._is_counting:
+            return
+        # Not bincount, which waits for the device to learn the size of its result; nor scatter_add, for which tokens
+        # queue at few experts.
+        every = torch.arange(router.num_experts, device=chosen.device)
+        router.tokens_by_expert.add_((chosen.reshape(-1, 1) == every).sum(0))
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """What routers decide in this block does not count: layers are computed for the second time in a backward
+        pass, or on nothing."""
+        self._is_counting = False
+        try:
+            yield
+        finally:
+            self._is_counting = True
+
+    def take_penalty(self, scale: float) -> torch.Tensor | None:
+        """The balance loss of the last micro-batch, mean over layers, weighted by `scale` per sequence."""
+        penalties = [
+            router.penalty for router in self._routers.values() if router.penalty is not None
+        ]
+        self._forget_penalties()
+        if not penalties:
+            return None
+        return torch.stack(penalties).mean(0).sum() * (scale * self._loss_weight)
+
+    def _forget_penalties(self) -> None:
+        for router in self._routers.values():
+            router.penalty = None
+
+    def discard_step(self) -> None:
+        """Forget the counts of a step that was begun and not finished."""
+        self._forget_penalties()
+        for count in self.counts:
+            count.zero_()
+
+    @torch.no_grad()
+    def finish_step(self) -> None:
+        """Move the biases and add up the load; call once the counts of all processes are summed."""
+        for router, count, load in zip(
+            self._routers.values(), self.counts, self._loads, strict=True
+        ):
+            if hasattr(router, BIAS_NAME):
+                unevenness = count.max() / count.mean().clamp(min=1e-9)
+                direction = torch.sign(count.mean() - count)
+                change = direction * unevenness.clamp(max=MAX_BIAS_FACTOR)
+                getattr(router, BIAS_NAME).add_(change, alpha=BIAS_RATE)
+            load += count
+            count.zero_()
+
+    def take_load(self) -> float | None:
+        """Largest over mean load of an expert since the last call, in the worst layer; 1 is even."""
+        if not self._routers:
+            return None
+        worst = max(float(load.max() / load.mean().clamp(min=1e-9)) for load in self._loads)
+        for load in self._loads:
+            load.zero_()
+        return worst
+
+
+def averaged_name(name: str) -> str:
+    """Name of the average of the bias `name`."""
+    return f"averaged.{name}"
+
+
+def routers_of(network: Any) -> dict[str, Any]:
+    """By name, those that know how many experts they choose from."""
+    return {
+        name: module
+        for name, module in network.named_modules()
+        if type(module).__name__.endswith("Router") and hasattr(module, "num_experts")
+    }
+
+
+def biases_of(routers: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The correction biases of `routers` by name, not copied."""
+    return {
+        f"{name}.{BIAS_NAME}": getattr(router, BIAS_NAME)
+        for name, router in routers.items()
+        if hasattr(router, BIAS_NAME)
+    }
+
+
+def _sequence_penalty(logits: torch.Tensor, chosen: torch.Tensor, length: int) -> torch.Tensor:
+    """Per sequence: experts x sum over experts of share of tokens x mean probability; 1 is even."""
+    experts, active = logits.shape[-1], chosen.shape[-1]
+    probability = torch.softmax(logits.float(), -1).view(-1, length, experts).mean(1)
+    picks = chosen.view(-1, length * active)
+    share = torch.zeros_like(probability).scatter_add_(
+        1, picks, torch.full_like(picks, 1.0 / (length * active), dtype=torch.float32)
+    )
+    return experts * (share * probability).sum(-1)

@@ -26,8 +26,8 @@ from torch.distributed.tensor import DTensor
 
 from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.records import CooldownConfig, PointConfig, TimeConstants
-from isoloss_trainer.balance import ExpertBalance, averaged_name, biases_of, routers_of
 from isoloss_trainer.checkpoint_files import Tensors
+from isoloss_trainer.experts import ExpertBalance, averaged_name, biases_of, routers_of
 from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory

@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 
 from isoloss_contract.records import ParameterCounts, PointConfig
 from isoloss_trainer import attention, experts
-from isoloss_trainer.balance import routers_of
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
 from isoloss_trainer.termination import BadConfiguration, is_out_of_memory
 
@@ -266,7 +265,8 @@ def check_computes(network: Any, sequence_length: int) -> None:
     model, training = LanguageModel(network, sequence_length), network.training
     probe = torch.arange(min(PROBE_TOKENS, sequence_length))[None] % model.head.shape[0]
     hooks = [
-        router.register_forward_hook(_check_routing) for router in routers_of(network).values()
+        router.register_forward_hook(_check_routing)
+        for router in experts.routers_of(network).values()
     ]
     network.eval()
     try:
@@ -290,7 +290,7 @@ def check_computes(network: Any, sequence_length: int) -> None:
 
 
 def _check_routing(_router: Any, _inputs: Any, outputs: Any) -> None:
-    """Balance needs to know them (balance.py)."""
+    """Balance needs to know them (experts.py)."""
     if not isinstance(outputs, tuple) or len(outputs) != 3:
         raise TypeError("its routers do not return logits, weights and the chosen experts")
 
