@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from isoloss_contract.store import Store
-from isoloss_trainer.checkpoint_files import Tensors, write_tensors
+from isoloss_trainer.checkpoint import Tensors, write_tensors
 from isoloss_trainer.world import World
 
 TENSORS, TENSOR_BYTES = 4, 512 * 2**20

@@ -16,7 +16,7 @@ from benchmarks.trainer_rivals import point_of
 from isoloss_contract.footprint import Precision
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attention import causal_attention, head_sizes
-from isoloss_trainer.checkpoint_files import Tensors
+from isoloss_trainer.checkpoint import Tensors
 from isoloss_trainer.kernels import ORDER, deterministic_kernels, preferred_kernels
 from isoloss_trainer.learner import Learner, local
 from isoloss_trainer.model import build_network, model_config

@@ -28,7 +28,7 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store
 from isoloss_trainer.attempt import Attempt, Fence
-from isoloss_trainer.checkpoint_files import Index
+from isoloss_trainer.checkpoint import Index
 from isoloss_trainer.learner import Learner, StepFacts, local
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData

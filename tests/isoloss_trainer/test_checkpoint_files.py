@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from isoloss_trainer.checkpoint_files import write_tensors
+from isoloss_trainer.checkpoint import write_tensors
 from isoloss_trainer.world import World, _as_sent
 
 

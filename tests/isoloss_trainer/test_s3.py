@@ -15,7 +15,7 @@ from devcluster.object_storage import ObjectStorage
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult, PointResult
 from isoloss_contract.store import Store
-from isoloss_trainer.checkpoint_files import read_tensors, write_tensors
+from isoloss_trainer.checkpoint import read_tensors, write_tensors
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train

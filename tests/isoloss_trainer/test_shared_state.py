@@ -15,8 +15,7 @@ from isoloss_contract import layout
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig, PointResult
 from isoloss_contract.store import Store
 from isoloss_trainer.attempt import TrainingState
-from isoloss_trainer.checkpoint import Checkpoints
-from isoloss_trainer.checkpoint_files import Tensors
+from isoloss_trainer.checkpoint import Checkpoints, Tensors
 from isoloss_trainer.foreign_model import load_weights
 from isoloss_trainer.learner import Learner, local
 from isoloss_trainer.model import build_network, build_shapes

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor
 
 from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.records import CooldownConfig, PointConfig, TimeConstants
-from isoloss_trainer.checkpoint_files import Tensors
+from isoloss_trainer.checkpoint import Tensors
 from isoloss_trainer.experts import ExpertBalance, averaged_name, biases_of, routers_of
 from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import LanguageModel
