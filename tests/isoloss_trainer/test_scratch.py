@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isoloss_contract.records import SCRATCH_VARIABLE
-from isoloss_trainer.scratch import scratch_folder
+from isoloss_trainer.launch import scratch_folder
 
 
 def _fail_in_scratch() -> None:

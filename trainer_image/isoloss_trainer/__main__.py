@@ -22,9 +22,8 @@ from isoloss_contract.records import (
     TerminationMessage,
     TrainTask,
 )
-from isoloss_trainer.launch import Processes, run_together, start_over
+from isoloss_trainer.launch import Processes, run_together, scratch_folder, start_over
 from isoloss_trainer.log import Log
-from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.termination import (
     ENDING_VARIABLE,
     BadConfiguration,

@@ -132,7 +132,6 @@ def save_artifacts(store: Store, key: str, log: Log) -> None:
 
 
 def _code_digest(folder: Path) -> str:
-    """Digest of a package's source files."""
     found = hashlib.sha256()
     for file in sorted(folder.glob("*.py")):
         found.update(f"{file.name}\n".encode() + file.read_bytes())

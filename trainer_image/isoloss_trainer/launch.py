@@ -11,7 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +25,6 @@ from isoloss_contract.records import (
     TerminationMessage,
 )
 from isoloss_trainer.log import Log
-from isoloss_trainer.scratch import scratch_folder
 from isoloss_trainer.termination import ENDING_VARIABLE, BadConfiguration, Interruption
 from isoloss_trainer.world import RANK_VARIABLE, REFUSALS_VARIABLE, visible_accelerators
 
@@ -207,3 +209,16 @@ def _exit_code(codes: list[int | None], *, stopping: bool) -> int:
         return code
     # Stopped before it listened for SIGTERM, so that there was nothing to save.
     return int(ExitCode.INTERRUPTED) if stopping and code == -signal.SIGTERM else 128 - code
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """The folder that SCRATCH_VARIABLE names, or a temporary one that is removed after the block."""
+    given = os.environ.get(SCRATCH_VARIABLE)
+    if given:
+        folder = Path(given)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="isoloss-", ignore_cleanup_errors=True) as name:
+        yield Path(name)

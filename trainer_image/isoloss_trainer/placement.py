@@ -65,9 +65,8 @@ def _spread(shapes: Any, room: int, count: int) -> dict[str, int] | None:
         no_split_module_classes=list(shapes._no_split_modules or ()),
     )
     placed = {name: device for name, device in found.items() if isinstance(device, int)}
-    return (
-        placed if len(placed) == len(found) else None
-    )  # accelerate would offload the others to a disk
+    # accelerate would offload the others to a disk
+    return placed if len(placed) == len(found) else None
 
 
 def weight_bytes(shapes: Any) -> int:

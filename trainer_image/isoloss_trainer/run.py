@@ -278,7 +278,6 @@ class PointRun:
         self._log.progress(state, self.tokens)
 
     def _batch(self, step: int) -> torch.Tensor:
-        """Batch for the step that follows `step` completed ones."""
         return self.sequences.read(step * self.point.batch_size, self.point.batch_size)
 
     def _read_steps(self) -> None:

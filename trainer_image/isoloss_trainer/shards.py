@@ -318,7 +318,6 @@ class DataOrder:
         return int(known[1][within])
 
     def _count_to(self, start: int, at_once: int = 2**20) -> None:
-        """Count the sequences of each domain before number `start`."""
         if start < self._counted:
             self._counted, self._seen = 0, np.zeros_like(self._seen)
         while self._counted < start:
