@@ -276,7 +276,7 @@ def test_one_longer_run_makes_no_sweep_of_more_compute():
 @pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
 def test_a_target_deviates_as_much_more_than_usual_as_the_optima_its_law_was_fitted_to(scale):
     """Its error is the draw's scale times the usual one, so that laws of much scatter answer with a wide interval alone."""
-    draws = deviating(np.zeros(3), 0.1, np.array([1.0, scale, scale]))
+    draws = deviating(np.zeros(3), 0.1, np.array([1.0, scale, scale]), 0.0)
     assert draws[0] == 0.0
     assert np.std(draws[1:]) == pytest.approx(0.1 * scale, rel=0.05)
     assert np.quantile(draws[1:], 0.9) == pytest.approx(0.128 * scale, rel=0.05)

@@ -42,8 +42,9 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
     draws = curve.at(target.log_params, tokens, np.log(batch))
     log_params = float(target.log_params)
     bends = law.bend.error(log_params), law.token_bend.error(log_params, float(tokens[0]))
-    off = np.array([float(law.scatter), *(float(bend[0]) for bend in bends)])
-    everything = deviating(draws, float(np.sqrt(off @ off)), curve.deviation_scale)
+    bend, shown = (float(each[0]) for each in bends)
+    own = float(np.hypot(law.scatter, bend))
+    everything = deviating(draws, own, curve.deviation_scale, shown)
     variance = float(np.var(everything[1:])) if len(everything) > 1 else 0.0
     wasted = 0.5 * float(law.curvature) * variance
     slope = 0.1 if laws.surface.token_slope is None else float(laws.surface.token_slope)

@@ -122,17 +122,24 @@ def _between_forms(curve: HyperparameterCurve | None, at: float, low: float, hig
     return min(abs(float(curve.log_value(1.0, at)) - float(np.polyval(line, at))), MOST)
 
 
+def bend_shown(surface: SurfaceLaw, target: Target) -> Array:
+    """(2,) the part of it that every size's own runs show, standard deviations: a bend over tokens. 0 of a law without one."""
+    place = target.place(surface)
+    if surface.token_bend is None or place is None:
+        return np.zeros(2)
+    log_params, log_tokens = (float(np.ravel(value)[0]) for value in place)
+    return surface.token_bend.error(log_params, log_tokens)
+
+
 def surface_form(surface: SurfaceLaw, target: Target) -> Array:
     """(2, 2) covariance of the target's ln LR and ln B about the surface's law, which must stand."""
     place = target.place(surface)
     # It answers there.
     assert surface.target_covariance is not None
     assert surface.bend is not None
-    assert surface.token_bend is not None
     assert place is not None
-    log_params, log_tokens = (float(np.ravel(value)[0]) for value in place)
-    bent = surface.bend.error(log_params) ** 2
-    bent = bent + surface.token_bend.error(log_params, log_tokens) ** 2
+    log_params = float(np.ravel(place[0])[0])
+    bent = surface.bend.error(log_params) ** 2 + bend_shown(surface, target) ** 2
     found = surface.target_covariance + np.diag(bent)
     if target.log_params is None:
         moved = surface.frontier_error(float(np.ravel(target.log_flops)[0]))

@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.form_error import form_error
+from isoloss.laws.answer.form_error import bend_shown, form_error
 from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
@@ -117,9 +117,12 @@ def _widened(laws: Laws, route: Route, target: Target, answer: OptimumDraws) -> 
     """The draws with the law's own error added: how far the target's optimum deviates from any law."""
     errors, optimum = form_error(laws, route, target), (answer.log_rate, answer.log_batch)
     if route == "surface":
+        shown = bend_shown(laws.surface, target)
         return [
-            deviating(draws, float(error), answer.deviation_scale)
-            for draws, error in zip(optimum, errors, strict=True)
+            deviating(draws, float(error), answer.deviation_scale, float(bend))
+            for draws, error, bend in zip(
+                optimum, np.sqrt(errors**2 - shown**2), shown, strict=True
+            )
         ]
     student = student_quantiles(ISO_LOSS_FREEDOM + 1.0, _levels(ERROR_LEVELS))
     return [
@@ -127,14 +130,15 @@ def _widened(laws: Laws, route: Route, target: Target, answer: OptimumDraws) -> 
     ]
 
 
-def deviating(draws: Array, error: float, scales: Number) -> Array:
-    """The draws with the target's deviation from their law, of a standard deviation times the draw's scale.
+def deviating(draws: Array, error: float, scales: Number, shown: float) -> Array:
+    """The draws with the target's deviation from their law, of a standard deviation times the draw's scale, and a `shown` one.
 
     A law is fitted to optima that deviate as the target's does. Where they deviate more than is usual both err more: that is
-    less than two errors come to that know nothing of each other.
+    less than two errors come to that know nothing of each other. What runs show of a bend does not depend on that scale.
     """
     normal = np.array([NormalDist().inv_cdf(level) for level in _levels(ERROR_LEVELS)])
-    return _with_errors(draws, error * np.reshape(scales, (-1, 1)) * normal)
+    every = np.hypot(error * np.reshape(scales, (-1, 1)), shown)
+    return _with_errors(draws, every * normal)
 
 
 def _with_errors(draws: Array, errors: Array) -> Array:
