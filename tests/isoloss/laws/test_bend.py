@@ -222,7 +222,7 @@ def test_optima_that_follow_the_loss_are_held_beyond_the_sizes() -> None:
     """They move through the grid along every run, which hid their bend as long as all cells of a size shared one level."""
     for seed in range(3):
         truth = surface("following", seed)
-        laws = fit_laws(runs_on(truth, WIDE, seed), FitOptions(bootstrap_samples=60))
+        laws = fit_laws(runs_on(truth, WIDE, seed), FitOptions(bootstrap_samples=200))
         for beyond in (2.5, 4.0):
             n, d = beyond * WIDE.sizes[-1], beyond * WIDE.tokens[-1]
             found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
