@@ -133,14 +133,19 @@ def bend_shown(surface: SurfaceLaw, target: Target) -> Array:
 
 def surface_form(surface: SurfaceLaw, target: Target) -> Array:
     """(2, 2) covariance of the target's ln LR and ln B about the surface's law, which must stand."""
+    shown = np.diag(bend_shown(surface, target) ** 2)
+    return np.asarray(unseen_form(surface, target) + shown, dtype=float)
+
+
+def unseen_form(surface: SurfaceLaw, target: Target) -> Array:
+    """(2, 2) the part of it that is taken as usual as far as few sizes do not show it."""
     place = target.place(surface)
     # It answers there.
     assert surface.target_covariance is not None
     assert surface.bend is not None
     assert place is not None
     log_params = float(np.ravel(place[0])[0])
-    bent = surface.bend.error(log_params) ** 2 + bend_shown(surface, target) ** 2
-    found = surface.target_covariance + np.diag(bent)
+    found = surface.target_covariance + np.diag(surface.bend.error(log_params) ** 2)
     if target.log_params is None:
         moved = surface.frontier_error(float(np.ravel(target.log_flops)[0]))
         found = found + np.outer(moved, moved)

@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.form_error import bend_shown, form_error
+from isoloss.laws.answer.form_error import bend_shown, form_error, unseen_form
 from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
@@ -115,15 +115,15 @@ def route_answers(laws: Laws, query: PredictionQuery, total: Array) -> dict[Rout
 
 def _widened(laws: Laws, route: Route, target: Target, answer: OptimumDraws) -> list[Array]:
     """The draws with the law's own error added: how far the target's optimum deviates from any law."""
-    errors, optimum = form_error(laws, route, target), (answer.log_rate, answer.log_batch)
-    if route == "surface":
+    optimum = (answer.log_rate, answer.log_batch)
+    if route == "surface" and laws.surface.target_covariance is not None:
+        unseen = np.sqrt(np.diag(unseen_form(laws.surface, target)))
         shown = bend_shown(laws.surface, target)
         return [
             deviating(draws, float(error), answer.deviation_scale, float(bend))
-            for draws, error, bend in zip(
-                optimum, np.sqrt(errors**2 - shown**2), shown, strict=True
-            )
+            for draws, error, bend in zip(optimum, unseen, shown, strict=True)
         ]
+    errors = form_error(laws, route, target)
     student = student_quantiles(ISO_LOSS_FREEDOM + 1.0, _levels(ERROR_LEVELS))
     return [
         _with_errors(draws, error * student) for draws, error in zip(optimum, errors, strict=True)
