@@ -15,9 +15,11 @@ from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer import attention
 from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.model import (
+    JOINING,
     LanguageModel,
     build_network,
     check_trains_reproducibly,
+    compiler_options,
     count_parameters,
     model_config,
 )
@@ -160,6 +162,13 @@ def test_the_kernels_in_use_are_named(
     assert found["attention"] == "isoloss_causal"
     assert found["attention_kernel"] in ("FLASH_ATTENTION", "MATH")
     assert found.get("experts") == experts
+
+
+def test_torch_knows_the_settings_that_layers_on_an_accelerator_are_compiled_with() -> None:
+    """Versions that do not have them are given none; torch refuses a name that it does not know."""
+    wanted = compiler_options()
+    assert set(wanted) == set(JOINING) & set(torch._inductor.list_options())
+    torch.compile(torch.sin, options=wanted)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others() -> None:

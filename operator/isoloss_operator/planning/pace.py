@@ -10,7 +10,7 @@ PEAK_FLOPS: Final = 989e12
 """Dense bf16 of an H100 SXM, its data sheet."""
 DENSE_UTILISATION: Final = 0.45
 SMALL_UTILISATION: Final = 0.40
-MIXTURE_UTILISATION: Final = 0.28
+MIXTURE_UTILISATION: Final = 0.30
 SMALL_PARAMETERS: Final = 300_000_000
 """Active parameters, head included, below which a dense model is small: much of its step moves memory."""
 
@@ -18,7 +18,7 @@ SMALL_PARAMETERS: Final = 300_000_000
 def assumed_utilisation(counts: ParameterCounts) -> float:
     """Share of the peak that a model's training reaches, by the FLOPs that it executes.
 
-    On an H200 with sequences of 8,192 tokens dense-100m reached 46 %, dense-500m 50, moe-100m 33 and moe-500m 32
+    On an H200 with sequences of 8,192 tokens dense-100m reached 45 %, dense-500m 50, moe-100m 35 and moe-500m 34
     (docs/evidence/gpu.md). Assumed is a tenth less, and an eighth less of mixtures: an H100's memory is slower by 30 %, which
     bounds about a quarter and a third of their steps.
     """
