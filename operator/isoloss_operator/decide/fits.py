@@ -198,6 +198,8 @@ class FitOutcome:
     digest. Those points are trained again."""
     error: str = ""
     """Why the fit itself failed, in a sentence."""
+    may_pass: bool = False
+    """Whether the error may go of itself: the fit is tried again soon, and nobody need do anything."""
     step: SearchStep | None = None
     """Step of the search, if one was asked for."""
 

@@ -110,7 +110,7 @@ class Reason(StrEnum):
     NO_RESULTS = "NoResults"
     """No point has produced a result."""
     FIT_FAILED = "FitFailed"
-    """The fit could not run; retried when the points change."""
+    """The fit could not run; it is tried again later, and when the points change."""
     LAWS_REFUSED = "LawsRefused"
     """The data do not support the laws; the message says why."""
 

@@ -315,7 +315,7 @@ def _fit(view: PointsView) -> Finding:
         return Finding.false(Reason.NO_RESULTS, message)
     if fit.laws is None:
         message = fit.error or "The fit could not run."
-        return Finding.false(Reason.FIT_FAILED, message, stalled=final)
+        return Finding.false(Reason.FIT_FAILED, message, stalled=final and not fit.may_pass)
     return laws_finding(fit.laws, fit.points, final=final)
 
 

@@ -34,15 +34,21 @@ class NotFitted:
     """The fit could not run (store, memory, time). It says nothing about its inputs."""
 
     message: str
+    may_pass: bool = False
+    """Of itself: the store does not answer, say."""
 
 
 FitEnd = FitOutcome | NotFitted
 
 
-def failed(request: Request, error: str) -> FitOutcome:
+def failed(request: Request, error: str, *, may_pass: bool = False) -> FitOutcome:
     """The outcome of a fit that gave no laws."""
     return FitOutcome(
-        inputs=request.inputs, laws=None, ledger_sha256=request.ledger_sha256, error=error
+        inputs=request.inputs,
+        laws=None,
+        ledger_sha256=request.ledger_sha256,
+        error=error,
+        may_pass=may_pass,
     )
 
 

@@ -110,7 +110,7 @@ def _fit_and_report(
             _write_at_last(store, record, fit_document(outcome))
         return outcome
     except StoreError as error:
-        return NotFitted(str(error))
+        return NotFitted(str(error), may_pass=True)
 
 
 def _sweep_page(store: Store, job: FitJob, page: SweepPage) -> FitEnd:
@@ -118,7 +118,7 @@ def _sweep_page(store: Store, job: FitJob, page: SweepPage) -> FitEnd:
     try:
         runs = [each for each in read_runs(store, job, page, looks=0) if isinstance(each, Run)]
     except StoreError as error:
-        return NotFitted(str(error))
+        return NotFitted(str(error), may_pass=True)
     laws = page.laws or fit_laws((), provisional=True)
     written = _write_report(store, job, page, runs, laws)
     return FitOutcome(inputs=page.inputs, laws=None, report_written=written)

@@ -258,7 +258,7 @@ class Fitter(Generic[Key]):
             return _Kept(answer, math.inf)
         failures = before.failures + 1 if before else 1
         pause = min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
-        outcome = failed(job.request, answer.message)
+        outcome = failed(job.request, answer.message, may_pass=answer.may_pass)
         return _Kept(outcome, self._clock() + pause, failures)
 
 
@@ -302,7 +302,8 @@ def run_in_process(
         process.start()
     except (OSError, EOFError) as error:  # what it is forked from died; the next one is made anew
         ours.close()
-        return NotFitted(f"the fit's process did not start: {type(error).__name__}: {error}")
+        message = f"the fit's process did not start: {type(error).__name__}: {error}"
+        return NotFitted(message, may_pass=True)
     finally:
         theirs.close()
     deadline = time.monotonic() + timeout_seconds

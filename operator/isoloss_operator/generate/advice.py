@@ -72,8 +72,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.FITTED: NOTHING,
     Reason.PROVISIONAL: "Nothing; wait for Ready before the numbers are used.",
     Reason.NO_RESULTS: "Nothing while points are training; otherwise read `status.failures`.",
-    Reason.FIT_FAILED: "Read the message; the operator's log has the traceback. The fit is retried when the points "
-    "change.",
+    Reason.FIT_FAILED: "Read the message; the operator's log has the traceback. A fit that lacked memory, time or the store "
+    "is tried again after a minute, then less and less often; any other, when the points change.",
     Reason.LAWS_REFUSED: "Read the message for what the data lack.",
     Reason.SUSPENDED: "Set `spec.suspend` to false to go on.",
     Reason.SUSPENDING: NOTHING,

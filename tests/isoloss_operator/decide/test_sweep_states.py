@@ -288,6 +288,11 @@ ROWS: dict[str, Row] = {
         ("False", "FitFailed"),
         stalled=True,
     ),
+    "a fit that the store kept from its work is tried again": Row(
+        lambda: with_fit(all_done(), None, error="the store does not answer", may_pass=True),
+        ("False", "FitFailed"),
+        also={"Reconciling": ("True", "FitFailed")},
+    ),
     "refused laws stall with the engine's reason": Row(
         lambda: with_fit(all_done(), refused()),
         ("False", "OptimumOnLearningRateEdge"),

@@ -225,13 +225,14 @@ def test_one_resource_does_not_hold_up_the_fit_of_another(bench: Bench) -> None:
 
 
 def test_a_fit_kept_from_its_work_is_asked_for_again_after_a_while(bench: Bench) -> None:
-    bench.answer = NotFitted("the store is down")
+    bench.answer = NotFitted("the store is down", may_pass=True)
     bench.go_on.set()
     bench.fitter.start("uid", "key", job())
     eventually(lambda: bench.told == [("key", False)])
     outcome = bench.fitter.outcome("uid")
     assert outcome is not None
     assert "store is down" in outcome.error
+    assert outcome.may_pass
     bench.now += 61
     assert bench.fitter.outcome("uid") is None
 
