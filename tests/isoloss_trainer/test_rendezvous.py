@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from dataclasses import dataclass
@@ -114,8 +115,9 @@ def test_a_run_of_two_pods_goes_on_in_one_after_one_of_them_was_to_stop(
     pods.wait_for("start")
     second.send_signal(signal.SIGTERM)
     assert [first.wait(100), second.wait(100)] == [ExitCode.INTERRUPTED] * 2
-    assert pods.message(0).message.startswith("stop requested; saved at ")
-    shorter = task.model_copy(update={"tokens": 1024})
+    saved = re.match(r"stop requested; saved at ([\d,]+) tokens", pods.message(0).message)
+    assert saved, pods.message(0).message
+    shorter = task.model_copy(update={"tokens": int(saved[1].replace(",", "")) + 512})
     alone = Pods(python, shorter, tmp_path)
     assert alone.run() == [0]
     assert '"event": "resume"' in alone.output(0)
