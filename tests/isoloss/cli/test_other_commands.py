@@ -20,8 +20,8 @@ from isoloss.cli.prediction_file import asked_by
 from isoloss.cli.reporting import report
 from isoloss.laws import FitOptions, Interval, fit_laws
 from isoloss.published import PUBLISHED
+from isoloss.yaml_text import read_documents
 from isoloss_operator.api.corpus import Validation
-from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.decide.law_status import precise
 from isoloss_operator.decide.prediction_status import search_cost_status
 from isoloss_operator.planning.evaluation_share import (
