@@ -14,12 +14,11 @@ from itertools import combinations
 import numpy as np
 
 from isoloss.laws.arrays import Array
+from isoloss.laws.data.copies import SAME_TOKENS, shared_if_copy
 from isoloss.laws.model import Refusal, RefusalReason, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
 
-SAME_TOKENS = 0.005
-"""Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 LARGEST_DIFFERENCE = 0.01
 """Largest difference of ln L between two seeds, if there are too few replicates to show what is usual in this
 sweep."""
@@ -27,8 +26,6 @@ LARGEST_USUAL = 0.02
 """Upper limit of that difference in ln L, however much the replicates differ."""
 TIMES_USUAL = 6.0
 FEWEST_PAIRS = 3
-FEWEST_SHARED = 2
-"""Token counts with equal losses that make a copy of a part: at a single one, they can be equal by chance."""
 THIRDS = 3
 """Parts of the shared tokens that are compared: schedules differ at the end before they do on average."""
 
@@ -70,7 +67,7 @@ def _without_copies(group: Sequence[Run], excluded: list[Exclusion]) -> list[Run
     kept: list[int] = []
     for index in sorted(range(len(group)), key=lambda i: -len(group[i].tokens)):
         run = group[index]
-        twin = next((group[i] for i in kept if _agree(run, group[i])), None)
+        twin = next((group[i] for i in kept if shared_if_copy(run, group[i]) is not None), None)
         if twin is None:
             kept.append(index)
         else:
@@ -145,21 +142,6 @@ def _overlap(run: Run, other: Run) -> bool:
     if len(run.tokens) == 1 and len(other.tokens) == 1:
         return bool(abs(np.log(run.tokens[0] / other.tokens[0])) < SAME_TOKENS)
     return bool(run.tokens[0] <= other.tokens[-1] and other.tokens[0] <= run.tokens[-1])
-
-
-def _agree(run: Run, other: Run) -> bool:
-    """Whether one repeats the other: equal losses wherever both have one."""
-    if run.tokens.shape == other.tokens.shape and np.allclose(
-        run.tokens, other.tokens, rtol=SAME_TOKENS
-    ):
-        return _equal(run.losses, other.losses)
-    _, own, others = np.intersect1d(run.tokens, other.tokens, return_indices=True)
-    shared = run.losses[own]
-    return np.isfinite(shared).sum() >= FEWEST_SHARED and _equal(shared, other.losses[others])
-
-
-def _equal(losses: Array, others: Array) -> bool:
-    return bool(np.allclose(losses, others, rtol=1e-9, equal_nan=True))
 
 
 def _average(part: list[Run], excluded: list[Exclusion]) -> Replicates:
