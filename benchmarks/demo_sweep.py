@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from demo.places import PREDICTION_FILE, STORE, SWEEP_FILE
+from isoloss.yaml_text import read_documents
 from isoloss_contract.records import PrepareTask
 from isoloss_contract.store import Store
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.planning.specs import prepare_config
 
 LARGER_SWEEP_FILE = Path(__file__).with_suffix(".yaml")

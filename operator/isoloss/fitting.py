@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from os import PathLike
 
 from isoloss.laws import FitOptions, Laws, Run
@@ -20,14 +21,16 @@ def fit_laws(
     """Laws or typed refusals from the runs of a sweep.
 
     `runs` are those of `read_runs`, a list of `Run`, or what `read_runs` takes: the name of a table, the URI of a sweep,
-    a data frame. `provisional` marks laws of a partial sweep; None: whether a run has not finished says it.
+    a data frame. `provisional` marks laws of a partial sweep; None: whether a run has not finished says it. What reading
+    the runs warned of comes first among the laws' own warnings, and so with every answer of these laws.
 
     Raises BadInput for a table or sweep that cannot be used, TypeError for anything else, and InvalidRunError if a
     run's numbers are impossible (negative losses, tokens out of order) or `options.exclude` has a name that no run has.
     """
     found = _run_set(runs)
     partial = found.provisional if provisional is None else provisional
-    return fit_runs(found.runs, options or FitOptions(), provisional=partial)
+    laws = fit_runs(found.runs, options or FitOptions(), provisional=partial)
+    return replace(laws, warnings=(*found.warnings, *laws.warnings))
 
 
 def _run_set(runs: object) -> RunSet:

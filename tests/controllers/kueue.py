@@ -10,7 +10,7 @@ from kubernetes import client
 
 from devcluster.control_plane import ControlPlane
 from devcluster.ports import free_ports
-from isoloss_operator.api.yaml_text import to_yaml
+from isoloss.yaml_text import to_yaml
 from tests.controllers.controller import Controller, Json, apply, install, manifests_of
 
 KUEUE = "kueue"

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from kubernetes import client
 
-from isoloss_operator.api.yaml_text import to_yaml
+from isoloss.yaml_text import to_yaml
 from tests.controllers.controller import Json
 from tests.gitops.health import GITOPS
 from tests.isoloss_operator.conftest import Place, sweep

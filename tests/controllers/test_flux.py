@@ -14,7 +14,7 @@ from kubernetes import client
 
 from devcluster.control_plane import ControlPlane
 from devcluster.process_node import ProcessNode
-from isoloss_operator.api.yaml_text import to_yaml
+from isoloss.yaml_text import to_yaml
 from tests.controllers.controller import Controller, Json, apply, install, manifests_of
 from tests.controllers.repository import Repository
 from tests.controllers.sample import (

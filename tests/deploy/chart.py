@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.build import tool_path
-from isoloss_operator.api.yaml_text import read_documents
+from isoloss.yaml_text import read_documents
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "isoloss"

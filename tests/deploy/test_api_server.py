@@ -11,8 +11,8 @@ import pytest
 from kubernetes import client
 
 from isoloss.cli.application import run
+from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
-from isoloss_operator.api.yaml_text import read_documents, to_yaml
 from isoloss_operator.generate.crdgen import definitions
 from tests.support.crds import create
 from tests.support.kubectl import Kubectl

@@ -17,7 +17,7 @@ from kubernetes import client, dynamic
 
 from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
-from isoloss_operator.api.yaml_text import read_documents, to_yaml
+from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.cluster import rbac
 from tests.deploy.chart import (
     CHART,

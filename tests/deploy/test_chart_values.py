@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.api.yaml_text import read_documents
+from isoloss.yaml_text import read_documents
 from isoloss_operator.settings import read_settings
 from tests.deploy.chart import CHART, NAMESPACE, helm, of_kind, render, template
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from devcluster.openapi import NEWEST, SUMS, openapi_definitions
-from isoloss_operator.api.yaml_text import to_yaml
+from isoloss.yaml_text import to_yaml
 from tests.deploy.chart import EVERYTHING_ON, ROOT, render
 from tests.deploy.kubeconform import kubeconform, write_schemas
 

@@ -8,7 +8,7 @@ from typing import Any
 import cel
 from lupa.lua51 import LuaRuntime, lua_type
 
-from isoloss_operator.api.yaml_text import read_documents
+from isoloss.yaml_text import read_documents
 
 GITOPS = Path(__file__).parents[2] / "gitops"
 Json = dict[str, Any]

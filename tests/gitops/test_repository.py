@@ -12,13 +12,13 @@ import pytest
 from kubernetes import client
 
 from devcluster.control_plane import ControlPlane
+from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.api import (
     GROUP,
     PREDICTION_PLURAL,
     SWEEP_PLURAL,
     VERSION,
 )
-from isoloss_operator.api.yaml_text import read_documents, to_yaml
 from tests.gitops.health import GITOPS, argocd_health, flux_health, kstatus
 from tests.support.cluster import wait_until
 from tests.support.crds import install_crds

@@ -84,6 +84,19 @@ def test_laws_of_runs_that_still_train_are_provisional_unless_told_otherwise(
     assert isoloss.fit_laws(training, FEW, provisional=False).status == "fitted"
 
 
+def test_what_reading_a_table_warned_of_is_among_the_laws_own_warnings_and_with_every_answer(
+    tmp_path: Path,
+) -> None:
+    frame = pandas.read_csv(path_of(tmp_path))
+    frame["learning_rate"] *= 100
+    (warning,) = isoloss.read_runs(frame).warnings
+    for given in (frame, isoloss.read_runs(frame)):
+        laws = isoloss.fit_laws(given, FEW)
+        assert laws.warnings.count(warning) == 1
+    question = isoloss.PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9)
+    assert warning in isoloss.predict(laws, question).warnings
+
+
 def unfinished(run: isoloss.Run) -> isoloss.Run:
     return replace(run, finished=False)
 

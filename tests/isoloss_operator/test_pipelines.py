@@ -13,7 +13,7 @@ import pytest
 from devcluster.build import kubectl_path
 from devcluster.control_plane import ControlPlane
 from devcluster.process_node import ProcessNode
-from isoloss_operator.api.yaml_text import read_documents
+from isoloss.yaml_text import read_documents
 from tests.isoloss_operator.conftest import Place
 from tests.support.kubectl import Kubectl
 from tests.support.operator_process import (

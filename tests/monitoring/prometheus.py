@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.ports import free_ports
-from isoloss_operator.api.yaml_text import to_yaml
+from isoloss.yaml_text import to_yaml
 from tests.monitoring.drawing import Series
 from tests.monitoring.rules import JOB, program, rule_file
 from tests.support.cluster import wait_until

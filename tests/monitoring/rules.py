@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.api.yaml_text import to_yaml
+from isoloss.yaml_text import to_yaml
 from tests.deploy.chart import ROOT, of_kind, render
 
 Json = dict[str, Any]

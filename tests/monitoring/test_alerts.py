@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from isoloss_operator.api.yaml_text import to_yaml
+from isoloss.yaml_text import to_yaml
 from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.process.sweep_load import SUCCEEDED

@@ -22,7 +22,8 @@ from isoloss.cli.outcome import (
     print_warnings,
 )
 from isoloss.errors import BadInput
-from isoloss.laws import FitOptions, Laws, RefusalReason, Run, SizeTrend, fit_laws
+from isoloss.fitting import fit_laws
+from isoloss.laws import FitOptions, Laws, RefusalReason, Run, SizeTrend
 from isoloss.laws_files import write_laws
 from isoloss.published import NotApplicable, size_exponents
 from isoloss.report import content
@@ -127,15 +128,15 @@ def fit(
         ),
         keep_outliers=keep_outliers,
     )
-    laws = fit_laws(given.runs, options, provisional=given.provisional)
+    laws = fit_laws(given, options)
     if out is not None:
         write_laws(laws, out)
     if as_json:
         found = asdict(laws)
         del found["contours"], found["draws"]  # numbers by the thousand: `--out` keeps them
-        print_document({**found, "warnings": [*given.warnings, *laws.warnings]})
+        print_document(found)
     else:
-        print_warnings([*given.warnings, *laws.warnings])
+        print_warnings(laws.warnings)
         _print_laws(laws, out)
     return REFUSED if laws.refusals else ANSWERED
 

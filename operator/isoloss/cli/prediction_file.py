@@ -54,21 +54,20 @@ def _documents(path: Path, text: str) -> list[Json]:
 def _yaml_documents(path: Path, text: str) -> list[Any]:
     try:
         import yaml
+
+        from isoloss.yaml_text import read_documents
     except ModuleNotFoundError as error:
         raise BadInput(
             f"--prediction {path}: is no JSON, and YAML needs PyYAML: "
             "pip install pyyaml, or save the resource with -o json"
         ) from error
     try:
-        return list(yaml.safe_load_all(text))
+        return read_documents(text)
     except RecursionError as error:
         raise BadInput(
             f"--prediction {path}: neither JSON nor YAML: its brackets are nested too deeply"
         ) from error
-    except (
-        yaml.YAMLError,
-        ValueError,
-    ) as error:  # the latter for dates and numbers that there are not
+    except (yaml.YAMLError, ValueError) as error:  # the latter for numbers of thousands of digits
         raise BadInput(f"--prediction {path}: neither JSON nor YAML: {error}") from error
 
 

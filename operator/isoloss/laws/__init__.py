@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         OptimumPlanes,
         Plane,
     )
+    from isoloss.laws.data.copies import shared_if_copy
     from isoloss.laws.document import (
         LAWS_VERSION,
         BadLaws,
@@ -80,6 +81,7 @@ _HOMES = {
     "answer.sequence_lengths": ("for_length", "in_sequences"),
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
+    "data.copies": ("shared_if_copy",),
     "document": ("LAWS_VERSION", "BadLaws", "LawsDocument", "laws_from_json", "laws_to_json"),
     "fit": ("fit_laws", "measured_noise", "surface_residual"),
     "model": (
@@ -161,6 +163,7 @@ __all__ = [
     "measured_noise",
     "predict",
     "refused_laws",
+    "shared_if_copy",
     "surface_residual",
 ]
 

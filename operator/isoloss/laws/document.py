@@ -41,11 +41,7 @@ def laws_from_json(document: object) -> Laws:
     if isinstance(document, dict) and "format" not in document:
         printed = ", not what it prints with --json" if "learning_rate" in document else ""
         raise BadLaws(f"holds no laws: give the file that isoloss fit writes with --out{printed}")
-    version = document.get("version") if isinstance(document, dict) else None
-    if isinstance(version, int) and version < LAWS_VERSION:
-        raise BadLaws(
-            f"version {version} is of an older isoloss, and {LAWS_VERSION} is read: fit the runs again with isoloss fit"
-        )
+    _check_version(document.get("version") if isinstance(document, dict) else None)
     try:
         # Strict rules differ for JSON, where a tuple can only be a list: hence from text.
         laws = LawsDocument.model_validate_json(json.dumps(document)).laws
@@ -55,6 +51,20 @@ def laws_from_json(document: object) -> Laws:
         raise BadLaws(f"{path}: {first['msg']}") from error
     _check_data(laws)
     return laws
+
+
+def _check_version(version: object) -> None:
+    """Raise BadLaws for another version than the one that is read: fields come and go from one to the next."""
+    if not isinstance(version, int) or version == LAWS_VERSION:
+        return
+    age, then = (
+        ("an older", "fit the runs again with isoloss fit")
+        if version < LAWS_VERSION
+        else ("a newer", "upgrade isoloss, or fit the runs again with this one's isoloss fit")
+    )
+    raise BadLaws(
+        f"version {version} is of {age} isoloss, and this one reads {LAWS_VERSION}: {then}"
+    )
 
 
 def _check_data(laws: Laws) -> None:

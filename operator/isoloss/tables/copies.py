@@ -1,21 +1,12 @@
-"""One run under two names: it would count as a second seed, and say that seeds do not differ."""
+"""Runs that a table has twice, under two names."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-import numpy as np
-
-from isoloss.laws import Run
-
-FEWEST_SHARED = 2
-"""Token counts with equal losses that make a copy of a part: at a single one, rounded losses can be equal by chance."""
-
-Evaluation: TypeAlias = tuple[float, float]
-"""Tokens and loss."""
+from isoloss.laws import Run, shared_if_copy
 
 
 @dataclass(frozen=True)
@@ -54,24 +45,8 @@ def find_copy(runs: Sequence[Run]) -> Copy | None:
 
 def _first_copy(runs: Sequence[Run], group: Sequence[int]) -> Copy | None:
     """The first one among runs of equal settings."""
-    holders: dict[Evaluation, list[int]] = defaultdict(list)
-    for index in group if len(group) > 1 else ():
-        run = runs[index]
-        equal = Counter(other for each in _evaluations(run) for other in holders[each])
-        for other, shared in equal.items():
-            if _is_copy(run, runs[other], shared):
-                return Copy(index, other, run, runs[other], shared)
-        for each in _evaluations(run):
-            holders[each].append(index)
+    for index, other in ((i, j) for place, i in enumerate(group) for j in group[:place]):
+        shared = shared_if_copy(runs[index], runs[other])
+        if shared is not None:
+            return Copy(index, other, runs[index], runs[other], shared)
     return None
-
-
-def _evaluations(run: Run) -> Iterator[Evaluation]:
-    return zip(run.tokens.tolist(), run.losses.tolist(), strict=True)
-
-
-def _is_copy(run: Run, other: Run, equal: int) -> bool:
-    """Whether so many equal evaluations are all that both have in common."""
-    if equal == len(run.tokens) == len(other.tokens):
-        return True
-    return equal >= FEWEST_SHARED and equal == len(np.intersect1d(run.tokens, other.tokens))

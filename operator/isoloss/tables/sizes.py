@@ -1,7 +1,8 @@
 """Sizes against one another: a whole size in another unit fits smoothly, and no run of it looks wrong by itself.
 
 Two things are known of language models of neighbouring sizes that are trained on the same text: at equal tokens the
-larger one does not lose more, nor less by far, and nobody trains one of them for a thousand times the tokens.
+larger one does not lose more, nor less by far, and nobody trains one of them for a thousand times the tokens. And a size
+that is a hundred times another's loses far less.
 """
 
 from __future__ import annotations
@@ -32,6 +33,15 @@ BIT = -float(np.log(np.log(2.0)))
 """ln of the bits in a nat."""
 BIT_TOLERANCE = 0.08
 """ln L by which a size may miss that factor: sizes that are a factor of ten apart are on no straight line."""
+
+FARTHEST_SIZES = float(np.log(100.0))
+"""ln N from a size to its neighbour from which on it is suspected, if"""
+LEAST_BETTER_PER_SIZE = 0.03
+"""it loses less by no more than this in ln L for each factor e of parameters. By Chinchilla's law: 0.05 to 0.07 for 10 M to
+10 B parameters."""
+USUAL_RATIO = float(np.log(20.0))
+"""ln tokens per parameter: of two sizes, the one that is further off is the likelier to be in another unit."""
+THOUSANDS = ("thousands", "millions", "billions")
 
 
 @dataclass(frozen=True)
@@ -71,11 +81,14 @@ class _Size:
 
 
 def mismatches(runs: Sequence[Run]) -> list[Mismatch]:
-    """Sizes whose tokens, or else whose losses, cannot be in the unit of the others."""
+    """Sizes whose tokens, or else whose parameters or losses, cannot be in the unit of the others."""
     sizes = _by_size(runs)
     tokens = [found for pair in pairwise(sizes) if (found := _far_tokens(*pair, sizes))]
-    # Losses at equal tokens mean nothing where tokens do not.
-    return tokens or _strange_losses(sizes)
+    if tokens:  # losses at equal tokens mean nothing where tokens do not
+        return tokens
+    losses = _strange_losses(sizes)
+    # What a size explains means nothing where sizes do not.
+    return [each for each in losses if each.is_certain] or _strange_params(sizes) or losses
 
 
 def _by_size(runs: Sequence[Run]) -> list[_Size]:
@@ -100,7 +113,8 @@ def _size(runs: Sequence[Run]) -> _Size:
 
 def _far_tokens(small: _Size, large: _Size, sizes: Sequence[_Size]) -> Mismatch | None:
     few, many = sorted((small, large), key=lambda size: size.last)
-    times = float(np.exp(many.last - few.last))
+    tokens = (float(np.exp(few.last)), float(np.exp(many.last)))
+    times = tokens[1] / tokens[0]
     if times < FARTHEST_TOKENS:
         return None
     in_vain = (
@@ -120,9 +134,27 @@ def _far_tokens(small: _Size, large: _Size, sizes: Sequence[_Size]) -> Mismatch 
         "tokens",
         f"{message}, and its losses are no lower for it: write the tokens of all sizes in one unit"
         if in_vain
-        else f"{message}: check that both are in tokens",
+        else f"{message}: check the column tokens. {_likely_unit(few, many, tokens, 'tokens')}",
         in_vain,
     )
+
+
+def _likely_unit(low: _Size, high: _Size, values: tuple[float, float], words: str) -> str:
+    """What a size's numbers likely are, if those of `low` are far below those of `high`, and one of the two is wrong."""
+    power = round(float(np.log10(values[1] / values[0])) / 3)
+    unit = THOUSANDS[min(max(power, 1), len(THOUSANDS)) - 1]
+    factor = 10.0 ** (3 * (THOUSANDS.index(unit) + 1))
+    if _unusual(low) >= _unusual(high):
+        size, said, value, right = low, f"in {unit}", values[0], values[0] * factor
+    else:
+        said = f"a {unit[:-1]} times too large"
+        size, value, right = high, values[1], values[1] / factor
+    return f"If the {words} of the size of {_params(size)} are {said}, write {right:.3g} in place of {value:.3g}"
+
+
+def _unusual(size: _Size) -> float:
+    """How far from what is usual its tokens per parameter are, as a logarithm."""
+    return abs(size.last - size.log_params - USUAL_RATIO)
 
 
 def _brought_nothing(few: _Size, many: _Size) -> bool:
@@ -131,6 +163,34 @@ def _brought_nothing(few: _Size, many: _Size) -> bool:
         return many.at(many.last) > few.at(few.last)
     # The larger size loses less anyway: what counts is where it has only just had more tokens.
     return many.at(few.last) > few.at(few.last)
+
+
+# ------------------------------------------------------------------------------------ parameters
+
+
+def _strange_params(sizes: Sequence[_Size]) -> list[Mismatch]:
+    """Neighbours that are further apart than any sweep's, with losses as of sizes that are not."""
+    return [
+        _far_params(small, large) for small, large in pairwise(sizes) if _is_too_near(small, large)
+    ]
+
+
+def _is_too_near(small: _Size, large: _Size) -> bool:
+    meeting, apart = _meeting(small, large), large.log_params - small.log_params
+    better = small.at(meeting) - large.at(meeting)
+    return apart >= FARTHEST_SIZES and better < LEAST_BETTER_PER_SIZE * apart
+
+
+def _far_params(small: _Size, large: _Size) -> Mismatch:
+    times = float(np.exp(large.log_params - small.log_params))
+    hint = _likely_unit(small, large, (small.run.params, large.run.params), "parameters")
+    return Mismatch(
+        small.run,
+        "params",
+        f"{_compared(small, large)}, which is close for sizes that are a factor of {times:.3g} apart: check the column params. "
+        f"{hint}",
+        is_certain=False,
+    )
 
 
 # ---------------------------------------------------------------------------------------- losses
@@ -194,10 +254,17 @@ def _suspicious(small: _Size, large: _Size) -> Mismatch:
     return Mismatch(
         large.run,
         "loss",
-        f"{_compared(large, small)}, which sizes do not explain: check that all losses are in nats per "
-        "token (1 bit = 0.6931 nats) and on the same text",
+        f"{_compared(large, small)}, which sizes do not explain: check the column loss. {_likely_in_bits(small, large)} "
+        "(1 bit = 0.6931 nats); all must be in nats per token, and on the same text",
         is_certain=False,
     )
+
+
+def _likely_in_bits(small: _Size, large: _Size) -> str:
+    """The size whose losses would go with the other's if they were in bits."""
+    meeting = _meeting(small, large)
+    too_high = large if large.at(meeting) > small.at(meeting) else small
+    return f"Those of the size of {_params(too_high)} may be in bits"
 
 
 def _compared(one: _Size, other: _Size) -> str:

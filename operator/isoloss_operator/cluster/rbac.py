@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from isoloss.yaml_text import to_yaml
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL
-from isoloss_operator.api.yaml_text import to_yaml
 
 Rule = dict[str, list[str]]
 Manifest = dict[str, Any]

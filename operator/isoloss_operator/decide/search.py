@@ -47,13 +47,12 @@ def search_request(
     flops_left: float | None,
 ) -> SearchRequest:
     """The step to decide now."""
-    proxies = {point.proxy.name: point.proxy for point in points.values()}
     search = spec.search
     room = max(MAX_POINTS - len(ledger.points), 0)
     repeated = sum(points[record.key].seed != spec.training.seed for record in ledger.points)
     most = search.extend_grid.limit(len(ledger.placements))
     return SearchRequest(
-        sizes=tuple(_size(spec, proxies[proxy.name]) for proxy in spec.proxies),
+        sizes=search_sizes(spec, points.values()),
         points={record.key: _seen(spec, points[record.key], record) for record in ledger.points},
         options=SearchOptions(
             learning_rate_precision=float(search.precision.learning_rate),
@@ -64,6 +63,12 @@ def search_request(
         sequence_length=spec.data.sequence_length,
         flops_left=flops_left,
     )
+
+
+def search_sizes(spec: ScalingSweepSpec, points: Iterable[PlannedPoint]) -> tuple[Size, ...]:
+    """The sizes to the search, in the order of the spec."""
+    proxies = {point.proxy.name: point.proxy for point in points}
+    return tuple(_size(spec, proxies[proxy.name]) for proxy in spec.proxies)
 
 
 def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> list[object]:

@@ -171,8 +171,8 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Train larger proxies, or for more tokens.",
     ),
     Refused.BUDGET_TOO_SMALL: (
-        "The budget is a few steps of its own answer.",
-        "Check the budget's unit: 60 billion tokens are 60e9.",
+        "The budget is fewer than 30 steps of its own answer, or probes train for fewer than 30 of the best batch size there.",
+        "Check the budget's unit: 60 billion tokens are 60e9. For probes, raise `spec.validation.tokensShare`.",
     ),
     Refused.MIXED_TOKENIZERS: (
         "Runs of several tokenizers cannot be compared.",

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from isoloss.yaml_text import to_yaml
 from isoloss_operator.api import (
     GROUP,
     PREDICTION_KIND,
@@ -26,7 +27,6 @@ from isoloss_operator.api import (
     ScalingSweepStatus,
 )
 from isoloss_operator.api.crd_schema import Schema, structural_schema
-from isoloss_operator.api.yaml_text import to_yaml
 from isoloss_operator.cluster import rbac
 from isoloss_operator.generate.apidoc import api_page
 from isoloss_operator.generate.chartdoc import chart_page

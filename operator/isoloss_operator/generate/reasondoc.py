@@ -55,7 +55,8 @@ def reasons_page() -> str:
             ((f"`{reason}`", meanings[reason.name], ADVICE[reason]) for reason in Reason),
         ),
         "## Refusals of the laws",
-        "They stand in `FitReady` and `Ready` of a sweep and in `Ready` of a prediction. The message has the numbers.",
+        "They stand in `FitReady` and `Ready` of a sweep and in `Ready` of a prediction, and in its `Validated` if the laws do not answer for "
+        "its probes. The message has the numbers.",
         _table(
             ("reason", "meaning", "what to do"),
             ((f"`{reason}`", *texts) for reason, texts in REFUSALS.items()),

@@ -13,7 +13,7 @@ from isoloss.cli.inputs import count
 from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, command, console, print_document
 from isoloss.errors import BadInput
 from isoloss.laws_files import write_file
-from isoloss_operator.api.yaml_text import read_documents
+from isoloss.yaml_text import read_documents
 from isoloss_operator.init_command.asked import (
     corpus_parts,
     folder,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from isoloss import formatting
+from isoloss.yaml_text import read_documents
 from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND
-from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.init_command.asked import Checkpoint, CorpusPart
 from isoloss_operator.init_command.design import FIRST_TOKENS, Design
 from isoloss_operator.plan_command.figures import PlacedSize

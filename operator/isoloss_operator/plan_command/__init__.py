@@ -97,7 +97,7 @@ def plan(
         print_document(
             {
                 **sizes_document(found.sizes, pace, cost),
-                "search": search_document(found.search),
+                "search": search_document(found),
                 "elapsed": asdict(found.elapsed(pace)),
                 "placed": [asdict(each) for each in found.placed],
                 "validations": {name: asdict(each) for name, each in validations.items()},

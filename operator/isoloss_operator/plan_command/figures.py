@@ -10,12 +10,14 @@ from typing import Any
 from isoloss import formatting
 from isoloss.errors import BadInput
 from isoloss.savings import SearchCost, search_cost
+from isoloss.search import SearchOptions, next_step
 from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.memory import DEVICES, StateMemory, state_memory
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.decide.search import search_sizes
 from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.elapsed import elapsed
 from isoloss_operator.planning.evaluation_share import evaluation_share
@@ -183,6 +185,8 @@ class Planned:
     sizes: Sequence[SizePlan]
     search: SearchEstimate | None
     """What a sequential search of the spec costs; None for an exhaustive sweep."""
+    unaffordable_first_rung_flops: float | None
+    """What such a search begins with, if the budget does not cover it and nothing would be trained."""
 
     @property
     def flops(self) -> float:
@@ -229,7 +233,17 @@ def planned(written: ScalingSweepSpec) -> Planned:
         for placement, grid in placed_sizes(spec, places)
     ]
     estimate = search_estimate(points, most, search.replicates) if spec.searches else None
-    return Planned(written, spec, placed, sizes, estimate)
+    return Planned(written, spec, placed, sizes, estimate, _unaffordable_first_rung(spec, points))
+
+
+def _unaffordable_first_rung(
+    spec: ScalingSweepSpec, points: Sequence[PlannedPoint]
+) -> float | None:
+    """FLOPs that the search begins with, if it would end there for want of them: asked of the search itself."""
+    if not spec.searches or spec.budget is None or not spec.budget.flops:
+        return None
+    options = SearchOptions(budget_flops=float(spec.budget.flops))
+    return next_step(search_sizes(spec, points), (), options).first_rung_flops
 
 
 def sizes_document(
@@ -257,8 +271,9 @@ def sizes_document(
     }
 
 
-def search_document(search: SearchEstimate | None) -> dict[str, Any] | None:
+def search_document(planned: Planned) -> dict[str, Any] | None:
     """What a search costs, as `--json` prints it."""
+    search = planned.search
     if search is None:
         return None
     return {
@@ -267,4 +282,5 @@ def search_document(search: SearchEstimate | None) -> dict[str, Any] | None:
         "max_added_points": search.max_added_points,
         "replicates": search.replicates,
         "basis": search.basis,
+        "unaffordable_first_rung_flops": planned.unaffordable_first_rung_flops,
     }

@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from isoloss.errors import BadInput
+from isoloss.yaml_text import read_documents
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND, ScalingSweepSpec
-from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.planning.probe_cost import ProbeCost, probe_cost
 from isoloss_operator.planning.specs import (
     like_checkpoints,

@@ -18,14 +18,14 @@ from isoloss_operator.planning.evaluation_share import (
 )
 from isoloss_operator.planning.placement import COVERAGE
 from isoloss_operator.planning.probe_cost import ProbeCost
-from isoloss_operator.planning.search_cost import SearchEstimate
+from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
 
 def print_plan(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
     """All of it but for predictions."""
     print_sizes(planned.spec, planned.sizes, pace, cost)
     print_placed(planned.written, planned.placed)
-    print_search(planned.search)
+    print_search(planned)
     print_elapsed(planned.elapsed(pace), planned.sizes)
 
 
@@ -158,8 +158,9 @@ def print_placed(spec: ScalingSweepSpec, placed: Sequence[PlacedSize]) -> None:
         _say(COVERAGE)
 
 
-def print_search(search: SearchEstimate | None) -> None:
-    """What a search costs."""
+def print_search(planned: Planned) -> None:
+    """What a search costs, and whether its budget lets it begin."""
+    search, first = planned.search, planned.unaffordable_first_rung_flops
     if search is None:
         return
     expected, worst = search.expected_flops, search.worst_flops
@@ -169,6 +170,12 @@ def print_search(search: SearchEstimate | None) -> None:
         f"(the whole grid and {search.max_added_points} added points), {search.replicates} repeats with other seeds included. "
         f"{search.basis}"
     )
+    if first is not None:
+        _say(
+            "Nothing would be trained: the search begins with the whole grid of the cheapest size, to "
+            f"{FIRST_JUDGED_SHARE:.0%} of its tokens, which takes {formatting.flops(first)} FLOPs, more than spec.budget.flops "
+            "has. It would end with BudgetExhausted: raise the budget above that."
+        )
 
 
 def print_elapsed(took: Elapsed, sizes: Sequence[SizePlan]) -> None:

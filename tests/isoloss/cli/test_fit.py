@@ -49,6 +49,21 @@ def test_the_file_written_is_what_predict_reads(
     assert isoloss("predict", out, "--total-flops", "3e19", "--json").code == 0
 
 
+def test_the_file_and_its_answers_keep_what_the_fit_warned_of(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    table, out = tmp_path / "percent.csv", tmp_path / "laws.json"
+    table.write_bytes(
+        planted_csv(
+            [replace(run, learning_rate=100 * run.learning_rate) for run in planted_runs()]
+        )
+    )
+    fitted = isoloss("fit", table, "--out", out, "--json").document["warnings"]
+    (warning,) = [each for each in fitted if "divide them by 100" in each]
+    answer = isoloss("predict", out, "--total-flops", "3e19", "--json").document
+    assert answer["warnings"].count(warning) == 1
+
+
 def test_a_grid_whose_optimum_lies_outside_is_refused_with_code_3(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.api.yaml_text import read_documents
+from isoloss.yaml_text import read_documents
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from tests.support.command_line import Ended, Isoloss
 from tests.support.published_configs import (

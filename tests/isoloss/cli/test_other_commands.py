@@ -20,8 +20,8 @@ from isoloss.cli.prediction_file import asked_by
 from isoloss.cli.reporting import report
 from isoloss.laws import FitOptions, Interval, fit_laws
 from isoloss.published import PUBLISHED
+from isoloss.yaml_text import read_documents
 from isoloss_operator.api.corpus import Validation
-from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.decide.law_status import precise
 from isoloss_operator.decide.prediction_status import search_cost_status
 from isoloss_operator.planning.evaluation_share import (
@@ -552,6 +552,30 @@ def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> Non
     assert ended.code == 0
     assert "over the budget of 1e20 FLOPs" in ended.out
     assert "over the budget of 5 accelerator hours" in ended.out
+
+
+@pytest.mark.parametrize("is_enough", [False, True])
+def test_a_plan_of_a_search_whose_budget_is_below_its_first_rung_says_that_nothing_would_be_trained(
+    isoloss: Isoloss, tmp_path: Path, is_enough: bool
+) -> None:
+    """30 % of the cheapest size's grid or nothing, as the operator decides."""
+    cheapest = min(size["flops"] for size in isoloss("plan", EXAMPLE, "--json").document["sizes"])
+    budget = 0.3 * cheapest * (1.01 if is_enough else 0.99)
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        EXAMPLE.read_text()
+        .replace("  grid:\n", "  search: {strategy: Sequential}\n  grid:\n")
+        .replace('"2e21"', f'"{budget:.6e}"')
+    )
+    first = isoloss("plan", path, "--json").document["search"]["unaffordable_first_rung_flops"]
+    said = " ".join(isoloss("plan", path).out.split())
+    if is_enough:
+        assert first is None
+        assert "Nothing would be trained" not in said
+    else:
+        assert first == pytest.approx(0.3 * cheapest, rel=1e-3)
+        assert "Nothing would be trained: the search begins with the whole grid" in said
+        assert "It would end with BudgetExhausted" in said
 
 
 def test_a_plan_tells_what_validations_of_predictions_beside_the_sweep_cost(

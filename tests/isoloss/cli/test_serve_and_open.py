@@ -338,12 +338,17 @@ def test_a_file_that_asks_no_answerable_question_names_the_field(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: 2024-13-45", "neither JSON nor YAML: month must be in 1..12"),
+        # To Kubernetes a date is text, one that there is not as well.
+        ("a: 2024-13-45", "holds 0 objects of kind HyperparamPrediction"),
+        (
+            "kind: HyperparamPrediction\nspec:\n  batchSize: 8\n  batchSize: 16\n",
+            "neither JSON nor YAML: batchSize is in line 3 already: keep one of them",
+        ),
         ("[" * 200_000, "neither JSON nor YAML: its brackets are nested too deeply"),
         ("a: " + "9" * 5000, "neither JSON nor YAML: Exceeds the limit"),
         ('{"a": ' + "9" * 5000 + "}", "neither JSON nor YAML: Exceeds the limit"),
     ],
-    ids=["date", "brackets", "number", "number in JSON"],
+    ids=["date", "a key twice", "brackets", "number", "number in JSON"],
 )
 def test_a_file_that_is_neither_json_nor_yaml_is_named(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path, text: str, says: str

@@ -88,10 +88,21 @@ def test_fitted_laws_without_the_data_that_answers_are_measured_against_are_refu
         laws_from_json(document)
 
 
-def test_laws_of_an_older_version_are_to_be_fitted_again(text):
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        (-1, "is of an older isoloss, and this one reads {read}: fit the runs again"),
+        (
+            1,
+            "is of a newer isoloss, and this one reads {read}: upgrade isoloss, or fit the runs again",
+        ),
+    ],
+)
+def test_laws_of_another_version_name_both_and_what_to_do(text, by, words):
     document = json.loads(text)
-    document["version"] = LAWS_VERSION - 1
-    with pytest.raises(BadLaws, match=r"older isoloss.*fit the runs again"):
+    document["version"] = LAWS_VERSION + by
+    expected = f"version {LAWS_VERSION + by} {words.format(read=LAWS_VERSION)}"
+    with pytest.raises(BadLaws, match=expected):
         laws_from_json(document)
 
 

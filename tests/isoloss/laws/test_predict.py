@@ -249,6 +249,11 @@ def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_k
     assert guessed.learning_rate.value == pytest.approx(named.learning_rate.value)
     assert width(guessed.learning_rate) > 1.02 * width(named.learning_rate)
     assert width(guessed.batch_size) > 1.02 * width(named.batch_size)
+    counted = answer(laws, total_flops=flops, flops_per_token=6 * 3e8)
+    assert counted.learning_rate == guessed.learning_rate
+    (said,) = [w for w in counted.warnings if "No target size was given" in w]
+    own = f"are those of about 3e+08 parameters, and {flops / (6 * 3e8):.3g} tokens"
+    assert f"The 1.8e+09 FLOPs per token that were given {own}" in said
 
 
 def test_the_compute_of_a_sweep_is_that_of_its_longest_runs_whatever_their_noise():

@@ -89,6 +89,61 @@ def test_tokens_of_one_size_in_another_unit_are_at_least_suspected_in_final_loss
     assert found[0].run.params == size
 
 
+def params_times(factor: float) -> Change:
+    return lambda run: replace(run, params=run.params * factor)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["trajectories", "final losses"])
+@pytest.mark.parametrize(
+    ("size", "factor", "hint"),
+    [
+        (3e7, 1e-3, "of the size of 3e+04 are in thousands, write 3e+07 in place of 3e+04"),
+        (1e8, 1e-3, "of the size of 1e+05 are in thousands, write 1e+08 in place of 1e+05"),
+        (3e7, 1e3, "of the size of 3e+10 are a thousand times too large, write 3e+07"),
+        (1e8, 1e6, "of the size of 1e+14 are a million times too large, write 1e+08"),
+    ],
+)
+def test_parameters_of_one_of_two_sizes_in_another_unit_are_suspected_with_the_likely_one(
+    size: float, factor: float, hint: str, last: bool
+) -> None:
+    runs = with_size(size, params_times(factor), reported_runs(sizes=SIZES[:2]))
+    (found,) = mismatches([final(run) for run in runs] if last else runs)
+    assert (found.column, found.is_certain) == ("params", False)
+    assert f"check the column params. If the parameters {hint}" in found.message
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "in_bits"),
+    [(3e7, 1 / BIT, "3e+07"), (3e7, BIT, "1e+08"), (1e8, 1 / BIT, "1e+08"), (1e8, BIT, "3e+07")],
+)
+def test_a_suspicion_of_bits_names_the_column_and_the_size_that_has_them(
+    size: float, factor: float, in_bits: str
+) -> None:
+    (found,) = mismatches(with_size(size, losses_times(factor), reported_runs(sizes=SIZES[:2])))
+    assert f"check the column loss. Those of the size of {in_bits} may be in bits" in found.message
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "hint"),
+    [
+        (3e7, 1e-3, "of the size of 3e+07 are in thousands, write 4.8e+09 in place of 4.8e+06"),
+        (1e8, 1e3, "of the size of 1e+08 are a thousand times too large, write 9e+09"),
+    ],
+)
+def test_a_suspicion_of_tokens_names_the_column_and_the_likely_unit(
+    size: float, factor: float, hint: str
+) -> None:
+    runs = with_size(size, tokens_times(factor), reported_runs(sizes=SIZES[:2]))
+    (found,) = mismatches([final(run) for run in runs])
+    assert not found.is_certain
+    assert f"check the column tokens. If the tokens {hint}" in found.message
+
+
+def test_sizes_that_are_far_apart_and_differ_as_such_sizes_do_are_not_suspected() -> None:
+    grid = Grid(sizes=(1e7, 2e9), tokens=(1e10, 1e10))
+    assert mismatches(planted_runs(Planted(), grid, np.random.default_rng(0))) == []
+
+
 def test_sizes_are_compared_across_tables(tmp_path: Path) -> None:
     sources = []
     for size in SIZES:

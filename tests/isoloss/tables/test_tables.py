@@ -337,6 +337,15 @@ def test_a_part_of_a_run_under_another_name_is_refused(kept: slice) -> None:
     assert (caught.value.row, caught.value.column) == (8, "run")
 
 
+def test_a_copy_whose_tokens_were_rounded_is_refused_as_the_fit_would_leave_it_out() -> None:
+    rows = good_rows()
+    copied: Cells = [["copy", *row[1:]] for row in rows[:3]]
+    for row in copied:
+        row[COLUMN["tokens"]] = f"{1.001 * float(row[COLUMN['tokens']]):.0f}"
+    with pytest.raises(BadTable, match="repeats run 'r64' exactly"):
+        parse_table(as_csv([*rows, *copied]), "runs.csv")
+
+
 def test_runs_that_differ_at_one_of_their_common_token_counts_are_seeds() -> None:
     rows = good_rows()
     seed: Cells = [["seed", *row[1:]] for row in rows[:3]]

@@ -407,11 +407,26 @@ def _warnings(
             "The form LinearInLogCompute was asked for, which the iso-loss laws alone have, and these were refused: the "
             "joint surface answers, whose optima are power laws of size and tokens."
         )
-    place = laws.surface.on_the_frontier(np.log(routes[route].total_flops))
-    if route == "surface" and query.params is None and place is not None:
-        params, tokens = (float(np.exp(at)) for at in place)
-        found.append(
-            f"No target size was given: the answer is for {params:.3g} parameters and {tokens:.3g} tokens, the ratio of the two that "
-            "needs the least compute in this sweep. Name the size of your model if it is another."
-        )
+    if route == "surface" and query.params is None:
+        found += _size_answered_for(laws, query, routes[route].total_flops)
     return found
+
+
+def _size_answered_for(laws: Laws, query: PredictionQuery, total_flops: float) -> list[str]:
+    """The size that stands in for one that was not given, and the one that the given FLOPs per token are of."""
+    place = laws.surface.on_the_frontier(np.log(total_flops))
+    if place is None:
+        return []
+    params, tokens = (float(np.exp(at)) for at in place)
+    sentence = (
+        f"No target size was given: the answer is for {params:.3g} parameters and {tokens:.3g} tokens, the ratio of the two that "
+        "needs the least compute in this sweep."
+    )
+    given = query.flops_per_token
+    if given is None:
+        return [f"{sentence} Name the size of your model if it is another."]
+    own = given / laws.surface.flops_per_token_per_param
+    return [
+        f"{sentence} The {given:.3g} FLOPs per token that were given are those of about {own:.3g} parameters, and "
+        f"{total_flops / given:.3g} tokens: give the size of your model for an answer at it."
+    ]

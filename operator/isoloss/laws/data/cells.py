@@ -16,7 +16,7 @@ import numpy as np
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.curve_fitting import fit_curves
 from isoloss.laws.curves import LossCurve
-from isoloss.laws.data.replicates import SAME_TOKENS
+from isoloss.laws.data.copies import SAME_TOKENS
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.usual import USUAL_SLOPE

@@ -14,12 +14,11 @@ from itertools import combinations
 import numpy as np
 
 from isoloss.laws.arrays import Array
+from isoloss.laws.data.copies import SAME_TOKENS, is_rounded_copy, shared_if_copy, unit
 from isoloss.laws.model import Refusal, RefusalReason, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
 
-SAME_TOKENS = 0.005
-"""Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 LARGEST_DIFFERENCE = 0.01
 """Largest difference of ln L between two seeds, if there are too few replicates to show what is usual in this
 sweep."""
@@ -27,8 +26,6 @@ LARGEST_USUAL = 0.02
 """Upper limit of that difference in ln L, however much the replicates differ."""
 TIMES_USUAL = 6.0
 FEWEST_PAIRS = 3
-FEWEST_SHARED = 2
-"""Token counts with equal losses that make a copy of a part: at a single one, they can be equal by chance."""
 THIRDS = 3
 """Parts of the shared tokens that are compared: schedules differ at the end before they do on average."""
 
@@ -66,16 +63,27 @@ def merge_replicates(group: Sequence[Run], excluded: list[Exclusion]) -> list[Re
 
 
 def _without_copies(group: Sequence[Run], excluded: list[Exclusion]) -> list[Run]:
-    """The runs in their order; of those that repeat one another, the one with the most evaluations."""
+    """The runs in their order; of those that repeat one another, the one with the most evaluations and decimals."""
+    if len(group) < 2:
+        return list(group)
     kept: list[int] = []
-    for index in sorted(range(len(group)), key=lambda i: -len(group[i].tokens)):
+    for index in sorted(range(len(group)), key=lambda i: (-len(group[i].tokens), unit(group[i]))):
         run = group[index]
-        twin = next((group[i] for i in kept if _agree(run, group[i])), None)
-        if twin is None:
+        reason = next((found for i in kept if (found := _repeats(run, group[i]))), None)
+        if reason is None:
             kept.append(index)
         else:
-            excluded.append(Exclusion(run.name, f"the same evaluations as run {twin.name}"))
+            excluded.append(Exclusion(run.name, reason))
     return [group[index] for index in sorted(kept)]
+
+
+def _repeats(run: Run, other: Run) -> str | None:
+    """In which way one repeats the other; None: it does not."""
+    if shared_if_copy(run, other) is not None:
+        return f"the same evaluations as run {other.name}"
+    if is_rounded_copy(run, other):
+        return f"the same evaluations as run {other.name}, in other decimals"
+    return None
 
 
 def largest_difference(replicates: Sequence[Replicates]) -> float:
@@ -145,21 +153,6 @@ def _overlap(run: Run, other: Run) -> bool:
     if len(run.tokens) == 1 and len(other.tokens) == 1:
         return bool(abs(np.log(run.tokens[0] / other.tokens[0])) < SAME_TOKENS)
     return bool(run.tokens[0] <= other.tokens[-1] and other.tokens[0] <= run.tokens[-1])
-
-
-def _agree(run: Run, other: Run) -> bool:
-    """Whether one repeats the other: equal losses wherever both have one."""
-    if run.tokens.shape == other.tokens.shape and np.allclose(
-        run.tokens, other.tokens, rtol=SAME_TOKENS
-    ):
-        return _equal(run.losses, other.losses)
-    _, own, others = np.intersect1d(run.tokens, other.tokens, return_indices=True)
-    shared = run.losses[own]
-    return np.isfinite(shared).sum() >= FEWEST_SHARED and _equal(shared, other.losses[others])
-
-
-def _equal(losses: Array, others: Array) -> bool:
-    return bool(np.allclose(losses, others, rtol=1e-9, equal_nan=True))
 
 
 def _average(part: list[Run], excluded: list[Exclusion]) -> Replicates:
