@@ -143,6 +143,25 @@ def test_workload_identity_reaches_the_metadata_services_and_nothing_else_on_the
     assert not [ports for ports, _ in rules(without) if 80 in ports]
 
 
+def test_the_network_is_that_of_the_operator_and_of_the_pods_that_test_it() -> None:
+    """Beside the policy, `helm test` would find nothing wrong where the operator reaches no storage."""
+    selector = one("NetworkPolicy")["spec"]["podSelector"]
+    operator = one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    for labels in (operator, *(each["metadata"]["labels"] for each in of_kind(hooks(), "Pod"))):
+        assert selects(selector, labels)
+        assert not selects(selector, {**labels, "app.kubernetes.io/instance": "another"})
+        assert not selects(selector, {**labels, "app.kubernetes.io/name": "another"})
+
+
+def selects(selector: Json, labels: Json) -> bool:
+    """Whether a label selector with matchLabels and In selects these labels."""
+    expressions = selector.get("matchExpressions", [])
+    assert {each["operator"] for each in expressions} <= {"In"}
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        labels.get(each["key"]) in each["values"] for each in expressions
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "kind", "endpoints"),
     [
