@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from isoloss_operator.api.yaml_text import read_documents
-from isoloss_operator.settings import read_settings
+from isoloss_operator.cluster.manifests import PodDefaults, job_manifest
+from isoloss_operator.cluster.pod_security import violations
+from isoloss_operator.settings import Settings, read_settings
 from tests.deploy.chart import CHART, NAMESPACE, helm, of_kind, render, template
+from tests.isoloss_operator.cluster.test_manifests import OWNER, request
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
@@ -42,6 +45,26 @@ def test_openshift_may_assign_the_ids_itself() -> None:
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
+def test_openshift_may_assign_the_ids_of_the_trainers_pods() -> None:
+    """What install.md has for it: helm keeps the nulls, and the operator takes the fields away by them."""
+    ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
+    settings = chart_settings({"trainer": {"podTemplate": {"spec": {"securityContext": ids}}}})
+    assert settings.pod_template == {"spec": {"securityContext": ids}}
+    defaults = PodDefaults(image=settings.trainer_image, pod_template=settings.pod_template)
+    template = job_manifest(request(), OWNER, defaults)["spec"]["template"]
+    assert template["spec"]["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert violations(template) == []
+
+
+def chart_settings(values: Json | None = None) -> Settings:
+    """What the operator reads from the environment that the chart gives it."""
+    (container,) = pod(values)["containers"]
+    return read_settings({e["name"]: e["value"] for e in container["env"] if "value" in e})
+
+
 def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> None:
     values = {
         "fits": 3,
@@ -52,8 +75,7 @@ def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> Non
         "idleSeconds": 63,
         "podLostSeconds": 64,
     }
-    (container,) = pod(values)["containers"]
-    settings = read_settings({e["name"]: e["value"] for e in container["env"] if "value" in e})
+    settings = chart_settings(values)
     assert (settings.fits, settings.fit_timeout_seconds, settings.pass_seconds) == (3, 60, 61)
     assert (settings.resync_seconds, settings.idle_seconds) == (62, 63)
     assert settings.pod_lost_seconds == 64
