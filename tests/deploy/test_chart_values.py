@@ -11,7 +11,7 @@ from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.cluster.manifests import PodDefaults, job_manifest
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.settings import Settings, read_settings
-from tests.deploy.chart import CHART, NAMESPACE, helm, of_kind, render, template
+from tests.deploy.chart import CHART, NAMESPACE, helm, of_kind, render, template, with_images
 from tests.isoloss_operator.cluster.test_manifests import OWNER, request
 
 pytestmark = pytest.mark.cluster
@@ -61,8 +61,7 @@ def test_openshift_may_assign_the_ids_of_the_trainers_pods() -> None:
 
 def chart_settings(values: Json | None = None) -> Settings:
     """What the operator reads from the environment that the chart gives it."""
-    (container,) = pod(values)["containers"]
-    return read_settings({e["name"]: e["value"] for e in container["env"] if "value" in e})
+    return read_settings(environment_of(values or {}))
 
 
 def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> None:
@@ -103,6 +102,91 @@ def test_the_defaults_of_the_chart_are_those_of_the_operator() -> None:
     assert {name: getattr(settings, name) for name in same} == {
         name: getattr(plain, name) for name in same
     }
+
+
+KEPT = {"image.repository", "trainer.image.repository", "metrics.podMonitor.enabled"}
+"""What must be named, and what must not be on beside another."""
+SWITCHES = {"install", "keep", "create", "aggregateRoles", "enabled"}
+ASKED_FOR = {
+    f"metrics.rules.{name}"
+    for name in (
+        "queuedSeconds", "noProgressSeconds", "preparationSeconds", "pointSilentSeconds",
+        "budgetUsedRatio",
+    )
+}  # fmt: skip
+
+
+def test_a_value_whose_content_is_commented_out_has_its_default() -> None:
+    """YAML reads null under such a key, and helm then takes the chart's own value away."""
+    nulls: Json = {}
+    for path, name in _leaves():
+        if path not in KEPT | ASKED_FOR:
+            _put(nulls, path, True if name in SWITCHES else None)
+    answer = template(nulls)
+    assert answer.returncode == 0, answer.stderr
+    (deployment,) = of_kind(read_documents(answer.stdout), "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    entries = [entry for entry in container["env"] if "valueFrom" not in entry]
+    assert [entry["name"] for entry in entries if not isinstance(entry["value"], str)] == []
+    given = {entry["name"]: entry["value"] for entry in entries}
+    plain = chart_settings({"kueue": {"enabled": True}})
+    assert same_but_who(read_settings(given)) == same_but_who(plain)
+    notes = helm(
+        "install", "isoloss", str(CHART), "--dry-run=client", "--namespace", NAMESPACE,
+        "--values", "-", stdin=json.dumps(with_images(nulls)),
+    )  # fmt: skip
+    assert "watches all namespaces" in notes.stdout, notes.stderr
+
+
+@pytest.mark.parametrize(
+    "group", ["storage", "kueue", "metrics", "podDisruptionBudget", "resources", "watchNamespaces"]
+)
+def test_a_group_whose_content_is_commented_out_has_its_defaults(group: str) -> None:
+    assert same_but_who(chart_settings({group: None})) == same_but_who(chart_settings())
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"image": None}, "image.repository"),
+        ({"trainer": None}, "trainer.image.repository"),
+        *(
+            ({"metrics": {"rules": {"enabled": True, path.rpartition(".")[2]: None}}}, path)
+            for path in sorted(ASKED_FOR)
+        ),
+    ],
+)
+def test_what_has_no_default_without_content_is_asked_for(values: Json, says: str) -> None:
+    arguments = ("template", "isoloss", str(CHART), "--values", "-")
+    answer = helm(*arguments, stdin=json.dumps({**with_images({}), **values}))
+    assert answer.returncode != 0
+    assert f"{says} is needed" in answer.stderr
+
+
+def same_but_who(settings: Settings) -> Settings:
+    """Each reading has an identity of its own."""
+    return settings.model_copy(update={"identity": ""})
+
+
+def environment_of(values: Json) -> dict[str, str]:
+    (container,) = pod(values)["containers"]
+    return {e["name"]: e["value"] for e in container["env"] if "value" in e}
+
+
+def _leaves() -> list[tuple[str, str]]:
+    """(path, last name) of every value that is no group of values."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    nodes = [(path, node) for path, node in _nodes(schema, "") if path != "global"]
+    return [
+        (path, path.rpartition(".")[2]) for path, node in nodes if "properties" not in node
+    ] + [("trainer.podTemplate", "podTemplate")]
+
+
+def _put(values: Json, path: str, value: Any) -> None:
+    *groups, name = path.split(".")
+    for group in groups:
+        values = values.setdefault(group, {})
+    values[name] = value
 
 
 @pytest.mark.parametrize("monitor", ["serviceMonitor", "podMonitor"])
