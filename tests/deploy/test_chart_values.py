@@ -224,6 +224,28 @@ def test_a_label_given_for_all_and_for_one_object_is_there_once() -> None:
     assert labels["app.kubernetes.io/component"] == "operator"
 
 
+def test_what_the_chart_sets_by_default_is_there_once_where_the_user_sets_it() -> None:
+    annotation = "kubectl.kubernetes.io/default-container"
+    values: Json = {
+        "podAnnotations": {annotation: "proxy"},
+        "crds": {"annotations": {"helm.sh/resource-policy": "keep"}},
+        "metrics": {"rules": {"enabled": True, "alertLabels": {"severity": "page", "team": "ml"}}},
+    }
+    answer = template(values, "--skip-tests")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.count(f"{annotation}:") == 1
+    assert answer.stdout.count("helm.sh/resource-policy:") == 2, "of both CRDs"
+    manifests = read_documents(answer.stdout)
+    (deployment,) = of_kind(manifests, "Deployment")
+    assert deployment["spec"]["template"]["metadata"]["annotations"] == {annotation: "proxy"}
+    (rule,) = of_kind(manifests, "PrometheusRule")
+    alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
+    assert answer.stdout.count("severity: page") == len(alerts)
+    assert {json.dumps(alert["labels"]) for alert in alerts} == {
+        json.dumps({"severity": "page", "team": "ml"})
+    }
+
+
 def rules(values: Json | None = None) -> list[tuple[set[int], list[Json]]]:
     """(ports, peers) of each egress rule; no peers: any."""
     policy = one("NetworkPolicy", values)
