@@ -208,6 +208,11 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
             {"storage": {"allowedPrefixes": {"a": ["/mnt"]}}}, "allowedPrefixes", id="no URI"
         ),
         pytest.param(
+            {"storage": {"allowedPrefixes": {"Research": ["s3://b"]}}},
+            "at '/storage/allowedPrefixes': additional properties 'Research' not allowed",
+            id="prefixes of no namespace",
+        ),
+        pytest.param(
             {"storage": {"allowedPrefixes": {"a": ["s3://b/*"]}}},
             "allowedPrefixes",
             id="a pattern",
