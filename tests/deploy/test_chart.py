@@ -212,6 +212,11 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
             "at '/storage/allowedPrefixes': additional properties 'Research' not allowed",
             id="prefixes of no namespace",
         ),
+        *(
+            pytest.param({"storage": {"allowedPrefixes": {"a": [uri]}}}, "allowedPrefixes", id=uri)
+            for uri in ("s3://b/..", "gs://b/../c", "file:///mnt/../etc")
+        ),
+        pytest.param({"passSeconds": 900}, "passSeconds", id="a pass that counts as stuck"),
         pytest.param(
             {"storage": {"allowedPrefixes": {"a": ["s3://b/*"]}}},
             "allowedPrefixes",

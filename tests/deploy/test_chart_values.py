@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -91,6 +92,35 @@ def test_a_memory_limit_that_holds_the_fits_is_accepted(limit: str | int) -> Non
 def test_without_a_memory_limit_there_is_nothing_to_exceed(resources: Json | None) -> None:
     answer = template({"fits": 16, "resources": {"limits": None, **(resources or {})}})
     assert answer.returncode == 0, answer.stderr
+
+
+def test_a_pass_may_last_as_long_as_the_operator_allows() -> None:
+    """It refuses to start with a limit for passes that is not below the one for what is stuck."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    bound = schema["properties"]["passSeconds"]["exclusiveMaximum"]
+    assert bound == Settings.model_fields["stuck_seconds"].default
+    assert chart_settings({"passSeconds": bound - 0.5}).pass_seconds == bound - 0.5
+
+
+def test_dots_in_the_name_of_a_folder_are_no_way_up() -> None:
+    prefixes = ["s3://b/a..b/..c/d../.e", "file:///..."]
+    settings = chart_settings({"storage": {"allowedPrefixes": {"a": prefixes}}})
+    assert settings.storage_prefixes("a") == tuple(prefixes)
+
+
+def test_the_operator_reads_the_largest_number_that_each_value_may_be() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    plain = {
+        name: node["maximum"]
+        for name, node in schema["properties"].items()
+        if node.get("type") in {"integer", "number"} and "maximum" in node
+    }
+    values = {**plain, "resources": {"limits": None}}
+    settings = chart_settings(values)
+    names = {name: re.sub(r"(MiB|[A-Z])", r"_\1", name).lower() for name in plain}
+    read = {name: getattr(settings, each) for name, each in names.items() if name != "replicas"}
+    assert read == {name: value for name, value in plain.items() if name != "replicas"}
+    assert len(read) > 8
 
 
 def test_the_defaults_of_the_chart_are_those_of_the_operator() -> None:

@@ -107,6 +107,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end }}
 
+{{- /* A value as text: helm reads numbers as floats, of which the large ones would be written 1e+06. */ -}}
+{{- define "isoloss.plain" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
 {{- /* A value that is null is left to the operator, whose defaults are the chart's. */ -}}
 {{- define "isoloss.ownEnvironment" -}}
 - name: ISOLOSS_NAMESPACES
@@ -146,7 +151,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- range $plain }}
 {{- if not (kindIs "invalid" (last .)) }}
 - name: ISOLOSS_{{ first . }}
-  value: {{ last . | quote }}
+  value: {{ include "isoloss.plain" (last .) | quote }}
 {{- end }}
 {{- end }}
 # The root file system is read-only: what writes caches or figures does it here.
