@@ -349,6 +349,43 @@ def test_the_dashboard_is_the_json_that_grafanas_sidecar_loads() -> None:
     assert len(panels) == len(set(panels))
 
 
+NUMBERS = {
+    "the-release": "123", "the-namespace": "456", "the-name": "12", "the-account": "34", "the-first": "true",
+    "the-second": "789", "the-secret": "007", "the-class": "null",
+}  # fmt: skip
+
+
+def test_names_may_read_as_numbers_or_truth_values() -> None:
+    """Kubernetes takes text there, and YAML text of digits for a number unless it is in quotes."""
+
+    def rendered(names: dict[str, str]) -> str:
+        values = {
+            "fullnameOverride": names["the-name"],
+            "watchNamespaces": [names["the-first"], names["the-second"]],
+            "serviceAccount": {"name": names["the-account"]},
+            "storage": {"existingSecret": names["the-secret"]},
+            "priorityClassName": names["the-class"],
+            "podDisruptionBudget": {"enabled": True},
+            "metrics": {
+                "podMonitor": {"enabled": True},
+                "rules": {"enabled": True},
+                "dashboard": {"enabled": True},
+            },
+        }
+        answer = helm(
+            "template", names["the-release"], str(CHART), "--values", "-",
+            "--namespace", names["the-namespace"], stdin=json.dumps(with_images(values)),
+        )  # fmt: skip
+        assert answer.returncode == 0, answer.stderr
+        return json.dumps(read_documents(answer.stdout), sort_keys=True)
+
+    words = rendered({word: word for word in NUMBERS})
+    for word, number in NUMBERS.items():
+        assert word in words
+        words = words.replace(word, number)
+    assert json.loads(rendered(NUMBERS)) == json.loads(words)
+
+
 def test_objects_of_the_users_own_may_be_templates() -> None:
     extra = {
         "apiVersion": "v1",

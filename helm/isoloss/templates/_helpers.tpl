@@ -26,7 +26,7 @@
 
 {{- define "isoloss.selector" -}}
 app.kubernetes.io/name: isoloss-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "isoloss.labels" -}}
@@ -123,7 +123,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - name: ISOLOSS_POD_TEMPLATE
   value: {{ (.Values.trainer).podTemplate | default dict | toJson | quote }}
 - name: ISOLOSS_LEASE_NAME
-  value: {{ include "isoloss.fullname" . }}
+  value: {{ include "isoloss.fullname" . | quote }}
 - name: ISOLOSS_LEASE_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: ISOLOSS_HTTP_PORT
