@@ -7,16 +7,19 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 from isoloss_operator.api.yaml_text import read_documents
 from isoloss_operator.cluster.manifests import PodDefaults, job_manifest
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.settings import Settings, read_settings
-from tests.deploy.chart import CHART, NAMESPACE, helm, of_kind, render, template, with_images
+from tests.deploy.chart import CHART, NAMESPACE, ROOT, helm, of_kind, render, template, with_images
 from tests.isoloss_operator.cluster.test_manifests import OWNER, request
+from tests.support.pages import blocks
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
+GUIDES = ROOT / "docs" / "guides"
 
 
 def one(kind: str, values: Json | None = None) -> Json:
@@ -347,6 +350,39 @@ def test_the_dashboard_is_the_json_that_grafanas_sidecar_loads() -> None:
     assert dashboard == json.loads((CHART / "files" / "dashboard.json").read_text())
     panels = [panel["id"] for panel in dashboard["panels"]]
     assert len(panels) == len(set(panels))
+
+
+def test_the_guides_values_for_a_ca_of_the_sites_own_reach_operator_tests_and_jobs() -> None:
+    (text,) = (b.text for b in blocks(GUIDES / "install.md") if b.text.startswith("extraEnv:"))
+    values = yaml.safe_load(text)
+    defaults = PodDefaults(image="a", pod_template=chart_settings(values).pod_template)
+    specs = [
+        pod(values),
+        *(each["spec"] for each in of_kind(hooks(values), "Pod")),
+        job_manifest(request(), OWNER, defaults)["spec"]["template"]["spec"],
+    ]
+    assert len(specs) == 4
+    for spec in specs:
+        (container,) = spec["containers"]
+        (path,) = (e["value"] for e in container["env"] if e["name"] == "AWS_CA_BUNDLE")
+        (mount,) = (m for m in container["volumeMounts"] if path == f"{m['mountPath']}/ca.crt")
+        assert {"name": mount["name"], "configMap": {"name": "s3-ca"}} in spec["volumes"]
+
+
+def test_the_guide_removes_what_helm_test_leaves() -> None:
+    """Everything else of it goes by itself."""
+    kept = [
+        each
+        for each in hooks()
+        if "hook-succeeded" not in each["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+    ]
+    assert {each["kind"] for each in kept} == {"Pod"}
+    (command,) = (b.text for b in blocks(GUIDES / "upgrade.md") if " delete pods " in b.text)
+    labels = dict(pair.split("=") for pair in command.rpartition(" ")[2].split(","))
+    for each in kept:
+        assert labels.items() <= each["metadata"]["labels"].items()
+    operator = one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert not labels.items() <= operator.items()
 
 
 NUMBERS = {
