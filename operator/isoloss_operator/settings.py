@@ -127,8 +127,12 @@ class Settings(BaseModel):
 
     @field_validator("allowed_storage", "pod_template", "trainer_command", mode="before")
     @classmethod
-    def _parse_json(cls, value: Any) -> Any:
-        return json.loads(value) if isinstance(value, str) else value
+    def _parse_json(cls, value: Any, info: ValidationInfo) -> Any:
+        """null, which is what YAML reads under a key without content, is the default."""
+        parsed = json.loads(value) if isinstance(value, str) else value
+        if parsed is None and info.field_name:
+            return cls.model_fields[info.field_name].get_default(call_default_factory=True)
+        return parsed
 
     @field_validator("allowed_storage")
     @classmethod

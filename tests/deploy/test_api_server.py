@@ -128,10 +128,10 @@ def test_kubectl_is_told_to_quote_a_number(
     manifest = to_yaml(sweep()).replace("'5e-4'", "5e-4")
     answer = kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest)
     assert answer.returncode != 0
-    assert (
-        "spec.grid.learningRates[0]: Unsupported value: 0.0005: "
-        'supported values: "the same number in quotes, such as' in answer.stderr
-    )
+    said = 'supported values: "the same number in quotes, such as '
+    assert f"spec.grid.learningRates[0]: Unsupported value: 0.0005: {said}" in answer.stderr
+    page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
+    assert f"`{said}...`" in page, "what readers will look for"
 
 
 def test_two_owners_can_each_apply_a_proxy(isoloss_api: client.ApiClient, namespace: str) -> None:

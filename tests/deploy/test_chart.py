@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from isoloss.yaml_text import read_documents
 from isoloss_operator.cluster import rbac
 from isoloss_operator.generate.crdgen import definitions
 from isoloss_operator.settings import read_settings
-from tests.deploy.chart import CHART, EVERYTHING_ON, NAMESPACE, helm, of_kind, render, template
+from tests.deploy.chart import (
+    CHART,
+    EVERYTHING_ON,
+    NAMESPACE,
+    ROOT,
+    helm,
+    of_kind,
+    render,
+    template,
+    with_images,
+)
+from tests.support.pages import blocks
 
 pytestmark = pytest.mark.cluster
+UPGRADE = ROOT / "docs" / "guides" / "upgrade.md"
 ROLES = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ServiceAccount")
 
 
@@ -76,6 +90,27 @@ def test_the_printed_roles_are_those_that_the_chart_would_create(kueue: bool) ->
     assert by_name(printed) == by_name(roles)
     without = render({**values, **switches, "rbac": {"create": False, "aggregateRoles": False}})
     assert len(of_kind(without, *ROLES)) == 1, "the account"
+
+
+@pytest.mark.parametrize("kueue", [False, True])
+@pytest.mark.parametrize("watched", [["a", "b"], []], ids=["two namespaces", "all namespaces"])
+def test_the_guide_prints_the_roles_that_are_left_to_an_administrator(
+    watched: list[str], kueue: bool, tmp_path: Path
+) -> None:
+    """By a command that needs nothing but helm, with the values that the release has without roles."""
+    (command,) = (
+        block.text for block in blocks(UPGRADE) if "--show-only templates/rbac.yaml" in block.text
+    )
+    values = {"watchNamespaces": watched, "kueue": {"enabled": kueue}, "rbac": {"create": False}}
+    file = tmp_path / "values.yaml"
+    file.write_text(json.dumps(with_images(values)))
+    places = {"helm/isoloss": str(CHART), "values.yaml": str(file)}
+    program, *arguments = (places.get(word, word) for word in shlex.split(command))
+    assert program == "helm"
+    answer = helm(*arguments)
+    assert answer.returncode == 0, answer.stderr
+    printed = rbac.main([NAMESPACE, *watched, "--no-account", *(["--kueue"] if kueue else [])])
+    assert by_name(read_documents(answer.stdout)) == by_name(printed)
 
 
 def test_the_roles_are_printed_with_the_account_unless_it_is_left_out() -> None:
@@ -207,6 +242,16 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
         pytest.param(
             {"storage": {"allowedPrefixes": {"a": ["/mnt"]}}}, "allowedPrefixes", id="no URI"
         ),
+        pytest.param(
+            {"storage": {"allowedPrefixes": {"Research": ["s3://b"]}}},
+            "at '/storage/allowedPrefixes': additional properties 'Research' not allowed",
+            id="prefixes of no namespace",
+        ),
+        *(
+            pytest.param({"storage": {"allowedPrefixes": {"a": [uri]}}}, "allowedPrefixes", id=uri)
+            for uri in ("s3://b/..", "gs://b/../c", "file:///mnt/../etc")
+        ),
+        pytest.param({"passSeconds": 900}, "passSeconds", id="a pass that counts as stuck"),
         pytest.param(
             {"storage": {"allowedPrefixes": {"a": ["s3://b/*"]}}},
             "allowedPrefixes",

@@ -6,8 +6,6 @@ import json
 import re
 import secrets
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -286,20 +284,27 @@ def test_a_release_whose_name_is_as_long_as_helm_takes_is_installed(
 
 
 def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
-    releases: Helm, isoloss_api: client.ApiClient
+    releases: Helm, isoloss_api: client.ApiClient, tmp_path: Path
 ) -> None:
     """An administrator applies what the guide's command prints, and the chart is installed without roles."""
     page = (ROOT / "docs" / "guides" / "upgrade.md").read_text()
-    (command,) = re.findall(r"python -m (isoloss_operator\.cluster\.rbac .+)", page)
-    filled = command.replace("NAMESPACE WATCHED...", f"{NAMESPACE} teaching")
-    arguments = filled.replace("RELEASE", "lab").split()
-    printed = subprocess.run(
-        [sys.executable, "-m", *arguments], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-    for manifest in read_documents(printed):
+    (command,) = re.findall(r"helm (template .+ --show-only templates/rbac.yaml)", page)
+    values = {
+        "watchNamespaces": ["teaching"],
+        "rbac": {"create": False, "aggregateRoles": False},
+    }
+    (tmp_path / "values.yaml").write_text(json.dumps(with_images(values)))
+    filled = {
+        "isoloss": "lab",
+        "helm/isoloss": str(CHART),
+        "isoloss-system": NAMESPACE,
+        "values.yaml": str(tmp_path / "values.yaml"),
+    }
+    printed = helm(*(filled.get(word, word) for word in command.split()))
+    assert printed.returncode == 0, printed.stderr
+    for manifest in read_documents(printed.stdout):
         apply(isoloss_api, manifest)
-    switches = {"rbac": {"create": False, "aggregateRoles": False}}
-    releases.install("lab", NAMESPACE, {"watchNamespaces": ["teaching"], **switches})
+    releases.install("lab", NAMESPACE, values)
     (deployment,) = [
         each
         for each in client.AppsV1Api(isoloss_api).list_namespaced_deployment(NAMESPACE).items

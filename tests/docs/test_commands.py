@@ -83,6 +83,12 @@ def test_every_kind_that_kubectl_is_asked_for_is_ours_or_built_in(page: Path) ->
             assert kind.partition("/")[0] in ours | BUILT_IN, line
 
 
+@pytest.mark.parametrize("file", [*PAGES, *sorted(CHECKOUT.glob("gitops/**/*.yaml"))], ids=page_id)
+def test_nothing_waits_with_a_negative_timeout(file: Path) -> None:
+    """kubectl takes one for a week, which a sweep can outlast."""
+    assert not re.findall(r"--timeout[= ]-\S*", file.read_text())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_chart_values_in_yaml_blocks_are_accepted(page: Path) -> None:
     blocks = re.findall(r"^( *)```yaml\n(.*?)^\1```$", page.read_text(), re.MULTILINE | re.DOTALL)

@@ -80,8 +80,6 @@ def walk(cluster: KubeletCluster, storage: ObjectStorage) -> Walk:
         "AWS_SECRET_ACCESS_KEY=...": f"AWS_SECRET_ACCESS_KEY={keys['AWS_SECRET_ACCESS_KEY']}"
         f" --from-literal=AWS_ENDPOINT_URL={keys['AWS_ENDPOINT_URL']}",
         "OPERATOR": SYSTEM,
-        "NAMESPACE WATCHED...": f"{SYSTEM} {RESEARCH}",
-        "RELEASE-operator": "isoloss-operator",
         "NAMESPACE": RESEARCH,
     }
     return walk
@@ -337,7 +335,7 @@ def test_an_upgrade_by_the_guide_keeps_the_answer(walk: Walk, user: User) -> Non
 
 
 def test_the_roles_of_a_namespaced_installation_are_printed_and_accepted(walk: Walk) -> None:
-    (walk.folder / "roles.yaml").write_text(walk.step("python -m isoloss_operator.cluster.rbac"))
+    (walk.folder / "roles.yaml").write_text(walk.step("helm template isoloss helm/isoloss"))
     printed = walk.again("kubectl apply --dry-run=server -f roles.yaml")
     assert "role.rbac.authorization.k8s.io" in printed
 

@@ -30,6 +30,14 @@ def test_lists_and_json_are_parsed() -> None:
     assert settings.trainer_command == ("x", "y")
 
 
+def test_null_is_the_default_of_what_is_json() -> None:
+    """YAML reads null under a key whose content is commented out."""
+    names = ("ALLOWED_STORAGE", "POD_TEMPLATE", "TRAINER_COMMAND")
+    settings = read_settings({**IMAGE, **{f"ISOLOSS_{name}": "null" for name in names}})
+    assert settings.allowed_storage == settings.pod_template == {}
+    assert settings.trainer_command == ("python", "-m", "isoloss_trainer")
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [

@@ -20,9 +20,13 @@
 {{- end -}}
 {{- end }}
 
+{{- define "isoloss.namespaces" -}}
+{{ join "," (.Values.watchNamespaces | default list) }}
+{{- end }}
+
 {{- define "isoloss.selector" -}}
 app.kubernetes.io/name: isoloss-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "isoloss.labels" -}}
@@ -33,7 +37,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "isoloss.labelsWith" -}}
 {{- $root := first . -}}
 {{- $own := fromYaml (include "isoloss.ownLabels" $root) -}}
-{{- $more := merge (dict) (last .) $root.Values.commonLabels -}}
+{{- $more := merge (dict) (last . | default dict) ($root.Values.commonLabels | default dict) -}}
 {{- range $key, $_ := $more -}}
 {{- if or (hasKey $own $key) (hasPrefix "rbac.authorization.k8s.io/" $key) -}}
 {{- fail (printf "commonLabels, podLabels and labels: the chart itself sets %s, leave it out" $key) -}}
@@ -57,7 +61,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- /* Arguments: image (repository, tag, digest), default tag, name of the value. */ -}}
 {{- define "isoloss.image" -}}
-{{- $image := first . -}}
+{{- $image := first . | default dict -}}
 {{- $_ := required (printf "%s.repository is needed: no images are published, so build and push them first" (last .)) $image.repository -}}
 {{- if $image.digest -}}
 {{ $image.repository }}@{{ $image.digest }}
@@ -69,7 +73,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- /* The operator's environment, which `helm test` shares. No variable twice: server-side apply refuses that. */ -}}
 {{- define "isoloss.environment" -}}
 {{- $names := list -}}
-{{- range concat (include "isoloss.ownEnvironment" . | fromYamlArray) .Values.extraEnv -}}
+{{- range concat (include "isoloss.ownEnvironment" . | fromYamlArray) (.Values.extraEnv | default list) -}}
 {{- if has .name $names -}}
 {{- fail (printf "extraEnv: %s is set by the chart itself, or given twice" .name) -}}
 {{- end -}}
@@ -93,65 +97,63 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- /* Refuses a memory limit that the fits would exceed: the kernel would then end the operator with them. */ -}}
 {{- define "isoloss.checkMemory" -}}
-{{- $limit := dig "limits" "memory" "" (.Values.resources | default dict) -}}
+{{- $limit := ((.Values.resources).limits).memory | default "" -}}
 {{- $has := include "isoloss.mebibytes" $limit -}}
-{{- $needs := add 300 (mul (int .Values.fits) (int .Values.fitMemoryMiB)) -}}
+{{- $fits := int (.Values.fits | default 1) -}}
+{{- $each := int (.Values.fitMemoryMiB | default 1024) -}}
+{{- $needs := add 300 (mul $fits $each) -}}
 {{- if and $has (gt $needs (int64 $has)) -}}
-{{- fail (printf "resources.limits.memory: %v is %s MiB, but the operator's 300 MiB and %d fits with fitMemoryMiB %d need %d MiB" $limit $has (int .Values.fits) (int .Values.fitMemoryMiB) $needs) -}}
+{{- fail (printf "resources.limits.memory: %v is %s MiB, but the operator's 300 MiB and %d fits with fitMemoryMiB %d need %d MiB" $limit $has $fits $each $needs) -}}
 {{- end -}}
 {{- end }}
 
+{{- /* A value as text: helm reads numbers as floats, of which the large ones would be written 1e+06. */ -}}
+{{- define "isoloss.plain" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ . }}{{ end }}
+{{- end }}
+
+{{- /* A value that is null is left to the operator, whose defaults are the chart's. */ -}}
 {{- define "isoloss.ownEnvironment" -}}
 - name: ISOLOSS_NAMESPACES
-  value: {{ join "," .Values.watchNamespaces | quote }}
+  value: {{ include "isoloss.namespaces" . | quote }}
 - name: ISOLOSS_ALLOWED_STORAGE
-  value: {{ toJson .Values.storage.allowedPrefixes | quote }}
+  value: {{ (.Values.storage).allowedPrefixes | default dict | toJson | quote }}
 - name: ISOLOSS_TRAINER_IMAGE
-  value: {{ include "isoloss.image" (list .Values.trainer.image .Chart.AppVersion "trainer.image") | quote }}
+  value: {{ include "isoloss.image" (list (.Values.trainer).image .Chart.AppVersion "trainer.image") | quote }}
 - name: ISOLOSS_POD_TEMPLATE
-  value: {{ toJson .Values.trainer.podTemplate | quote }}
-- name: ISOLOSS_IMAGE_PULL_POLICY
-  value: {{ .Values.trainer.image.pullPolicy | quote }}
-- name: ISOLOSS_ENFORCE_RESTRICTED_PODS
-  value: {{ .Values.trainer.enforceRestrictedPods | quote }}
-- name: ISOLOSS_TERMINATION_GRACE_SECONDS
-  value: {{ .Values.trainer.terminationGraceSeconds | quote }}
+  value: {{ (.Values.trainer).podTemplate | default dict | toJson | quote }}
 - name: ISOLOSS_LEASE_NAME
-  value: {{ include "isoloss.fullname" . }}
+  value: {{ include "isoloss.fullname" . | quote }}
 - name: ISOLOSS_LEASE_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: ISOLOSS_HTTP_PORT
   value: "8080"
-- name: ISOLOSS_LOG_LEVEL
-  value: {{ .Values.logLevel }}
-- name: ISOLOSS_WORKERS
-  value: {{ .Values.workers | quote }}
-- name: ISOLOSS_JOB_WRITERS
-  value: {{ .Values.jobWriters | quote }}
-- name: ISOLOSS_KUEUE
-  value: {{ .Values.kueue.enabled | quote }}
-- name: ISOLOSS_API_QPS
-  value: {{ .Values.apiQps | quote }}
-- name: ISOLOSS_API_BURST
-  value: {{ .Values.apiBurst | quote }}
-- name: ISOLOSS_FIT_MEMORY_MIB
-  value: {{ .Values.fitMemoryMiB | quote }}
-- name: ISOLOSS_FITS
-  value: {{ .Values.fits | quote }}
-- name: ISOLOSS_FIT_TIMEOUT_SECONDS
-  value: {{ .Values.fitTimeoutSeconds | quote }}
-- name: ISOLOSS_PASS_SECONDS
-  value: {{ .Values.passSeconds | quote }}
-- name: ISOLOSS_RESYNC_SECONDS
-  value: {{ .Values.resyncSeconds | quote }}
-- name: ISOLOSS_IDLE_SECONDS
-  value: {{ .Values.idleSeconds | quote }}
-- name: ISOLOSS_POD_LOST_SECONDS
-  value: {{ .Values.podLostSeconds | quote }}
-- name: ISOLOSS_STORE_READERS
-  value: {{ .Values.storeReaders | quote }}
-- name: ISOLOSS_PER_SWEEP_METRICS
-  value: {{ .Values.metrics.perSweep | quote }}
+{{- $plain := list
+  (list "IMAGE_PULL_POLICY" ((.Values.trainer).image).pullPolicy)
+  (list "ENFORCE_RESTRICTED_PODS" (.Values.trainer).enforceRestrictedPods)
+  (list "TERMINATION_GRACE_SECONDS" (.Values.trainer).terminationGraceSeconds)
+  (list "LOG_LEVEL" .Values.logLevel)
+  (list "WORKERS" .Values.workers)
+  (list "JOB_WRITERS" .Values.jobWriters)
+  (list "KUEUE" (.Values.kueue).enabled)
+  (list "API_QPS" .Values.apiQps)
+  (list "API_BURST" .Values.apiBurst)
+  (list "FIT_MEMORY_MIB" .Values.fitMemoryMiB)
+  (list "FITS" .Values.fits)
+  (list "FIT_TIMEOUT_SECONDS" .Values.fitTimeoutSeconds)
+  (list "PASS_SECONDS" .Values.passSeconds)
+  (list "RESYNC_SECONDS" .Values.resyncSeconds)
+  (list "IDLE_SECONDS" .Values.idleSeconds)
+  (list "POD_LOST_SECONDS" .Values.podLostSeconds)
+  (list "STORE_READERS" .Values.storeReaders)
+  (list "PER_SWEEP_METRICS" (.Values.metrics).perSweep)
+}}
+{{- range $plain }}
+{{- if not (kindIs "invalid" (last .)) }}
+- name: ISOLOSS_{{ first . }}
+  value: {{ include "isoloss.plain" (last .) | quote }}
+{{- end }}
+{{- end }}
 # The root file system is read-only: what writes caches or figures does it here.
 - name: HOME
   value: /tmp

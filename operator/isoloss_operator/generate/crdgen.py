@@ -50,14 +50,10 @@ LEASE_NAME = '{{ include "isoloss.fullname" . }}'
 CHART_METADATA = """\
   labels:
     {{- include "isoloss.labels" . | nindent 4 }}
-  {{- if or .Values.crds.keep .Values.crds.annotations }}
+  {{- $kept := ternary (dict "helm.sh/resource-policy" "keep") dict (.Values.crds.keep | default false) }}
+  {{- with merge (dict) (.Values.crds.annotations | default dict) $kept }}
   annotations:
-    {{- if .Values.crds.keep }}
-    helm.sh/resource-policy: keep
-    {{- end }}
-    {{- with .Values.crds.annotations }}
     {{- toYaml . | nindent 4 }}
-    {{- end }}
   {{- end }}
 """
 
