@@ -111,7 +111,7 @@ def report(
     if stated is not None and asked.is_empty:
         asked = asked_by(stated, fitted, f"--prediction {prediction}")
     answer, refused = _prediction(fitted, asked)
-    probed, changed = _of_status(stated, prediction, answer)
+    probed, changed = _of_status(stated, prediction, answer, fitted.sequence_length)
     files = _write(
         _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
         fitted,
@@ -224,7 +224,10 @@ def _search(laws: str) -> SweepState | None:
 
 
 def _of_status(
-    stated: Mapping[str, Any] | None, path: Path | None, answer: Prediction | None
+    stated: Mapping[str, Any] | None,
+    path: Path | None,
+    answer: Prediction | None,
+    laws_length: int | None,
 ) -> tuple[Probed | None, tuple[str, ...]]:
     """The probes of a prediction, None if it has none yet, and what its status says otherwise than the answer.
 
@@ -233,7 +236,7 @@ def _of_status(
     if stated is None:
         return None, ()
     try:
-        return probed_by(stated), changed_since(stated, answer)
+        return probed_by(stated, laws_length), changed_since(stated, answer)
     except BadInput as error:
         raise BadInput(f"--prediction {path}: {error}") from error
 

@@ -73,7 +73,7 @@ class SweepPage:
             title=f"{state.ledger.namespace}/{state.ledger.sweep}",
             facts={"sweep": sweep.uri},
             prediction=answer,
-            probed=probed_by(self._stated),
+            probed=probed_by(self._stated, laws.sequence_length),
             search=state if state.searches else None,
             watched=moment,
             refresh_seconds=None if moment.is_over and not self._stated else self._seconds,

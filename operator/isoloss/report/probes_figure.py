@@ -35,7 +35,7 @@ def probes_figure(probed: Probed) -> Figure:
         _panel(rates, probed, _rate, _batch, probed.learning_rate)
         _panel(batches, probed, _batch, _rate, probed.batch_size)
         rates.set_xlabel("learning rate")
-        batches.set_xlabel("batch size (sequences)")
+        batches.set_xlabel(f"batch size ({probed.unit})")
         rates.set_ylabel("loss (nats per token)")
         _legend(figure, probed)
         return figure
@@ -53,7 +53,7 @@ def probes_table(probed: Probed) -> Table:
         )
         for place in probed.places
     )
-    heads = ("learning rate", "batch size (sequences)", "state", "loss", "standard error")
+    heads = ("learning rate", f"batch size ({probed.unit})", "state", "loss", "standard error")
     return Table(heads, rows, frozenset({0, 1, 3, 4}))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isoloss.errors import BadInput
-from isoloss.laws import FitOptions, Laws, fit_laws
+from isoloss.laws import FitOptions, Interval, Laws, fit_laws
 from isoloss.report import draw_figures, png_files, render_report
 from isoloss.report.drawing import as_png
 from isoloss.report.probed import Probed, read_probed
@@ -67,7 +67,7 @@ PREDICTION: dict[str, Any] = {
 def probed(**status: Any) -> Probed:
     changed = copy.deepcopy(PREDICTION)
     changed["status"].update(status)
-    return read_probed(changed)
+    return read_probed(changed, 2048)
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +114,31 @@ def test_probes_without_a_verdict_yet_are_drawn_without_a_refined_answer() -> No
     assert "refined" not in [text.get_text() for text in probes_figure(found).legends[0].texts]
 
 
+def test_the_refined_batch_size_is_in_the_sequences_of_the_probes(laws: Laws) -> None:
+    """A status has it in sequences of the target's length, and the probes in those of the sweep's."""
+    assert laws.sequence_length == 2048
+    found = read_probed({**PREDICTION, "spec": {"targetSequenceLength": 8192}}, 2048)
+    assert found.places == probed().places
+    assert found.batch_size == Interval(17.6, 12.4, 24.8)
+    _, batches = probes_figure(found).axes
+    assert batches.get_xlabel() == "batch size (sequences of 2048)"
+    assert probes_table(found).heads[1] == "batch size (sequences of 2048)"
+    with draw_empty_figures:
+        page = render_report(laws, (), title="x", probed=found)
+    assert "18 [12, 25] sequences of 2048." in page
+
+
+@pytest.mark.parametrize("spec", [{}, {"targetSequenceLength": 2048}])
+def test_one_length_of_sequences_is_not_named(spec: dict[str, int]) -> None:
+    found = read_probed({**PREDICTION, "spec": spec}, 2048)
+    assert (found.batch_size, found.unit) == (Interval(4.4, 3.1, 6.2), "sequences")
+
+
+def test_what_cannot_be_converted_is_not_drawn_beside_the_probes() -> None:
+    found = read_probed({**PREDICTION, "spec": {"targetSequenceLength": 8192}}, None)
+    assert (found.batch_size, found.unit) == (None, "sequences")
+
+
 def test_the_page_has_the_verdict_and_escapes_its_message(laws: Laws) -> None:
     with draw_empty_figures:
         page = render_report(laws, (), title="demo", probed=probed())
@@ -138,8 +163,9 @@ def test_the_figure_is_drawn_and_saved_where_there_are_probes(laws: Laws) -> Non
         ({"status": {}}, "status.validation.places"),
         ({"status": {"validation": {"places": [{"loss": "1"}]}}}, "learningRate"),
         ({"status": {"validation": {"places": ["x"]}}}, "status.validation"),
+        ({"spec": {"targetSequenceLength": "long"}}, "spec.targetSequenceLength"),
     ],
 )
 def test_what_is_no_prediction_with_probes_is_named(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(BadInput, match=named):
-        read_probed({**PREDICTION, **changes})
+        read_probed({**PREDICTION, **changes}, 2048)
