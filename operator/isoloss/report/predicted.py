@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from isoloss import formatting
 from isoloss.laws import Interval, Laws, Point, Prediction, in_sequences
 from isoloss.published import PublishedOptimum
-from isoloss.report.bands import band_at
+from isoloss.report.bands import OutsideBand, outside_of
 from isoloss.report.content import Cells, Table
 
 
@@ -187,21 +187,38 @@ def _cost_row(name: str, wasted: float, slope: float | None, answer: Prediction)
 
 def outside_band(laws: Laws, answer: Prediction) -> tuple[str, ...]:
     """Sentences about what was predicted outside the band that the figure of the laws shows."""
-    found = []
     drawn = on_the_laws(answer, laws.sequence_length)
     unit = "" if drawn is answer else f" sequences of {laws.sequence_length}"
-    for law, write in (
-        (laws.learning_rate, formatting.learning_rate),
-        (laws.batch_size, formatting.batch_size),
+    found = []
+    for law, write, of in (
+        (laws.learning_rate, formatting.learning_rate, ""),
+        (laws.batch_size, formatting.batch_size, unit),
     ):
-        band = band_at(laws, law, drawn)
-        value = getattr(drawn, law.quantity).value
-        if band is None or band[0] <= value <= band[1]:
+        outside = outside_of(laws, law, drawn)
+        if outside is None:
             continue
-        words = law.quantity.replace("_", " ")
-        of = unit if law is laws.batch_size else ""
+        low, high = (write(end) for end in outside.band)
         found.append(
-            f"The predicted {words}, {write(value)}{of}, is outside the band of the iso-loss law there, "
-            f"{write(band[0])} to {write(band[1])}: it comes from the {ROUTES[answer.route]}."
+            f"The predicted {law.quantity.replace('_', ' ')}, {write(outside.value)}{of}, is outside the band of the "
+            f"iso-loss law there, {low} to {high}: {_why_outside(outside, _SOURCES[answer.route], write)}"
         )
     return tuple(found)
+
+
+def _why_outside(outside: OutsideBand, source: str, write: Callable[[float | None], str]) -> str:
+    if outside.only_rounded():
+        return f"it is rounded from {write(outside.exact)}."
+    if outside.factor == 1.0:
+        return f"{source} it."
+    where = "inside it" if outside.only_composed() else "outside it as well"
+    return (
+        f"the band is of runs from scratch, for which {source} {write(outside.from_scratch)}, {where}, and a "
+        f"continued run takes that times {formatting.number(outside.factor, 2)}."
+    )
+
+
+_SOURCES = {
+    "iso-loss": "the iso-loss laws give",
+    "surface": "the joint surface gives",
+    "fixed-batch": "the law of the learning rate at that batch size gives",
+}
