@@ -12,6 +12,8 @@ from isoloss.laws import Interval
 from isoloss.progress.resources import VALIDATED
 
 Json = Mapping[str, Any]
+DIVERGED = "Diverged"
+"""A place's state in the status."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,14 @@ class ProbedPlace:
     """Sequences."""
     state: str
     loss: float | None
-    """Nats per token, mean over seeds; None if there is none yet, or training diverged."""
+    """Nats per token, mean over the seeds that have one; None if there is none."""
     standard_error: float | None
-    """Standard error of that mean, nats; None before all probes are over."""
+    """Standard error of that mean, nats; None before all probes are over, or if training diverged."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether any seed did: its loss, if it has one, is that of the others."""
+        return self.state == DIVERGED
 
 
 @dataclass(frozen=True)
@@ -119,13 +126,13 @@ def _probed(status: Json, found: Json, lengths: _Lengths) -> Probed:
 
 
 def _place(place: Json, error: float | None) -> ProbedPlace:
-    loss = _number(place.get("loss"))
+    loss, state = _number(place.get("loss")), str(place.get("state", ""))
     return ProbedPlace(
         learning_rate=float(place["learningRate"]),
         batch_size=float(place["batchSize"]),
-        state=str(place.get("state", "")),
+        state=state,
         loss=loss,
-        standard_error=error if loss is not None else None,
+        standard_error=None if loss is None or state == DIVERGED else error,
     )
 
 

@@ -98,6 +98,41 @@ def test_each_panel_has_the_places_on_its_line_through_the_answer() -> None:
     assert drawn == [[7.5e-4, 1.5e-3, 3e-3], [2.0, 4.0]]
 
 
+def crosses(found: Probed) -> list[list[float]]:
+    """Where each panel has crosses, all of them at its top."""
+    at = []
+    for axes in probes_figure(found).axes:
+        (line,) = (line for line in axes.lines if line.get_marker() == "x")
+        assert line.get_linestyle() == "None"
+        assert line.get_transform() == axes.get_xaxis_transform()
+        assert set(line.get_ydata()) == {0.97}
+        at.append(line.get_xdata().tolist())
+    return at
+
+
+def test_a_place_that_diverged_is_a_cross_and_no_probe_whether_it_has_a_loss_or_not() -> None:
+    """The loss of one is the mean of those seeds that did not diverge."""
+    changed = copy.deepcopy(PREDICTION)
+    changed["status"]["validation"]["places"][2]["state"] = "Diverged"
+    found = read_probed(changed, 2048)
+    assert found.places[2].loss == 3.58
+    assert found.places[2].standard_error is None
+    assert crosses(found) == [[3e-3], [8.0]]
+    rates, _ = probes_figure(found).axes
+    assert rates.containers[0].lines[0].get_xdata().tolist() == [7.5e-4, 1.5e-3]
+    assert all(3.58 not in line.get_ydata() for line in rates.lines)
+    keys = [text.get_text() for text in probes_figure(found).legends[0].texts]
+    assert "diverged" in keys
+
+
+def test_without_a_divergence_there_is_no_cross() -> None:
+    changed = copy.deepcopy(PREDICTION)
+    changed["status"]["validation"]["places"].pop()
+    figure = probes_figure(read_probed(changed, 2048))
+    assert "diverged" not in [text.get_text() for text in figure.legends[0].texts]
+    assert all(line.get_marker() != "x" for axes in figure.axes for line in axes.lines)
+
+
 def test_answer_and_refined_answer_are_told_apart_by_their_lines() -> None:
     rates, _ = probes_figure(probed()).axes
     upright = {
