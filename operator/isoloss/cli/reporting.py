@@ -122,7 +122,8 @@ def report(
         probed=probed,
         asked=asked,
         savings=_saving(given.runs, direct_grid_flops),
-        warnings=(*given.warnings, *changed, *refused),
+        warnings=(*given.warnings, *changed),
+        no_answer=refused,
         search=search,
     )
     warnings = (*given.warnings, *changed)
@@ -155,6 +156,7 @@ def _write(
     asked: Asked,
     savings: SearchCost | None,
     warnings: tuple[str, ...],
+    no_answer: tuple[str, ...],
     search: SweepState | None,
 ) -> list[str]:
     """Draw and write everything. Returns the paths of the figures."""
@@ -172,6 +174,7 @@ def _write(
         title=title,
         facts=facts,
         prediction=prediction,
+        no_answer=no_answer,
         initial_loss=asked.initial_loss,
         opinions=_opinions(prediction, asked.params),
         savings=savings,

@@ -207,6 +207,13 @@ def test_the_thinnest_data_still_make_a_page(runs: tuple[Run, ...], kept: int) -
     assert "Refused" in page
 
 
+def test_why_there_is_no_prediction_is_in_its_place_and_escaped(laws: Laws) -> None:
+    page = render_report(laws, (), title="x", no_answer=(HOSTILE,), figures=BLANK)
+    assert re.findall(r"<h2 id=.*?>(.*?)</h2>", page)[:2] == ["Prediction", "Laws"]
+    assert HOSTILE in parsed(page).text
+    assert '<h2 id="prediction">' not in render_report(laws, (), title="x", figures=BLANK)
+
+
 def test_a_provisional_report_says_that_numbers_can_change(runs: tuple[Run, ...]) -> None:
     page = render_report(fit_laws(runs, provisional=True), runs, title="x", figures=BLANK)
     assert "still running: every number here can change" in page
