@@ -58,11 +58,12 @@ def prediction_facts(
             )
         )
     rows.append(
-        ("batch size (tokens)", formatting.interval(answer.batch_size_tokens, formatting.count))
+        ("batch size (tokens)", _known_or_interval(answer.batch_size_tokens, formatting.count))
     )
-    rows.append(
-        (f"batch size before rounding ({unit})", formatting.number(answer.batch_size_raw, 4))
-    )
+    if not answer.batch_size_given:
+        rows.append(
+            (f"batch size before rounding ({unit})", formatting.number(answer.batch_size_raw, 4))
+        )
     if answer.batch_size_cost is not None:
         rows.append(
             (
@@ -104,7 +105,7 @@ def alternatives_table(
         (
             name,
             formatting.interval(point.learning_rate, formatting.learning_rate),
-            formatting.interval(point.batch_size, formatting.batch_size),
+            _known_or_interval(point.batch_size, formatting.batch_size),
             formatting.flops(point.total_flops),
             "",
         )
@@ -122,6 +123,11 @@ def alternatives_table(
     ]
     heads = ("estimate", "learning rate", batches, "at C_total (FLOPs)", "note")
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
+
+
+def _known_or_interval(found: Interval, write: Callable[[float | None], str]) -> str:
+    """A given batch size is known: no interval is about it."""
+    return write(found.value) if found.low == found.high else formatting.interval(found, write)
 
 
 def _nats(value: float | None) -> str:
@@ -148,7 +154,7 @@ def interval_costs(laws: Laws, answer: Prediction) -> Table | None:
     """What training at an end of an interval would cost, were the answer the optimum.
 
     By the curvature H of the joint surface: 0.5 d' H d of the tokens' logarithm, d the distance in
-    (ln LR, ln B); in nats with the slope of L(C). None without a joint surface.
+    (ln LR, ln B); in nats with the slope of L(C). A given batch size has no ends. None without a joint surface.
     """
     curvature = laws.surface.curvature
     if curvature is None:
@@ -158,12 +164,10 @@ def interval_costs(laws: Laws, answer: Prediction) -> Table | None:
     # Along the frontier a share more tokens is worth a share more compute: dL/dlnD = dL/dlnC.
     slope = None if curve is None else float(curve.steepness(log_flops) * curve.loss(log_flops))
     rows = []
-    for k, (name, interval, write) in enumerate(
-        (
-            ("learning rate", answer.learning_rate, formatting.learning_rate),
-            ("batch size", _not_rounded(answer), formatting.batch_size),
-        )
-    ):
+    quantities = [("learning rate", answer.learning_rate, formatting.learning_rate)]
+    if not answer.batch_size_given:
+        quantities.append(("batch size", _not_rounded(answer), formatting.batch_size))
+    for k, (name, interval, write) in enumerate(quantities):
         for end in (interval.low, interval.high):
             wasted = 0.5 * float(curvature[k, k]) * float(np.log(end / interval.value)) ** 2
             rows.append(_cost_row(f"{name} {write(end)}", wasted, slope, answer))

@@ -48,6 +48,14 @@ def answer(laws: Laws) -> Prediction:
     return found
 
 
+@pytest.fixture(scope="module")
+def at_64(laws: Laws) -> Prediction:
+    query = PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9, batch_size=64)
+    found = predict(laws, query)
+    assert isinstance(found, Prediction)
+    return found
+
+
 # ------------------------------------------------------------------- the cost of the interval's ends
 
 
@@ -80,6 +88,25 @@ def test_a_wider_interval_costs_more(laws: Laws, answer: Prediction) -> None:
     assert all(
         float(b[3]) > float(a[3]) for a, b in list(zip(narrow.rows, wide.rows, strict=True))[:2]
     )
+
+
+def test_a_given_batch_size_is_said_to_be_and_has_neither_an_interval_nor_a_cost_of_its_ends(
+    laws: Laws, answer: Prediction, at_64: Prediction
+) -> None:
+    both, costs = interval_costs(laws, answer), interval_costs(laws, at_64)
+    assert both is not None
+    assert costs is not None
+    assert [row[0].split()[0] for row in costs.rows] == ["learning", "learning"]
+    page = render_report(laws, (), title="x", prediction=at_64, figures=BLANK)
+    head = page.partition('<div class="answer">')[2].partition("</dl>")[0]
+    assert re.search(r"batch size \(sequences\)<b>64</b>\s*<span>\(given\)</span>", head)
+    assert "64 to 64" not in head
+    assert "before rounding" not in head
+    assert "<dd>131k</dd>" in head
+    assert "64 [64, 64]" not in page
+    plain = render_report(laws, (), title="x", prediction=answer, figures=BLANK)
+    assert "(given)" not in plain
+    assert "before rounding" in plain
 
 
 def test_without_a_surface_the_page_says_that_the_cost_is_not_known(
@@ -203,12 +230,11 @@ def test_a_batch_size_that_is_outside_for_its_rounding_is_said_to_be(
     assert labels(laws, rounded)[1] == ["prediction outside the band"]
 
 
-def test_a_batch_size_that_was_given_is_not_measured_by_the_band(laws: Laws) -> None:
-    query = PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9, batch_size=64)
-    given = predict(laws, query)
-    assert isinstance(given, Prediction)
-    assert not [s for s in outside_band(laws, given) if "predicted batch size" in s]
-    assert labels(laws, given)[1] == []
+def test_a_batch_size_that_was_given_is_not_measured_by_the_band(
+    laws: Laws, at_64: Prediction
+) -> None:
+    assert not [s for s in outside_band(laws, at_64) if "predicted batch size" in s]
+    assert labels(laws, at_64)[1] == ["batch size given"]
 
 
 def labels(laws: Laws, answer: Prediction) -> tuple[list[str], list[str]]:
