@@ -111,7 +111,7 @@ def report(
     if stated is not None and asked.is_empty:
         asked = asked_by(stated, fitted, f"--prediction {prediction}")
     answer, refused = _prediction(fitted, asked)
-    probed, changed = _of_status(stated, prediction, answer)
+    probed, changed = _of_status(stated, prediction, answer, fitted.sequence_length)
     files = _write(
         _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
         fitted,
@@ -122,7 +122,8 @@ def report(
         probed=probed,
         asked=asked,
         savings=_saving(given.runs, direct_grid_flops),
-        warnings=(*given.warnings, *changed, *refused),
+        warnings=(*given.warnings, *changed),
+        no_answer=refused,
         search=search,
     )
     warnings = (*given.warnings, *changed)
@@ -155,6 +156,7 @@ def _write(
     asked: Asked,
     savings: SearchCost | None,
     warnings: tuple[str, ...],
+    no_answer: tuple[str, ...],
     search: SweepState | None,
 ) -> list[str]:
     """Draw and write everything. Returns the paths of the figures."""
@@ -172,6 +174,7 @@ def _write(
         title=title,
         facts=facts,
         prediction=prediction,
+        no_answer=no_answer,
         initial_loss=asked.initial_loss,
         opinions=_opinions(prediction, asked.params),
         savings=savings,
@@ -224,7 +227,10 @@ def _search(laws: str) -> SweepState | None:
 
 
 def _of_status(
-    stated: Mapping[str, Any] | None, path: Path | None, answer: Prediction | None
+    stated: Mapping[str, Any] | None,
+    path: Path | None,
+    answer: Prediction | None,
+    laws_length: int | None,
 ) -> tuple[Probed | None, tuple[str, ...]]:
     """The probes of a prediction, None if it has none yet, and what its status says otherwise than the answer.
 
@@ -233,7 +239,7 @@ def _of_status(
     if stated is None:
         return None, ()
     try:
-        return probed_by(stated), changed_since(stated, answer)
+        return probed_by(stated, laws_length), changed_since(stated, answer)
     except BadInput as error:
         raise BadInput(f"--prediction {path}: {error}") from error
 

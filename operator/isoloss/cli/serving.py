@@ -73,12 +73,13 @@ class SweepPage:
             title=f"{state.ledger.namespace}/{state.ledger.sweep}",
             facts={"sweep": sweep.uri},
             prediction=answer,
-            probed=probed_by(self._stated),
+            no_answer=problems,
+            probed=probed_by(self._stated, laws.sequence_length),
             search=state if state.searches else None,
             watched=moment,
             refresh_seconds=None if moment.is_over and not self._stated else self._seconds,
             # Of a running sweep most points have no run yet.
-            warnings=(*problems, *(found.warnings if moment.is_over or not found.runs else ())),
+            warnings=found.warnings if moment.is_over or not found.runs else (),
         )
 
     def _answer(self, laws: Laws) -> tuple[Prediction | None, tuple[str, ...]]:

@@ -19,7 +19,7 @@ from isoloss.laws import (
     Optimum,
     Prediction,
 )
-from isoloss.report.bands import band_at, hyperparameter_band, loss_band
+from isoloss.report.bands import hyperparameter_band, loss_band, outside_of
 from isoloss.report.content import optimum_in_words
 from isoloss.report.curves import (
     curve_with_band,
@@ -132,12 +132,22 @@ def _mark_hyperparameter(
     for x in _place_x(placed, by_loss):
         low, value, high = _place_y(placed, law)
         star(axes, x, value, (low, high))
-        band = band_at(laws, law, placed.answer) if placed is not None else None
-        if band is not None and not band[0] <= value <= band[1]:
+        words = _remark(laws, law, placed.answer) if placed is not None else ""
+        if words:
             # Learning rates fall and batch sizes grow to the right: that corner is free.
             y, side = (0.97, "top") if law.quantity == "learning_rate" else (0.03, "bottom")
-            words = "prediction outside the band"
             axes.text(0.98, y, words, transform=axes.transAxes, ha="right", va=side, fontsize=8)
+
+
+def _remark(laws: Laws, law: HyperparameterLaw, answer: Prediction) -> str:
+    """What the star needs to be understood; empty: nothing."""
+    if answer.batch_size_given and law.quantity == "batch_size":
+        return "batch size given"
+    outside = outside_of(laws, law, answer)
+    if outside is None:
+        return ""
+    words = "prediction outside the band"
+    return f"{words},\nwhich is of runs from scratch" if outside.only_composed() else words
 
 
 def _place_y(placed: PlacedPrediction | None, law: HyperparameterLaw) -> list[float]:

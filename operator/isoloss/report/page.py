@@ -115,6 +115,7 @@ def render_report(
     facts: Mapping[str, str] | None = None,
     points: Sequence[PointRow] | None = None,
     prediction: Prediction | None = None,
+    no_answer: Sequence[str] = (),
     initial_loss: float | None = None,
     opinions: Sequence[PublishedOptimum] = (),
     savings: SearchCost | None = None,
@@ -128,7 +129,8 @@ def render_report(
     """The report as HTML.
 
     `facts` are shown under the title. Without `points` the runs are listed, without `savings` the cost
-    is left out, and without `figures` they are drawn here. `search` is the sweep whose points a
+    is left out, and without `figures` they are drawn here. `no_answer` is why there is no prediction
+    although one was asked for. `search` is the sweep whose points a
     sequential search chose, `probed` the probes of the prediction. `watched` is the sweep whose progress
     is shown: until it is over, a refused law is not yet there. A browser loads the page again after
     `refresh_seconds`.
@@ -164,6 +166,7 @@ def render_report(
         excluded=laws.excluded[:MAX_POINT_ROWS],
         warnings=list(dict.fromkeys([*warnings, *laws.warnings])),
         prediction=prediction,
+        no_answer=tuple(no_answer),
         unit_of_batches=unit,
         prediction_facts=predicted.prediction_facts(prediction, initial_loss, unit)
         if prediction

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from isoloss import formatting
 from isoloss.laws import Interval, Laws, Point, Prediction, in_sequences
 from isoloss.published import PublishedOptimum
-from isoloss.report.bands import band_at
+from isoloss.report.bands import OutsideBand, outside_of
 from isoloss.report.content import Cells, Table
 
 
@@ -58,11 +58,12 @@ def prediction_facts(
             )
         )
     rows.append(
-        ("batch size (tokens)", formatting.interval(answer.batch_size_tokens, formatting.count))
+        ("batch size (tokens)", _known_or_interval(answer.batch_size_tokens, formatting.count))
     )
-    rows.append(
-        (f"batch size before rounding ({unit})", formatting.number(answer.batch_size_raw, 4))
-    )
+    if not answer.batch_size_given:
+        rows.append(
+            (f"batch size before rounding ({unit})", formatting.number(answer.batch_size_raw, 4))
+        )
     if answer.batch_size_cost is not None:
         rows.append(
             (
@@ -104,7 +105,7 @@ def alternatives_table(
         (
             name,
             formatting.interval(point.learning_rate, formatting.learning_rate),
-            formatting.interval(point.batch_size, formatting.batch_size),
+            _known_or_interval(point.batch_size, formatting.batch_size),
             formatting.flops(point.total_flops),
             "",
         )
@@ -122,6 +123,11 @@ def alternatives_table(
     ]
     heads = ("estimate", "learning rate", batches, "at C_total (FLOPs)", "note")
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
+
+
+def _known_or_interval(found: Interval, write: Callable[[float | None], str]) -> str:
+    """A given batch size is known: no interval is about it."""
+    return write(found.value) if found.low == found.high else formatting.interval(found, write)
 
 
 def _nats(value: float | None) -> str:
@@ -148,7 +154,7 @@ def interval_costs(laws: Laws, answer: Prediction) -> Table | None:
     """What training at an end of an interval would cost, were the answer the optimum.
 
     By the curvature H of the joint surface: 0.5 d' H d of the tokens' logarithm, d the distance in
-    (ln LR, ln B); in nats with the slope of L(C). None without a joint surface.
+    (ln LR, ln B); in nats with the slope of L(C). A given batch size has no ends. None without a joint surface.
     """
     curvature = laws.surface.curvature
     if curvature is None:
@@ -158,12 +164,10 @@ def interval_costs(laws: Laws, answer: Prediction) -> Table | None:
     # Along the frontier a share more tokens is worth a share more compute: dL/dlnD = dL/dlnC.
     slope = None if curve is None else float(curve.steepness(log_flops) * curve.loss(log_flops))
     rows = []
-    for k, (name, interval, write) in enumerate(
-        (
-            ("learning rate", answer.learning_rate, formatting.learning_rate),
-            ("batch size", _not_rounded(answer), formatting.batch_size),
-        )
-    ):
+    quantities = [("learning rate", answer.learning_rate, formatting.learning_rate)]
+    if not answer.batch_size_given:
+        quantities.append(("batch size", _not_rounded(answer), formatting.batch_size))
+    for k, (name, interval, write) in enumerate(quantities):
         for end in (interval.low, interval.high):
             wasted = 0.5 * float(curvature[k, k]) * float(np.log(end / interval.value)) ** 2
             rows.append(_cost_row(f"{name} {write(end)}", wasted, slope, answer))
@@ -187,21 +191,38 @@ def _cost_row(name: str, wasted: float, slope: float | None, answer: Prediction)
 
 def outside_band(laws: Laws, answer: Prediction) -> tuple[str, ...]:
     """Sentences about what was predicted outside the band that the figure of the laws shows."""
-    found = []
     drawn = on_the_laws(answer, laws.sequence_length)
     unit = "" if drawn is answer else f" sequences of {laws.sequence_length}"
-    for law, write in (
-        (laws.learning_rate, formatting.learning_rate),
-        (laws.batch_size, formatting.batch_size),
+    found = []
+    for law, write, of in (
+        (laws.learning_rate, formatting.learning_rate, ""),
+        (laws.batch_size, formatting.batch_size, unit),
     ):
-        band = band_at(laws, law, drawn)
-        value = getattr(drawn, law.quantity).value
-        if band is None or band[0] <= value <= band[1]:
+        outside = outside_of(laws, law, drawn)
+        if outside is None:
             continue
-        words = law.quantity.replace("_", " ")
-        of = unit if law is laws.batch_size else ""
+        low, high = (write(end) for end in outside.band)
         found.append(
-            f"The predicted {words}, {write(value)}{of}, is outside the band of the iso-loss law there, "
-            f"{write(band[0])} to {write(band[1])}: it comes from the {ROUTES[answer.route]}."
+            f"The predicted {law.quantity.replace('_', ' ')}, {write(outside.value)}{of}, is outside the band of the "
+            f"iso-loss law there, {low} to {high}: {_why_outside(outside, _SOURCES[answer.route], write)}"
         )
     return tuple(found)
+
+
+def _why_outside(outside: OutsideBand, source: str, write: Callable[[float | None], str]) -> str:
+    if outside.only_rounded():
+        return f"it is rounded from {write(outside.exact)}."
+    if outside.factor == 1.0:
+        return f"{source} it."
+    where = "inside it" if outside.only_composed() else "outside it as well"
+    return (
+        f"the band is of runs from scratch, for which {source} {write(outside.from_scratch)}, {where}, and a "
+        f"continued run takes that times {formatting.number(outside.factor, 2)}."
+    )
+
+
+_SOURCES = {
+    "iso-loss": "the iso-loss laws give",
+    "surface": "the joint surface gives",
+    "fixed-batch": "the law of the learning rate at that batch size gives",
+}

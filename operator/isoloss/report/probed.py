@@ -12,6 +12,8 @@ from isoloss.laws import Interval
 from isoloss.progress.resources import VALIDATED
 
 Json = Mapping[str, Any]
+DIVERGED = "Diverged"
+"""A place's state in the status."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,14 @@ class ProbedPlace:
     """Sequences."""
     state: str
     loss: float | None
-    """Nats per token, mean over seeds; None if there is none yet, or training diverged."""
+    """Nats per token, mean over the seeds that have one; None if there is none."""
     standard_error: float | None
-    """Standard error of that mean, nats; None before all probes are over."""
+    """Standard error of that mean, nats; None before all probes are over, or if training diverged."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether any seed did: its loss, if it has one, is that of the others."""
+        return self.state == DIVERGED
 
 
 @dataclass(frozen=True)
@@ -42,18 +49,20 @@ class Probed:
     learning_rate: Interval | None = None
     """Interval from laws and probes together; None if they give none."""
     batch_size: Interval | None = None
-    """Sequences, not rounded."""
+    """Sequences, not rounded. None also if it cannot be converted to those of the probes."""
+    unit: str = "sequences"
+    """Of all batch sizes, those of the laws' sequences; with their length if the target's are of another."""
 
 
-def probed_by(prediction: Json) -> Probed | None:
+def probed_by(prediction: Json, laws_length: int | None) -> Probed | None:
     """The probes in a prediction's status; None if it has none yet. Raises BadInput, naming the field."""
     if not ((prediction.get("status") or {}).get("validation") or {}).get("places"):
         return None
-    return read_probed(prediction)
+    return read_probed(prediction, laws_length)
 
 
-def read_probed(prediction: Json) -> Probed:
-    """The probes of a HyperparamPrediction, as `kubectl get -o json` prints it.
+def read_probed(prediction: Json, laws_length: int | None) -> Probed:
+    """The probes of a HyperparamPrediction, as `kubectl get -o json` prints it, in sequences of the laws' length.
 
     Raises BadInput, naming the field, if it is no prediction with probes.
     """
@@ -66,12 +75,39 @@ def read_probed(prediction: Json) -> Probed:
             "status.validation.places: there are no probes yet; does spec.validation ask for any?"
         )
     try:
-        return _probed(status, found)
+        target_length = (prediction.get("spec") or {}).get("targetSequenceLength")
+        lengths = _Lengths(laws_length, None if target_length is None else int(target_length))
+        return _probed(status, found, lengths)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"status.validation or status.refined cannot be read: {error!r}") from error
+        raise BadInput(
+            f"status.validation, status.refined or spec.targetSequenceLength cannot be read: {error!r}"
+        ) from error
 
 
-def _probed(status: Json, found: Json) -> Probed:
+@dataclass(frozen=True)
+class _Lengths:
+    """Tokens per sequence. Probes are in sequences of the laws, what is refined in those of the target."""
+
+    laws: int | None
+    target: int | None
+    """None: that of the laws."""
+
+    def differ(self) -> bool:
+        return self.target not in (None, self.laws)
+
+    def unit(self) -> str:
+        return f"sequences of {self.laws}" if self.differ() and self.laws else "sequences"
+
+    def of_the_laws(self, refined: Interval | None) -> Interval | None:
+        if refined is None or self.target is None or not self.differ():
+            return refined
+        if self.laws is None:
+            return None
+        ratio = self.target / self.laws
+        return Interval(refined.value * ratio, refined.low * ratio, refined.high * ratio)
+
+
+def _probed(status: Json, found: Json, lengths: _Lengths) -> Probed:
     conditions = {each["type"]: each for each in status.get("conditions", ())}
     said = conditions.get(VALIDATED, {})
     errors = [_number(place.get("standardError")) for place in found["places"]]
@@ -84,18 +120,19 @@ def _probed(status: Json, found: Json) -> Probed:
         verdict=f"{VALIDATED}={said.get('status', 'Unknown')} {said.get('reason', '')}".strip(),
         message=str(said.get("message", "")),
         learning_rate=_interval(refined.get("learningRate")),
-        batch_size=_interval(refined.get("batchSize")),
+        batch_size=lengths.of_the_laws(_interval(refined.get("batchSize"))),
+        unit=lengths.unit(),
     )
 
 
 def _place(place: Json, error: float | None) -> ProbedPlace:
-    loss = _number(place.get("loss"))
+    loss, state = _number(place.get("loss")), str(place.get("state", ""))
     return ProbedPlace(
         learning_rate=float(place["learningRate"]),
         batch_size=float(place["batchSize"]),
-        state=str(place.get("state", "")),
+        state=state,
         loss=loss,
-        standard_error=error if loss is not None else None,
+        standard_error=None if loss is None or state == DIVERGED else error,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes
 
@@ -23,6 +23,8 @@ from isoloss.report.drawing import (
 from isoloss.report.inline_svg import told
 from isoloss.report.probed import Probed, ProbedPlace
 
+CROSSES_AT = 0.97
+"""Share of the panel's height."""
 ALIKE = 1.01
 """Factor up to which two learning rates or batch sizes are on one line through the answer."""
 
@@ -35,7 +37,7 @@ def probes_figure(probed: Probed) -> Figure:
         _panel(rates, probed, _rate, _batch, probed.learning_rate)
         _panel(batches, probed, _batch, _rate, probed.batch_size)
         rates.set_xlabel("learning rate")
-        batches.set_xlabel("batch size (sequences)")
+        batches.set_xlabel(f"batch size ({probed.unit})")
         rates.set_ylabel("loss (nats per token)")
         _legend(figure, probed)
         return figure
@@ -53,7 +55,7 @@ def probes_table(probed: Probed) -> Table:
         )
         for place in probed.places
     )
-    heads = ("learning rate", "batch size (sequences)", "state", "loss", "standard error")
+    heads = ("learning rate", f"batch size ({probed.unit})", "state", "loss", "standard error")
     return Table(heads, rows, frozenset({0, 1, 3, 4}))
 
 
@@ -79,7 +81,8 @@ def _panel(
     reach = [*values, *((refined.value,) if refined else ())]
     axes.set_xlim(min(reach) / 1.3, max(reach) * 1.3)
     grid_axis(axes.xaxis, values, learning_rates=along is _rate)
-    shown = sorted((place for place in line if place.loss is not None), key=along)
+    _crosses(axes, [place for place in line if place.diverged], along)
+    shown = sorted((p for p in line if p.loss is not None and not p.diverged), key=along)
     if not shown:
         note(axes, "no probe has a loss")
         return
@@ -102,11 +105,29 @@ def _panel(
         axes.axvline(refined.value, color=ACCENT, linestyle="-.", linewidth=1.3)
 
 
+def _crosses(
+    axes: Axes, places: Sequence[ProbedPlace], along: Callable[[ProbedPlace], float]
+) -> None:
+    """At the top of the panel: where training diverged, no loss says how bad the place is."""
+    if not places:
+        return
+    (marks,) = axes.plot(
+        [along(place) for place in places],
+        [CROSSES_AT] * len(places),
+        "x",
+        color=INK,
+        markersize=6,
+        transform=axes.get_xaxis_transform(),
+        zorder=3,
+    )
+    told(marks, [_in_words(place) for place in places])
+
+
 def _in_words(place: ProbedPlace) -> str:
     return (
         f"learning rate {formatting.learning_rate(place.learning_rate)}, "
         f"batch size {formatting.batch_size(place.batch_size)}\n"
-        f"{place.state}, loss {formatting.loss(place.loss)}"
+        f"{place.state}" + ("" if place.loss is None else f", loss {formatting.loss(place.loss)}")
     )
 
 
@@ -119,6 +140,8 @@ def _legend(figure: Figure, probed: Probed) -> None:
         key("probe, one standard error", marker="o", markersize=5),
         key("the laws' answer", linestyle="--"),
     ]
+    if any(place.diverged for place in probed.places):
+        handles.insert(1, key("diverged", marker="x", markersize=6))
     if probed.learning_rate is not None:
         handles.append(key("refined answer and its interval", linestyle="-.", color=ACCENT))
     legend_below(figure, handles)

@@ -1,7 +1,7 @@
 """The joint surface against the optima of single sizes: learning rate and batch size over tokens.
 
 The optima were found size by size at each loss level, without the surface, so that what deviates from its
-lines is seen. One line style and marker per size; below, the residuals.
+lines is seen. One line style and marker per size, pale beyond the tokens of its own optima; below, the residuals.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from isoloss.report.drawing import (
 from isoloss.report.inline_svg import told
 
 CURVE_POINTS = 60
+PALE = "#b0b0b0"
+"""Of a line where its size has no optimum."""
 
 
 def surface_optima(laws: Laws) -> Figure | None:
@@ -82,8 +84,18 @@ def _quantity(
             [item.learning_rate if learning_rate else item.batch_size for item in found],
             dtype=float,
         )
-        line = np.geomspace(low, high, CURVE_POINTS)
-        top.plot(line, law(size, line), color=INK, linewidth=1, linestyle=look.line)
+        first, last = float(x.min()), float(x.max())
+        for start, end, shade in ((low, first, PALE), (last, high, PALE), (first, last, INK)):
+            line = np.geomspace(start, end, CURVE_POINTS)
+            order = 1 if shade == PALE else 2
+            top.plot(
+                line,
+                law(size, line),
+                color=shade,
+                linewidth=1,
+                linestyle=look.line,
+                zorder=order,
+            )
         (marks,) = top.plot(x, y, look.marker, color=INK, markersize=4)
         told(marks, [optimum_in_words(item) for item in found])
         residuals.append(100 * (y / law(size, x) - 1))
@@ -119,4 +131,5 @@ def _legend(figure: Figure, sizes: Sequence[float]) -> None:
         )
         for look, size in zip(_looks(), sizes, strict=False)
     ]
+    entries.append(key("beyond its own optima", color=PALE, linestyle="-", linewidth=1))
     legend_below(figure, entries)

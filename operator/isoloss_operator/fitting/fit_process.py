@@ -137,7 +137,7 @@ def _answer_page(store: Store, job: FitJob, page: AnswerPage) -> FitEnd:
             prediction=answer,
             initial_loss=page.initial_loss,
             opinions=published_opinions(total_flops=total, params=page.parameters)[0],
-            probed=probed_by(page.resource),
+            probed=probed_by(page.resource, page.laws.sequence_length),
         )
     except Exception:
         logger.exception("page of %s failed", job.title)

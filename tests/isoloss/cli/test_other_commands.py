@@ -69,7 +69,10 @@ def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
     ended = isoloss("report", planted_laws, "--out", out, "--total-flops", "1e27", "--json")
     assert ended.code == 3
     assert "ExtrapolationTooFar" in ended.document["refused"][0]
-    assert "ExtrapolationTooFar" in out.read_text()
+    page = out.read_text()
+    in_its_place = page[page.index('<h2 id="prediction">') : page.index('<h2 id="laws">')]
+    assert "ExtrapolationTooFar" in in_its_place
+    assert page.count("ExtrapolationTooFar") == 1
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -48,6 +48,14 @@ def answer(laws: Laws) -> Prediction:
     return found
 
 
+@pytest.fixture(scope="module")
+def at_64(laws: Laws) -> Prediction:
+    query = PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9, batch_size=64)
+    found = predict(laws, query)
+    assert isinstance(found, Prediction)
+    return found
+
+
 # ------------------------------------------------------------------- the cost of the interval's ends
 
 
@@ -80,6 +88,25 @@ def test_a_wider_interval_costs_more(laws: Laws, answer: Prediction) -> None:
     assert all(
         float(b[3]) > float(a[3]) for a, b in list(zip(narrow.rows, wide.rows, strict=True))[:2]
     )
+
+
+def test_a_given_batch_size_is_said_to_be_and_has_neither_an_interval_nor_a_cost_of_its_ends(
+    laws: Laws, answer: Prediction, at_64: Prediction
+) -> None:
+    both, costs = interval_costs(laws, answer), interval_costs(laws, at_64)
+    assert both is not None
+    assert costs is not None
+    assert [row[0].split()[0] for row in costs.rows] == ["learning", "learning"]
+    page = render_report(laws, (), title="x", prediction=at_64, figures=BLANK)
+    head = page.partition('<div class="answer">')[2].partition("</dl>")[0]
+    assert re.search(r"batch size \(sequences\)<b>64</b>\s*<span>\(given\)</span>", head)
+    assert "64 to 64" not in head
+    assert "before rounding" not in head
+    assert "<dd>131k</dd>" in head
+    assert "64 [64, 64]" not in page
+    plain = render_report(laws, (), title="x", prediction=answer, figures=BLANK)
+    assert "(given)" not in plain
+    assert "before rounding" in plain
 
 
 def test_without_a_surface_the_page_says_that_the_cost_is_not_known(
@@ -141,6 +168,73 @@ def test_a_prediction_inside_the_band_is_drawn_without_a_remark(
         inside = replace(inside, **{law.quantity: Interval(middle, middle, middle)})
     assert outside_band(laws, inside) == ()
     assert labels(laws, inside) == ([], [])
+
+
+def without_past(laws: Laws, answer: Prediction) -> Prediction:
+    """An answer whose estimate for a run from scratch is in the middle of both bands."""
+    own, paper = answer.routes[answer.route], answer.variants["paper"]
+    for law in (laws.learning_rate, laws.batch_size):
+        band = band_at(laws, law, answer)
+        assert band is not None
+        middle = float(np.sqrt(band[0] * band[1]))
+        factor = getattr(own, law.quantity).value / getattr(paper, law.quantity).value
+        moved = Interval(middle * factor, middle * factor, middle * factor)
+        answer = replace(answer, **{law.quantity: moved})
+    return replace(answer, batch_size_raw=answer.batch_size.value)
+
+
+def test_an_answer_outside_the_band_as_a_continued_run_alone_does_not_blame_its_estimate(
+    laws: Laws, answer: Prediction
+) -> None:
+    """The band is of runs from scratch: learning rate times the root of the share, batch size times two less it."""
+    assert answer.composition == "Measured"
+    assert answer.cpt_flops is not None
+    share = answer.cpt_flops / answer.total_flops.value
+    moved = without_past(laws, answer)
+    rate, batch = outside_band(laws, moved)
+    assert "inside it" in rate
+    assert f"a continued run takes that times {share**0.5:.2g}." in rate
+    assert f"a continued run takes that times {2 - share:.2g}." in batch
+    told = "prediction outside the band,\nwhich is of runs from scratch"
+    assert labels(laws, moved) == ([told], [told])
+
+
+def test_an_answer_of_the_papers_composition_is_compared_as_it_is(laws: Laws) -> None:
+    query = PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9, composition="Paper")
+    paper = predict(laws, query)
+    assert isinstance(paper, Prediction)
+    far = paper.learning_rate.value * 3
+    sentence = outside_band(laws, replace(paper, learning_rate=Interval(far, far, far)))[0]
+    assert sentence.endswith("the joint surface gives it.")
+
+
+def test_an_estimate_that_is_outside_by_itself_is_named_with_what_it_gives_from_scratch(
+    laws: Laws, answer: Prediction
+) -> None:
+    far = answer.learning_rate.value * 6
+    outside = replace(answer, learning_rate=Interval(far, far, far))
+    sentence = outside_band(laws, outside)[0]
+    assert "the joint surface gives" in sentence
+    assert "outside it as well" in sentence
+    assert labels(laws, outside)[0] == ["prediction outside the band"]
+
+
+def test_a_batch_size_that_is_outside_for_its_rounding_is_said_to_be(
+    laws: Laws, answer: Prediction
+) -> None:
+    band = band_at(laws, laws.batch_size, answer)
+    assert band is not None
+    middle, far = float(np.sqrt(band[0] * band[1])), 1024.0
+    rounded = replace(answer, batch_size=Interval(far, middle, middle), batch_size_raw=middle)
+    assert f"it is rounded from {middle:.0f}." in outside_band(laws, rounded)[-1]
+    assert labels(laws, rounded)[1] == ["prediction outside the band"]
+
+
+def test_a_batch_size_that_was_given_is_not_measured_by_the_band(
+    laws: Laws, at_64: Prediction
+) -> None:
+    assert not [s for s in outside_band(laws, at_64) if "predicted batch size" in s]
+    assert labels(laws, at_64)[1] == ["batch size given"]
 
 
 def labels(laws: Laws, answer: Prediction) -> tuple[list[str], list[str]]:

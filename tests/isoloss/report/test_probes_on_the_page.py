@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isoloss.errors import BadInput
-from isoloss.laws import FitOptions, Laws, fit_laws
+from isoloss.laws import FitOptions, Interval, Laws, fit_laws
 from isoloss.report import draw_figures, png_files, render_report
 from isoloss.report.drawing import as_png
 from isoloss.report.probed import Probed, read_probed
@@ -67,7 +67,7 @@ PREDICTION: dict[str, Any] = {
 def probed(**status: Any) -> Probed:
     changed = copy.deepcopy(PREDICTION)
     changed["status"].update(status)
-    return read_probed(changed)
+    return read_probed(changed, 2048)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,41 @@ def test_each_panel_has_the_places_on_its_line_through_the_answer() -> None:
     assert drawn == [[7.5e-4, 1.5e-3, 3e-3], [2.0, 4.0]]
 
 
+def crosses(found: Probed) -> list[list[float]]:
+    """Where each panel has crosses, all of them at its top."""
+    at = []
+    for axes in probes_figure(found).axes:
+        (line,) = (line for line in axes.lines if line.get_marker() == "x")
+        assert line.get_linestyle() == "None"
+        assert line.get_transform() == axes.get_xaxis_transform()
+        assert set(line.get_ydata()) == {0.97}
+        at.append(line.get_xdata().tolist())
+    return at
+
+
+def test_a_place_that_diverged_is_a_cross_and_no_probe_whether_it_has_a_loss_or_not() -> None:
+    """The loss of one is the mean of those seeds that did not diverge."""
+    changed = copy.deepcopy(PREDICTION)
+    changed["status"]["validation"]["places"][2]["state"] = "Diverged"
+    found = read_probed(changed, 2048)
+    assert found.places[2].loss == 3.58
+    assert found.places[2].standard_error is None
+    assert crosses(found) == [[3e-3], [8.0]]
+    rates, _ = probes_figure(found).axes
+    assert rates.containers[0].lines[0].get_xdata().tolist() == [7.5e-4, 1.5e-3]
+    assert all(3.58 not in line.get_ydata() for line in rates.lines)
+    keys = [text.get_text() for text in probes_figure(found).legends[0].texts]
+    assert "diverged" in keys
+
+
+def test_without_a_divergence_there_is_no_cross() -> None:
+    changed = copy.deepcopy(PREDICTION)
+    changed["status"]["validation"]["places"].pop()
+    figure = probes_figure(read_probed(changed, 2048))
+    assert "diverged" not in [text.get_text() for text in figure.legends[0].texts]
+    assert all(line.get_marker() != "x" for axes in figure.axes for line in axes.lines)
+
+
 def test_answer_and_refined_answer_are_told_apart_by_their_lines() -> None:
     rates, _ = probes_figure(probed()).axes
     upright = {
@@ -112,6 +147,31 @@ def test_probes_without_a_verdict_yet_are_drawn_without_a_refined_answer() -> No
     found = probed(refined={}, conditions=[])
     assert (found.learning_rate, found.verdict) == (None, "Validated=Unknown")
     assert "refined" not in [text.get_text() for text in probes_figure(found).legends[0].texts]
+
+
+def test_the_refined_batch_size_is_in_the_sequences_of_the_probes(laws: Laws) -> None:
+    """A status has it in sequences of the target's length, and the probes in those of the sweep's."""
+    assert laws.sequence_length == 2048
+    found = read_probed({**PREDICTION, "spec": {"targetSequenceLength": 8192}}, 2048)
+    assert found.places == probed().places
+    assert found.batch_size == Interval(17.6, 12.4, 24.8)
+    _, batches = probes_figure(found).axes
+    assert batches.get_xlabel() == "batch size (sequences of 2048)"
+    assert probes_table(found).heads[1] == "batch size (sequences of 2048)"
+    with draw_empty_figures:
+        page = render_report(laws, (), title="x", probed=found)
+    assert "18 [12, 25] sequences of 2048." in page
+
+
+@pytest.mark.parametrize("spec", [{}, {"targetSequenceLength": 2048}])
+def test_one_length_of_sequences_is_not_named(spec: dict[str, int]) -> None:
+    found = read_probed({**PREDICTION, "spec": spec}, 2048)
+    assert (found.batch_size, found.unit) == (Interval(4.4, 3.1, 6.2), "sequences")
+
+
+def test_what_cannot_be_converted_is_not_drawn_beside_the_probes() -> None:
+    found = read_probed({**PREDICTION, "spec": {"targetSequenceLength": 8192}}, None)
+    assert (found.batch_size, found.unit) == (None, "sequences")
 
 
 def test_the_page_has_the_verdict_and_escapes_its_message(laws: Laws) -> None:
@@ -138,8 +198,9 @@ def test_the_figure_is_drawn_and_saved_where_there_are_probes(laws: Laws) -> Non
         ({"status": {}}, "status.validation.places"),
         ({"status": {"validation": {"places": [{"loss": "1"}]}}}, "learningRate"),
         ({"status": {"validation": {"places": ["x"]}}}, "status.validation"),
+        ({"spec": {"targetSequenceLength": "long"}}, "spec.targetSequenceLength"),
     ],
 )
 def test_what_is_no_prediction_with_probes_is_named(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(BadInput, match=named):
-        read_probed({**PREDICTION, **changes})
+        read_probed({**PREDICTION, **changes}, 2048)

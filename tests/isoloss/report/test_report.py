@@ -30,7 +30,7 @@ from isoloss.report import (
     render_report,
 )
 from isoloss.report.content import optima_table
-from isoloss.report.surface_figure import surface_optima
+from isoloss.report.surface_figure import PALE, surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours
 from isoloss.savings import SearchCost, iso_loss_savings
 from tests.support.empty_figures import BLANK
@@ -207,6 +207,13 @@ def test_the_thinnest_data_still_make_a_page(runs: tuple[Run, ...], kept: int) -
     assert "Refused" in page
 
 
+def test_why_there_is_no_prediction_is_in_its_place_and_escaped(laws: Laws) -> None:
+    page = render_report(laws, (), title="x", no_answer=(HOSTILE,), figures=BLANK)
+    assert re.findall(r"<h2 id=.*?>(.*?)</h2>", page)[:2] == ["Prediction", "Laws"]
+    assert HOSTILE in parsed(page).text
+    assert '<h2 id="prediction">' not in render_report(laws, (), title="x", figures=BLANK)
+
+
 def test_a_provisional_report_says_that_numbers_can_change(runs: tuple[Run, ...]) -> None:
     page = render_report(fit_laws(runs, provisional=True), runs, title="x", figures=BLANK)
     assert "still running: every number here can change" in page
@@ -286,9 +293,11 @@ def test_the_surface_is_drawn_with_the_optima_of_each_size(
     assert figures.surface is not None
     assert laws.surface.planes is not None
     rate = figures.surface.axes[0]
-    lines, points = rate.get_lines()[::2], rate.get_lines()[1::2]
-    assert len(lines) == len(points) == len(laws.data.sizes)
-    for size, line in zip(sorted(laws.data.sizes), lines, strict=True):
+    points = [line for line in rate.get_lines() if line.get_linestyle() == "None"]
+    parts = [line for line in rate.get_lines() if line.get_linestyle() != "None"]
+    assert len(points) == len(laws.data.sizes)
+    # Three parts of a size: before its optima, after them, and between.
+    for size, line in zip(np.repeat(sorted(laws.data.sizes), 3), parts, strict=True):
         tokens, drawn = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
         expected = laws.surface.planes.at(np.log(size), np.log(tokens))[0]
         assert np.log(drawn) == pytest.approx(expected)
@@ -297,3 +306,23 @@ def test_the_surface_is_drawn_with_the_optima_of_each_size(
 def test_a_refused_surface_is_not_drawn(laws: Laws, runs: tuple[Run, ...]) -> None:
     refused = replace(laws, surface=SurfaceLaw("refused"))
     assert surface_optima(refused) is None
+
+
+def test_a_size_s_line_is_pale_beyond_the_tokens_of_its_own_optima(
+    laws: Laws, figures: ReportFigures, page: str
+) -> None:
+    assert figures.surface is not None
+    of_size = {
+        size: [o.tokens for o in laws.optima if o.params == size and o.tokens and o.learning_rate]
+        for size in sorted({o.params for o in laws.optima if o.params is not None})
+    }
+    for panel in figures.surface.axes[:2]:
+        lines = [line for line in panel.lines if line.get_linestyle() != "None"]
+        measured = [
+            np.asarray(line.get_xdata()) for line in lines if line.get_color() == "#111111"
+        ]
+        assert len(measured) == len(of_size)
+        for at, tokens in zip(measured, of_size.values(), strict=True):
+            assert (at[0], at[-1]) == pytest.approx((min(tokens), max(tokens)))
+        assert sum(line.get_color() == PALE for line in lines) == 2 * len(of_size)
+    assert "pale beyond them" in page
