@@ -237,6 +237,26 @@ def test_points_stopped_for_the_budget_are_paused_in_the_ledger() -> None:
     assert "8 points are not finished" in condition(plan, "Progressing")[2]
 
 
+def test_running_attempts_take_what_they_were_started_for_when_tokens_are_lowered() -> None:
+    """Their Jobs train on, and the budget has no room for the others beside that."""
+    spec = sweep_spec(parallelism=4)
+    small = [point for point in POINTS if point.proxy.name == "small"]
+    tiny = {p.key: result(p) for p in POINTS if p.proxy.name == "tiny"}
+    running = {p.key: progress(p, 600_000) for p in small[:2]}
+    world = known(observed(spec, results=tiny), results={})
+    world = known(world, jobs=tuple(map(job, small[:2])), progress=running)
+    lower = [dict(sweep_spec()["proxies"][0]), {**sweep_spec()["proxies"][1], "tokens": 700_000}]
+    rest = points(sweep_spec(proxies=lower))[-1].flops
+    cheap = cost(4) + 2 * small[0].flops * 0.35 + 2 * rest
+    lowered = edited(world, parallelism=4, proxies=lower, budget={"flops": f"{cheap:.6e}"})
+    plan = decide_sweep(lowered)
+    assert plan.create == () == plan.delete
+    assert "leaves no room" in " ".join(plan.status.warnings)
+    dear = cost(4) + 2 * small[0].flops + 2.01 * rest
+    enough = edited(world, parallelism=4, proxies=lower, budget={"flops": f"{dear:.6e}"})
+    assert len(decide_sweep(enough).create) == 2
+
+
 def test_a_larger_budget_continues_what_was_stopped() -> None:
     stopped = known(over_budget(), jobs=(), progress={})
     plan = decide_sweep(edited(stopped, budget={"flops": f"{cost(8) * 2:.6e}"}))

@@ -123,17 +123,21 @@ def remaining_flops(
     """FLOPs that a point still needs; a continued run has some behind it.
 
     Work that was interrupted counts as kept: a checkpoint nearly always holds it, and a point that was
-    preempted at its end must not look as expensive as a new one.
+    preempted at its end must not look as expensive as a new one. An attempt that is under way trains to the tokens
+    that it was started for, although the spec may ask for fewer by now.
     """
     if record.state in DONE:
         return 0.0
     reported = progress.trained_tokens if progress is not None else 0
+    wanted = point.wanted_flops
+    if progress is not None and progress.claimant.attempt > record.attempts.ended:
+        wanted = max(wanted, point.flops_for(progress.wanted_tokens))
     behind = max(
         recorded_flops(point, record),
         six_nd(point.proxy.parameters, reported),
         record.unfinished_flops,
     )
-    return max(0.0, point.wanted_flops - behind)
+    return max(0.0, wanted - behind)
 
 
 def recorded_flops(point: PlannedPoint, record: PointRecord) -> float:
