@@ -262,6 +262,16 @@ def _without_data(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
     return (tasks, corpus) if run(tasks).is_quiet else None
 
 
+def known_tasks(view: SweepView) -> TaskSet | None:
+    """The points as the ledger knows them, for the numbers of a sweep whose corpus is prepared again; None: it has no
+    corpus, or the spec asks for other points by now."""
+    ledger = view.known.ledger
+    if view.unplaced or ledger.corpus is None or ledger.corpus.prepare_key != view.config.key:
+        return None
+    tasks = _tasks_of(view, ledger.corpus)
+    return tasks if tasks.points.keys() == {record.key for record in ledger.points} else None
+
+
 def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
     observed, known = view.observed, view.known
     ledger = _under_present_names(known.ledger, view.renamed)
