@@ -31,7 +31,7 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
-from tests.support.sweep_worlds import FIRST, POINTS, known, training
+from tests.support.sweep_worlds import FIRST, POINTS, known, started, training
 
 
 def edited(world: ObservedSweep, **changes: Any) -> ObservedSweep:
@@ -325,6 +325,43 @@ def test_what_runs_measures_the_pace_before_the_first_result() -> None:
     half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
     world = edited(training(jobs=(working,), progress=half), budget={"acceleratorHours": 1})
     assert decide_sweep(world).create == ()
+
+
+LARGE = [
+    {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000},
+    {"name": "large", "model": {"preset": "dense-500m"}, "tokens": 10_000_000_000},
+]
+
+
+def with_tiny_done(hours: int, seconds: float) -> ObservedSweep:
+    """Large points are left; each tiny one took so long, and so many hours are left."""
+    budget = {"acceleratorHours": hours + round(4 * seconds / 3600)}
+    spec = sweep_spec(proxies=LARGE, budget=budget)
+    tiny = {
+        p.key: result(p, accelerator_seconds=seconds)
+        for p in points(spec)
+        if p.proxy.name == "tiny"
+    }
+    begun = known(observed(spec), jobs=tuple(complete(p) for p in points(spec)[:4]), results=tiny)
+    return known(begun, results={}, jobs=())
+
+
+def test_a_larger_size_is_not_held_against_the_pace_of_small_models() -> None:
+    """These wait for the overhead of each step: by their pace nothing large would ever start."""
+    large = points(sweep_spec(proxies=LARGE))[-1]
+    assumed = assumed_seconds_per_flop([large]) * large.flops / 3600
+    measured = 3600.0 * large.flops / POINTS[0].flops
+    assert measured > 1000 * assumed
+    assert len(started(decide_sweep(with_tiny_done(round(2.5 * assumed), 3600.0)))) == 2
+    assert started(decide_sweep(with_tiny_done(round(0.9 * assumed), 3600.0))) == ()
+
+
+def test_once_a_point_of_a_size_is_done_its_own_pace_counts() -> None:
+    world = with_tiny_done(1000, 3600.0)
+    large = points(sweep_spec(proxies=LARGE))[4:]
+    done = {large[0].key: result(large[0], accelerator_seconds=400 * 3600.0)}
+    later = known(replace(world, jobs=(complete(large[0]),), results=done), jobs=(), results={})
+    assert len(started(decide_sweep(later))) == 1, "600 h are left, and each takes 400"
 
 
 def test_a_budget_without_room_for_any_point_is_named_with_what_to_do() -> None:
