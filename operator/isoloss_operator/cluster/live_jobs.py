@@ -58,6 +58,9 @@ class LiveJobs:
 
     jobs: tuple[ObservedJob, ...]
     orphaned_pods: tuple[str, ...]
+    """LABEL_KEY of each."""
+    orphans: tuple[str, ...]
+    """Their names."""
     versions: Mapping[str, str]
     """resourceVersion by uid of the Jobs that were listed now and that are watched: of all but recorded ones."""
 
@@ -173,7 +176,12 @@ class JobReader:
         orphaned = orphaned_pods(uids | known.recorded.keys(), pods)
         found = self._with_events(owner, with_pods(jobs, pods), pods, seen)
         self._since[owner.uid] = seen.kept
-        return LiveJobs(known.with_vanished(found), orphaned, versions)
+        return LiveJobs(
+            known.with_vanished(found),
+            tuple(pod.key for pod in orphaned),
+            tuple(pod.name for pod in orphaned),
+            versions,
+        )
 
     def forget(self, owner_uid: str) -> None:
         """Drop what is remembered of a resource that is gone."""

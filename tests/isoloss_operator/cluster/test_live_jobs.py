@@ -125,6 +125,7 @@ def test_a_lost_pod_without_its_job_takes_no_slot() -> None:
     clock = Clock()
     reads = reader(Cluster([], [deleted()]), clock)
     assert len(reads.read(OWNER).orphaned_pods) == 1
+    assert reads.read(OWNER).orphans == ("p1",)
     clock.now += 91
     assert reads.read(OWNER).orphaned_pods == ()
 

@@ -235,6 +235,21 @@ def test_points_that_the_ledger_does_not_know_are_counted_while_their_corpus_is_
     assert sweep_reads(world, frozenset()).progress == ()
 
 
+def test_a_pod_without_its_job_is_named_with_what_to_do() -> None:
+    """One that was left behind before it had a node never ends; its sweep said nothing of it."""
+    results = {point.key: result(point) for point in POINTS[:7]}
+    done = known(observed(results=results), results={})
+    world = replace(done, orphaned_pods=(POINTS[7].key,), orphans=("demo-left",))
+    says = "Waiting for 1 pod without a Job to end, such as demo-left: delete what does not end by itself."
+    plan = decide_sweep(world)
+    assert plan.create == ()
+    assert plan.status.warnings == (says,)
+    assert condition(plan, "Ready")[2] == f"7 of 8 points are done, 0 are training. {says}"
+    stopped = decide_sweep(replace(world, spec=parsed(sweep_spec(suspend=True)), generation=2))
+    said = f"spec.suspend is true: no Job is running. {says}"
+    assert condition(stopped, "Suspended")[1:] == ("Suspended", said)
+
+
 @pytest.mark.parametrize("code", ["MyOwnCode", "Fitted", "JobRefused"])
 def test_a_code_that_is_not_a_known_one_is_no_reason(code: str) -> None:
     """Pods run what a tenant likes; a condition's reason is the operator's word."""
