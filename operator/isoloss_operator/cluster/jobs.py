@@ -9,14 +9,23 @@ from typing import TypeVar
 
 from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
-from isoloss_operator.cluster.observe import is_owned_by
+from isoloss_operator.cluster.observe import Object, is_owned_by
 from isoloss_operator.cluster.template_fields import BadPodTemplate
-from isoloss_operator.decide.observation import LABEL_RECORDED
+from isoloss_operator.decide.observation import (
+    LABEL_ATTEMPT,
+    LABEL_KEY,
+    LABEL_KIND,
+    LABEL_OWNER_UID,
+    LABEL_RECORDED,
+    LABEL_STORE,
+)
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.pass_deadline import carried
 
 Item = TypeVar("Item")
 FORBIDDEN = 403
+IDENTIFYING = (LABEL_OWNER_UID, LABEL_KIND, LABEL_KEY, LABEL_ATTEMPT, LABEL_STORE)
+"""Labels by which a Job is found again. They are part of its name, so that a namesake has the same."""
 
 
 class CreateRefused(Exception):
@@ -28,6 +37,13 @@ class CreateRefused(Exception):
         """`may_pass`: the refusal may end by itself, as that of a quota does."""
         super().__init__(message)
         self.may_pass = may_pass
+
+
+def _changed_labels(job: Object, request: JobRequest) -> str:
+    """Labels of an existing Job that are not those it was created with; empty: none."""
+    found = job["metadata"].get("labels") or {}
+    changed = (each for each in IDENTIFYING if found.get(each) != request.labels.get(each))
+    return ", ".join(changed)
 
 
 class JobWriter:
@@ -48,7 +64,7 @@ class JobWriter:
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="jobs")
 
     def create(self, owner: Owner, requests: Sequence[JobRequest]) -> None:
-        """Create Jobs. One that exists already is fine if it is `owner`'s.
+        """Create Jobs. One that exists already is fine if it is `owner`'s and can be found again.
 
         Raises CreateRefused or ClusterError at the first failure and skips the rest.
         """
@@ -103,9 +119,16 @@ class JobWriter:
     def _name_taken(self, owner: Owner, request: JobRequest) -> str:
         fields = f"metadata.name={request.name}"
         existing = self._cluster.list(JOB, owner.namespace, fields=fields)
-        if all(is_owned_by(job, owner.uid) for job in existing):
-            return ""
-        return f"a Job named {request.name} exists and does not belong to {owner.name}: delete it"
+        for job in existing:
+            if not is_owned_by(job, owner.uid):
+                return f"a Job named {request.name} exists and does not belong to {owner.name}: delete it"
+            if changed := _changed_labels(job, request):
+                # Jobs are listed by these labels: it would be neither seen nor created, for ever.
+                return (
+                    f"a Job named {request.name} exists and its labels {changed} were changed: "
+                    "restore them, or delete it"
+                )
+        return ""
 
     def _each(self, items: Sequence[Item], write: Callable[[Item], None]) -> None:
         """Write all in parallel. Skips the rest after a failure and raises the first."""

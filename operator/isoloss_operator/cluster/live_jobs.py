@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from isoloss_operator.cluster.client import JOB, POD, Cluster
 from isoloss_operator.cluster.event_reader import EventReader
@@ -57,8 +58,20 @@ class LiveJobs:
 
     jobs: tuple[ObservedJob, ...]
     orphaned_pods: tuple[str, ...]
+    """LABEL_KEY of each."""
+    orphans: tuple[str, ...]
+    """Their names."""
     versions: Mapping[str, str]
     """resourceVersion by uid of the Jobs that were listed now and that are watched: of all but recorded ones."""
+
+
+@dataclass(frozen=True)
+class _Sighting:
+    """A pod that was at work when last listed."""
+
+    job_uid: str
+    seconds: float
+    """How long its trainer container had run by then."""
 
 
 @dataclass
@@ -72,8 +85,11 @@ class _Remembered:
     """All others, as they were last listed."""
     ended_pods: dict[str, PodFacts] = field(default_factory=dict)
     """Pods that ended while their Job goes on, by name: it replaced them, or has yet to notice."""
-    working_pods: dict[str, str] = field(default_factory=dict)
-    """The Job's uid by the name of each pod that was at work when last listed."""
+    working_pods: dict[str, _Sighting] = field(default_factory=dict)
+    """By name."""
+    vanished_seconds: dict[str, float] = field(default_factory=dict)
+    """What pods had worked that are gone before their end was seen, by the uid of their Job. Kueue deletes the pods of a
+    Job that it evicts, and the Job goes on as the same attempt."""
 
     def see(self, listed: Mapping[str, ObservedJob], *, is_full: bool) -> None:
         """Take in a LIST. A Job that had ended and is not listed any more was recorded meanwhile."""
@@ -87,6 +103,28 @@ class _Remembered:
             }
         self.recorded |= {uid: job for uid, job in listed.items() if job.expires}
         self.open = {uid: job for uid, job in listed.items() if not job.expires}
+
+    def count_vanished(self, pods: Iterable[_Sighting], jobs: Mapping[str, ObservedJob]) -> None:
+        """Take in the pods that are gone. Of Jobs that are gone or recorded nothing more is asked."""
+        # A new dict: a read that fails later must leave what the last one remembered as it was.
+        counted = dict(self.vanished_seconds)
+        for pod in pods:
+            counted[pod.job_uid] = counted.get(pod.job_uid, 0.0) + pod.seconds
+        self.vanished_seconds = {
+            uid: seconds
+            for uid, seconds in counted.items()
+            if uid in jobs and not jobs[uid].expires
+        }
+
+    def with_vanished(self, jobs: Iterable[ObservedJob]) -> tuple[ObservedJob, ...]:
+        """The Jobs with the work of their vanished pods."""
+        vanished = self.vanished_seconds
+        return tuple(
+            replace(job, worked_seconds=job.worked_seconds + vanished[job.uid])
+            if job.uid in vanished
+            else job
+            for job in jobs
+        )
 
     @property
     def jobs(self) -> tuple[ObservedJob, ...]:
@@ -138,7 +176,12 @@ class JobReader:
         orphaned = orphaned_pods(uids | known.recorded.keys(), pods)
         found = self._with_events(owner, with_pods(jobs, pods), pods, seen)
         self._since[owner.uid] = seen.kept
-        return LiveJobs(found, orphaned, versions)
+        return LiveJobs(
+            known.with_vanished(found),
+            tuple(pod.key for pod in orphaned),
+            tuple(pod.name for pod in orphaned),
+            versions,
+        )
 
     def forget(self, owner_uid: str) -> None:
         """Drop what is remembered of a resource that is gone."""
@@ -168,16 +211,21 @@ class JobReader:
         fields = NOT_SUCCEEDED if is_full else NOT_ENDED
         listed = self._cluster.list(POD, owner.namespace, labels=labels, fields=fields)
         seen = {pod.name: pod for pod in self._reduced_pods(listed, since)}
-        gone = {uid for name, uid in known.working_pods.items() if name not in seen}
-        asked = [job.name for job in jobs.values() if _has_newly_ended(job) or job.uid in gone]
+        gone = {name: pod for name, pod in known.working_pods.items() if name not in seen}
+        left = {pod.job_uid for pod in gone.values()}
+        asked = [job.name for job in jobs.values() if _has_newly_ended(job) or job.uid in left]
         ended = {pod.name: pod for pod in self._ended_pods(owner, asked)}
+        known.count_vanished((pod for name, pod in gone.items() if name not in ended), jobs)
         found = {**known.ended_pods, **seen, **ended}
         is_open = {uid for uid, job in jobs.items() if not job.is_finished}
         known.ended_pods = {
             name: pod for name, pod in found.items() if pod.has_ended and pod.job_uid in is_open
         }
+        now = self._cluster.clock.now()
         known.working_pods = {
-            name: pod.job_uid for name, pod in seen.items() if pod.start and not pod.has_ended
+            name: _Sighting(pod.job_uid, _worked(pod.start, pod.end or now))
+            for name, pod in seen.items()
+            if pod.start and not pod.has_ended
         }
         return list(found.values())
 
@@ -280,6 +328,10 @@ def _without_workload(job: ObservedJob, seconds: float) -> str:
         f"Job {job.name} has had no Workload for over {seconds:.0f} s: check that Kueue is installed, that it manages "
         "batch/job in this namespace, and that the operator may list workloads.kueue.x-k8s.io"
     )
+
+
+def _worked(start: datetime, end: datetime) -> float:
+    return max(0.0, (end - start).total_seconds())
 
 
 def _has_newly_ended(job: ObservedJob) -> bool:

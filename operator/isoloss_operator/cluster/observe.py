@@ -120,12 +120,10 @@ def with_pods(jobs: Iterable[ObservedJob], pods: Iterable[PodFacts]) -> tuple[Ob
     return tuple(_with_pods(job, by_job.get(job.uid, [])) for job in jobs)
 
 
-def orphaned_pods(known: Container[str], pods: Iterable[PodFacts]) -> tuple[str, ...]:
-    """Keys of the unfinished pods whose Job is not among the `known` uids."""
+def orphaned_pods(known: Container[str], pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
+    """The unfinished pods whose Job is not among the `known` uids."""
     return tuple(
-        pod.key
-        for pod in pods
-        if pod.job_uid not in known and not pod.has_ended and not pod.is_lost
+        pod for pod in pods if pod.job_uid not in known and not pod.has_ended and not pod.is_lost
     )
 
 

@@ -131,7 +131,7 @@ class ObservedJob:
     ended: datetime | None = None
     """When it became complete or failed."""
     worked_seconds: float = 0.0
-    """Sum over the trainer containers known to have ended, each from start to end."""
+    """Sum over the trainer containers known to have ended, each from start to end, or to when its pod was last seen."""
     working_since: datetime | None = None
     """Start of the trainer container that runs now, of several the last."""
     pods_at_work: int = 1
@@ -146,8 +146,8 @@ class ObservedJob:
     def accelerator_seconds(self, now: datetime) -> float:
         """Seconds times devices that its pods held until `now`, according to the API server.
 
-        Pods that a Job replaced and that are gone cannot be counted. If a failed Job has no pod left,
-        its own times stand in; part of them may have been spent waiting for a node.
+        Pods that are gone count until they were last seen, if this process saw them. If a failed Job has no pod left,
+        its own times stand in if they are longer; part of them may have been spent waiting for a node.
         """
         seconds = self.pod_seconds(now)
         if (
@@ -156,7 +156,7 @@ class ObservedJob:
             and self.started is not None
             and self.ended is not None
         ):
-            seconds = self.pods * (self.ended - self.started).total_seconds()
+            seconds = max(seconds, self.pods * (self.ended - self.started).total_seconds())
         return self.accelerators * max(0.0, seconds)
 
     def pod_seconds(self, now: datetime) -> float:
@@ -223,6 +223,8 @@ class ObservedTasks:
     orphaned_pods: tuple[str, ...] = ()
     """LABEL_KEY of each unfinished pod whose Job is gone already: it takes a slot, and no second pod may
     work on its key."""
+    orphans: tuple[str, ...] = ()
+    """Names of those pods."""
     create_error: str = ""
     """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
     a Job was created or the generation changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from isoloss_contract import layout
@@ -25,9 +26,10 @@ from isoloss_operator.decide.sweep_status import (
     Findings,
     SweepFacts,
     numbers_of,
+    previous_status,
     stated,
 )
-from isoloss_operator.decide.sweep_view import SweepView
+from isoloss_operator.decide.sweep_view import SweepView, known_tasks
 from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
 from isoloss_operator.decide.tasks.task_pass import slots_taken
@@ -50,10 +52,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
     obsolete, recorded = _obsolete(view), _recorded_jobs(view)
     starts = prepared.starts
-    points = () if view.unplaced else plan_points(spec)
-    folder = layout.sweep_folder(observed.name, observed.uid)
-    spent = told_spend(observed, ledger)
-    facts = SweepFacts(view.store_uri, folder, points, ledger, fit=observed.fit, spent=spent)
+    facts = _facts(view, ledger)
     findings = _findings(view, prepared.finding(), starts=starts is not None)
     status, events = stated(observed, findings, numbers_of(observed, observed, facts))
     return SweepPlan(
@@ -69,6 +68,30 @@ def decide_preparation(view: SweepView) -> SweepPlan:
         create=() if starts is None else (prepare_request(observed, spec, starts),),
         events=events,
         requeue_after=_requeue_after(view, prepared),
+    )
+
+
+def _facts(view: SweepView, ledger: Ledger) -> SweepFacts:
+    """If the corpus was there before, its points have keys, and those that train go on."""
+    observed, spec = view.observed, view.spec
+    facts = SweepFacts(
+        store_uri=view.store_uri,
+        folder=layout.sweep_folder(observed.name, observed.uid),
+        points=(),
+        ledger=ledger,
+        fit=observed.fit,
+        spent=told_spend(observed, ledger),
+    )
+    tasks = known_tasks(view)
+    if tasks is None:
+        return replace(facts, points=() if view.unplaced else plan_points(spec))
+    return replace(
+        facts,
+        points=tuple(tasks.points.values()),
+        active=tasks.active,
+        search=previous_status(observed.status).search,
+        parallelism=spec.parallelism,
+        added=len(tasks.points) - spec.points,
     )
 
 

@@ -26,7 +26,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.prediction_view import PredictionView, corpus_of_laws
-from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
+from isoloss_operator.decide.sweep_view import SweepView, known_tasks, sweep_tasks
 from isoloss_operator.decide.tasks.record import is_done
 from isoloss_operator.decide.tasks.task_set import TaskSet
 from isoloss_operator.decide.validation import planned_probes, probe_tasks, unplanned_tasks
@@ -80,10 +80,16 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
     `stored` are the names under points/: points without a folder have no result.
     """
     try:
-        planned = sweep_tasks(SweepView.of(observed))
+        view = SweepView.of(observed)
+        planned = sweep_tasks(view)
+        if planned is not None:
+            return point_reads(planned[0], stored)
+        # Points train on while their corpus is prepared again, and the status says how far they are.
+        known = known_tasks(view)
     except InvalidSpec:
         return PointReads()
-    return PointReads() if planned is None else point_reads(planned[0], stored)
+    active = known.active if known is not None else ()
+    return PointReads(progress=tuple(dict.fromkeys(job.key for job in active)))
 
 
 def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:

@@ -17,7 +17,7 @@ from isoloss.formatting import are, counted
 from isoloss_contract.ledger import Ledger
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.requests import deletions
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion
 from isoloss_operator.decide.reasons import Reason
 
@@ -27,8 +27,23 @@ Stop = tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]
 NOT_SUSPENDED: Final = Finding.false(Reason.NOT_SUSPENDED, "spec.suspend is false.")
 
 
-def suspension(jobs: Iterable[ObservedJob], *, suspend: bool) -> Finding:
-    """The condition Suspended of a resource with these Jobs."""
+def left_behind(world: ObservedTasks) -> str:
+    """What a deleted Job left behind, and what to do about it; empty: nothing.
+
+    Most pods end by themselves; one that has no node yet never does.
+    """
+    count = len(world.orphaned_pods)
+    if not count:
+        return ""
+    named = f", such as {world.orphans[0]}" if world.orphans else ""
+    return (
+        f"Waiting for {counted(count, 'pod')} without a Job to end{named}: "
+        "delete what does not end by itself."
+    )
+
+
+def suspension(jobs: Iterable[ObservedJob], world: ObservedTasks, *, suspend: bool) -> Finding:
+    """The condition Suspended of a resource with these Jobs of its `world`."""
     if not suspend:
         return NOT_SUSPENDED
     running = sum(job.holds_a_slot for job in jobs)
@@ -36,7 +51,10 @@ def suspension(jobs: Iterable[ObservedJob], *, suspend: bool) -> Finding:
         return Finding.true(
             Reason.SUSPENDING, f"{counted(running, 'Job')} {are(running)} being stopped."
         )
-    return Finding.true(Reason.SUSPENDED, "spec.suspend is true: no Job is running.")
+    message = "spec.suspend is true: no Job is running."
+    if left := left_behind(world):
+        message += f" {left}"
+    return Finding.true(Reason.SUSPENDED, message)
 
 
 def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datetime) -> Stop:

@@ -407,7 +407,7 @@ def stated(
 
     Without `numbers` those of the status stay as they were.
     """
-    suspended = suspension(observed.jobs, suspend=observed.spec.suspend)
+    suspended = suspension(observed.jobs, observed, suspend=observed.spec.suspend)
     previous = parse_conditions(observed.status)
     conditions = dated(
         findings.by_condition(suspended),

@@ -27,6 +27,7 @@ from isoloss_operator.decide.left_open import placements_by_prior, without_liken
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.owners import for_spec, model_fields, policy_of, sweep_ledger
 from isoloss_operator.decide.search import search_request
+from isoloss_operator.decide.suspension import left_behind
 from isoloss_operator.decide.tasks.findings import failed_in_words
 from isoloss_operator.decide.tasks.task_pass import TaskPass, flops_left, run, slots_exceeded
 from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
@@ -262,6 +263,16 @@ def _without_data(view: SweepView) -> tuple[TaskSet, DataManifest] | None:
     return (tasks, corpus) if run(tasks).is_quiet else None
 
 
+def known_tasks(view: SweepView) -> TaskSet | None:
+    """The points as the ledger knows them, for the numbers of a sweep whose corpus is prepared again; None: it has no
+    corpus, or the spec asks for other points by now."""
+    ledger = view.known.ledger
+    if view.unplaced or ledger.corpus is None or ledger.corpus.prepare_key != view.config.key:
+        return None
+    tasks = _tasks_of(view, ledger.corpus)
+    return tasks if tasks.points.keys() == {record.key for record in ledger.points} else None
+
+
 def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
     observed, known = view.observed, view.known
     ledger = _under_present_names(known.ledger, view.renamed)
@@ -367,6 +378,8 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
         found.append(f"Points were trained with different versions: {mixed}.")
     if lost := [job for job in view.observed.jobs if job.lost]:
         found.append(f"{counted(len(lost), 'attempt')} given up, such as: {lost[0].message}.")
+    if left := left_behind(view.observed):
+        found.append(left)
     awaited, unknown = tasks.unread.awaited, tasks.unread.unknown
     if awaited:
         found.append(

@@ -137,7 +137,7 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
     said = parse_conditions(observed.status).get(VALIDATED)
     known = finding or (Finding.of(said) if said else None)
     if observed.spec.suspend and (known is None or known.status == "Unknown"):
-        found = suspension(observed.train_jobs, suspend=True)
+        found = suspension(observed.train_jobs, observed, suspend=True)
         known = Finding.unknown(found.reason, found.message)
     if known is None and not isinstance(observed.spec, InvalidSpec):
         known = Finding.unknown()

@@ -93,17 +93,21 @@ class PlannedPoint:
     @property
     def wanted_flops(self) -> float:
         """6 * active parameters * wanted tokens in whole steps, those of cooldowns included."""
+        return self.flops if self.target is None else self.flops_for(self.wanted_tokens)
+
+    def flops_for(self, tokens: int) -> float:
+        """The same for a run to so many tokens; before the corpus is prepared those of the whole run."""
         base = self.proxy.base
-        if self.target is None or base is None:
+        if base is None:
             return self.flops
-        tokens = whole_steps(self.wanted_tokens, self.batch_size, base.sequence_length)
-        tokens += cooldown_tokens(
+        trained = whole_steps(tokens, self.batch_size, base.sequence_length)
+        trained += cooldown_tokens(
             base.evaluation,
             self.batch_size * base.sequence_length,
-            self.wanted_tokens,
+            tokens,
             self.proxy.warmup_tokens,
         )
-        return six_nd(self.proxy.parameters, tokens)
+        return six_nd(self.proxy.parameters, trained)
 
     @property
     def config(self) -> PointConfig:

@@ -74,6 +74,7 @@ def first_look(
         jobs=live.jobs,
         stopped=_stopped(services, resource, live) if spec.suspend else memory.stopped,
         orphaned_pods=live.orphaned_pods,
+        orphans=live.orphans,
         create_error=create_error(memory, resource.generation),
         refusal_may_pass=memory.refusal_may_pass,
         store_write_error=memory.store_write_error,

@@ -6,12 +6,13 @@ import gc
 import re
 import weakref
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.server_clock import ServerClock
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.failures import waits_for
@@ -42,6 +43,8 @@ class Cluster:
         self.alive: weakref.WeakSet[Raw] = weakref.WeakSet()
         self.most_alive = 0
         self.lists: list[tuple[str, str, str]] = []
+        self.now = NOW
+        self.clock = ServerClock(lambda: self.now)
 
     def list(self, kind: Kind, _: str, *, labels: str = "", fields: str = "") -> Iterator[Raw]:
         self.lists.append((kind.plural, labels, fields))
@@ -122,6 +125,7 @@ def test_a_lost_pod_without_its_job_takes_no_slot() -> None:
     clock = Clock()
     reads = reader(Cluster([], [deleted()]), clock)
     assert len(reads.read(OWNER).orphaned_pods) == 1
+    assert reads.read(OWNER).orphans == ("p1",)
     clock.now += 91
     assert reads.read(OWNER).orphaned_pods == ()
 
@@ -253,6 +257,62 @@ def test_the_work_of_a_pod_that_fails_counts_at_once_where_its_job_replaces_it()
         assert seen.worked_seconds == 60
         assert seen.pod is not None
         assert seen.pod.phase == "Running"
+
+
+def at_work(since: datetime) -> dict[str, Any]:
+    running = {"running": {"startedAt": since.isoformat()}}
+    return {"containerStatuses": [{"name": "trainer", "state": running}]}
+
+
+def test_what_an_evicted_pod_had_worked_counts_as_long_as_its_job_goes_on() -> None:
+    """Kueue deletes the pods of a Job that it evicts, and admits it again as the same attempt."""
+    evicted = job("j1")
+    cluster, clock = Cluster([evicted], []), Clock()
+    reads = reader(cluster, clock)
+
+    def seconds() -> float:
+        clock.now += 31
+        (seen,) = reads.read(OWNER).jobs
+        return seen.accelerator_seconds(cluster.now)
+
+    for cycle in range(3):
+        evicted["spec"]["suspend"] = False
+        cluster.pods = [of_job("j1", f"p{cycle}", **at_work(cluster.now))]
+        cluster.now += timedelta(hours=1)
+        assert seconds() == 3600 * (cycle + 1)
+        cluster.pods, evicted["spec"]["suspend"] = [], True
+        cluster.now += timedelta(hours=1)
+        for _ in range(2):
+            assert seconds() == 3600 * (cycle + 1)
+
+
+def test_a_pod_whose_end_is_seen_counts_by_that_alone() -> None:
+    """Also once it is deleted: it was at work an hour ago by the last sighting, and its end says more."""
+    its_pod = of_job("j1", "p1", **at_work(NOW - timedelta(hours=1)))
+    cluster = Cluster([job("j1")], [its_pod])
+    reads = reader(cluster, Clock())
+    reads.read(OWNER)
+    its_pod["status"] = ended(75, **MINUTE)
+    for pods in ([its_pod], [], []):
+        cluster.pods = pods
+        (seen,) = reads.read(OWNER).jobs
+        assert seen.worked_seconds == 60
+
+
+def test_vanished_pods_of_jobs_that_are_gone_or_recorded_are_forgotten() -> None:
+    over, dropped = job("j1"), job("j2")
+    pods = [of_job(uid, uid, **at_work(NOW - timedelta(hours=1))) for uid in ("j1", "j2")]
+    cluster, clock = Cluster([over, dropped], pods), Clock()
+    reads = reader(cluster, clock)
+    reads.read(OWNER)
+    cluster.pods = []
+    assert [each.worked_seconds for each in reads.read(OWNER).jobs] == [3600, 3600]
+    over["status"]["conditions"] = [FAILED]
+    recorded(over)
+    cluster.jobs.remove(dropped)
+    clock.now = 60
+    assert [each.worked_seconds for each in reads.read(OWNER).jobs] == [0]
+    assert reads._remembered[OWNER.uid].vanished_seconds == {}
 
 
 # ------------------------------------------------------------------- pods that do not start or end

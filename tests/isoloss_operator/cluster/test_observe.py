@@ -56,7 +56,8 @@ def observe_jobs(jobs: Iterable[Any], pods: Iterable[Any]) -> tuple[ObservedJob,
 
 def orphaned_pods(jobs: Iterable[Any], pods: Iterable[Any]) -> tuple[str, ...]:
     known = {job["metadata"]["uid"] for job in jobs}
-    return observe.orphaned_pods(known, [observe.observe_pod(pod) for pod in pods])
+    found = observe.orphaned_pods(known, [observe.observe_pod(pod) for pod in pods])
+    return tuple(pod.key for pod in found)
 
 
 def ended(code: int, **more: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
-from tests.support.sweep_worlds import FIRST, POINTS, known, training
+from tests.support.sweep_worlds import FIRST, POINTS, known, started, training
 
 
 def edited(world: ObservedSweep, **changes: Any) -> ObservedSweep:
@@ -237,6 +237,26 @@ def test_points_stopped_for_the_budget_are_paused_in_the_ledger() -> None:
     assert "8 points are not finished" in condition(plan, "Progressing")[2]
 
 
+def test_running_attempts_take_what_they_were_started_for_when_tokens_are_lowered() -> None:
+    """Their Jobs train on, and the budget has no room for the others beside that."""
+    spec = sweep_spec(parallelism=4)
+    small = [point for point in POINTS if point.proxy.name == "small"]
+    tiny = {p.key: result(p) for p in POINTS if p.proxy.name == "tiny"}
+    running = {p.key: progress(p, 600_000) for p in small[:2]}
+    world = known(observed(spec, results=tiny), results={})
+    world = known(world, jobs=tuple(map(job, small[:2])), progress=running)
+    lower = [dict(sweep_spec()["proxies"][0]), {**sweep_spec()["proxies"][1], "tokens": 700_000}]
+    rest = points(sweep_spec(proxies=lower))[-1].flops
+    cheap = cost(4) + 2 * small[0].flops * 0.35 + 2 * rest
+    lowered = edited(world, parallelism=4, proxies=lower, budget={"flops": f"{cheap:.6e}"})
+    plan = decide_sweep(lowered)
+    assert plan.create == () == plan.delete
+    assert "leaves no room" in " ".join(plan.status.warnings)
+    dear = cost(4) + 2 * small[0].flops + 2.01 * rest
+    enough = edited(world, parallelism=4, proxies=lower, budget={"flops": f"{dear:.6e}"})
+    assert len(decide_sweep(enough).create) == 2
+
+
 def test_a_larger_budget_continues_what_was_stopped() -> None:
     stopped = known(over_budget(), jobs=(), progress={})
     plan = decide_sweep(edited(stopped, budget={"flops": f"{cost(8) * 2:.6e}"}))
@@ -305,6 +325,43 @@ def test_what_runs_measures_the_pace_before_the_first_result() -> None:
     half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
     world = edited(training(jobs=(working,), progress=half), budget={"acceleratorHours": 1})
     assert decide_sweep(world).create == ()
+
+
+LARGE = [
+    {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000},
+    {"name": "large", "model": {"preset": "dense-500m"}, "tokens": 10_000_000_000},
+]
+
+
+def with_tiny_done(hours: int, seconds: float) -> ObservedSweep:
+    """Large points are left; each tiny one took so long, and so many hours are left."""
+    budget = {"acceleratorHours": hours + round(4 * seconds / 3600)}
+    spec = sweep_spec(proxies=LARGE, budget=budget)
+    tiny = {
+        p.key: result(p, accelerator_seconds=seconds)
+        for p in points(spec)
+        if p.proxy.name == "tiny"
+    }
+    begun = known(observed(spec), jobs=tuple(complete(p) for p in points(spec)[:4]), results=tiny)
+    return known(begun, results={}, jobs=())
+
+
+def test_a_larger_size_is_not_held_against_the_pace_of_small_models() -> None:
+    """These wait for the overhead of each step: by their pace nothing large would ever start."""
+    large = points(sweep_spec(proxies=LARGE))[-1]
+    assumed = assumed_seconds_per_flop([large]) * large.flops / 3600
+    measured = 3600.0 * large.flops / POINTS[0].flops
+    assert measured > 1000 * assumed
+    assert len(started(decide_sweep(with_tiny_done(round(2.5 * assumed), 3600.0)))) == 2
+    assert started(decide_sweep(with_tiny_done(round(0.9 * assumed), 3600.0))) == ()
+
+
+def test_once_a_point_of_a_size_is_done_its_own_pace_counts() -> None:
+    world = with_tiny_done(1000, 3600.0)
+    large = points(sweep_spec(proxies=LARGE))[4:]
+    done = {large[0].key: result(large[0], accelerator_seconds=400 * 3600.0)}
+    later = known(replace(world, jobs=(complete(large[0]),), results=done), jobs=(), results={})
+    assert len(started(decide_sweep(later))) == 1, "600 h are left, and each takes 400"
 
 
 def test_a_budget_without_room_for_any_point_is_named_with_what_to_do() -> None:

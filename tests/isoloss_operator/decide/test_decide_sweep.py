@@ -16,6 +16,7 @@ from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.fit_requests import fit_inputs
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import (
     NOW,
@@ -202,6 +203,51 @@ def test_a_pod_cannot_make_the_ledger_grow_by_inventing_versions() -> None:
     assert len(ledger.versions) == 32
     assert {len(each["torch"].encode()) for each in ledger.versions} == {40}
     assert read_back(ledger) == ledger
+
+
+def prepared_again() -> ObservedSweep:
+    """Five points are done and three train, on a corpus whose manifest is gone."""
+    results = {p.key: result(p) for p in POINTS[:5]}
+    done = known(observed(results=results), results={})
+    return replace(known(done, jobs=tuple(map(job, POINTS[5:]))), manifest=ABSENT)
+
+
+def test_the_status_counts_points_on_while_their_corpus_is_prepared_again() -> None:
+    """It used to say that all eight were pending."""
+    world = prepared_again()
+    assert sweep_reads(world, frozenset()).progress == tuple(p.key for p in POINTS[5:])
+    reports = {p.key: progress(p, 500_000) for p in POINTS[5:]}
+    plan = decide_sweep(replace(world, progress=reports))
+    assert (plan.status.progress, plan.status.points.active) == ("5/8", 3)
+    assert {row.tokens for row in plan.status.active} == {500_000}
+    assert plan.status.estimated_completion
+    assert plan.create == plan.delete == ()
+    waits = "The prepare Job waits for a slot, which other Jobs or their pods still hold."
+    assert condition(plan, "DataReady")[1:] == ("PreparingData", waits)
+
+
+def test_points_that_the_ledger_does_not_know_are_counted_while_their_corpus_is_prepared_again() -> (
+    None
+):
+    wider = {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3", "4e-3"]}
+    world = replace(prepared_again(), spec=parsed(sweep_spec(grid=wider)), generation=2)
+    assert decide_sweep(world).status.progress == "0/12"
+    assert sweep_reads(world, frozenset()).progress == ()
+
+
+def test_a_pod_without_its_job_is_named_with_what_to_do() -> None:
+    """One that was left behind before it had a node never ends; its sweep said nothing of it."""
+    results = {point.key: result(point) for point in POINTS[:7]}
+    done = known(observed(results=results), results={})
+    world = replace(done, orphaned_pods=(POINTS[7].key,), orphans=("demo-left",))
+    says = "Waiting for 1 pod without a Job to end, such as demo-left: delete what does not end by itself."
+    plan = decide_sweep(world)
+    assert plan.create == ()
+    assert plan.status.warnings == (says,)
+    assert condition(plan, "Ready")[2] == f"7 of 8 points are done, 0 are training. {says}"
+    stopped = decide_sweep(replace(world, spec=parsed(sweep_spec(suspend=True)), generation=2))
+    said = f"spec.suspend is true: no Job is running. {says}"
+    assert condition(stopped, "Suspended")[1:] == ("Suspended", said)
 
 
 @pytest.mark.parametrize("code", ["MyOwnCode", "Fitted", "JobRefused"])

@@ -13,7 +13,7 @@ from isoloss_operator.decide.conditions import Finding, shortened
 from isoloss_operator.decide.jobs.failures import waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.suspension import suspension
+from isoloss_operator.decide.suspension import left_behind, suspension
 from isoloss_operator.decide.tasks.task_pass import TaskPass
 
 MAX_NAMED = 5
@@ -52,7 +52,7 @@ def budget_spent(tasks: TaskPass) -> Finding | None:
 
 def suspended(tasks: TaskPass) -> Finding | None:
     """spec.suspend is true."""
-    finding = suspension(tasks.world.jobs, suspend=tasks.policy.suspend)
+    finding = suspension(tasks.world.jobs, tasks.world, suspend=tasks.policy.suspend)
     return Finding.false(finding.reason, finding.message) if tasks.policy.suspend else None
 
 
@@ -111,6 +111,8 @@ def training(tasks: TaskPass) -> Finding:
     message += f", {queued} {are(queued)} queued." if queued else "."
     if troubles := _troubles(waits):
         message += f" {_in_trouble(troubles, len(jobs))}"
+    elif not jobs and not tasks.starts and (left := left_behind(tasks.world)):
+        message += f" {left}"
     return Finding.false(Reason.TRAINING, message)
 
 

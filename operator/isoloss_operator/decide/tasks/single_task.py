@@ -269,9 +269,10 @@ def _made_again(found: SinglePass) -> Finding | None:
 
 
 def _starting(found: SinglePass) -> Finding | None:
-    return Finding.false(
-        found.task.words.active, f"The {found.task.words.name} Job is about to start."
-    )
+    words = found.task.words
+    waits = "waits for a slot, which other Jobs or their pods still hold"
+    says = "is about to start" if found.task.has_room else waits
+    return Finding.false(words.active, f"The {words.name} Job {says}.")
 
 
 STATES: tuple[Check, ...] = (

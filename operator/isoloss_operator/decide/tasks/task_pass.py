@@ -57,25 +57,49 @@ class Spending:
 
     flops: float
     accelerator_seconds: float
-    seconds_per_flop: float
-    """Measured on the points done, failed attempts included; before the first on what runs; before that
-    the assumption of `isoloss plan`."""
+    seconds_per_flop: Mapping[str, float]
+    """By size: see `_paces`."""
 
 
 def account(tasks: TaskSet, ledger: Ledger) -> Spending:
     """What all attempts cost so far: those that ended, and those that run."""
     ended, running = ledger.spent, _in_flight(ledger.by_key, tasks)
-    flops = ended.flops + sum(flops for flops, _ in running)
-    seconds = ended.accelerator_seconds + sum(seconds for _, seconds in running)
-    done = [r for r in ledger.points if r.state in DONE and not r.adopted]
-    done_flops = sum(record.spent_flops for record in done)
-    if done_flops > 0:
-        pace = sum(record.spent_accelerator_seconds for record in done) / done_flops
-    elif flops > 0:
-        pace = seconds / flops
-    else:
-        pace = assumed_seconds_per_flop(tasks.points.values())
-    return Spending(flops, seconds, pace)
+    flops = ended.flops + sum(cost.flops for _, cost in running)
+    seconds = ended.accelerator_seconds + sum(cost.accelerator_seconds for _, cost in running)
+    return Spending(flops, seconds, _paces(tasks, ledger, running))
+
+
+Costs = Sequence[tuple[str, Spend]]
+"""Each with the size that it was paid for."""
+
+
+def _paces(tasks: TaskSet, ledger: Ledger, running: Costs) -> dict[str, float]:
+    """Accelerator seconds per FLOP of each size: measured on its points done, failed attempts included; before the
+    sweep's first on all attempts.
+
+    Another size takes what was measured, or the assumption of `isoloss plan` if that is less: in small models, which
+    train first, each step waits for its own overhead, and larger ones are faster by several times. The first of them
+    to end says how much.
+    """
+    own = [r for r in ledger.points if not r.adopted]
+    done = _costs(r for r in own if r.state in DONE)
+    costs = done if _pace(done) else [*_costs(own), *running]
+    overall, paces = _pace(costs), dict[str, float]()
+    for name, point in {point.proxy.name: point for point in tasks.points.values()}.items():
+        assumed = assumed_seconds_per_flop([point])
+        measured = _pace([cost for cost in costs if cost[0] == name])
+        paces[name] = measured or min(overall or assumed, assumed)
+    return paces
+
+
+def _costs(records: Iterable[PointRecord]) -> list[tuple[str, Spend]]:
+    return [(r.proxy, Spend(r.spent_flops, r.spent_accelerator_seconds)) for r in records]
+
+
+def _pace(costs: Costs) -> float:
+    """0: nothing is measured."""
+    flops = sum(cost.flops for _, cost in costs)
+    return sum(cost.accelerator_seconds for _, cost in costs) / flops if flops > 0 else 0.0
 
 
 def _carried_once(ledger: Ledger, tasks: TaskSet) -> Ledger:
@@ -101,8 +125,8 @@ def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
     return sum(wanted / pace for wanted, pace in flops) / total if total else 0.0
 
 
-def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple[float, float]]:
-    """FLOPs and accelerator seconds of each attempt whose end the ledger does not know."""
+def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple[str, Spend]]:
+    """What each attempt has cost whose end the ledger does not know, and its size."""
     found = []
     for job in tasks.world.jobs:
         record = records.get(job.key)
@@ -113,7 +137,7 @@ def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple
         if progress is not None and progress.claimant.attempt == job.attempt:
             reported = last_reported(started_over(record, progress), progress)
             flops = max(0.0, reported.spent_flops - record.spent_flops)
-        found.append((flops, job.accelerator_seconds(tasks.world.now)))
+        found.append((record.proxy, Spend(flops, job.accelerator_seconds(tasks.world.now))))
     return found
 
 
@@ -123,17 +147,21 @@ def remaining_flops(
     """FLOPs that a point still needs; a continued run has some behind it.
 
     Work that was interrupted counts as kept: a checkpoint nearly always holds it, and a point that was
-    preempted at its end must not look as expensive as a new one.
+    preempted at its end must not look as expensive as a new one. An attempt that is under way trains to the tokens
+    that it was started for, although the spec may ask for fewer by now.
     """
     if record.state in DONE:
         return 0.0
     reported = progress.trained_tokens if progress is not None else 0
+    wanted = point.wanted_flops
+    if progress is not None and progress.claimant.attempt > record.attempts.ended:
+        wanted = max(wanted, point.flops_for(progress.wanted_tokens))
     behind = max(
         recorded_flops(point, record),
         six_nd(point.proxy.parameters, reported),
         record.unfinished_flops,
     )
-    return max(0.0, point.wanted_flops - behind)
+    return max(0.0, wanted - behind)
 
 
 def recorded_flops(point: PlannedPoint, record: PointRecord) -> float:
@@ -144,20 +172,22 @@ def recorded_flops(point: PlannedPoint, record: PointRecord) -> float:
 def affordable(
     budget: Budget | None,
     spent: Spending,
-    committed_flops: float,
+    committed: Spend,
     pending: Sequence[PlannedPoint],
     records: Mapping[str, PointRecord],
 ) -> tuple[int, str]:
     """How many of the pending points, in their order, fit into the budget; why the next does not.
 
-    `committed_flops` are those that running points still need.
+    `committed` is what running points still need.
     """
     flops_left, seconds_left = _left(budget, spent)
-    committed = committed_flops
+    flops, seconds = committed.flops, committed.accelerator_seconds
     for index, point in enumerate(pending):
-        committed += remaining_flops(point, records[point.key])
-        is_over_flops = committed > flops_left
-        is_over_time = committed * spent.seconds_per_flop > seconds_left or seconds_left <= 0
+        needed = remaining_flops(point, records[point.key])
+        flops += needed
+        seconds += needed * spent.seconds_per_flop[point.proxy.name]
+        is_over_flops = flops > flops_left
+        is_over_time = seconds > seconds_left or seconds_left <= 0
         if budget is not None and (is_over_flops or is_over_time):
             hours = f"acceleratorHours {budget.accelerator_hours}"
             cap = f"flops {budget.flops}" if is_over_flops else hours
@@ -345,11 +375,8 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
         and point.key not in busy
     ]
     pending.sort(key=lambda point: point.wanted_flops)  # stable: planned order among equals
-    committed = sum(
-        remaining_flops(point, records[point.key], tasks.progress.get(point.key))
-        for point in tasks.points.values()
-        if point.key in busy
-    )
+    training = [point for point in tasks.points.values() if point.key in busy]
+    committed = _committed(training, records, tasks, spent)
     count, message = affordable(policy.budget, spent, committed, pending, records)
     due, later = _by_delay(pending[:count], records, world.now)
     free = max(0, policy.parallelism - slots_taken(world, policy))
@@ -362,6 +389,21 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
         unaffordable=tuple(pending[count:]),
         budget_message=message,
     )
+
+
+def _committed(
+    busy: Iterable[PlannedPoint],
+    records: Mapping[str, PointRecord],
+    tasks: TaskSet,
+    spent: Spending,
+) -> Spend:
+    """What these points still need."""
+    flops = seconds = 0.0
+    for point in busy:
+        needed = remaining_flops(point, records[point.key], tasks.progress.get(point.key))
+        flops += needed
+        seconds += needed * spent.seconds_per_flop[point.proxy.name]
+    return Spend(flops, seconds)
 
 
 def _by_delay(
