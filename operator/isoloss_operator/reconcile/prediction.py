@@ -39,7 +39,7 @@ from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_prediction_spec
 from isoloss_operator.reconcile.memory import STORE_SECONDS, tolerated
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
-from isoloss_operator.reconcile.points import change_jobs, read_points, store_points
+from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
 from isoloss_operator.reconcile.references import read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, first_look
 from isoloss_operator.reconcile.services import Services
@@ -85,6 +85,7 @@ class PredictionSteps:
             with time_limit(STORE_SECONDS):
                 return self._read_store(resource, observed, reads)
         except StoreError as error:
+            hold_marks(resource.memory, observed.now)
             return replace(observed, store_error=str(error))
 
     def _sweep(self, namespace: str, spec: Object) -> ObservedReference | None:

@@ -27,7 +27,7 @@ from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.sweep_load import sweep_load
 from isoloss_operator.reconcile.memory import STORE_SECONDS
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
-from isoloss_operator.reconcile.points import change_jobs, read_points, store_points
+from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
 from isoloss_operator.reconcile.references import read_prior
 from isoloss_operator.reconcile.resource import Resource, first_look
 from isoloss_operator.reconcile.services import Services
@@ -60,6 +60,7 @@ class SweepSteps:
             with time_limit(STORE_SECONDS):
                 return self._read_store(resource, observed, first)
         except StoreError as error:
+            hold_marks(resource.memory, observed.now)
             return replace(observed, store_error=str(error))
 
     def _read_store(
@@ -80,6 +81,7 @@ class SweepSteps:
         observed = replace(observed, like_configs={c: storage.model_config(c) for c in likes})
         fit = self._newest_fit(resource, uri)
         if is_unknown(fit):
+            hold_marks(resource.memory, observed.now)
             return replace(observed, store_error=fit.message)
         report_missing = resource.memory.report_missing
         observed = replace(observed, fit=value_of(fit), report_missing=report_missing)
