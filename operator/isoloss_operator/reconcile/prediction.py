@@ -168,15 +168,15 @@ class PredictionSteps:
     def apply(
         self, resource: Resource, observed: ObservedPrediction, plan: PredictionPlan
     ) -> None:
-        """The evaluation and the answer, then the probes."""
+        """The answer and the evaluation, then the probes."""
         services, folder = self._services, self.folder(observed)
         ledger = observed.probes.ledger
-        if folder is not None:
-            store_points(services, resource, folder.store_uri, folder.path, ledger, plan)
-        change_jobs(services, resource, plan)
         if plan.publish is None or self._publish(resource, plan.publish, observed.config_map):
             # Only now: the former name keeps the answer until the new one has it.
             tolerated(resource.memory, lambda: self._withdraw(resource.owner, plan.withdraw))
+        if folder is not None:
+            store_points(services, resource, folder.store_uri, folder.path, ledger, plan)
+        change_jobs(services, resource, plan)
         if folder is not None and plan.page is not None:
             title, anchor = str(resource.key), services.storage.anchor(folder.store_uri)
             draw(services, resource, FitJob(plan.page, folder.store_uri, None, title, anchor))
