@@ -154,7 +154,8 @@ class Storage:
     def checkpoint_stamp(self, checkpoint: str) -> Read[str]:
         """What changes whenever a file of the checkpoint is replaced, a minute old at most.
 
-        Absent if the store does not let the operator list them.
+        Absent if the store does not let the operator list them; Unanswered if it once did: what was measured of them
+        would be measured again, under their URI.
         """
         kept = self._checkpoint_stamps.get(checkpoint, MODEL_CONFIG_SECONDS)
         if kept is not None:
@@ -165,7 +166,7 @@ class Storage:
         return found
 
     def _stamp_of_files(self, checkpoint: str) -> str:
-        """Raises StoreError; NotFound if the files may not be listed."""
+        """Raises StoreError; NotFound if the files may not be listed, and never could be."""
         store = self.store(checkpoint)
 
         def stamp(name: str) -> str:
@@ -176,6 +177,9 @@ class Storage:
             files = sorted(name for name in names if name.endswith(CHECKPOINT_FILES))
             stamps = self._each(files[:MAX_CHECKPOINT_FILES], stamp, RESULTS_SECONDS)
         except StoreRefused as error:
+            if isinstance(self._checkpoint_stamps.get(checkpoint), str):
+                message = f"{error}; the files could be listed before: grant that again"
+                raise StoreUnavailable(message) from error
             raise NotFound(str(error)) from error
         return hashlib.sha256(json.dumps(stamps, sort_keys=True).encode()).hexdigest()
 

@@ -69,6 +69,27 @@ def test_a_checkpoint_whose_files_may_not_be_listed_has_no_stamp(
     assert Storage(readers=1).checkpoint_stamp(uri) == ABSENT
 
 
+def test_a_checkpoint_whose_files_may_not_be_listed_any_more_has_no_other_stamp(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    storage = Storage(readers=1, clock=lambda: now)
+    (tmp_path / "model.safetensors").write_text("weights")
+    before = storage.checkpoint_stamp(uri)
+
+    def refuse(_: Store, __: str) -> str:
+        raise StoreRefused("s3://models/a: AccessDenied: s3:GetObject")
+
+    with monkeypatch.context() as refused:
+        refused.setattr(Store, "stamp", refuse)
+        now = 61.0
+        for _ in range(2):
+            found = storage.checkpoint_stamp(uri)
+            assert isinstance(found, Unanswered)
+            assert "s3:GetObject; the files could be listed before" in found.message
+    assert storage.checkpoint_stamp(uri) == before
+
+
 def test_what_is_not_there_is_absent(storage: Storage, uri: str) -> None:
     assert storage.manifest(uri, "manifest.json") == ABSENT
     assert storage.model_config(uri) == ABSENT
