@@ -138,18 +138,24 @@ class SweepSteps:
         return decide_sweep(observed)
 
     def apply(self, resource: Resource, observed: ObservedSweep, plan: SweepPlan) -> None:
-        """The ledger, what is set aside, Jobs, then the fit."""
+        """The ledger, what is set aside, the fit, then Jobs."""
         services, first = self._services, first_reads(observed)
         if first is not None:
             store_points(services, resource, first.store_uri, first.folder, observed.ledger, plan)
+            self._fit(resource, observed, first, plan)
         change_jobs(services, resource, plan)
-        if first is None:
-            return
-        fitter, uid, memory = services.fitter, resource.owner.uid, resource.memory
+
+    def _fit(
+        self, resource: Resource, observed: ObservedSweep, first: FirstReads, plan: SweepPlan
+    ) -> None:
+        """What is done is fitted and drawn, although the API server may refuse the next Job."""
+        services, memory, uid = self._services, resource.memory, resource.owner.uid
         if plan.fit is not None:
             # An older page must not take the place of the fit's report.
-            fitter.forget(page_of(uid))
-            fitter.start(uid, resource.key, self._job(resource, observed, first, plan.fit))
+            services.fitter.forget(page_of(uid))
+            services.fitter.start(
+                uid, resource.key, self._job(resource, observed, first, plan.fit)
+            )
             memory.report_missing = False
         if plan.page is not None:
             draw(services, resource, self._job(resource, observed, first, plan.page))
