@@ -10,6 +10,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Read, Unanswered, is_unknown, value_of
 from isoloss_contract.records import PointResult
+from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.jobs.failures import progress_marks
 from isoloss_operator.decide.observation import ObservedJob, PointFiles, PointReads
 from isoloss_operator.decide.plans import TaskWrites
@@ -63,7 +64,8 @@ def store_points(
     before: Read[Ledger],
     plan: TaskWrites,
 ) -> None:
-    """Write the ledger and set aside what is unusable; then count what ended, and forget what is recorded.
+    """Write the ledger and set aside what is unusable; then count what ended, which events tell of, and forget what is
+    recorded.
 
     `before`: the ledger as it was read.
     """
@@ -74,7 +76,9 @@ def store_points(
     stored = plan.ledger or value_of(before)
     memory.stopped = unrecorded(memory.stopped, stored)
     if memory.uncounted is not None and stored is not None:
-        for kind, count in attempts_ended(value_of(memory.uncounted), stored).items():
+        counted = value_of(memory.uncounted)
+        memory.owe(attempt_events(counted, stored))
+        for kind, count in attempts_ended(counted, stored).items():
             services.metrics.attempts.labels(resource.namespace, kind).inc(count)
         memory.uncounted = None
 
