@@ -126,6 +126,9 @@ class FakeWorld:
             key = aside.path.split("/")[1]
             self.results.pop(key, None)
             self.damaged.discard(key)
+        if plan.fit is not None:
+            self._may_die()
+            self._start_fit(plan.fit)
         for deletion in plan.delete:
             self._may_die()
             self.jobs[deletion.name] = replace(self.jobs[deletion.name], deleting=True)
@@ -135,9 +138,6 @@ class FakeWorld:
         for request in plan.create:
             self._may_die()
             self._create(request)
-        if plan.fit is not None:
-            self._may_die()
-            self._start_fit(plan.fit)
 
     def _start_fit(self, request: FitRequest) -> None:
         self.fit = self._fitted(request)

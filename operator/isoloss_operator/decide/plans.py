@@ -1,7 +1,9 @@
 """What is to be done, as the shell carries it out.
 
 The order of the writes makes being killed in between harmless:
-ledger -> set aside -> delete -> expire -> create -> fit -> publish -> status -> events.
+publish -> ledger -> set aside -> fit -> delete -> expire -> create -> status -> events.
+The publication goes first: a withdrawn answer must not stay published because a store or a quota refuses the rest.
+The fit does not wait for Jobs that may be refused.
 A step that fails ends the pass; the next pass observes and decides again.
 """
 

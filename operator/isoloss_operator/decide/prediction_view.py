@@ -10,6 +10,7 @@ from isoloss_contract import layout
 from isoloss_contract.reading import Read, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult
 from isoloss_operator.api import (
+    Checkpoint,
     HyperparamPredictionSpec,
     HyperparamPredictionStatus,
     ScalingSweepSpec,
@@ -17,6 +18,7 @@ from isoloss_operator.api import (
 from isoloss_operator.decide.conditions import READY, Finding, parse_conditions, stands
 from isoloss_operator.decide.evaluation import EvaluationStep, evaluation_step, given_loss_step
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.law_status import texts
 from isoloss_operator.decide.left_open import final_fit
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_status import (
@@ -25,6 +27,7 @@ from isoloss_operator.decide.prediction_status import (
     given,
     measured,
     predicted,
+    previous_prediction,
 )
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import previous_status
@@ -137,9 +140,7 @@ class PredictionView:
         checkpoint = self.spec.checkpoint
         if checkpoint is None or value_of(self.observed.checkpoint_stamp) is not None:
             return ()
-        return (
-            f"The operator may not list {checkpoint.uri}: other weights under this address would not be noticed.",
-        )
+        return (_unlisted(checkpoint),)
 
 
 def prediction_view(observed: ObservedPrediction) -> PredictionView | None:
@@ -191,4 +192,29 @@ def unanswered(observed: ObservedPrediction) -> str:
     measured: tuple[Read[object], ...] = (stamp, observed.evaluation, observed.fit)
     reads = (observed.manifest, observed.corpus, *measured)
     said = next((read.message for read in reads if is_unknown(read)), "")
-    return observed.store_error or said
+    return observed.store_error or said or _listed_no_longer(observed)
+
+
+def _listed_no_longer(observed: ObservedPrediction) -> str:
+    """What to do if the answer that stands is of files that may not be listed any more; empty: it is not.
+
+    Under the URI alone they would be measured again, and each probe trained again.
+    """
+    spec, before = observed.spec, previous_prediction(observed.status)
+    if isinstance(spec, InvalidSpec) or spec.checkpoint is None:
+        return ""
+    is_listed = value_of(observed.checkpoint_stamp) is not None
+    is_answered = stands(parse_conditions(observed.status), observed.generation)
+    if is_listed or not is_answered or before.learning_rate is None:
+        return ""
+    # An answer says of itself that its checkpoint could not be listed.
+    if texts([_unlisted(spec.checkpoint)])[0] in before.warnings:
+        return ""
+    return (
+        f"The operator may no longer list {spec.checkpoint.uri}, as it could when the checkpoint was measured: "
+        "grant that again, or give spec.initialLoss"
+    )
+
+
+def _unlisted(checkpoint: Checkpoint) -> str:
+    return f"The operator may not list {checkpoint.uri}: other weights under this address would not be noticed."

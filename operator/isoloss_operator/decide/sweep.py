@@ -18,7 +18,12 @@ from isoloss_contract.reading import Newer, Unanswered
 from isoloss_contract.records import DataManifest
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
-from isoloss_operator.decide.fit_requests import fit_request, has_page, sweep_page
+from isoloss_operator.decide.fit_requests import (
+    FEWEST_FOR_PROVISIONAL,
+    fit_request,
+    has_page,
+    sweep_page,
+)
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.owners import task_writes
@@ -51,6 +56,7 @@ from isoloss_operator.decide.tasks.findings import (
     too_many_failed_points,
     training,
 )
+from isoloss_operator.decide.tasks.record import fitted_records
 from isoloss_operator.decide.tasks.task_pass import TaskPass, is_kept, next_look, run
 from isoloss_operator.planning.specs import InvalidSpec
 
@@ -262,7 +268,10 @@ STATES: Final[Sequence[Check]] = (
 def _findings(view: PointsView) -> Findings:
     ready = next(found for check in STATES if (found := check(view)) is not None)
     accepted, tasks = ALL_ACCEPTED, view.tasks
-    refused = ledger_not_taken(tasks) or bad_configuration(tasks) or job_refused(tasks)
+    refused = ledger_not_taken(tasks) or bad_configuration(tasks)
+    if not view.is_over:
+        # Once no Job is wanted none will be created, which alone would take the refusal back.
+        refused = refused or job_refused(tasks)
     if refused := refused or request_refused(view.observed):
         accepted = Finding.false(refused.reason, refused.message)
     changes = []
@@ -311,7 +320,9 @@ def _fit(view: PointsView) -> Finding:
             Reason.FITTING, f"The laws are being fitted to {counted(done, 'point')}."
         )
     if fit is None or (fit.laws is None and not fit.points and not fit.error):
-        message = f"{counted(done, 'point')} {are(done)} done: too few for a first fit."
+        fitted = len(fitted_records(view.tasks.ledger.points))
+        lack = "too few for a first fit" if fitted < FEWEST_FOR_PROVISIONAL else "not fitted yet"
+        message = f"{counted(done, 'point')} {are(done)} done: {lack}."
         return Finding.false(Reason.NO_RESULTS, message)
     if fit.laws is None:
         message = fit.error or "The fit could not run."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from isoloss_contract.ledger import Ledger
@@ -16,10 +16,12 @@ from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.jobs.failures import Mark
 from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.plans import Event
 
 SOON_SECONDS = 1.0
 STORE_SECONDS = 60.0
 """For all that a pass reads from the store, and for all that it writes there."""
+MAX_UNSENT = 32
 
 
 @dataclass
@@ -66,8 +68,14 @@ class Memory:
     """Jobs that a suspension stopped and that the ledger does not have yet."""
     uncounted: Read[Ledger] | None = None
     """The ledger before a write whose outcome is not known: attempts that ended since are not counted yet."""
+    unsent: tuple[Event, ...] = ()
+    """Events of what the ledger has recorded, which no later decision tells of: the next status takes them along."""
     unanswered: int = 0
     """Passes in a row that failed for want of an answer of the API server."""
+
+    def owe(self, events: Iterable[Event]) -> None:
+        """Send these events with the next status; the oldest are dropped if none can be written for long."""
+        self.unsent = tuple(dict.fromkeys((*self.unsent, *events)))[-MAX_UNSENT:]
 
 
 class Memories:

@@ -8,8 +8,9 @@ from datetime import datetime
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import Read, Unanswered, value_of
+from isoloss_contract.reading import Read, Unanswered, is_unknown, value_of
 from isoloss_contract.records import PointResult
+from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.jobs.failures import progress_marks
 from isoloss_operator.decide.observation import ObservedJob, PointFiles, PointReads
 from isoloss_operator.decide.plans import TaskWrites
@@ -18,6 +19,8 @@ from isoloss_operator.process.sweep_load import attempts_ended
 from isoloss_operator.reconcile.memory import Memory, tolerated
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.services import Services
+
+NOT_ASKED = Unanswered("not asked")
 
 
 def read_points(
@@ -30,8 +33,10 @@ def read_points(
 ) -> PointFiles:
     """The results and progress that a decision asks for; `jobs` are those of the points."""
     storage = services.storage
-    progress = storage.progress(uri, reads.progress)
-    memory.marks = progress_marks(jobs, progress, memory.marks, now)
+    reported = storage.progress(uri, reads.progress)
+    progress = {key: found for key, read in reported.items() if (found := value_of(read))}
+    unknown = {job.key for job in jobs if is_unknown(reported.get(job.key, NOT_ASKED))}
+    memory.marks = progress_marks(jobs, progress, memory.marks, now, unknown)
     return PointFiles(
         results={
             **storage.results(uri, reads.results),
@@ -46,6 +51,11 @@ def read_points(
     )
 
 
+def hold_marks(memory: Memory, now: datetime) -> None:
+    """The store did not say how far any point is: no attempt counts as hung for that time."""
+    memory.marks = {uid: mark.held(now) for uid, mark in memory.marks.items()}
+
+
 def store_points(
     services: Services,
     resource: Resource,
@@ -54,7 +64,8 @@ def store_points(
     before: Read[Ledger],
     plan: TaskWrites,
 ) -> None:
-    """Write the ledger and set aside what is unusable; then count what ended, and forget what is recorded.
+    """Write the ledger and set aside what is unusable; then count what ended, which events tell of, and forget what is
+    recorded.
 
     `before`: the ledger as it was read.
     """
@@ -65,7 +76,9 @@ def store_points(
     stored = plan.ledger or value_of(before)
     memory.stopped = unrecorded(memory.stopped, stored)
     if memory.uncounted is not None and stored is not None:
-        for kind, count in attempts_ended(value_of(memory.uncounted), stored).items():
+        counted = value_of(memory.uncounted)
+        memory.owe(attempt_events(counted, stored))
+        for kind, count in attempts_ended(counted, stored).items():
             services.metrics.attempts.labels(resource.namespace, kind).inc(count)
         memory.uncounted = None
 

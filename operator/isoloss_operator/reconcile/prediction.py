@@ -39,7 +39,7 @@ from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_prediction_spec
 from isoloss_operator.reconcile.memory import STORE_SECONDS, tolerated
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
-from isoloss_operator.reconcile.points import change_jobs, read_points, store_points
+from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
 from isoloss_operator.reconcile.references import read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, first_look
 from isoloss_operator.reconcile.services import Services
@@ -85,6 +85,7 @@ class PredictionSteps:
             with time_limit(STORE_SECONDS):
                 return self._read_store(resource, observed, reads)
         except StoreError as error:
+            hold_marks(resource.memory, observed.now)
             return replace(observed, store_error=str(error))
 
     def _sweep(self, namespace: str, spec: Object) -> ObservedReference | None:
@@ -167,15 +168,15 @@ class PredictionSteps:
     def apply(
         self, resource: Resource, observed: ObservedPrediction, plan: PredictionPlan
     ) -> None:
-        """The evaluation and the answer, then the probes."""
+        """The answer and the evaluation, then the probes."""
         services, folder = self._services, self.folder(observed)
         ledger = observed.probes.ledger
-        if folder is not None:
-            store_points(services, resource, folder.store_uri, folder.path, ledger, plan)
-        change_jobs(services, resource, plan)
         if plan.publish is None or self._publish(resource, plan.publish, observed.config_map):
             # Only now: the former name keeps the answer until the new one has it.
             tolerated(resource.memory, lambda: self._withdraw(resource.owner, plan.withdraw))
+        if folder is not None:
+            store_points(services, resource, folder.store_uri, folder.path, ledger, plan)
+        change_jobs(services, resource, plan)
         if folder is not None and plan.page is not None:
             title, anchor = str(resource.key), services.storage.anchor(folder.store_uri)
             draw(services, resource, FitJob(plan.page, folder.store_uri, None, title, anchor))

@@ -51,7 +51,7 @@ def write_status(
     status: StatusType,
     events: tuple[Event, ...],
 ) -> float:
-    """Apply the status if it changed, then send events; seconds until it may be written again.
+    """Apply the status if it changed, then send events, owed ones first; seconds until it may be written again.
 
     Conditions are written at once; numbers alone as intervals.py says. Raises
     StatusChanged if `body` is no longer the newest.
@@ -113,14 +113,21 @@ def _write(
 ) -> float:
     before = body.get("status") or {}
     if document == before:
+        _send(services, owner, memory, ())
         return math.inf
     since_written = time.monotonic() - memory.written_at
     if wait := status_pause(before, document, since_written, services.settings):
+        memory.owe(events)  # none is of a condition: those are not kept waiting
         return wait
     try:
         services.cluster.apply_status(owner.kind, body["metadata"], dict(document))
     except (NotFound, Conflict) as error:
         raise StatusChanged(f"{owner.kind.kind} {owner.name} changed meanwhile") from error
     memory.written_at = time.monotonic()
-    send_events(services.cluster, owner, services.settings.identity, events)
+    _send(services, owner, memory, events)
     return math.inf
+
+
+def _send(services: Services, owner: Owner, memory: Memory, events: tuple[Event, ...]) -> None:
+    due, memory.unsent = dict.fromkeys((*memory.unsent, *events)), ()
+    send_events(services.cluster, owner, services.settings.identity, due)

@@ -27,7 +27,7 @@ from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.sweep_load import sweep_load
 from isoloss_operator.reconcile.memory import STORE_SECONDS
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
-from isoloss_operator.reconcile.points import change_jobs, read_points, store_points
+from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
 from isoloss_operator.reconcile.references import read_prior
 from isoloss_operator.reconcile.resource import Resource, first_look
 from isoloss_operator.reconcile.services import Services
@@ -60,6 +60,7 @@ class SweepSteps:
             with time_limit(STORE_SECONDS):
                 return self._read_store(resource, observed, first)
         except StoreError as error:
+            hold_marks(resource.memory, observed.now)
             return replace(observed, store_error=str(error))
 
     def _read_store(
@@ -80,6 +81,7 @@ class SweepSteps:
         observed = replace(observed, like_configs={c: storage.model_config(c) for c in likes})
         fit = self._newest_fit(resource, uri)
         if is_unknown(fit):
+            hold_marks(resource.memory, observed.now)
             return replace(observed, store_error=fit.message)
         report_missing = resource.memory.report_missing
         observed = replace(observed, fit=value_of(fit), report_missing=report_missing)
@@ -136,18 +138,24 @@ class SweepSteps:
         return decide_sweep(observed)
 
     def apply(self, resource: Resource, observed: ObservedSweep, plan: SweepPlan) -> None:
-        """The ledger, what is set aside, Jobs, then the fit."""
+        """The ledger, what is set aside, the fit, then Jobs."""
         services, first = self._services, first_reads(observed)
         if first is not None:
             store_points(services, resource, first.store_uri, first.folder, observed.ledger, plan)
+            self._fit(resource, observed, first, plan)
         change_jobs(services, resource, plan)
-        if first is None:
-            return
-        fitter, uid, memory = services.fitter, resource.owner.uid, resource.memory
+
+    def _fit(
+        self, resource: Resource, observed: ObservedSweep, first: FirstReads, plan: SweepPlan
+    ) -> None:
+        """What is done is fitted and drawn, although the API server may refuse the next Job."""
+        services, memory, uid = self._services, resource.memory, resource.owner.uid
         if plan.fit is not None:
             # An older page must not take the place of the fit's report.
-            fitter.forget(page_of(uid))
-            fitter.start(uid, resource.key, self._job(resource, observed, first, plan.fit))
+            services.fitter.forget(page_of(uid))
+            services.fitter.start(
+                uid, resource.key, self._job(resource, observed, first, plan.fit)
+            )
             memory.report_missing = False
         if plan.page is not None:
             draw(services, resource, self._job(resource, observed, first, plan.page))

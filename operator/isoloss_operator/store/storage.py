@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from isoloss_contract import layout
-from isoloss_contract.reading import ABSENT, Absent, Read, Unanswered, is_unknown, value_of
+from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, is_unknown
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_contract.store import (
     BadRecord,
@@ -117,7 +118,7 @@ class Storage:
         self._stores: Recent[str, Store] = Recent(256)
         self._manifests: Recent[tuple[str, str], tuple[str, DataManifest]] = Recent(64, clock)
         """With their stamp; put again whenever they are known to be there still."""
-        self._progress: Recent[tuple[str, str], PointProgress | Absent] = Recent(4096, clock)
+        self._progress: Recent[tuple[str, str], Read[PointProgress]] = Recent(4096, clock)
         self._checkpoint_stamps: Recent[str, Read[str]] = Recent(256, clock)
         self._model_configs: Recent[str, dict[str, Any]] = Recent(256, clock)
         self._fits: Recent[tuple[str, str, str], FitOutcome] = Recent(16)
@@ -153,7 +154,8 @@ class Storage:
     def checkpoint_stamp(self, checkpoint: str) -> Read[str]:
         """What changes whenever a file of the checkpoint is replaced, a minute old at most.
 
-        Absent if the store does not let the operator list them.
+        Absent if the store does not let the operator list them; Unanswered if it once did: what was measured of them
+        would be measured again, under their URI.
         """
         kept = self._checkpoint_stamps.get(checkpoint, MODEL_CONFIG_SECONDS)
         if kept is not None:
@@ -164,7 +166,7 @@ class Storage:
         return found
 
     def _stamp_of_files(self, checkpoint: str) -> str:
-        """Raises StoreError; NotFound if the files may not be listed."""
+        """Raises StoreError; NotFound if the files may not be listed, and never could be."""
         store = self.store(checkpoint)
 
         def stamp(name: str) -> str:
@@ -175,6 +177,9 @@ class Storage:
             files = sorted(name for name in names if name.endswith(CHECKPOINT_FILES))
             stamps = self._each(files[:MAX_CHECKPOINT_FILES], stamp, RESULTS_SECONDS)
         except StoreRefused as error:
+            if isinstance(self._checkpoint_stamps.get(checkpoint), str):
+                message = f"{error}; the files could be listed before: grant that again"
+                raise StoreUnavailable(message) from error
             raise NotFound(str(error)) from error
         return hashlib.sha256(json.dumps(stamps, sort_keys=True).encode()).hexdigest()
 
@@ -212,25 +217,27 @@ class Storage:
             found |= {key: replace(read, alone=True) for key, read in lacking.items()}
         return found
 
-    def progress(self, uri: str, keys: Iterable[str]) -> dict[str, PointProgress]:
-        """Progress by point key, a few seconds old at most; missing or unreadable ones are left out."""
+    def progress(self, uri: str, keys: Iterable[str]) -> dict[str, Read[PointProgress]]:
+        """Progress of each point key, a few seconds old at most; what is unusable is absent."""
 
-        def read_one(key: str) -> PointProgress | None:
+        def read_one(key: str) -> Read[PointProgress]:
             kept = self._progress.get((uri, key), PROGRESS_SECONDS)
             if kept is not None:
-                return value_of(kept)
+                return kept
             path = layout.point_progress(key)
             found = self._read_record(uri, path, PointProgress, "progress", limits.PROGRESS)
             if isinstance(found, Unanswered):
-                return None
-            progress = value_of(found)
-            if progress is not None and progress.key != key:
-                progress = None
-            self._progress.put((uri, key), progress or ABSENT)
-            return progress
+                return found
+            is_others = isinstance(found, PointProgress) and found.key != key
+            if is_others or isinstance(found, Unreadable):
+                found = ABSENT  # its trainer soon writes another
+            self._progress.put((uri, key), found)
+            return found
 
-        answers = self._each(list(dict.fromkeys(keys)), read_one, PROGRESS_SECONDS_FOR_ALL)
-        return {key: found for key, found in answers.items() if found is not None}
+        # In another order each time: if the time is too short for all, it is for others in the next pass.
+        wanted = list(dict.fromkeys(keys))
+        random.shuffle(wanted)
+        return self._each(wanted, read_one, PROGRESS_SECONDS_FOR_ALL)
 
     def _each(
         self, items: Sequence[Item], read: Callable[[Item], Value], seconds: float

@@ -46,6 +46,7 @@ from tests.support.sweep_worlds import (
     flops_of,
     hung,
     known,
+    ready,
     spec_of,
     started,
     training,
@@ -440,6 +441,26 @@ def test_a_provisional_fit_waits_for_four_points_and_then_for_growth() -> None:
     assert four.fit is not None
     assert four.fit.provisional
     assert len(four.fit.points) == 4
+
+
+def test_points_enough_for_a_fit_are_not_said_to_be_too_few() -> None:
+    """Their fit may wait for its turn, or for another to rest."""
+    for count, said in (
+        (3, "3 points are done: too few for a first fit."),
+        (4, "4 points are done: not fitted yet."),
+    ):
+        plan = decide_sweep(known(observed(), results={p.key: result(p) for p in POINTS[:count]}))
+        assert condition(plan, "FitReady") == ("False", "NoResults", said)
+
+
+def test_a_refused_job_that_nobody_wants_any_more_is_held_against_no_finished_sweep() -> None:
+    """Others finished its points: no Job of its own will ever be created, which takes a refusal back."""
+    refusal: dict[str, Any] = {"create_error": "exceeded quota: gpus", "refusal_may_pass": True}
+    waiting = decide_sweep(observed(**refusal))
+    assert condition(waiting, "Accepted")[:2] == ("False", "JobRefused")
+    for world in (all_done(), ready()):
+        plan = decide_sweep(replace(world, **refusal))
+        assert condition(plan, "Accepted")[:2] == ("True", "Accepted")
 
 
 def test_queued_jobs_do_not_count_as_training() -> None:

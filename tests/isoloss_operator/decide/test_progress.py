@@ -19,7 +19,7 @@ def test_only_new_tokens_are_progress() -> None:
     rewritten = progress(POINT, 100).model_copy(update={"updated_at": "2031-01-01T00:00:00Z"})
     assert progress_marks([RUNNING], {POINT.key: rewritten}, first, LATER) == first
     moved = progress_marks([RUNNING], {POINT.key: progress(POINT, 101)}, first, LATER)
-    assert moved == {RUNNING.uid: Mark(101, LATER)}
+    assert moved == {RUNNING.uid: Mark(101, LATER, LATER)}
 
 
 def test_a_cooldown_is_progress() -> None:
@@ -27,14 +27,14 @@ def test_a_cooldown_is_progress() -> None:
     first = progress_marks([RUNNING], {POINT.key: progress(POINT, 100)}, {}, NOW)
     cooling = progress(POINT, 100).model_copy(update={"cooldown_tokens": 10})
     assert progress_marks([RUNNING], {POINT.key: cooling}, first, LATER) == {
-        RUNNING.uid: Mark(110, LATER)
+        RUNNING.uid: Mark(110, LATER, LATER)
     }
 
 
 def test_an_attempt_that_never_reported_counts_from_when_it_was_first_seen_running() -> None:
     """By the operator's clock: a start time is the node's."""
     first = progress_marks([RUNNING], {}, {}, NOW)
-    assert first == {RUNNING.uid: Mark(None, NOW)}
+    assert first == {RUNNING.uid: Mark(None, NOW, NOW)}
     assert progress_marks([RUNNING], {}, first, LATER) == first
 
 
@@ -42,9 +42,26 @@ def test_what_an_earlier_attempt_reported_is_not_this_ones_progress() -> None:
     """Its record stays in the store until the new one reports."""
     second = replace(RUNNING, attempt=2, uid="second")
     found = progress_marks([second], {POINT.key: progress(POINT, 100)}, {}, NOW)
-    assert found == {"second": Mark(None, NOW)}
+    assert found == {"second": Mark(None, NOW, NOW)}
 
 
 def test_jobs_that_do_not_run_are_not_watched() -> None:
     """Queued, pulling an image, or finished: nothing can be reported."""
     assert progress_marks([job(POINT), complete(POINT)], {}, {}, NOW) == {}
+
+
+def test_the_clock_stands_still_while_the_store_does_not_say_how_far_an_attempt_is() -> None:
+    """Neither that it hangs nor that it goes on is known, and it may not be able to report either."""
+    minute, reported = timedelta(minutes=1), {POINT.key: progress(POINT, 100)}
+    marks = progress_marks([RUNNING], reported, {}, NOW)
+    marks = progress_marks([RUNNING], reported, marks, NOW + minute)
+    for passed in (2, 30, 90):
+        marks = progress_marks([RUNNING], {}, marks, NOW + passed * minute, {POINT.key})
+        assert marks[RUNNING.uid].since == NOW + (passed - 1) * minute
+    marks = progress_marks([RUNNING], reported, marks, NOW + 91 * minute)
+    assert marks == {RUNNING.uid: Mark(100, NOW + 89 * minute, NOW + 91 * minute)}
+
+
+def test_an_attempt_that_is_seen_first_while_the_store_says_nothing_starts_its_clock() -> None:
+    first = progress_marks([RUNNING], {}, {}, NOW, {POINT.key})
+    assert first == {RUNNING.uid: Mark(None, NOW, NOW)}

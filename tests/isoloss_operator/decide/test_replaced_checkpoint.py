@@ -11,7 +11,7 @@ from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.reads import evaluation_path
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.builders import condition, manifest, sweep_spec
-from tests.support.predictions import CHECKPOINT, answered, evaluation, observed
+from tests.support.predictions import CHECKPOINT, after, answered, evaluation, observed
 
 OTHER = "6" * 64
 
@@ -53,3 +53,28 @@ def test_while_the_files_cannot_be_looked_at_nothing_is_measured_and_the_answer_
     assert plan.create == ()
     assert condition(plan, "Ready")[:2] == ("True", "Predicted")
     assert condition(plan, "Accepted")[:2] == ("False", "StorageUnreachable")
+
+
+def test_files_that_may_not_be_listed_any_more_are_not_measured_again() -> None:
+    """Neither if nothing was ever measured under their address, nor if that was, before they could be listed."""
+    stampless = evaluate_config(
+        parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT), ABSENT
+    )
+    for found in (ABSENT, evaluation(key=stampless.key)):
+        refused = replace(answered(), checkpoint_stamp=ABSENT, evaluation=found)
+        plan = decide_prediction(refused)
+        assert plan.create == ()
+        assert condition(plan, "Ready")[:2] == ("True", "Predicted")
+        status, reason, message = condition(plan, "Accepted")
+        assert (status, reason) == ("False", "StorageUnreachable")
+        assert f"may no longer list {CHECKPOINT}" in message
+        assert "spec.initialLoss" in message
+
+
+def test_files_that_never_could_be_listed_are_measured_on_a_new_corpus() -> None:
+    stampless = evaluate_config(
+        parse_sweep_spec(sweep_spec()), manifest(), Checkpoint(uri=CHECKPOINT), ABSENT
+    )
+    world = observed(checkpoint_stamp=ABSENT, evaluation=evaluation(key=stampless.key))
+    world = after(world, decide_prediction(world), evaluation=ABSENT)
+    assert [request.kind for request in decide_prediction(world).create] == ["evaluate"]

@@ -791,3 +791,12 @@ def test_with_a_given_batch_size_probes_at_it_judge_the_learning_rate() -> None:
     verdict = condition(decide_prediction(noisy(trained(lambda *_: 2.5, raw=raw))), "Validated")
     assert verdict[1] != "TooFewProbes"
     assert "The learning rate alone is judged, by the probes at 512 sequences" in verdict[2]
+
+
+def test_probes_are_not_trained_again_because_a_checkpoint_may_not_be_listed_any_more() -> None:
+    """Under the URI alone its evaluation and they have other keys, and their results would not be found."""
+    refused = replace(judged(), checkpoint_stamp=ABSENT)
+    plan = decide_prediction(refused)
+    assert plan.create == ()
+    assert plan.probes is None or plan.probes.create == ()
+    assert condition(plan, "Validated") == condition(decide_prediction(judged()), "Validated")

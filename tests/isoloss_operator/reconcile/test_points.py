@@ -1,26 +1,31 @@
-"""What ended is counted once, whatever the store says of the write that records it."""
+"""What ended is counted once, whatever the store says of the write that records it; what the store does not say is no
+lack of progress."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import ABSENT, Read, Unanswered
+from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered
+from isoloss_contract.records import PointProgress
 from isoloss_contract.store import StoreUnavailable
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.observation import PointReads
 from isoloss_operator.decide.plans import SetAside, TaskWrites
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.reconcile.memory import Memory
-from isoloss_operator.reconcile.points import store_points
+from isoloss_operator.reconcile.points import hold_marks, read_points, store_points
 from isoloss_operator.reconcile.resource import Resource
-from tests.support.builders import after, failed, observed, points
+from isoloss_operator.settings import Settings
+from tests.support.builders import NOW, after, failed, job, observed, points, progress
 
 POINTS = points()
 OWNER = Owner(SWEEP, "research", "dense", "uid")
@@ -122,3 +127,23 @@ def test_what_ended_before_this_process_began_is_not_counted_again() -> None:
     shell = Shell(stored=before)
     shell.store(ended)
     assert shell.counted() == 2.0
+
+
+def marks_after(memory: Memory, read: Read[PointProgress], minutes: int) -> datetime | None:
+    """Since when the point has reported nothing new, if the store says this of it now."""
+    now = NOW + timedelta(minutes=minutes)
+    storage = SimpleNamespace(progress=lambda *_: {POINTS[0].key: read}, results=lambda *_: {})
+    services: Any = SimpleNamespace(storage=storage, settings=Settings(trainer_image="i"))
+    running = job(POINTS[0], working_since=NOW)
+    found = read_points(services, memory, "s3://b", PointReads(), [running], now)
+    return found.unchanged_since.get(running.uid)
+
+
+def test_an_attempt_whose_progress_the_store_does_not_give_out_is_not_taken_for_hung() -> None:
+    memory, reported = Memory("uid"), progress(POINTS[0], 100)
+    marks_after(memory, reported, 0)
+    assert marks_after(memory, Unanswered("AccessDenied"), 90) == NOW + timedelta(minutes=90)
+    assert marks_after(memory, Newer("of version 9"), 95) == NOW + timedelta(minutes=95)
+    hold_marks(memory, NOW + timedelta(minutes=190))
+    assert marks_after(memory, reported, 191) == NOW + timedelta(minutes=190)
+    assert marks_after(memory, reported, 251) == NOW + timedelta(minutes=190)

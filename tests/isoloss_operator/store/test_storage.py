@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from isoloss_contract import layout
-from isoloss_contract.reading import ABSENT, Newer, Unreadable
+from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.store import (
+    NotFound,
     Store,
     StoreError,
     StoreRefused,
@@ -19,7 +21,7 @@ from isoloss_contract.store import (
 )
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.store.storage import Storage
-from tests.support.builders import manifest
+from tests.support.builders import manifest, points, progress
 
 LAWS = "sweeps/x/laws.json"
 
@@ -65,6 +67,27 @@ def test_a_checkpoint_whose_files_may_not_be_listed_has_no_stamp(
 
     monkeypatch.setattr(Store, "names", refuse)
     assert Storage(readers=1).checkpoint_stamp(uri) == ABSENT
+
+
+def test_a_checkpoint_whose_files_may_not_be_listed_any_more_has_no_other_stamp(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    storage = Storage(readers=1, clock=lambda: now)
+    (tmp_path / "model.safetensors").write_text("weights")
+    before = storage.checkpoint_stamp(uri)
+
+    def refuse(_: Store, __: str) -> str:
+        raise StoreRefused("s3://models/a: AccessDenied: s3:GetObject")
+
+    with monkeypatch.context() as refused:
+        refused.setattr(Store, "stamp", refuse)
+        now = 61.0
+        for _ in range(2):
+            found = storage.checkpoint_stamp(uri)
+            assert isinstance(found, Unanswered)
+            assert "s3:GetObject; the files could be listed before" in found.message
+    assert storage.checkpoint_stamp(uri) == before
 
 
 def test_what_is_not_there_is_absent(storage: Storage, uri: str) -> None:
@@ -175,6 +198,47 @@ def test_a_manifest_outlives_an_outage_of_the_store(
     monkeypatch.setattr(Store, "stamp", unavailable)
     now = 61.0
     assert storage.manifest(uri, path) == manifest()
+
+
+def test_progress_that_is_not_given_out_is_no_lack_of_progress(
+    storage: Storage, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, absent, withheld, others = points()[:4]
+    Store(uri).write_record(layout.point_progress(here.key), progress(here, 100))
+    Store(uri).write_record(layout.point_progress(others.key), progress(here, 100))
+    read = Store.read
+
+    def refuse(store: Store, path: str, *, max_bytes: int) -> bytes:
+        if path == layout.point_progress(withheld.key):
+            raise StoreRefused("s3://lab/a: AccessDenied: s3:GetObject")
+        return read(store, path, max_bytes=max_bytes)
+
+    monkeypatch.setattr(Store, "read", refuse)
+    found = storage.progress(uri, [here.key, absent.key, withheld.key, others.key])
+    assert found == {
+        here.key: progress(here, 100),
+        absent.key: ABSENT,
+        withheld.key: Unanswered("s3://lab/a: AccessDenied: s3:GetObject"),
+        others.key: ABSENT,
+    }
+
+
+def test_in_a_store_too_slow_for_all_progress_each_point_has_its_turn(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, seen = [f"{number:032x}" for number in range(20)], set[str]()
+    for _ in range(100):
+        answers = count()
+
+        def read(_: Store, path: str, *, max_bytes: int, answers: count[int] = answers) -> bytes:
+            if next(answers) >= 5:
+                raise StoreUnavailable("not asked: no time is left")
+            raise NotFound(path)
+
+        monkeypatch.setattr(Store, "read", read)
+        found = Storage(readers=1).progress(uri, keys)
+        seen |= {key for key, answer in found.items() if answer == ABSENT}
+    assert seen == set(keys)
 
 
 @pytest.mark.parametrize("name", ["laws.json", "fit.json"])

@@ -6,8 +6,8 @@ Decided by conditions, reasons and exit codes, never by the wording of a message
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -307,6 +307,13 @@ class Mark:
     tokens: int | None
     """Trained, in cooldowns as well; None: nothing reported yet."""
     since: datetime
+    """Later by all the time in which the store did not say whether it changed."""
+    looked: datetime = field(compare=False)
+    """When the store was last asked, whether or not it answered."""
+
+    def held(self, now: datetime) -> Mark:
+        """The same while the store says nothing: the trainer may advance, or may not be able to report."""
+        return replace(self, since=self.since + (now - self.looked), looked=now)
 
 
 def progress_marks(
@@ -314,16 +321,24 @@ def progress_marks(
     progress: Mapping[str, PointProgress],
     before: Mapping[str, Mark],
     now: datetime,
+    unknown: Collection[str] = (),
 ) -> dict[str, Mark]:
-    """Marks keyed by Job uid, for train Jobs whose container is running; `progress` is keyed by point key."""
+    """Marks keyed by Job uid, for train Jobs whose container is running; `progress` is keyed by point key.
+
+    `unknown`: keys of points of which the store did not say how far they are.
+    """
     marks = {}
     for job in jobs:
         waits = job.working_since is None or not job.is_at_work
         if job.kind != "train" or job.is_finished or waits:
             continue
+        known = before.get(job.uid)
+        if known and job.key in unknown:
+            marks[job.uid] = known.held(now)
+            continue
         report = progress.get(job.key)
         is_own = report is not None and report.claimant.attempt == job.attempt
         tokens = report.trained_tokens if report is not None and is_own else None
-        known = before.get(job.uid)
-        marks[job.uid] = known if known and known.tokens == tokens else Mark(tokens, now)
+        is_same = known is not None and known.tokens == tokens
+        marks[job.uid] = Mark(tokens, known.since if known and is_same else now, now)
     return marks

@@ -1,0 +1,76 @@
+"""In which order a prediction's plan is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from isoloss_contract.reading import ABSENT
+from isoloss_contract.store import StoreUnavailable
+from isoloss_operator.cluster.client import PREDICTION
+from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.reconcile.memory import Memory, carry_out
+from isoloss_operator.reconcile.prediction import PredictionSteps
+from isoloss_operator.reconcile.resource import Resource
+from tests.support.predictions import (
+    after,
+    answered,
+    ended,
+    parsed_prediction,
+    prediction_spec,
+)
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def quota(*_: object) -> None:
+    raise CreateRefused("exceeded quota", may_pass=True)
+
+
+def full_bucket(*_: object) -> None:
+    raise StoreUnavailable("quota exceeded")
+
+
+@pytest.mark.parametrize(
+    ("create", "write"), [(quota, nothing), (nothing, full_bucket)], ids=["Job", "ledger"]
+)
+def test_a_withdrawn_answer_is_published_no_more_although_the_next_one_is_held_up(
+    create: Callable[..., None], write: Callable[..., None]
+) -> None:
+    """A step of a pipeline would go on with the learning rate of another checkpoint."""
+    other = prediction_spec(checkpoint={"uri": "s3://models/other"})
+    world = replace(
+        after(answered(), decide_prediction(answered())),
+        spec=parsed_prediction(other),
+        generation=2,
+        evaluation=ABSENT,
+    )
+    if write is full_bucket:
+        first = decide_prediction(world).create[0]
+        crashed = ended(1, key=first.labels["isoloss.dev/key"])
+        world = replace(world, jobs=(crashed,))
+    plan = decide_prediction(world)
+    assert plan.create or plan.ledger
+    config_maps: list[dict[str, Any]] = []
+    services: Any = SimpleNamespace(
+        cluster=SimpleNamespace(create=lambda _kind, _namespace, body: config_maps.append(body)),
+        jobs=SimpleNamespace(delete=nothing, expire=nothing, create=create),
+        ledgers=SimpleNamespace(write=write),
+    )
+    owner, memory = Owner(PREDICTION, "research", "dense-8b", "uid-p"), Memory("uid-p")
+    key = ResourceKey(PREDICTION, "research", "dense-8b")
+    resource = Resource(key, owner, {"metadata": {"generation": 2}}, memory)
+    steps = PredictionSteps(services)
+    assert not carry_out(memory, 2, lambda: steps.apply(resource, world, plan))
+    (published,) = config_maps
+    assert published["data"]["ready"] == "false"
+    assert "learningRate" not in published["data"]
