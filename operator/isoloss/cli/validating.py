@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -250,7 +251,7 @@ def _print_validation(outcome: Validation) -> None:
             formatting.learning_rate(comparison.neighbour.learning_rate),
             formatting.batch_size(comparison.neighbour.batch_size),
             _difference(comparison),
-            comparison.better or "within noise",
+            comparison.better or ("-" if math.isnan(comparison.difference) else "within noise"),
         )
     terminal.print(table)
     terminal.print(f"\n{outcome.reason.value}: {outcome.message}")
@@ -271,4 +272,6 @@ def _print_validation(outcome: Validation) -> None:
 def _difference(comparison: Comparison) -> str:
     if comparison.neighbour.diverged:
         return "diverged"
+    if math.isnan(comparison.difference):
+        return "the answer diverged"
     return f"{comparison.difference:+.4f} ± {comparison.standard_error:.4f}"

@@ -85,7 +85,7 @@ def probes_of_runs(
     measured_noise: RunNoise | None = None,
     residual: float | None = None,
 ) -> tuple[tuple[Probe, ...], float]:
-    """The probes at the most tokens that all runs reached, and these tokens.
+    """The probes at the most tokens that all runs reached, and these tokens: 0 if all of them diverged.
 
     The noise between seeds, nats, is the one given, else the one measured on runs of the same kind (`RunNoise`);
     if places have several seeds, their own scatter counts as well. If nothing measures it, it is at most
@@ -94,10 +94,7 @@ def probes_of_runs(
     """
     _check_alike(runs)
     finished = [run for run in runs if not run.diverged]
-    if not finished:
-        raise InvalidProbes("every probe diverged: train others, at lower learning rates")
-    ends = [float(run.tokens[-1]) for run in finished]
-    tokens = min(ends)
+    tokens = min((float(run.tokens[-1]) for run in finished), default=0.0)
     _check_ends(finished, tokens)
     places: dict[tuple[float, float], list[Run]] = defaultdict(list)
     for run in runs:

@@ -52,6 +52,7 @@ FEWEST_INSIDE = DRAWS // 10
 """Draws of the optimum at the full budget that are on the answer's side of all probes that diverged."""
 FEWEST = 3
 """Probes that did not diverge: the answer and one neighbour along each axis."""
+NO_MOVE = Normal(np.zeros(2), np.zeros(2))
 LONGER = 0.05
 """Share of the budget by which probes may exceed it, for whole steps."""
 
@@ -97,26 +98,39 @@ def validate(
     if isinstance(answer, Refused):
         return answer
     assert answer.cpt_flops is not None
-    if not 0.0 < probe_flops <= answer.cpt_flops * (1.0 + LONGER):
+    # Probes that all diverged reject the answer whatever their length.
+    moves = NO_MOVE
+    if not _all_diverged(probes):
+        found = _moves(laws, query, answer.cpt_flops, probe_flops)
+        if isinstance(found, Refused):
+            return found
+        moves = found
+    return judge(
+        answer,
+        probes,
+        moves,
+        loss_curvature(laws),
+        tolerance,
+        seed,
+        rate_alone=query.batch_size is not None,
+    )
+
+
+def _moves(
+    laws: Laws, query: PredictionQuery, budget_flops: float, probe_flops: float
+) -> Normal | Refused:
+    """ln of the optimum at the budget over that at the probes' tokens. Raises InvalidProbes for longer probes."""
+    if not 0.0 < probe_flops <= budget_flops * (1.0 + LONGER):
         raise InvalidProbes(
-            f"probes of {probe_flops:.4g} FLOPs are longer than the budget of {answer.cpt_flops:.4g}"
+            f"probes of {probe_flops:.4g} FLOPs are longer than the budget of {budget_flops:.4g}"
         )
-    is_given = query.batch_size is not None
-    flops = min(probe_flops, answer.cpt_flops)
-    short, long = (answer_at(laws, query, each) for each in (flops, answer.cpt_flops))
+    flops = min(probe_flops, budget_flops)
+    short, long = (answer_at(laws, query, each) for each in (flops, budget_flops))
     for each in (short, long):
         if isinstance(each, Refused):
             return each
     assert isinstance(short, Prediction) and isinstance(long, Prediction)  # noqa: PT018
-    return judge(
-        answer,
-        probes,
-        drift(short, long),
-        loss_curvature(laws),
-        tolerance,
-        seed,
-        rate_alone=is_given,
-    )
+    return drift(short, long)
 
 
 def judge(
@@ -143,7 +157,10 @@ def judge(
     middle = _at_the_answer(answer, probes)
     told = Validation(None, Reason.TOO_FEW_PROBES, "", _compared(middle, probes))
     if middle.diverged:
-        message = "Training at the answer diverged: it is no answer."
+        where = (
+            "at the answer and at every neighbour" if _all_diverged(probes) else "at the answer"
+        )
+        message = f"Training {where} diverged: it is no answer."
         return replace(
             told,
             validated=False,
@@ -202,6 +219,10 @@ def judge(
     refined = replace(refined, batch_size=answer.batch_size)
     found = _verdict(replace(told, refined=refined), alone, answer, tolerance, within)
     return replace(found, message=f"{found.message} {_alone_sentence(answer)}")
+
+
+def _all_diverged(probes: Sequence[Probe]) -> bool:
+    return all(probe.diverged for probe in probes)
 
 
 def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:

@@ -73,9 +73,6 @@ def verdict(
             f"Results without a cooled loss: {len(unstated)} of {len(done)} ({unstated[0]} first). The laws are fitted to cooled losses."
         )
     runs = [_run(tasks.points[record.key], spec, record) for record in done]
-    if all(run.diverged for run in runs):
-        message = "Training diverged at the answer and at every neighbour: it is no answer. Take a lower learning rate."
-        return Verdict(Finding.false(Reason.ANSWER_DIVERGED, message))
     try:
         probes, _ = probes_of_runs(
             runs, measured_noise=laws.run_noise, residual=laws.surface.residual_rms

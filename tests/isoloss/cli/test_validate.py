@@ -146,6 +146,23 @@ def test_probes_that_were_too_short_are_refused_in_words_about_probes(
     assert ended.document["refused"][0]["message"].startswith("Probes of 2.5e+06 tokens are ")
 
 
+@pytest.mark.parametrize("stable", [0, 2])
+def test_training_that_diverges_at_the_answer_rejects_it(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, stable: int
+) -> None:
+    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
+    header, *rows = runs.read_text().splitlines()
+    lost = len(rows) - stable
+    marked = [f"{row},{str(index < lost).lower()}" for index, row in enumerate(rows)]
+    runs.write_text("\n".join([f"{header},diverged", *marked]))
+    ended = isoloss("validate", planted_laws, runs, *QUESTION, "--json")
+    assert ended.code == 0, ended.err
+    assert (ended.document["validated"], ended.document["reason"]) == (False, "AnswerDiverged")
+    said = isoloss("validate", planted_laws, runs, *QUESTION).out
+    assert "within noise" not in said
+    assert "nan" not in said
+
+
 def test_probes_elsewhere_are_refused_by_their_table(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from isoloss.laws import (
 from isoloss.validation import (
     InvalidProbes,
     Probe,
+    Reason,
     Validation,
     in_laws_sequences,
     probe_cross,
@@ -173,6 +174,18 @@ def test_probes_beyond_the_budget_are_refused(laws: Laws) -> None:
     flops = 1.2 * 2e10 * FLOPS_PER_TOKEN
     with pytest.raises(InvalidProbes, match="longer than the budget"):
         validate(laws, QUERY, probes(laws, (1.0, 1.0), 1.0), flops)
+
+
+def test_probes_that_all_diverged_reject_the_answer_whatever_their_length(laws: Laws) -> None:
+    lost = [
+        replace(probe, loss=float("nan"), diverged=True) for probe in probes(laws, (1.0, 1.0), 1.0)
+    ]
+    found = validate(laws, QUERY, lost, 0.0)
+    assert isinstance(found, Validation)
+    assert (found.validated, found.reason) == (False, Reason.ANSWER_DIVERGED)
+    assert found.message.startswith("Training at the answer and at every neighbour diverged")
+    with pytest.raises(InvalidProbes, match="no probe is at the answer"):
+        validate(laws, QUERY, lost[1:], 0.0)
 
 
 def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Laws) -> None:
