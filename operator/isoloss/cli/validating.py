@@ -215,6 +215,7 @@ def _judged(
         raise BadInput(f"{', '.join(sources)}: {error}") from error
     if isinstance(outcome, Refused):
         return print_refused(outcome, as_json=as_json)
+    warnings = (*outcome.warnings, *warnings)
     if as_json:
         told = {"beats_neighbours": outcome.beats_neighbours, "warnings": warnings}
         print_document({**asdict(outcome), **told})

@@ -26,6 +26,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
+from isoloss.validation.doubts import above_the_checkpoint
 from isoloss.validation.drift import drift, log_answer
 from isoloss.validation.outcome import Comparison, Direction, Reason, Refined, Validation
 from isoloss.validation.probe_length import answer_at
@@ -105,7 +106,7 @@ def validate(
         if isinstance(found, Refused):
             return found
         moves = found
-    return judge(
+    judged = judge(
         answer,
         probes,
         moves,
@@ -114,6 +115,8 @@ def validate(
         seed,
         rate_alone=query.batch_size is not None,
     )
+    doubts = above_the_checkpoint(query, _at_the_answer(answer, probes))
+    return replace(judged, warnings=(*judged.warnings, *doubts))
 
 
 def _moves(

@@ -92,12 +92,14 @@ def _too_few(message: str) -> Verdict:
 
 def _finding(found: Validation) -> Finding:
     reason, message = _REASONS[found.reason], found.message
+    doubts = "".join(f" {warning}" for warning in found.warnings)
     if found.reason is Judged.WITHIN_NOISE:
         message += " The fields are spec.validation.seeds and spec.validation.tokensShare."
-    if found.validated is None:
-        return Finding.unknown(reason, message)
     if found.reason is Judged.ANSWER_DIVERGED:
         message += " Take a lower learning rate."
+    message += doubts
+    if found.validated is None:
+        return Finding.unknown(reason, message)
     return Finding.true(reason, message) if found.validated else Finding.false(reason, message)
 
 

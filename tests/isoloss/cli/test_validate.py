@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,17 @@ def test_the_warnings_of_the_answer_are_told_with_its_plan_and_with_its_verdict(
         said = isoloss("validate", planted_laws, *asked, *QUESTION).err
         for warning in plan["warnings"]:
             assert f"warning: {warning}" in said
+
+
+def test_doubts_about_the_probes_are_told_with_the_verdict(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    """Their losses are in bits."""
+    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
+    text = runs.read_text()
+    for nats in [row.rpartition(",")[2] for row in text.splitlines()[1:]]:
+        text = text.replace(f",{nats}\n", f",{float(nats) / math.log(2.0)}\n")
+    runs.write_text(text)
+    document = isoloss("validate", planted_laws, runs, *QUESTION, "--json").document
+    (doubt,) = [each for each in document["warnings"] if "look like bits per token" in each]
+    assert f"warning: {doubt}" in isoloss("validate", planted_laws, runs, *QUESTION).err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -186,6 +187,30 @@ def test_probes_that_all_diverged_reject_the_answer_whatever_their_length(laws: 
     assert found.message.startswith("Training at the answer and at every neighbour diverged")
     with pytest.raises(InvalidProbes, match="no probe is at the answer"):
         validate(laws, QUERY, lost[1:], 0.0)
+
+
+def doubts(laws: Laws, at_end: Callable[[float], float], query: PredictionQuery = QUERY) -> str:
+    """The warnings about probes whose losses, around 2.5, are changed."""
+    changed = [replace(each, loss=at_end(each.loss)) for each in probes(laws, (1.0, 1.0), 1.0)]
+    found = validate(laws, query, changed, 2e10 * FLOPS_PER_TOKEN)
+    assert isinstance(found, Validation)
+    return " ".join(found.warnings)
+
+
+def test_a_probe_that_ends_above_the_initial_loss_is_doubted(laws: Laws) -> None:
+    assert doubts(laws, lambda loss: loss) == ""
+    assert doubts(laws, lambda loss: loss + 0.29) == ""
+    told = doubts(laws, lambda loss: loss + 1.0)
+    assert "ends at a loss of 3.5000, 0.7500 above the initial loss of 2.7500" in told
+    assert "another text" in told
+    slightly = lambda loss: loss + 0.35  # noqa: E731
+    assert "0.1000 above" in doubts(laws, slightly)
+    assert doubts(laws, slightly, replace(QUERY, initial_loss_standard_error=0.05)) == ""
+
+
+def test_losses_in_bits_are_recognised(laws: Laws) -> None:
+    told = doubts(laws, lambda loss: 1.06 * loss / np.log(2.0))
+    assert "look like bits per token" in told
 
 
 def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Laws) -> None:

@@ -791,3 +791,9 @@ def test_with_a_given_batch_size_probes_at_it_judge_the_learning_rate() -> None:
     verdict = condition(decide_prediction(noisy(trained(lambda *_: 2.5, raw=raw))), "Validated")
     assert verdict[1] != "TooFewProbes"
     assert "The learning rate alone is judged, by the probes at 512 sequences" in verdict[2]
+
+
+def test_the_condition_says_what_makes_the_probes_doubtful() -> None:
+    said = condition(decide_prediction(noisy(trained(lambda *_: 9.5))), "Validated")
+    assert said[:2] == ("True", "AnswerHolds")
+    assert "ends at a loss of 9.5000" in said[2]

@@ -1,0 +1,40 @@
+"""What makes it doubtful that probes continue the checkpoint that was asked about."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isoloss.formatting import loss as loss_text
+from isoloss.laws import PredictionQuery
+from isoloss.validation.probes import Probe
+
+ABOVE = 0.05
+"""Nats above the initial loss from which on a probe that is to have lowered it is doubted, its errors apart."""
+BEYOND_ERROR = 1.645
+"""Standard errors of the difference that are granted in addition."""
+BITS_PER_NAT = 1.0 / np.log(2.0)
+LIKE_BITS = (0.9, 1.03)
+"""Of BITS_PER_NAT: ratios of a loss in bits to the initial one in nats, which training lowers by a few percent."""
+
+
+def above_the_checkpoint(query: PredictionQuery, at_answer: Probe) -> tuple[str, ...]:
+    """A warning if the answer's probe ends above the loss that it started from."""
+    initial = query.initial_loss
+    if initial is None or at_answer.diverged:
+        return ()
+    error = float(np.hypot(at_answer.standard_error, query.initial_loss_standard_error))
+    above = at_answer.loss - initial
+    if above <= ABOVE + BEYOND_ERROR * error:
+        return ()
+    ratio = at_answer.loss / initial
+    low, high = (BITS_PER_NAT * end for end in LIKE_BITS)
+    cause = (
+        f"That is {ratio:.2f} times as much, and a nat is 1.44 bits: the probes' losses look like bits per token"
+        if low <= ratio <= high
+        else "Training lowers it, unless it is too short to win back what a fresh optimizer costs at first: the probe may "
+        "have been evaluated on another text or in another unit, or have started from another checkpoint"
+    )
+    return (
+        f"The answer's probe ends at a loss of {loss_text(at_answer.loss)}, {loss_text(above)} above the initial loss of "
+        f"{loss_text(initial)}. {cause}.",
+    )
