@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from isoloss.formatting import loss as loss_text
+from isoloss.formatting import number
 from isoloss.laws import PredictionQuery
-from isoloss.validation.probes import Probe
+from isoloss.validation.probes import InvalidProbes, Probe
 
+SAME_SIZE = 0.01
+"""Relative difference up to which two counts of parameters are of one model."""
+SMALLEST = 1.0 / 3.0
+"""Of the target's size: make bench-transfer found that a sibling of a third of it halves what an answer loses where the
+rule is wrong, and that one of a ninth leaves it."""
 ABOVE = 0.05
 """Nats above the initial loss from which on a probe that is to have lowered it is doubted, its errors apart."""
 BEYOND_ERROR = 1.645
@@ -17,7 +23,31 @@ LIKE_BITS = (0.9, 1.03)
 """Of BITS_PER_NAT: ratios of a loss in bits to the initial one in nats, which training lowers by a few percent."""
 
 
-def above_the_checkpoint(query: PredictionQuery, at_answer: Probe) -> tuple[str, ...]:
+def doubts(query: PredictionQuery, at_answer: Probe) -> tuple[str, ...]:
+    """Warnings about the answer's probe. Raises InvalidProbes for one of a model that cannot stand for the target."""
+    of_another = _of_another_size(query.params, at_answer.params)
+    # A smaller model has an initial loss of its own, which nobody was asked for.
+    return of_another or _above_the_checkpoint(query, at_answer)
+
+
+def _of_another_size(target: float | None, trained: float | None) -> tuple[str, ...]:
+    if target is None or trained is None or abs(trained / target - 1.0) <= SAME_SIZE:
+        return ()
+    sizes = f"the probes are of a model of {number(trained)} parameters, the target has {number(target)}"
+    if trained > target:
+        raise InvalidProbes(
+            f"{sizes}: train the checkpoint itself, or a smaller model of its kind"
+        )
+    if trained < SMALLEST * target * (1.0 - SAME_SIZE):
+        raise InvalidProbes(
+            f"{sizes}: a model of less than a third of the size does not want what the target wants"
+        )
+    return (
+        f"{sizes.capitalize()}: where the laws' answer is wrong, a smaller model shows only part of it.",
+    )
+
+
+def _above_the_checkpoint(query: PredictionQuery, at_answer: Probe) -> tuple[str, ...]:
     """A warning if the answer's probe ends above the loss that it started from."""
     initial = query.initial_loss
     if initial is None or at_answer.diverged:

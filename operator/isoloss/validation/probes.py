@@ -46,6 +46,8 @@ class Probe:
     diverged: bool = False
     least_error: float | None = None
     """What it is at the least, if the noise is only known not to exceed one that gives the `standard_error`."""
+    params: float | None = None
+    """Active parameters of the model that was trained; None: those of the target."""
 
     @property
     def log_place(self) -> tuple[float, float]:
@@ -118,6 +120,7 @@ def probes_of_runs(
             # A place where any seed diverges is no place to train at.
             diverged=any(run.diverged for run in seeds),
             least_error=USUAL_NOISE / shrinks if is_bound else None,
+            params=seeds[0].params,
         )
 
     return tuple(probe(place, seeds) for place, seeds in places.items()), tokens

@@ -26,7 +26,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
-from isoloss.validation.doubts import above_the_checkpoint
+from isoloss.validation.doubts import doubts
 from isoloss.validation.drift import drift, log_answer
 from isoloss.validation.outcome import Comparison, Direction, Reason, Refined, Validation
 from isoloss.validation.probe_length import answer_at
@@ -88,7 +88,7 @@ def validate(
 
     With a given batch size the learning rate alone is judged, by the probes there. Refused if the laws have no answer.
     Raises InvalidProbes if no probe is at the answer, probes are longer
-    than the budget, or the query has no budget of continued pre-training; ValueError for a query that contradicts
+    than the budget or of a model above the target's size or below a third of it, or the query has no budget of continued pre-training; ValueError for a query that contradicts
     itself.
     """
     if query.total_flops is not None:
@@ -115,8 +115,8 @@ def validate(
         seed,
         rate_alone=query.batch_size is not None,
     )
-    doubts = above_the_checkpoint(query, _at_the_answer(answer, probes))
-    return replace(judged, warnings=(*judged.warnings, *doubts))
+    doubtful = doubts(query, _at_the_answer(answer, probes))
+    return replace(judged, warnings=(*judged.warnings, *doubtful))
 
 
 def _moves(

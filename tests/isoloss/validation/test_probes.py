@@ -46,6 +46,7 @@ def test_a_factor_of_one_makes_no_neighbours() -> None:
 def test_seeds_of_one_place_are_one_probe_with_a_smaller_error() -> None:
     runs = [run("a"), run("b", loss=3.002), run("c", rate=2e-3)]
     (twice, once), tokens = probes_of_runs(runs, stated_noise=0.001)
+    assert {twice.params, once.params} == {1e6}
     assert tokens == 4e6
     assert twice.loss == pytest.approx(3.001)
     assert once.loss == pytest.approx(3.0)

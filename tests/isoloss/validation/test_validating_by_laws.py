@@ -208,6 +208,32 @@ def test_a_probe_that_ends_above_the_initial_loss_is_doubted(laws: Laws) -> None
     assert doubts(laws, slightly, replace(QUERY, initial_loss_standard_error=0.05)) == ""
 
 
+def of_a_model_of(laws: Laws, params: float, asked: float) -> str:
+    """The warnings about probes of so many parameters where so many are asked about."""
+    query = replace(QUERY, params=asked, cpt_tokens=None, cpt_flops=2e10 * FLOPS_PER_TOKEN)
+    trained = [replace(probe, params=params) for probe in probes(laws, (1.0, 1.0), 1.0)]
+    found = validate(laws, query, trained, 2e10 * FLOPS_PER_TOKEN)
+    assert isinstance(found, Validation)
+    return " ".join(found.warnings)
+
+
+def test_probes_of_a_smaller_model_are_told_with_both_sizes(laws: Laws) -> None:
+    told = of_a_model_of(laws, 1e8, 3e8)
+    assert "of a model of 1e8 parameters, the target has 3e8" in told
+    for params in (3.02e8, 2.98e8):
+        assert of_a_model_of(laws, params, 3e8) == ""
+
+
+@pytest.mark.parametrize(
+    ("params", "why"), [(3.1e8, "a smaller model"), (9.8e7, "less than a third")]
+)
+def test_probes_of_a_model_that_cannot_stand_for_the_target_are_refused(
+    laws: Laws, params: float, why: str
+) -> None:
+    with pytest.raises(InvalidProbes, match=why):
+        of_a_model_of(laws, params, 3e8)
+
+
 def test_losses_in_bits_are_recognised(laws: Laws) -> None:
     told = doubts(laws, lambda loss: 1.06 * loss / np.log(2.0))
     assert "look like bits per token" in told
