@@ -197,4 +197,4 @@ def _check_ends(runs: Sequence[Run], tokens: float) -> None:
 
 def log_places(probes: Sequence[Probe]) -> Array:
     """(probes, 2) of (ln LR, ln B)."""
-    return np.array([probe.log_place for probe in probes])
+    return np.array([probe.log_place for probe in probes]).reshape(-1, 2)
