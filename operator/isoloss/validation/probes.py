@@ -14,6 +14,8 @@ from isoloss.usual import USUAL_NOISE
 
 STATED_FREEDOM = 4.0
 """Degrees of freedom that a given noise adds to the seeds' own."""
+MOST_NOISE = 0.010
+"""Nats between seeds that are to be reckoned with where none were trained, however closely losses follow the laws."""
 SAME_TOKENS = 0.05
 """Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 
@@ -90,8 +92,8 @@ def probes_of_runs(
     """The probes at the most tokens that all runs reached, and these tokens: 0 if all of them diverged.
 
     The noise between seeds, nats, is the one given, else the one measured on runs of the same kind (`RunNoise`);
-    if places have several seeds, their own scatter counts as well. If nothing measures it, it is at most
-    `residual`, by which losses are off the laws' surface, and at least what is usual. Raises InvalidProbes for runs that differ in
+    if places have several seeds, their own scatter counts as well. If nothing measures it, it is at least what is usual,
+    and at most MOST_NOISE, or `residual` if losses are off the laws' surface by more. Raises InvalidProbes for runs that differ in
     more than learning rate, batch size and seed, or that ended at other tokens.
     """
     _check_alike(runs)
@@ -106,9 +108,8 @@ def probes_of_runs(
         for place, seeds in places.items()
     }
     known = _deviation(_scatter(losses.values()), stated_noise, measured_noise)
-    assumed = USUAL_NOISE if residual is None else residual
-    most = assumed if known is None else known
-    is_bound = known is None and assumed > USUAL_NOISE
+    is_bound = known is None and residual is not None
+    most = known or (USUAL_NOISE if residual is None else max(residual, MOST_NOISE))
 
     def probe(place: tuple[float, float], seeds: Sequence[Run]) -> Probe:
         ended = losses[place]

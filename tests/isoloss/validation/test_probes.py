@@ -72,10 +72,12 @@ def test_where_nothing_measures_the_noise_it_is_between_the_usual_and_the_laws_r
     assert probe.least_error == pytest.approx(USUAL_NOISE)
 
 
-def test_a_residual_below_what_is_usual_is_the_noise() -> None:
-    (probe,), _ = probes_of_runs([run("a")], residual=0.001)
-    assert probe.standard_error == pytest.approx(0.001)
-    assert probe.least_error is None
+@pytest.mark.parametrize("residual", [0.001, 0.005])
+def test_a_small_residual_measures_no_noise(residual: float) -> None:
+    """Laws of few runs follow them closely, whatever their noise."""
+    (probe,), _ = probes_of_runs([run("a")], residual=residual)
+    assert probe.standard_error == pytest.approx(0.010)
+    assert probe.least_error == pytest.approx(USUAL_NOISE)
 
 
 def test_noise_that_the_sweep_measured_counts_instead_of_its_residual() -> None:
