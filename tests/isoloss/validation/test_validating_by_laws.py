@@ -237,6 +237,7 @@ def test_probes_of_a_model_that_cannot_stand_for_the_target_are_refused(
 def test_losses_in_bits_are_recognised(laws: Laws) -> None:
     told = doubts(laws, lambda loss: 1.06 * loss / np.log(2.0))
     assert "look like bits per token" in told
+    assert "bits" not in doubts(laws, lambda loss: loss + 1.2)
 
 
 def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Laws) -> None:
