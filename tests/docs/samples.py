@@ -53,7 +53,7 @@ def probes(runs: Sequence[Run]) -> Iterator[Run]:
     """Continued runs at the answer of these runs' laws and around it.
 
     They want what the surface says of a run from scratch of their total compute, the learning rate times the root of
-    the share that is continued and the batch size times two less that share, as the engine has it.
+    the share that is continued and the batch size times two minus that share, as the engine has it.
     """
     answer = isoloss.predict(isoloss.fit_laws(runs), sample_question())
     assert isinstance(answer, isoloss.Prediction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -76,7 +77,7 @@ def validate(
         float | None,
         typer.Option(
             help="Standard deviation between seeds, nats. Default: as the seeds of the sweep and of the probes "
-            "show it, otherwise what the probes show, at most the residuals of the laws' surface."
+            "show it, otherwise what the probes show, at most 0.010 or the residuals of the laws' surface."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -214,6 +215,7 @@ def _judged(
         raise BadInput(f"{', '.join(sources)}: {error}") from error
     if isinstance(outcome, Refused):
         return print_refused(outcome, as_json=as_json)
+    warnings = (*outcome.warnings, *warnings)
     if as_json:
         told = {"beats_neighbours": outcome.beats_neighbours, "warnings": warnings}
         print_document({**asdict(outcome), **told})
@@ -250,7 +252,7 @@ def _print_validation(outcome: Validation) -> None:
             formatting.learning_rate(comparison.neighbour.learning_rate),
             formatting.batch_size(comparison.neighbour.batch_size),
             _difference(comparison),
-            comparison.better or "within noise",
+            comparison.better or ("-" if math.isnan(comparison.difference) else "within noise"),
         )
     terminal.print(table)
     terminal.print(f"\n{outcome.reason.value}: {outcome.message}")
@@ -271,4 +273,6 @@ def _print_validation(outcome: Validation) -> None:
 def _difference(comparison: Comparison) -> str:
     if comparison.neighbour.diverged:
         return "diverged"
+    if math.isnan(comparison.difference):
+        return "the answer diverged"
     return f"{comparison.difference:+.4f} ± {comparison.standard_error:.4f}"

@@ -75,6 +75,7 @@ class Validation:
     direction: Direction = Direction()
     refined: Refined | None = None
     warnings: tuple[str, ...] = ()
+    """What makes the probes, and so the verdict, doubtful."""
 
     @property
     def beats_neighbours(self) -> bool | None:

@@ -14,6 +14,8 @@ from isoloss.usual import USUAL_NOISE
 
 STATED_FREEDOM = 4.0
 """Degrees of freedom that a given noise adds to the seeds' own."""
+MOST_NOISE = 0.010
+"""Nats between seeds that are to be reckoned with where none were trained, however closely losses follow the laws."""
 SAME_TOKENS = 0.05
 """Token counts this close (relative) are the same nominal count, rounded to whole steps."""
 
@@ -46,6 +48,8 @@ class Probe:
     diverged: bool = False
     least_error: float | None = None
     """What it is at the least, if the noise is only known not to exceed one that gives the `standard_error`."""
+    params: float | None = None
+    """Active parameters of the model that was trained; None: those of the target."""
 
     @property
     def log_place(self) -> tuple[float, float]:
@@ -85,19 +89,16 @@ def probes_of_runs(
     measured_noise: RunNoise | None = None,
     residual: float | None = None,
 ) -> tuple[tuple[Probe, ...], float]:
-    """The probes at the most tokens that all runs reached, and these tokens.
+    """The probes at the most tokens that all runs reached, and these tokens: 0 if all of them diverged.
 
     The noise between seeds, nats, is the one given, else the one measured on runs of the same kind (`RunNoise`);
-    if places have several seeds, their own scatter counts as well. If nothing measures it, it is at most
-    `residual`, by which losses are off the laws' surface, and at least what is usual. Raises InvalidProbes for runs that differ in
+    if places have several seeds, their own scatter counts as well. If nothing measures it, it is at least what is usual,
+    and at most MOST_NOISE, or `residual` if losses are off the laws' surface by more. Raises InvalidProbes for runs that differ in
     more than learning rate, batch size and seed, or that ended at other tokens.
     """
     _check_alike(runs)
     finished = [run for run in runs if not run.diverged]
-    if not finished:
-        raise InvalidProbes("every probe diverged: train others, at lower learning rates")
-    ends = [float(run.tokens[-1]) for run in finished]
-    tokens = min(ends)
+    tokens = min((float(run.tokens[-1]) for run in finished), default=0.0)
     _check_ends(finished, tokens)
     places: dict[tuple[float, float], list[Run]] = defaultdict(list)
     for run in runs:
@@ -107,9 +108,8 @@ def probes_of_runs(
         for place, seeds in places.items()
     }
     known = _deviation(_scatter(losses.values()), stated_noise, measured_noise)
-    assumed = USUAL_NOISE if residual is None else residual
-    most = assumed if known is None else known
-    is_bound = known is None and assumed > USUAL_NOISE
+    is_bound = known is None and residual is not None
+    most = known or (USUAL_NOISE if residual is None else max(residual, MOST_NOISE))
 
     def probe(place: tuple[float, float], seeds: Sequence[Run]) -> Probe:
         ended = losses[place]
@@ -121,6 +121,7 @@ def probes_of_runs(
             # A place where any seed diverges is no place to train at.
             diverged=any(run.diverged for run in seeds),
             least_error=USUAL_NOISE / shrinks if is_bound else None,
+            params=seeds[0].params,
         )
 
     return tuple(probe(place, seeds) for place, seeds in places.items()), tokens
@@ -197,4 +198,4 @@ def _check_ends(runs: Sequence[Run], tokens: float) -> None:
 
 def log_places(probes: Sequence[Probe]) -> Array:
     """(probes, 2) of (ln LR, ln B)."""
-    return np.array([probe.log_place for probe in probes])
+    return np.array([probe.log_place for probe in probes]).reshape(-1, 2)

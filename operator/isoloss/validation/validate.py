@@ -15,6 +15,7 @@ import numpy as np
 from isoloss.formatting import batch_size as batch_text
 from isoloss.formatting import learning_rate as rate_text
 from isoloss.formatting import loss as loss_text
+from isoloss.formatting import number
 from isoloss.laws import (
     Array,
     Interval,
@@ -26,6 +27,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
+from isoloss.validation.doubts import doubts
 from isoloss.validation.drift import drift, log_answer
 from isoloss.validation.outcome import Comparison, Direction, Reason, Refined, Validation
 from isoloss.validation.probe_length import answer_at
@@ -52,6 +54,7 @@ FEWEST_INSIDE = DRAWS // 10
 """Draws of the optimum at the full budget that are on the answer's side of all probes that diverged."""
 FEWEST = 3
 """Probes that did not diverge: the answer and one neighbour along each axis."""
+NO_MOVE = Normal(np.zeros(2), np.zeros(2))
 LONGER = 0.05
 """Share of the budget by which probes may exceed it, for whole steps."""
 
@@ -86,7 +89,7 @@ def validate(
 
     With a given batch size the learning rate alone is judged, by the probes there. Refused if the laws have no answer.
     Raises InvalidProbes if no probe is at the answer, probes are longer
-    than the budget, or the query has no budget of continued pre-training; ValueError for a query that contradicts
+    than the budget or of a model above the target's size or below a third of it, or the query has no budget of continued pre-training; ValueError for a query that contradicts
     itself.
     """
     if query.total_flops is not None:
@@ -97,26 +100,41 @@ def validate(
     if isinstance(answer, Refused):
         return answer
     assert answer.cpt_flops is not None
-    if not 0.0 < probe_flops <= answer.cpt_flops * (1.0 + LONGER):
+    # Probes that all diverged reject the answer whatever their length.
+    moves = NO_MOVE
+    if not _all_diverged(probes):
+        found = _moves(laws, query, answer.cpt_flops, probe_flops)
+        if isinstance(found, Refused):
+            return found
+        moves = found
+    judged = judge(
+        answer,
+        probes,
+        moves,
+        loss_curvature(laws),
+        tolerance,
+        seed,
+        rate_alone=query.batch_size is not None,
+    )
+    doubtful = doubts(query, _at_the_answer(answer, probes))
+    return replace(judged, warnings=(*judged.warnings, *doubtful))
+
+
+def _moves(
+    laws: Laws, query: PredictionQuery, budget_flops: float, probe_flops: float
+) -> Normal | Refused:
+    """ln of the optimum at the budget over that at the probes' tokens. Raises InvalidProbes for longer probes."""
+    if not 0.0 < probe_flops <= budget_flops * (1.0 + LONGER):
         raise InvalidProbes(
-            f"probes of {probe_flops:.4g} FLOPs are longer than the budget of {answer.cpt_flops:.4g}"
+            f"probes of {probe_flops:.4g} FLOPs are longer than the budget of {budget_flops:.4g}"
         )
-    is_given = query.batch_size is not None
-    flops = min(probe_flops, answer.cpt_flops)
-    short, long = (answer_at(laws, query, each) for each in (flops, answer.cpt_flops))
+    flops = min(probe_flops, budget_flops)
+    short, long = (answer_at(laws, query, each) for each in (flops, budget_flops))
     for each in (short, long):
         if isinstance(each, Refused):
             return each
     assert isinstance(short, Prediction) and isinstance(long, Prediction)  # noqa: PT018
-    return judge(
-        answer,
-        probes,
-        drift(short, long),
-        loss_curvature(laws),
-        tolerance,
-        seed,
-        rate_alone=is_given,
-    )
+    return drift(short, long)
 
 
 def judge(
@@ -141,9 +159,18 @@ def judge(
         still = np.array([1.0, 0.0])
         moves = Normal(moves.mean * still, moves.deviation * still)
     middle = _at_the_answer(answer, probes)
-    told = Validation(None, Reason.TOO_FEW_PROBES, "", _compared(middle, probes))
+    told = Validation(
+        None,
+        Reason.TOO_FEW_PROBES,
+        "",
+        _compared(middle, probes),
+        warnings=tuple(_broken(probe) for probe in probes if _is_broken(probe, probes)),
+    )
     if middle.diverged:
-        message = "Training at the answer diverged: it is no answer."
+        where = (
+            "at the answer and at every neighbour" if _all_diverged(probes) else "at the answer"
+        )
+        message = f"Training {where} diverged: it is no answer."
         return replace(
             told,
             validated=False,
@@ -154,10 +181,9 @@ def judge(
     kept = [probe for probe in probes if not probe.diverged]
     places = log_places(kept)
     varied = places[:, :1] if rate_alone else places
-    if len(kept) < FEWEST or any(np.ptp(varied, axis=0) <= 0.0):
-        wanted = "two learning rates" if rate_alone else "two learning rates and two batch sizes"
+    if lacking := _lacking(varied):
         there = f" at {batch_text(answer.batch_size.value)} sequences" if rate_alone else ""
-        message = f"Probes{there} that did not diverge: {len(kept)}. At least {FEWEST} are needed, with {wanted} among them."
+        message = f"Probes{there} that did not diverge: {len(kept)}{lacking}."
         return replace(told, message=message)
     losses = np.array([probe.loss for probe in kept])
     errors = np.array([probe.standard_error for probe in kept])
@@ -204,6 +230,10 @@ def judge(
     return replace(found, message=f"{found.message} {_alone_sentence(answer)}")
 
 
+def _all_diverged(probes: Sequence[Probe]) -> bool:
+    return all(probe.diverged for probe in probes)
+
+
 def _at_the_answer(answer: Prediction, probes: Sequence[Probe]) -> Probe:
     """The probe that stands for the answer. Raises InvalidProbes without one."""
     at = _log_given(answer)
@@ -231,10 +261,37 @@ def _alone_sentence(answer: Prediction) -> str:
     return f"The learning rate alone is judged, by the probes at {batch_text(answer.batch_size.value)} sequences, the batch size that is given."
 
 
+def _lacking(varied: Array) -> str:
+    """What places (n, 1 or 2) of ln LR and ln B lack to be judged, in words that follow their number; empty if nothing."""
+    alike = [
+        f"all at one {axis}; another one is needed"
+        for axis, values in zip(("learning rate", "batch size"), varied.T, strict=False)
+        if len(values) > 0 and np.ptp(values) <= 0.0
+    ]
+    few = [f"at least {FEWEST} are needed"] if len(varied) < FEWEST else []
+    return "".join(f"; {each}" for each in (*few, *alike))
+
+
+def _is_broken(lost: Probe, probes: Sequence[Probe]) -> bool:
+    """Whether a probe diverged although one with a higher learning rate and no larger a batch did not."""
+    if not lost.diverged:
+        return False
+    offsets = log_places([probe for probe in probes if not probe.diverged]) - lost.log_place
+    return bool(np.any((offsets[:, 0] > AT_THE_ANSWER) & (offsets[:, 1] <= AT_THE_ANSWER)))
+
+
+def _broken(lost: Probe) -> str:
+    return (
+        f"The probe at learning rate {rate_text(lost.learning_rate)} and {batch_text(lost.batch_size)} sequences diverged, and "
+        "one at a higher learning rate did not: something else probably broke it. Look at its run, and repeat it."
+    )
+
+
 def _within(answer: Prediction, probes: Sequence[Probe]) -> Box:
     """Where the optimum is: on the answer's side of every probe that diverged.
 
-    A probe bounds the learning rate, or the batch size if it has the answer's learning rate; nothing that a stable probe contradicts.
+    A probe bounds the learning rate from above, or the batch size if it has the answer's learning rate; nothing that a
+    stable probe contradicts.
     """
     at, low, high = _log_given(answer), EVERYWHERE.low.copy(), EVERYWHERE.high.copy()
     stable = log_places([probe for probe in probes if not probe.diverged])
@@ -245,7 +302,7 @@ def _within(answer: Prediction, probes: Sequence[Probe]) -> Box:
             if offset > 0.0 and stable[:, axis].max() < place[axis]:
                 high[axis] = min(high[axis], place[axis])
                 break
-            if offset < 0.0 and stable[:, axis].min() > place[axis]:
+            if axis > 0 and offset < 0.0 and stable[:, axis].min() > place[axis]:
                 low[axis] = max(low[axis], place[axis])
                 break
     return Box(low, high)
@@ -352,7 +409,7 @@ def _verdict(
         message = f"The answer does not hold: {loses}. The better one lies at {side.in_words()}."
         return replace(told, validated=False, reason=Reason.BETTER_ANSWER_NEARBY, message=message)
     message = (
-        f"The probes cannot show whether the answer holds: {loses}; {loss_text(tolerance)} are tolerated. "
+        f"The probes cannot show whether the answer holds: {loses}; {_tolerance_text(tolerance)} are tolerated. "
         + (
             "Train more seeds, or longer probes."
             if within.is_open
@@ -360,6 +417,11 @@ def _verdict(
         )
     )
     return replace(told, reason=Reason.WITHIN_NOISE, message=message)
+
+
+def _tolerance_text(tolerance: float) -> str:
+    """With four decimals as losses have them, or as many as it takes."""
+    return loss_text(tolerance) if tolerance >= 1e-3 else number(tolerance)
 
 
 def _direction(found: _Carried, within: Box) -> Direction:

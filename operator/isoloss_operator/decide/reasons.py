@@ -176,7 +176,7 @@ class Reason(StrEnum):
     PROBES_NOT_POSSIBLE = "ProbesNotPossible"
     """The checkpoint or the spec allows no probes; the message says why."""
     ANSWER_HOLDS = "AnswerHolds"
-    """The answer loses no more than spec.validation.tolerance, with a probability of 80 %."""
+    """The answer loses no more than spec.validation.tolerance, with a probability of 80 % by its probes alone."""
     BETTER_ANSWER_NEARBY = "BetterAnswerNearby"
     """The answer loses more than spec.validation.tolerance, with the same probability, and a better one
     lies on the side that the message names."""

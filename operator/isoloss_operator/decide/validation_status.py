@@ -73,9 +73,6 @@ def verdict(
             f"Results without a cooled loss: {len(unstated)} of {len(done)} ({unstated[0]} first). The laws are fitted to cooled losses."
         )
     runs = [_run(tasks.points[record.key], spec, record) for record in done]
-    if all(run.diverged for run in runs):
-        message = "Training diverged at the answer and at every neighbour: it is no answer. Take a lower learning rate."
-        return Verdict(Finding.false(Reason.ANSWER_DIVERGED, message))
     try:
         probes, _ = probes_of_runs(
             runs, measured_noise=laws.run_noise, residual=laws.surface.residual_rms
@@ -95,12 +92,14 @@ def _too_few(message: str) -> Verdict:
 
 def _finding(found: Validation) -> Finding:
     reason, message = _REASONS[found.reason], found.message
+    doubts = "".join(f" {warning}" for warning in found.warnings)
     if found.reason is Judged.WITHIN_NOISE:
         message += " The fields are spec.validation.seeds and spec.validation.tokensShare."
-    if found.validated is None:
-        return Finding.unknown(reason, message)
     if found.reason is Judged.ANSWER_DIVERGED:
         message += " Take a lower learning rate."
+    message += doubts
+    if found.validated is None:
+        return Finding.unknown(reason, message)
     return Finding.true(reason, message) if found.validated else Finding.false(reason, message)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,23 @@ def test_probes_that_were_too_short_are_refused_in_words_about_probes(
     assert ended.document["refused"][0]["message"].startswith("Probes of 2.5e+06 tokens are ")
 
 
+@pytest.mark.parametrize("stable", [0, 2])
+def test_training_that_diverges_at_the_answer_rejects_it(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, stable: int
+) -> None:
+    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
+    header, *rows = runs.read_text().splitlines()
+    lost = len(rows) - stable
+    marked = [f"{row},{str(index < lost).lower()}" for index, row in enumerate(rows)]
+    runs.write_text("\n".join([f"{header},diverged", *marked]))
+    ended = isoloss("validate", planted_laws, runs, *QUESTION, "--json")
+    assert ended.code == 0, ended.err
+    assert (ended.document["validated"], ended.document["reason"]) == (False, "AnswerDiverged")
+    said = isoloss("validate", planted_laws, runs, *QUESTION).out
+    assert "within noise" not in said
+    assert "nan" not in said
+
+
 def test_probes_elsewhere_are_refused_by_their_table(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
@@ -221,3 +239,17 @@ def test_the_warnings_of_the_answer_are_told_with_its_plan_and_with_its_verdict(
         said = isoloss("validate", planted_laws, *asked, *QUESTION).err
         for warning in plan["warnings"]:
             assert f"warning: {warning}" in said
+
+
+def test_doubts_about_the_probes_are_told_with_the_verdict(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    """Their losses are in bits."""
+    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
+    text = runs.read_text()
+    for nats in [row.rpartition(",")[2] for row in text.splitlines()[1:]]:
+        text = text.replace(f",{nats}\n", f",{float(nats) / math.log(2.0)}\n")
+    runs.write_text(text)
+    document = isoloss("validate", planted_laws, runs, *QUESTION, "--json").document
+    (doubt,) = [each for each in document["warnings"] if "look like bits per token" in each]
+    assert f"warning: {doubt}" in isoloss("validate", planted_laws, runs, *QUESTION).err

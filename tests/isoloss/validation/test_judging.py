@@ -297,8 +297,11 @@ def test_a_neighbour_that_diverged_loses_and_the_rest_judges() -> None:
     assert told.refined.learning_rate.value == pytest.approx(RATE, rel=0.3)
 
 
-@pytest.mark.parametrize("axis", [0, 1], ids=["learning rate", "batch size"])
-@pytest.mark.parametrize("side", [1, -1], ids=["above", "below"])
+@pytest.mark.parametrize(
+    ("axis", "side"),
+    [(0, 1), (1, 1), (1, -1)],
+    ids=["higher learning rate", "larger batch size", "smaller batch size"],
+)
 @pytest.mark.parametrize("beyond", [1.5, 4.0])
 def test_nothing_leads_to_a_neighbour_that_diverged(axis: int, side: int, beyond: float) -> None:
     """The losses of the others have their minimum on its side: up to it the optimum may lie, not beyond."""
@@ -322,6 +325,28 @@ def test_nothing_leads_to_a_neighbour_that_diverged(axis: int, side: int, beyond
             assert "between it and the probe that diverged" in told.message
 
 
+def test_a_lower_learning_rate_that_diverged_is_a_broken_run_and_bounds_nothing() -> None:
+    found = probes((1.0, 1.0), 0, noise=0.001)
+    low = next(i for i, probe in enumerate(found) if probe.learning_rate < RATE)
+    without = judge(answer(), found[:low] + found[low + 1 :], NO_MOVE, BOWL)
+    found[low] = replace(found[low], loss=float("nan"), diverged=True)
+    told = judge(answer(), found, NO_MOVE, BOWL)
+    (warning,) = told.warnings
+    assert "learning rate 5e-4 and 64 sequences diverged" in warning
+    assert "a higher learning rate did not" in warning
+    assert told.refined == without.refined
+
+
+def test_a_divergence_that_a_learning_rate_explains_is_no_broken_run() -> None:
+    found = [
+        replace(probe, diverged=True, loss=float("nan"))
+        if probe.learning_rate > RATE or probe.batch_size < BATCH
+        else probe
+        for probe in probes((1.0, 1.0), 0, noise=0.001)
+    ]
+    assert judge(answer(), found, NO_MOVE, BOWL).warnings == ()
+
+
 def test_a_probe_that_diverged_where_higher_learning_rates_did_not_bounds_none() -> None:
     """At twice the learning rate and half the batch size: twice the learning rate alone was stable."""
     found = probes((1.8, 1.0), 0, noise=0.001)
@@ -335,6 +360,24 @@ def test_too_few_probes_say_so() -> None:
     told = judge(answer(), probes((1.0, 1.0), 0)[:3], NO_MOVE, BOWL)
     assert (told.validated, told.reason) == (None, Reason.TOO_FEW_PROBES)
     assert told.refined is None
+    assert told.message == (
+        "Probes that did not diverge: 3; all at one batch size; another one is needed."
+    )
+
+
+def test_too_few_probes_say_all_that_they_lack() -> None:
+    """The answer and a smaller batch: one is left at its learning rate alone."""
+    given = probes((1.0, 1.0), 0)
+    told = judge(answer(), [given[0], given[3]], NO_MOVE, BOWL)
+    assert "2; at least 3 are needed; all at one learning rate; another one" in told.message
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "shown"), [(0.01, "0.0100"), (0.00015, "1.5e-4"), (1e-9, "1e-9")]
+)
+def test_a_tolerance_is_shown_with_the_digits_it_has(tolerance: float, shown: str) -> None:
+    told = judge(answer(), probes((1.0, 1.0), 0, noise=0.1), NO_MOVE, BOWL, tolerance)
+    assert f"; {shown} are tolerated" in told.message
 
 
 def test_losses_above_all_neighbours_show_no_minimum() -> None:

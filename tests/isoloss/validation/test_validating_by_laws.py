@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from isoloss.laws import (
 from isoloss.validation import (
     InvalidProbes,
     Probe,
+    Reason,
     Validation,
     in_laws_sequences,
     probe_cross,
@@ -173,6 +175,69 @@ def test_probes_beyond_the_budget_are_refused(laws: Laws) -> None:
     flops = 1.2 * 2e10 * FLOPS_PER_TOKEN
     with pytest.raises(InvalidProbes, match="longer than the budget"):
         validate(laws, QUERY, probes(laws, (1.0, 1.0), 1.0), flops)
+
+
+def test_probes_that_all_diverged_reject_the_answer_whatever_their_length(laws: Laws) -> None:
+    lost = [
+        replace(probe, loss=float("nan"), diverged=True) for probe in probes(laws, (1.0, 1.0), 1.0)
+    ]
+    found = validate(laws, QUERY, lost, 0.0)
+    assert isinstance(found, Validation)
+    assert (found.validated, found.reason) == (False, Reason.ANSWER_DIVERGED)
+    assert found.message.startswith("Training at the answer and at every neighbour diverged")
+    with pytest.raises(InvalidProbes, match="no probe is at the answer"):
+        validate(laws, QUERY, lost[1:], 0.0)
+
+
+def doubts(laws: Laws, at_end: Callable[[float], float], query: PredictionQuery = QUERY) -> str:
+    """The warnings about probes whose losses, around 2.5, are changed."""
+    changed = [replace(each, loss=at_end(each.loss)) for each in probes(laws, (1.0, 1.0), 1.0)]
+    found = validate(laws, query, changed, 2e10 * FLOPS_PER_TOKEN)
+    assert isinstance(found, Validation)
+    return " ".join(found.warnings)
+
+
+def test_a_probe_that_ends_above_the_initial_loss_is_doubted(laws: Laws) -> None:
+    assert doubts(laws, lambda loss: loss) == ""
+    assert doubts(laws, lambda loss: loss + 0.29) == ""
+    told = doubts(laws, lambda loss: loss + 1.0)
+    assert "ends at a loss of 3.5000, 0.7500 above the initial loss of 2.7500" in told
+    assert "another text" in told
+    slightly = lambda loss: loss + 0.35  # noqa: E731
+    assert "0.1000 above" in doubts(laws, slightly)
+    assert doubts(laws, slightly, replace(QUERY, initial_loss_standard_error=0.05)) == ""
+
+
+def of_a_model_of(laws: Laws, params: float, asked: float) -> str:
+    """The warnings about probes of so many parameters where so many are asked about."""
+    query = replace(QUERY, params=asked, cpt_tokens=None, cpt_flops=2e10 * FLOPS_PER_TOKEN)
+    trained = [replace(probe, params=params) for probe in probes(laws, (1.0, 1.0), 1.0)]
+    found = validate(laws, query, trained, 2e10 * FLOPS_PER_TOKEN)
+    assert isinstance(found, Validation)
+    return " ".join(found.warnings)
+
+
+def test_probes_of_a_smaller_model_are_told_with_both_sizes(laws: Laws) -> None:
+    told = of_a_model_of(laws, 1e8, 3e8)
+    assert "of a model of 1e8 parameters, the target has 3e8" in told
+    for params in (3.02e8, 2.98e8):
+        assert of_a_model_of(laws, params, 3e8) == ""
+
+
+@pytest.mark.parametrize(
+    ("params", "why"), [(3.1e8, "a smaller model"), (9.8e7, "less than a third")]
+)
+def test_probes_of_a_model_that_cannot_stand_for_the_target_are_refused(
+    laws: Laws, params: float, why: str
+) -> None:
+    with pytest.raises(InvalidProbes, match=why):
+        of_a_model_of(laws, params, 3e8)
+
+
+def test_losses_in_bits_are_recognised(laws: Laws) -> None:
+    told = doubts(laws, lambda loss: 1.06 * loss / np.log(2.0))
+    assert "look like bits per token" in told
+    assert "bits" not in doubts(laws, lambda loss: loss + 1.2)
 
 
 def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Laws) -> None:

@@ -800,3 +800,9 @@ def test_probes_are_not_trained_again_because_a_checkpoint_may_not_be_listed_any
     assert plan.create == ()
     assert plan.probes is None or plan.probes.create == ()
     assert condition(plan, "Validated") == condition(decide_prediction(judged()), "Validated")
+
+
+def test_the_condition_says_what_makes_the_probes_doubtful() -> None:
+    said = condition(decide_prediction(noisy(trained(lambda *_: 9.5))), "Validated")
+    assert said[:2] == ("True", "AnswerHolds")
+    assert "ends at a loss of 9.5000" in said[2]

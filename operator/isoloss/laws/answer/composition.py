@@ -154,7 +154,7 @@ def composition_sentences(query: PredictionQuery, run: Continuation) -> tuple[st
         of_batch = (
             ""
             if query.batch_size is not None
-            else f", and their batch size times {factors[1]:.2f}, two less that share"
+            else f", and their batch size times {factors[1]:.2f}, two minus that share"
         )
         found.append(
             f"The laws' learning rate is taken times {factors[0]:.2f}, the root of the share of compute that is still to come "

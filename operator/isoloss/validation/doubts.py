@@ -1,0 +1,70 @@
+"""What makes it doubtful that probes continue the checkpoint that was asked about."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isoloss.formatting import loss as loss_text
+from isoloss.formatting import number
+from isoloss.laws import PredictionQuery
+from isoloss.validation.probes import InvalidProbes, Probe
+
+SAME_SIZE = 0.01
+"""Relative difference up to which two counts of parameters are of one model."""
+SMALLEST = 1.0 / 3.0
+"""Of the target's size: make bench-transfer found that a sibling of a third of it halves what an answer loses where the
+rule is wrong, and that one of a ninth leaves it."""
+ABOVE = 0.05
+"""Nats above the initial loss from which on a probe that is to have lowered it is doubted, its errors apart."""
+BEYOND_ERROR = 1.645
+"""Standard errors of the difference that are granted in addition."""
+BITS_PER_NAT = 1.0 / np.log(2.0)
+LIKE_BITS = (0.94, 1.02)
+"""Of BITS_PER_NAT: ratios of a loss in bits to the initial one in nats, which training lowers by a few percent."""
+
+
+def doubts(query: PredictionQuery, at_answer: Probe) -> tuple[str, ...]:
+    """Warnings about the answer's probe. Raises InvalidProbes for one of a model that cannot stand for the target."""
+    of_another = _of_another_size(query.params, at_answer.params)
+    # A smaller model has an initial loss of its own, which nobody was asked for.
+    return of_another or _above_the_checkpoint(query, at_answer)
+
+
+def _of_another_size(target: float | None, trained: float | None) -> tuple[str, ...]:
+    if target is None or trained is None or abs(trained / target - 1.0) <= SAME_SIZE:
+        return ()
+    sizes = f"the probes are of a model of {number(trained)} parameters, the target has {number(target)}"
+    if trained > target:
+        raise InvalidProbes(
+            f"{sizes}: train the checkpoint itself, or a smaller model of its kind"
+        )
+    if trained < SMALLEST * target * (1.0 - SAME_SIZE):
+        raise InvalidProbes(
+            f"{sizes}: a model of less than a third of the size does not want what the target wants"
+        )
+    return (
+        f"{sizes.capitalize()}: where the laws' answer is wrong, a smaller model shows only part of it.",
+    )
+
+
+def _above_the_checkpoint(query: PredictionQuery, at_answer: Probe) -> tuple[str, ...]:
+    """A warning if the answer's probe ends above the loss that it started from."""
+    initial = query.initial_loss
+    if initial is None or at_answer.diverged:
+        return ()
+    error = float(np.hypot(at_answer.standard_error, query.initial_loss_standard_error))
+    above = at_answer.loss - initial
+    if above <= ABOVE + BEYOND_ERROR * error:
+        return ()
+    ratio = at_answer.loss / initial
+    low, high = (BITS_PER_NAT * end for end in LIKE_BITS)
+    cause = (
+        f"That is {ratio:.2f} times as much, and a nat is 1.44 bits: the probes' losses look like bits per token"
+        if low <= ratio <= high
+        else "Training lowers it, unless it is too short to win back what a fresh optimizer costs at first: the probe may "
+        "have been evaluated on another text or in another unit, or have started from another checkpoint"
+    )
+    return (
+        f"The answer's probe ends at a loss of {loss_text(at_answer.loss)}, {loss_text(above)} above the initial loss of "
+        f"{loss_text(initial)}. {cause}.",
+    )
