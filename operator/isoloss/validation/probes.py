@@ -109,7 +109,8 @@ def probes_of_runs(
     }
     known = _deviation(_scatter(losses.values()), stated_noise, measured_noise)
     is_bound = known is None and residual is not None
-    most = known or (USUAL_NOISE if residual is None else max(residual, MOST_NOISE))
+    assumed = USUAL_NOISE if residual is None else max(residual, MOST_NOISE)
+    most = assumed if known is None else known
 
     def probe(place: tuple[float, float], seeds: Sequence[Run]) -> Probe:
         ended = losses[place]

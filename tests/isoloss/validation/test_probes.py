@@ -102,6 +102,12 @@ def test_seeds_of_the_probes_alone_count_instead_of_the_residual() -> None:
     assert once.standard_error == pytest.approx(RunNoise(2 * 0.001**2, 1).believed)
 
 
+def test_a_noise_that_is_stated_to_be_zero_is_none_that_is_not_known() -> None:
+    (probe,), _ = probes_of_runs([run("a")], stated_noise=0.0, residual=0.05)
+    assert probe.standard_error == 0.0
+    assert probe.least_error is None
+
+
 def test_a_stated_noise_counts_instead_of_all_others() -> None:
     (probe,), _ = probes_of_runs(
         [run("a")], stated_noise=0.001, measured_noise=RunNoise(1.0, 9), residual=0.05
