@@ -268,10 +268,9 @@ STATES: Final[Sequence[Check]] = (
 def _findings(view: PointsView) -> Findings:
     ready = next(found for check in STATES if (found := check(view)) is not None)
     accepted, tasks = ALL_ACCEPTED, view.tasks
-    refused = ledger_not_taken(tasks) or bad_configuration(tasks)
-    if not view.is_over:
-        # Once no Job is wanted none will be created, which alone would take the refusal back.
-        refused = refused or job_refused(tasks)
+    # Once no Job is wanted none will be created, which alone would take the refusal of one back.
+    of_jobs = None if view.is_over else job_refused(tasks)
+    refused = ledger_not_taken(tasks) or bad_configuration(tasks) or of_jobs
     if refused := refused or request_refused(view.observed):
         accepted = Finding.false(refused.reason, refused.message)
     changes = []
