@@ -6,7 +6,7 @@ import os
 # several threads the kernel library chooses by the machine's load how many of them to use.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.cluster import (  # noqa: F401 (fixtures are found by name)
     api_client,
@@ -22,8 +22,9 @@ from tests.support.cluster import (  # noqa: F401 (fixtures are found by name)
     process_node,
 )
 
-# How long one example takes says more about the machine than about the code.
-settings.register_profile("isoloss", deadline=None)
+# How long an example takes, or the drawing of its input, says more about the machine than about the code: before the
+# first input hypothesis reads the source of every module for constants to try.
+settings.register_profile("isoloss", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("isoloss")
 
 

@@ -376,7 +376,10 @@ NUMBER = st.one_of(
         max_size=4,
     ),
 )
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_whatever_is_asked_there_is_one_json_object_and_a_known_exit_code(
     isoloss: Isoloss, planted_laws: Path, laws: str, options: dict[str, str]
 ) -> None:

@@ -5,14 +5,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isoloss.laws import FitOptions, Laws, PredictionQuery, Run, fit_laws, predict
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=30)
-FEW = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=12)
 
 
 @cache

@@ -7,7 +7,7 @@ import math
 
 import pyarrow
 import pyarrow.parquet
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from isoloss.tables import OPTIONAL, BadTable, RunTable, parse_table
@@ -98,7 +98,7 @@ def test_any_bytes_as_csv(content: bytes) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 def test_damaged_parquet(data: st.DataObject) -> None:
     """Flipped bytes anywhere in a valid file."""
     columns = dict(zip(HEADER, map(list, zip(*good_rows(), strict=True)), strict=True))
