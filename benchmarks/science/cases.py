@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Protocol
@@ -75,56 +75,53 @@ class Row:
     """One line of the result."""
 
     name: str
-    cases: tuple[Case, ...]
+    cases: Iterable[Case]
+    """Those of this module are made one by one, before the next row is asked for, or never."""
 
 
 def published_rows(name: str, table: Table, seeds: int) -> Iterator[Row]:
     """All splits of one published sweep."""
     sizes = table.sizes
     every = {n: [m for m in sizes if m != n] for n in sizes}
-    yield Row(f"{name} leave one size out", tuple(_split(table, every[n], [n]) for n in sizes))
+    yield Row(f"{name} leave one size out", (_split(table, every[n], [n]) for n in sizes))
     yield Row(
         f"{name} smallest to larger",
-        tuple(_split(table, sizes[:k], sizes[k:]) for k in range(2, len(sizes))),
+        (_split(table, sizes[:k], sizes[k:]) for k in range(2, len(sizes))),
     )
     for count, words in ((3, "three"), (4, "four")):
         chosen = [list(some) for some in combinations(sizes, count) if some[-1] < sizes[-1]]
-        upward = tuple(_split(table, some, [n for n in sizes if n > some[-1]]) for some in chosen)
-        if upward:
+        upward = (_split(table, some, [n for n in sizes if n > some[-1]]) for some in chosen)
+        if chosen:
             yield Row(f"{name} upward from {words}", upward)
     pairs = [list(pair) for pair in combinations(sizes, 2)]
     yield Row(
         f"{name} two sizes",
-        tuple(_split(table, p, [n for n in sizes if n not in p]) for p in pairs),
+        (_split(table, p, [n for n in sizes if n not in p]) for p in pairs),
     )
-    yield Row(f"{name} one size", tuple(_split(table, [n], every[n]) for n in sizes))
+    yield Row(f"{name} one size", (_split(table, [n], every[n]) for n in sizes))
     last = sizes[-1]
     rng = np.random.default_rng(0)
-    windows = [
+    windows = (
         Case(_window(table, every[n], rng), _targets(table, [n]))
         for n in sizes
         for _ in range(seeds)
-    ]
-    yield Row(f"{name} 3x3 windows", tuple(windows))
-    thinned = [_thinned(table, keep) for keep in _thinnings(table, seeds)]
-    yield Row(
-        f"{name} thinned grids", tuple(Case(runs, _targets(table, sizes)) for runs in thinned)
     )
+    yield Row(f"{name} 3x3 windows", windows)
+    thinned = (_thinned(table, keep) for keep in _thinnings(table, seeds))
+    yield Row(f"{name} thinned grids", (Case(runs, _targets(table, sizes)) for runs in thinned))
     shown = _of(table, every[last])
     targets = _targets(table, [last])
     yield Row(
         f"{name} replicates",
-        tuple(Case(replicated(shown, np.random.default_rng(s)), targets) for s in range(seeds)),
+        (Case(replicated(shown, np.random.default_rng(s)), targets) for s in range(seeds)),
     )
     yield Row(
         f"{name} swapped labels",
-        tuple(Case(swapped(shown, np.random.default_rng(s)), targets) for s in range(2 * seeds)),
+        (Case(swapped(shown, np.random.default_rng(s)), targets) for s in range(2 * seeds)),
     )
     yield Row(
         f"{name} an outlier",
-        tuple(
-            Case(with_outlier(shown, np.random.default_rng(s)), targets) for s in range(2 * seeds)
-        ),
+        (Case(with_outlier(shown, np.random.default_rng(s)), targets) for s in range(2 * seeds)),
     )
 
 
@@ -137,27 +134,27 @@ def planted_rows(seeds: int) -> Iterator[Row]:
             (" two sizes", TWO),
             (" five sizes", MANY),
         ):
-            cases = [planted_case(shape, layout, seed) for seed in range(seeds)]
-            yield Row(f"planted {shape}{words}", tuple(cases))
+            cases = (planted_case(shape, layout, seed) for seed in range(seeds))
+            yield Row(f"planted {shape}{words}", cases)
     for shape in SHAPES:
-        far = [
+        far = (
             replace(planted_case(shape, WIDE, seed), targets=(_far(shape, seed),))
             for seed in range(seeds)
-        ]
-        yield Row(f"planted {shape}, far", tuple(far))
-    cliffs = [planted_case("skewed", WIDE, seed, cliff=0.9) for seed in range(seeds)]
-    yield Row("planted skewed, diverging", tuple(cliffs))
+        )
+        yield Row(f"planted {shape}, far", far)
+    cliffs = (planted_case("skewed", WIDE, seed, cliff=0.9) for seed in range(seeds))
+    yield Row("planted skewed, diverging", cliffs)
     for words, change in (
         ("replicates", replicated),
         ("swapped labels", swapped),
         ("an outlier", with_outlier),
     ):
-        cases = [planted_case("scattered", WIDE, seed) for seed in range(seeds)]
-        changed = [
+        cases = (planted_case("scattered", WIDE, seed) for seed in range(seeds))
+        changed = (
             replace(case, runs=change(case.runs, np.random.default_rng([seed, 5])))
             for seed, case in enumerate(cases)
-        ]
-        yield Row(f"planted {words}", tuple(changed))
+        )
+        yield Row(f"planted {words}", changed)
 
 
 def planted_case(shape: str, layout: Layout, seed: int, cliff: float = np.inf) -> Case:

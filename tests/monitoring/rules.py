@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,23 @@ JOB = "isoloss-system/isoloss-operator"
 
 def rule_file(folder: Path, values: Mapping[str, Any] | None = None) -> Path:
     """What the PrometheusRule holds, as a file for Prometheus."""
-    rules = {"enabled": True, "runbookUrl": RUNBOOKS, **(values or {})}
-    (manifest,) = of_kind(render({"metrics": {"rules": rules}}), "PrometheusRule")
     file = folder / "rules.yaml"
-    file.write_text(to_yaml(manifest["spec"]))
+    file.write_text(to_yaml(_spec(json.dumps(values or {}))))
     return file
 
 
 def alerts(values: Mapping[str, Any] | None = None) -> dict[str, Json]:
     """The alerts by name."""
-    rules = {"enabled": True, "runbookUrl": RUNBOOKS, **(values or {})}
+    groups = _spec(json.dumps(values or {}))["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"]}
+
+
+@cache
+def _spec(values: str) -> Json:
+    """Of the PrometheusRule for these values, as JSON text; not to be changed."""
+    rules = {"enabled": True, "runbookUrl": RUNBOOKS, **json.loads(values)}
     (manifest,) = of_kind(render({"metrics": {"rules": rules}}), "PrometheusRule")
-    return {rule["alert"]: rule for group in manifest["spec"]["groups"] for rule in group["rules"]}
+    return dict(manifest["spec"])
 
 
 def program(name: str) -> str:
