@@ -102,7 +102,7 @@ def sweep_manifest(store: Store) -> Json:
                 "validation": {"documentsPerThousand": 100, "sequencesPerDomain": 8},
             },
             "proxies": [
-                {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 60_000},
+                {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 24_000},
                 {"name": "short", "model": {"preset": "dense-small"}, "tokens": 4_000},
             ],
             "grid": {"batchSizes": [1], "learningRates": ["1e-3", "4e-3"]},
