@@ -196,6 +196,15 @@ def test_what_has_no_default_without_content_is_asked_for(values: Json, says: st
     assert f"{says} is needed" in answer.stderr
 
 
+@pytest.mark.parametrize("group", ["crds", "serviceAccount", "rbac", "networkPolicy"])
+def test_a_group_that_decides_what_is_installed_is_asked_for_where_its_content_is_commented_out(
+    group: str,
+) -> None:
+    answer = template({group: None})
+    assert answer.returncode != 0
+    assert f"missing property '{group}'" in answer.stderr
+
+
 def same_but_who(settings: Settings) -> Settings:
     """Each reading has an identity of its own."""
     return settings.model_copy(update={"identity": ""})
