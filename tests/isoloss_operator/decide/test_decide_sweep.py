@@ -431,6 +431,16 @@ def test_a_point_that_another_sweep_finished_is_adopted_although_an_attempt_step
     assert not own.points[0].adopted
 
 
+def test_a_result_of_an_attempt_whose_job_was_deleted_by_hand_is_this_sweeps_own() -> None:
+    """Its pod came to its end in the time that it was given to stop."""
+    halfway = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    deleted = known(training(), jobs=(), progress=halfway, results={FIRST.key: result(FIRST)})
+    plan = decide_sweep(deleted)
+    assert plan.ledger is not None
+    assert not plan.ledger.points[0].adopted
+    assert plan.ledger.points[0].spent_flops == plan.ledger.points[0].flops > 0
+
+
 def test_a_provisional_fit_waits_for_four_points_and_then_for_growth() -> None:
     """Three points: none. Four: one, marked provisional. The same four again: none."""
     three = known(observed(), results={p.key: result(p) for p in POINTS[:3]})
