@@ -335,6 +335,7 @@ def write_result(
     store.put(f"{folder}/trajectory.jsonl", trajectory)
     result = {
         "key": key,
+        "claimant": task["claimant"],
         "outcome": "Diverged" if diverged else "Succeeded",
         "diverged_at_tokens": rows[-1]["tokens"] if diverged else None,
         "tokens": rows[-1]["tokens"],

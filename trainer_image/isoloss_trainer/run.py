@@ -201,6 +201,7 @@ class PointRun:
         epochs = self.sequences.order.epochs(self.state.step * point.batch_size)
         return PointResult(
             key=point.key,
+            claimant=task.claimant,
             outcome=self.ending.outcome,
             tokens=rows[-1].tokens if rows else 0,
             wanted_tokens=task.tokens,

@@ -288,6 +288,8 @@ class PointResult(Report):
 
     contract_version: Literal[1] = 1
     key: Digest
+    claimant: Claimant | None = None
+    """The attempt that ended the run; None: whoever wrote the result did not say."""
     outcome: Outcome
     tokens: Tokens
     """Tokens seen at the last evaluation of the trajectory."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from isoloss_contract.ledger import Attempts, Ledger, PointState
+from isoloss_contract.ledger import Attempts, Ledger, PointRecord, PointState
 from isoloss_contract.reading import ABSENT
-from isoloss_contract.records import ExitCode
+from isoloss_contract.records import Claimant, ExitCode
 from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.fit_requests import fit_inputs
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
@@ -21,6 +21,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import (
     NOW,
     STORE,
+    UID,
     after,
     complete,
     condition,
@@ -433,12 +434,16 @@ def test_a_point_that_another_sweep_finished_is_adopted_although_an_attempt_step
 
 def test_a_result_of_an_attempt_whose_job_was_deleted_by_hand_is_this_sweeps_own() -> None:
     """Its pod came to its end in the time that it was given to stop."""
-    halfway = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
-    deleted = known(training(), jobs=(), progress=halfway, results={FIRST.key: result(FIRST)})
-    plan = decide_sweep(deleted)
-    assert plan.ledger is not None
-    assert not plan.ledger.points[0].adopted
-    assert plan.ledger.points[0].spent_flops == plan.ledger.points[0].flops > 0
+
+    def recorded(uid: str) -> PointRecord:
+        found = result(FIRST, claimant=Claimant(sweep_uid=uid, attempt=1))
+        plan = decide_sweep(known(training(), jobs=(), results={FIRST.key: found}))
+        assert plan.ledger is not None
+        return plan.ledger.points[0]
+
+    own, others = recorded(UID), recorded("another")
+    assert own.spent_flops == own.flops > 0
+    assert (own.adopted, others.adopted, others.spent_flops) == (False, True, 0)
 
 
 def test_a_provisional_fit_waits_for_four_points_and_then_for_growth() -> None:

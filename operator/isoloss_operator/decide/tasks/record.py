@@ -158,25 +158,22 @@ class _SeenPoint:
 
     def recorded(self) -> PointRecord:
         """The record brought up to date."""
+        now, progress = self.tasks.world.now, self.tasks.progress.get(self.point.key)
         if self.failures:
             return self._failed()
         if is_unknown(self.result):
             return self.record
-        record = started_over(self.record, self._progress)
+        record = started_over(self.record, progress)
         if not self.jobs:
             # What its own attempt reported is not the work of others, whoever finished it.
-            record = last_reported(record, self._progress)
+            record = last_reported(record, progress)
         match self.result:
             case PointResult() as result if record.state not in DONE:
                 if is_enough(self.point, result):
                     record = result_found(record, result, adopted=self._is_adopted())
                 elif self.ended:
                     record = partial_result_found(record, result, adopted=self._is_adopted())
-        return ended_with_result(record, self.ended, self.tasks.world.now)
-
-    @property
-    def _progress(self) -> PointProgress | None:
-        return self.tasks.progress.get(self.point.key)
+        return ended_with_result(record, self.ended, now)
 
     def set_aside(self) -> tuple[SetAside, ...]:
         """Its result, if it cannot be used and no running attempt is about to overwrite it."""
@@ -205,14 +202,19 @@ class _SeenPoint:
         return bool(self.ended) and result.wanted_tokens > self.record.trained_for
 
     def _is_adopted(self) -> bool:
-        """Whether the result is not the work of this sweep's Jobs."""
+        """Whether the result is not the work of this sweep's Jobs.
+
+        Of a Job that was deleted by hand the result may be all that is left. What a lost ledger had counted is carried
+        on as a sum, and must not be counted again.
+        """
+        result, carried = self.result, self.tasks.known.ledger.carried
+        if isinstance(result, PointResult) and result.claimant and carried == Spend():
+            return result.claimant.sweep_uid != self.tasks.world.uid
         if any(not job.is_finished for job in self.jobs):
             return False
         if self.ended:
             return classify(self.ended[-1]).kind is FailureClass.CLAIMED_ELSEWHERE
-        attempts, progress = self.record.attempts, self._progress
-        if progress is not None and progress.claimant.attempt > attempts.ended:
-            return False  # the last to report was an attempt of this sweep, whose Job was deleted by hand
+        attempts = self.record.attempts
         return not attempts.ended or attempts.last_failure == FailureClass.CLAIMED_ELSEWHERE
 
     def _failed(self) -> PointRecord:
@@ -226,7 +228,8 @@ class _SeenPoint:
                 now=self.tasks.world.now,
                 halvable=(self.point.batch_size - 1).bit_length(),
             )
-        return ended_without_result(self.record, attempts, self.ended[-1], self._progress)
+        progress = self.tasks.progress.get(self.point.key)
+        return ended_without_result(self.record, attempts, self.ended[-1], progress)
 
 
 def _take_back_unreadable(
