@@ -202,7 +202,7 @@ def test_a_group_that_decides_what_is_installed_is_asked_for_where_its_content_i
 ) -> None:
     answer = template({group: None})
     assert answer.returncode != 0
-    assert f"missing property '{group}'" in answer.stderr
+    assert f"{group} has no content in the values" in answer.stderr
 
 
 def same_but_who(settings: Settings) -> Settings:

@@ -47,6 +47,7 @@ NO_PASS_YET: Schema = {"observedGeneration": -1}
 """kstatus, Flux and Argo CD take a resource without a status for a finished one. Only the status as a
 whole has a default: what the operator has not said, the API server must not fill in."""
 LEASE_NAME = '{{ include "isoloss.fullname" . }}'
+CHART_CONDITION = '{{- if (include "isoloss.group" (list . "crds") | fromYaml).install }}'
 CHART_METADATA = """\
   labels:
     {{- include "isoloss.labels" . | nindent 4 }}
@@ -122,7 +123,7 @@ def definitions() -> tuple[Schema, Schema]:
 
 def _chart_template(crd: Schema) -> str:
     text = to_yaml(crd).replace("\nmetadata:\n", "\nmetadata:\n" + CHART_METADATA, 1)
-    return f"{{{{- if .Values.crds.install }}}}\n{HEADER}{text}{{{{- end }}}}\n"
+    return f"{CHART_CONDITION}\n{HEADER}{text}{{{{- end }}}}\n"
 
 
 def _chart_rules() -> str:
