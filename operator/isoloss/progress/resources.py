@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from isoloss.laws import RefusalReason
 from isoloss.summaries import not_yet
 from isoloss_contract import layout
 
@@ -18,8 +19,10 @@ _LAWS = (
 VALIDATED = "Validated"
 UNDECIDED = frozenset(
     {
+        *map(str, RefusalReason),
         "BadConfiguration",
         "BudgetExhausted",
+        "DataRemoved",
         "NoMinimum",
         "ProbesNotPossible",
         "TooFewProbes",

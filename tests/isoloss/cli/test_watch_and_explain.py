@@ -398,6 +398,8 @@ def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
         ("False", "BetterAnswerNearby", True),
         ("Unknown", "WithinNoise", True),
         ("Unknown", "ProbesNotPossible", True),
+        ("Unknown", "BudgetTooSmall", True),
+        ("Unknown", "DataRemoved", True),
         ("Unknown", "Queued", False),
         ("Unknown", "AnswerAwaited", False),
     ],
