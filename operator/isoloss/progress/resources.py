@@ -16,7 +16,7 @@ _LAWS = (
     ("law of the batch size", "batchSizeLaw"),
     ("loss over compute", "lossComputeLaw"),
 )
-VALIDATED = "Validated"
+STALE, VALIDATED = "Stale", "Validated"
 UNDECIDED = frozenset(
     {
         *map(str, RefusalReason),
@@ -62,7 +62,7 @@ class View:
             return False
         if self.prediction is None:
             return True
-        is_stale = self.is_true(self.prediction, "Stale")
+        is_stale = self.is_true(self.prediction, STALE)
         return self.is_true(self.prediction, "Ready") and not is_stale and self.is_judged
 
     @property
@@ -109,7 +109,9 @@ def _answer(view: View, prediction: Json) -> str:
     if not view.is_true(prediction, "Ready"):
         return f"prediction: {view.condition(prediction, 'Ready').get('reason', 'waiting')}"
     rate, size = (prediction["status"][name]["value"] for name in ("learningRate", "batchSize"))
-    return f"learning rate {rate}, batch size {size}"
+    stale = view.condition(prediction, STALE)
+    doubt = f", stale: {stale.get('reason', '')}" if stale.get("status") == "True" else ""
+    return f"learning rate {rate}, batch size {size}{doubt}"
 
 
 def _probes_in_words(view: View) -> str:
@@ -169,12 +171,15 @@ def _time_left(completion: str) -> str:
 
 
 def waited_for(view: View) -> str:
-    """The reason and message of Ready, or of Stalled, and of Validated: what is waited for and why."""
+    """The reason and message of Ready, or of Stalled, of Stale if the answer is, and of Validated: what is waited
+    for and why."""
     named = [("sweep", view.sweep), ("prediction", view.prediction)]
     kinds = [
         (name, which, "Stalled" if view.is_true(which, "Stalled") else "Ready")
         for name, which in named
     ]
+    if view.is_true(view.prediction, STALE):
+        kinds.append(("answer, stale", view.prediction, STALE))
     told = []
     for name, which, kind in (*kinds, ("probes", view.prediction, VALIDATED)):
         if condition := view.condition(which, kind):

@@ -412,6 +412,19 @@ def test_watching_ends_with_a_verdict_or_where_there_will_be_none(
     assert View(resource(("Ready", "True", "Fitted")), prediction).is_ready is ends
 
 
+@pytest.mark.parametrize("reason", ["LawsUnreadable", "DataRemoved"])
+def test_a_stale_answer_is_called_so_with_what_the_watching_waits_for(reason: str) -> None:
+    answer = {"learningRate": {"value": "3e-4"}, "batchSize": {"value": "64"}}
+    stale = resource(("Ready", "True", "Predicted"), ("Stale", "True", reason), **answer)
+    view = View(resource(("Ready", "True", "Fitted")), stale)
+    shown = frame(Moment(view, None), 80)
+    assert not shown.is_last
+    assert shown.line.endswith(f"learning rate 3e-4, batch size 64, stale: {reason}")
+    assert f"answer, stale: {reason}: why" in shown.text.splitlines()
+    stale["status"]["conditions"][1]["status"] = "False"
+    assert "stale" not in frame(Moment(view, None), 80).text
+
+
 def test_a_stalled_resource_ends_with_3_and_a_missing_one_with_kubectls_words(
     isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
