@@ -93,16 +93,23 @@ def headline(view: View) -> str:
     status = view.sweep.get("status", {})
     points = status.get("points", {})
     total = points.get("total", 0)
-    done = sum(points.get(state, 0) for state in ("succeeded", "diverged", "failed"))
+    counts = _counts_in_words(points)
     ready = view.condition(view.sweep, "Ready")
     if ready.get("status") == "True":
         answer = "" if view.prediction is None else f"; {_answer(view, view.prediction)}"
-        return f"points {done}/{total}, laws fitted{answer}{_probes_in_words(view)}"
+        return f"{counts}, laws fitted{answer}{_probes_in_words(view)}"
     if not total:
         return f"sweep: {ready.get('reason', 'waiting for the operator')}"
     left = _time_left(str(status.get("estimatedCompletion", "")))
     active = points.get("active", 0)
-    return f"points {done}/{total}, {active} active, {ready.get('reason', 'waiting for the operator')}{left}"
+    return f"{counts}, {active} active, {ready.get('reason', 'waiting for the operator')}{left}"
+
+
+def _counts_in_words(points: Json) -> str:
+    """Done of all points as status.progress counts them, without those that failed for good."""
+    done = sum(points.get(state, 0) for state in ("succeeded", "diverged"))
+    failed = points.get("failed", 0)
+    return f"points {done}/{points.get('total', 0)}{f', {failed} failed' if failed else ''}"
 
 
 def _answer(view: View, prediction: Json) -> str:

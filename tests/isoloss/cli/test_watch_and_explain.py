@@ -15,7 +15,7 @@ from rich.console import Console
 from isoloss.progress.frames import frame
 from isoloss.progress.moment import Moment
 from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
-from isoloss.progress.resources import View
+from isoloss.progress.resources import View, headline
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.store import Store
@@ -191,6 +191,20 @@ def test_a_single_picture_ends_with_0_whatever_it_shows(isoloss: Isoloss, store:
     assert found["ready"] is False
     assert found["sweep"]["points"] == {"total": 2, "succeeded": 1}
     assert [point["stage"] for point in found["points"]] == ["finished", "waiting"]
+
+
+@pytest.mark.parametrize(
+    ("ready", "says"),
+    [
+        (("Ready", "False", "Training"), "points 42/45, 3 failed, 0 active, Training"),
+        (("Ready", "True", "Fitted"), "points 42/45, 3 failed, laws fitted"),
+    ],
+)
+def test_points_are_counted_as_kubectl_does_and_those_that_failed_apart(
+    ready: tuple[str, str, str], says: str
+) -> None:
+    points = {"total": 45, "succeeded": 40, "diverged": 2, "failed": 3}
+    assert headline(View(resource(ready, points=points))) == says
 
 
 def test_before_the_operator_has_copied_a_status_the_points_are_shown_all_the_same(
