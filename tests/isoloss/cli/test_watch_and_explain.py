@@ -45,6 +45,11 @@ def resource(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]
     }  # fmt: skip
 
 
+def words(text: str) -> str:
+    """Without where its lines were folded."""
+    return " ".join(text.split())
+
+
 def write_status(
     store: Store, of: Ledger, *conditions: tuple[str, str, str], **status: Any
 ) -> None:
@@ -88,7 +93,7 @@ def test_a_file_that_a_finished_point_must_have_is_named_if_it_is_missing(
     Path(store.location(path).removeprefix("file://")).unlink()
     ended = isoloss("explain", store.uri, point.name)
     assert ended.code == 0
-    assert f"unreadable {store.location(path)}: not found" in " ".join(ended.out.split())
+    assert f"unreadable {store.location(path)}: not found" in words(ended.out)
 
 
 def test_a_point_that_has_not_finished_misses_no_file(isoloss: Isoloss, store: Store) -> None:
@@ -332,7 +337,7 @@ def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_n
     out = isoloss("watch", "ssweep/dense", "--once").out
     assert "points 5/21, 2 active, Training" in out
     assert "cost so far 1e15 FLOPs, the whole grid 4e15" in out
-    assert "no maps: " in out
+    assert f"no maps: {away.removesuffix('/ledger/head.json')}: no sweep there" in words(out)
 
 
 def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(
@@ -437,6 +442,27 @@ def test_a_stale_answer_is_called_so_with_what_the_watching_waits_for(reason: st
     assert f"answer, stale: {reason}: why" in shown.text.splitlines()
     stale["status"]["conditions"][1]["status"] = "False"
     assert "stale" not in frame(Moment(view, None), 80).text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_frame_is_folded_between_words_and_a_path_stays_whole(width: int) -> None:
+    """A terminal cuts off what is wider than it."""
+    losses = [f"2.65{n:02}" for n in range(5)]
+    places = [{"learningRate": "2e-4", "batchSize": "64", "loss": loss} for loss in losses]
+    prediction = resource(
+        ("Ready", "True", "Predicted"),
+        ("Validated", "True", "AnswerHolds"),
+        learningRate={"value": "2.06e-4", "low": "1.2e-4", "high": "3.52e-4"},
+        batchSize={"value": "64"},
+        validation={"progress": "5/5", "tokens": 1_500_000_000, "places": places},
+    )
+    law = {"status": "Provisional", "formula": "LR = 0.001991 * L^0.8147 and more of its formula"}
+    sweep = resource(("Ready", "True", "Fitted"), points={"total": 45}, learningRateLaw=law)
+    path = f"file:///{'a-folder/' * 20}head.json:"
+    moment = Moment(View(sweep, prediction), None, f"{path} not found")
+    lines = frame(moment, width).text.splitlines()
+    assert [line for line in lines if len(line) > width] == [path]
+    assert words("\n".join(lines)).startswith(headline(moment.view))
 
 
 def test_a_stalled_resource_ends_with_3_and_a_missing_one_with_kubectls_words(
