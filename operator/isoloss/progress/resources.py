@@ -169,12 +169,21 @@ def active_points(view: View) -> list[tuple[str, str, str]]:
 
 
 def _time_left(completion: str) -> str:
+    """How long it is until an RFC 3339 time, in words; one without a zone is in UTC. Empty if it is none."""
     try:
         end = datetime.fromisoformat(completion)
     except ValueError:
         return ""
-    seconds = max(0.0, (end - datetime.now(UTC)).total_seconds())
-    return f", about {seconds // 60:.0f} min {seconds % 60:02.0f} s left"
+    end = end if end.tzinfo else end.replace(tzinfo=UTC)
+    return f", about {_duration((end - datetime.now(UTC)).total_seconds())} left"
+
+
+def _duration(seconds: float) -> str:
+    """In the two largest units that there are, rounded to the smaller one, and at least a minute."""
+    minutes, hours = max(round(seconds / 60), 1), round(seconds / 3600)
+    if hours >= 24:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
 def waited_for(view: View) -> str:

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,29 @@ def test_points_are_counted_as_kubectl_does_and_those_that_failed_apart(
 ) -> None:
     points = {"total": 45, "succeeded": 40, "diverged": 2, "failed": 3}
     assert headline(View(resource(ready, points=points))) == says
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [
+        (-100, "1 min"),
+        (59.9, "1 min"),
+        (119.95, "2 min"),
+        (3599, "1 h 0 min"),
+        (5 * 3600 + 40 * 60, "5 h 40 min"),
+        (86_399, "1 d 0 h"),
+        (9 * 86_400, "9 d 0 h"),
+        (400.5 * 86_400, "400 d 12 h"),
+    ],
+)
+@pytest.mark.parametrize("zone", [UTC, None])
+def test_the_time_left_is_told_in_units_that_fit(
+    seconds: float, left: str, zone: timezone | None
+) -> None:
+    """Without a zone it is in UTC."""
+    end = (datetime.now(UTC) + timedelta(seconds=seconds + 0.5)).replace(tzinfo=zone).isoformat()
+    sweep = resource(("Ready", "False", "Training"), points={"total": 2}, estimatedCompletion=end)
+    assert headline(View(sweep)) == f"points 0/2, 0 active, Training, about {left} left"
 
 
 def test_before_the_operator_has_copied_a_status_the_points_are_shown_all_the_same(
