@@ -17,6 +17,7 @@ from isoloss.progress.frames import frame
 from isoloss.progress.moment import Moment
 from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
 from isoloss.progress.resources import View, headline
+from isoloss.progress.sweep_state import sweep_state
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.store import Store
@@ -296,8 +297,23 @@ def test_a_stalled_sweep_ends_the_watching_with_3(isoloss: Isoloss, store: Store
     write_ledger(store, stored)
     conditions = ("Stalled", "True", "BadData"), ("Ready", "False", "BadData")
     write_status(store, stored, *conditions)
-    assert isoloss("watch", store.uri).code == 3
+    ended = isoloss("watch", store.uri)
+    assert (ended.code, ended.err) == (3, "stalled: BadData: why\n")
     assert "sweep: BadData: why" in isoloss("watch", store.uri, "--once").out
+
+
+def test_a_program_gets_what_the_screen_shows() -> None:
+    """The reason beside the message, the laws with the joint surface, and why there are no maps."""
+    stalled = View(resource(("Stalled", "True", "BadData"), ("Ready", "False", "BadData")))
+    laws = ("learning rate: Provisional LR = 1", "joint surface: Fitted LR = 0.69 * N^-0.25")
+    found = Moment(stalled, sweep_state(ledger(done(1)), {}, laws)).document()
+    assert (found["stalled"], found["stalled_reason"]) == ("why", "BadData")
+    assert (found["laws"], found["without"]) == (list(laws), None)
+    law = {"status": "Provisional", "formula": "LR = 0.002 * L^0.8"}
+    away = Moment(View(resource(learningRateLaw=law)), None, "s3://b: access denied").document()
+    assert away["laws"] == ["law of the learning rate: Provisional LR = 0.002 * L^0.8"]
+    assert away["without"] == "s3://b: access denied"
+    assert (away["stalled"], away["stalled_reason"]) == (None, None)
 
 
 def test_what_is_neither_a_uri_nor_a_resource_is_refused(isoloss: Isoloss, store: Store) -> None:
