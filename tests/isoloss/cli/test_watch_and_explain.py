@@ -86,6 +86,18 @@ def test_a_damaged_file_is_named_and_hides_nothing_else(isoloss: Isoloss, store:
     assert document["files"]
 
 
+def test_laws_that_are_damaged_are_not_called_missing(isoloss: Isoloss, store: Store) -> None:
+    written = write_sweep(store)
+    explain = ("explain", store.uri, written.points[0].name, "--json")
+    assert isoloss(*explain).document["fit"] == ["to be used: there are no laws yet"]
+    path = layout.laws_in(layout.sweep_folder(written.sweep, written.uid))
+    store.write(path, b"{")
+    document = isoloss(*explain).document
+    assert document["fit"] == ["not known: the laws cannot be read"]
+    (problem,) = document["unreadable"]
+    assert path in problem
+
+
 @pytest.mark.parametrize("file", [layout.point_result, layout.point_config])
 def test_a_file_that_a_finished_point_must_have_is_named_if_it_is_missing(
     isoloss: Isoloss, store: Store, file: Callable[[str], str]
