@@ -152,7 +152,7 @@ def probe_lines(view: View) -> list[str]:
     lines = [f"probes of {found.get('tokens', 0):,} tokens: {found.get('progress', '')}, {cost}"]
     lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     refined = status.get("refined") or {}
-    return lines + _intervals("with the probes", refined)
+    return lines + _intervals("with the probes", view, refined)
 
 
 def _probe_row(place: Json) -> tuple[str, ...]:
@@ -239,17 +239,25 @@ def _law_in_words(view: View, law: Json) -> str:
 
 def answer_lines(view: View) -> list[str]:
     """The answer, if there is one."""
-    return _intervals("predicted", (view.prediction or {}).get("status", {}))
+    return _intervals("predicted", view, (view.prediction or {}).get("status", {}))
 
 
-def _intervals(title: str, answer: Json) -> list[str]:
+def _intervals(title: str, view: View, answer: Json) -> list[str]:
     """Learning rate, batch size and regret with their 80 % intervals, those that are there."""
     names = (("learning rate", "learningRate"), ("batch size", "batchSize"), ("regret", "regret"))
+    is_given = (view.prediction or {}).get("spec", {}).get("batchSize") is not None
     return [
-        f"{title} {name}: {found['value']} [{found.get('low', '')}, {found.get('high', '')}]"
+        f"{title} {name}: {_margin(found, is_given=is_given and field == 'batchSize')}"
         for name, field in names
         if (found := answer.get(field)) and found.get("value")
     ]
+
+
+def _margin(found: Json, *, is_given: bool) -> str:
+    low, high = found.get("low", ""), found.get("high", "")
+    # An answer from before the batch size was given has an interval.
+    margin = "(given)" if is_given and low == high else f"[{low}, {high}]"
+    return f"{found['value']} {margin}"
 
 
 def verdict_line(view: View) -> str:

@@ -15,8 +15,15 @@ from rich.console import Console
 
 from isoloss.progress.frames import frame
 from isoloss.progress.moment import Moment
-from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
-from isoloss.progress.resources import View, headline
+from isoloss.progress.resource_reading import (
+    PREDICTION,
+    SWEEP,
+    Kubectl,
+    ResourceName,
+    read_view,
+    resource_name,
+)
+from isoloss.progress.resources import View, answer_lines, headline
 from isoloss.progress.sweep_state import sweep_state
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointState
@@ -329,7 +336,8 @@ def test_a_program_gets_what_the_screen_shows() -> None:
 
 
 def test_what_is_neither_a_uri_nor_a_resource_is_refused(isoloss: Isoloss, store: Store) -> None:
-    for what in ("dense", "pod/dense", "scalingsweep/", "scalingsweep/-o"):
+    other = "scalingsweep.example.org/dense"
+    for what in ("dense", "pod/dense", "scalingsweep/", "scalingsweep/-o", other):
         ended = isoloss("watch", what, "--once")
         assert ended.code == 2
         assert "scalingsweep/NAME or hyperparamprediction/NAME" in ended.err
@@ -481,6 +489,35 @@ def test_watching_ends_with_a_verdict_or_where_there_will_be_none(
     prediction = resource(("Ready", "True", "Predicted"), ("Validated", status, reason))
     prediction["spec"]["validation"] = {"tokensShare": "0.3"}
     assert View(resource(("Ready", "True", "Fitted")), prediction).is_ready is ends
+
+
+@pytest.mark.parametrize(
+    ("given", "low", "says"),
+    [(64, "64", "64 (given)"), (None, "64", "64 [64, 64]"), (64, "50", "64 [50, 64]")],
+)
+def test_a_batch_size_that_was_given_has_no_interval(
+    given: int | None, low: str, says: str
+) -> None:
+    """Unless the answer is from before."""
+    size = {"value": "64", "low": low, "high": "64"}
+    prediction = resource(("Ready", "True", "Predicted"), batchSize=size)
+    prediction["spec"]["batchSize"] = given
+    view = View(resource(("Ready", "True", "Fitted")), prediction)
+    assert answer_lines(view) == [f"predicted batch size: {says}"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "kind"),
+    [
+        ("scalingsweep.isoloss.dev/dense", SWEEP),
+        ("scalingsweeps.isoloss.dev/dense", SWEEP),
+        ("ssweep/dense", SWEEP),
+        ("hyperparamprediction.isoloss.dev/dense", PREDICTION),
+    ],
+)
+def test_what_kubectl_prints_as_a_name_names_a_resource(argument: str, kind: str) -> None:
+    """`kubectl get -o name` puts the group behind the kind."""
+    assert resource_name(argument, "research") == ResourceName(kind, "dense", "research")
 
 
 @pytest.mark.parametrize("reason", ["LawsUnreadable", "DataRemoved"])
