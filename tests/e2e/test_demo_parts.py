@@ -18,7 +18,7 @@ from demo.operator_process import kinds_seen
 from demo.report import report_arguments, write_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
 from demo.watching import DemoFailed
-from isoloss.laws import fit_laws, laws_to_json
+from isoloss.laws import RefusalReason, fit_laws, laws_to_json
 from isoloss.progress.resources import UNDECIDED, View, active_points, headline, verdict_line
 from isoloss.validation import Reason
 from isoloss_contract import layout
@@ -201,10 +201,17 @@ def test_the_demo_waits_for_a_verdict_whichever_it_is() -> None:
 
 
 def test_every_verdict_that_leaves_it_open_ends_the_waiting() -> None:
-    """As isoloss.validation names them. The operator's own end when somebody changes something."""
+    """As isoloss.validation names them, and as the laws refuse probes. The operator's own end when somebody
+    changes something."""
     decided = {Reason.ANSWER_HOLDS, Reason.BETTER_ANSWER_NEARBY, Reason.ANSWER_DIVERGED}
-    stuck = {"ProbesNotPossible", "BudgetExhausted", "TooManyFailedPoints", "BadConfiguration"}
-    assert {str(reason) for reason in set(Reason) - decided} | stuck == UNDECIDED
+    stuck = {
+        "BadConfiguration",
+        "BudgetExhausted",
+        "DataRemoved",
+        "ProbesNotPossible",
+        "TooManyFailedPoints",
+    }
+    assert {*(set(Reason) - decided), *RefusalReason, *stuck} == UNDECIDED
 
 
 def test_progress_goes_on_while_probes_train() -> None:

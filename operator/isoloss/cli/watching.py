@@ -66,7 +66,7 @@ def watch(
     if once:
         typer.echo(frame(read(), get_terminal_size().columns).text)
         return ANSWERED
-    return _code(_follow(lambda width, height: frame(read(), width, height), every))
+    return _ended(_follow(lambda width, height: frame(read(), width, height), every))
 
 
 Read = Callable[[], "Moment"]
@@ -133,8 +133,12 @@ def _reader(what: str, namespace: str) -> Read:
     return _in_the_store(stored_sweep_uri(what, namespace))
 
 
-def _code(last: Frame) -> int:
-    return STALLED if last.stalled and not last.is_ready else ANSWERED
+def _ended(last: Frame) -> int:
+    """The exit code, and for whoever reads a log why it is not 0."""
+    if last.is_ready or not last.stalled:
+        return ANSWERED
+    typer.echo(f"stalled: {last.stalled}", err=True)
+    return STALLED
 
 
 def _follow(frame: Callable[[int, int | None], Frame], seconds: float) -> Frame:

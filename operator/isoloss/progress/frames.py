@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 
 from isoloss import formatting
 from isoloss.progress.moment import Moment
@@ -41,24 +41,22 @@ def frame(moment: Moment, width: int, height: int | None = None) -> Frame:
     """A sweep, and maybe a prediction, in at most `height` lines if that is given."""
     view, state = moment.view, moment.state
     width = max(width, NARROWEST)
-    lines = [headline(view)]
-    for told in waited_for(view).splitlines():
-        lines += formatting.wrapped(told, width)
-    lines.append("")
+    lines = _folded([headline(view), *waited_for(view).splitlines(), ""], width)
     # The store's laws are those of the status, or newer.
     tables = [law_lines(view)] if state is None else []
     tables += [answer_lines(view), probe_lines(view)]
-    below = [line for table in tables if table for line in ("", *table)]
+    below = _folded([line for table in tables if table for line in ("", *table)], width)
     if state is not None:
         room = None if height is None else height - len(lines) - len(below)
         lines += picture(state, width, room).splitlines() if room is None or room > 0 else []
     else:
-        lines += [cost_so_far(view)] if cost_so_far(view) else []
-        lines += [
+        told = [cost_so_far(view)] if cost_so_far(view) else []
+        told += [
             f"training {name}: {tokens} tokens {loss}"
             for name, tokens, loss in active_points(view)
         ]
-        lines += wrap(f"no maps: {moment.without}", width) if moment.without else []
+        told += [f"no maps: {moment.without}"] if moment.without else []
+        lines += _folded(told, width)
     lines += below
     stalled = view.stalled
     return Frame(
@@ -67,3 +65,8 @@ def frame(moment: Moment, width: int, height: int | None = None) -> Frame:
         is_ready=view.is_ready,
         stalled=f"{stalled.get('reason', '')}: {stalled.get('message', '')}" if stalled else "",
     )
+
+
+def _folded(lines: Sequence[str], width: int) -> list[str]:
+    """Each between words: a terminal would cut what is wider off, in the middle of a number."""
+    return [part for line in lines for part in formatting.wrapped(line, width) or [""]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isoloss.progress import picture
-from isoloss.progress.resources import View, waited_for
+from isoloss.progress.resources import View, law_lines, waited_for
 from isoloss.progress.sweep_state import SweepState
 
 
@@ -32,10 +32,15 @@ class Moment:
         return "\n".join(part for part in told if part)
 
     def document(self) -> dict[str, Any]:
-        """For programs: both statuses, and points and cost if the store can be read from here."""
+        """For programs: both statuses, the laws as they are shown, and points and cost if the store can be read
+        from here."""
+        stalled = self.view.stalled
         return {
             "ready": self.view.is_ready,
-            "stalled": self.view.stalled.get("message"),
+            "stalled": stalled.get("message"),
+            "stalled_reason": stalled.get("reason"),
+            "laws": list(law_lines(self.view) if self.state is None else self.state.laws),
+            "without": self.without or None,
             "sweep": self.view.sweep.get("status"),
             "prediction": (self.view.prediction or {}).get("status"),
             **(picture.document(self.state) if self.state is not None else {}),

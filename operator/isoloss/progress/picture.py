@@ -16,7 +16,10 @@ NARROWEST = 40
 LABEL = 8
 CELL = 12
 """Width of a cell with loss and share of the tokens; a narrower one has the loss alone."""
-NARROW_CELL = 7
+NARROW_CELL = 8
+"""A learning rate of three digits, and a space before it."""
+SHORTEST_BAR = 10
+BESIDE_THE_BAR = len("  [] 100%  best 00.0000")
 
 
 def picture(state: SweepState, width: int, height: int | None = None) -> str:
@@ -28,7 +31,8 @@ def picture(state: SweepState, width: int, height: int | None = None) -> str:
     width = max(width, NARROWEST)
     ledger = state.ledger
     head = _folded(f"{ledger.namespace}/{ledger.sweep}: {headline(state)}", width)
-    name_width = max((len(size.name) for size in state.sizes), default=0)
+    longest = max((len(size.name) for size in state.sizes), default=0)
+    name_width = min(longest, width - BESIDE_THE_BAR - SHORTEST_BAR)
     bars = [bar_line(size, name_width, width) for size in state.sizes]
     maps = [loss_map(size, width) for size in state.sizes]
     legend = _folded(_legend(state), width) if maps else []
@@ -108,31 +112,50 @@ def bar_line(size: SizeView, name_width: int, width: int) -> str:
     """`#` is trained, `-` wanted by now, `.` the rest of the tokens to the ends of all points."""
     best = size.best
     loss = f"best {formatting.loss(best.loss)}" if best is not None else ""
-    room = max(width - name_width - len("  [] 100%  best 00.0000"), 10)
+    room = max(width - name_width - BESIDE_THE_BAR, SHORTEST_BAR)
     trained = round(size.trained * room)
     wanted = max(round(size.wanted * room), trained)
     bar = "#" * trained + "-" * (wanted - trained) + "." * (room - wanted)
-    return f"{size.name:<{name_width}}  [{bar}] {size.trained:>4.0%}  {loss}"
+    return (
+        f"{_shortened(size.name, name_width):<{name_width}}  [{bar}] {size.trained:>4.0%}  {loss}"
+    )
 
 
 def loss_map(size: SizeView, width: int) -> list[str]:
     """Losses over batch size (down) and learning rate (across): what came furthest in each cell."""
     rates = sorted({point.record.learning_rate for point in size.points})
     batches = sorted({point.record.batch_size for point in size.points}, reverse=True)
-    cell = CELL if LABEL + CELL * len(rates) <= width else NARROW_CELL
+    table = _texts(size, rates, batches, narrow=False)
+    cell = _cell_width(table, CELL)
+    if LABEL + cell * len(rates) > width:
+        table = _texts(size, rates, batches, narrow=True)
+        cell = _cell_width(table, NARROW_CELL)
     fitting = max((width - LABEL) // cell, 1)
-    shown = rates[:fitting]
-    head = "".join(f"{formatting.learning_rate(rate):>{cell}}" for rate in shown)
-    lines = [f"{size.name}: B over LR", f"{'':<{LABEL}}{head}"]
-    cells = _by_cell(size)
-    for batch in batches:
-        row = (_cell(cells.get((batch, rate)), size, narrow=cell == NARROW_CELL) for rate in shown)
-        lines.append(f"{batch:<{LABEL}}" + "".join(f"{text:>{cell}}" for text in row))
-    if len(shown) < len(rates):
-        more = len(rates) - len(shown)
+    title = ": B over LR"
+    lines = [_shortened(size.name, width - len(title)) + title]
+    for label, texts in zip(("", *batches), table, strict=True):
+        lines.append(f"{label:<{LABEL}}" + "".join(f"{text:>{cell}}" for text in texts[:fitting]))
+    if fitting < len(rates):
+        more = len(rates) - fitting
         do = "does" if more == 1 else "do"
         lines.append(f"{formatting.counted(more, 'more learning rate')} {do} not fit here")
     return lines
+
+
+def _texts(
+    size: SizeView, rates: Sequence[float], batches: Sequence[int], *, narrow: bool
+) -> list[list[str]]:
+    """The learning rates, and a row of cells for each batch size."""
+    cells = _by_cell(size)
+    return [
+        [formatting.learning_rate(rate) for rate in rates],
+        *([_cell(cells.get((b, rate)), size, narrow=narrow) for rate in rates] for b in batches),
+    ]
+
+
+def _cell_width(table: Sequence[Sequence[str]], least: int) -> int:
+    """Of all columns: texts never touch."""
+    return max(least, *(len(text) + 1 for texts in table for text in texts))
 
 
 def _by_cell(size: SizeView) -> dict[tuple[int, float], PointView]:
@@ -149,10 +172,15 @@ def _cell(point: PointView | None, size: SizeView, *, narrow: bool) -> str:
     loss = ""
     # A loss that diverged is no number to compare, and may have any number of digits.
     if point.loss is not None and point.stage is not Stage.DIVERGED:
-        loss = f"{'*' if point is size.best else ''}{point.loss:.{2 if narrow else 3}f}"
+        loss = f"{'*' if point is size.best else ''}{_loss(point.loss, 2 if narrow else 3)}"
     if narrow:
         return f"{loss}{point.stage.mark}"
     return f"{loss}{_share(point):>4}{point.stage.mark}"
+
+
+def _loss(loss: float, places: int) -> str:
+    """Of untrained weights it may be any number."""
+    return f"{loss:.{places}f}" if loss < 100 else formatting.number(loss)
 
 
 def _share(point: PointView) -> str:
@@ -165,6 +193,14 @@ def _legend(state: SweepState) -> str:
         f"loss in nats per token, share of the tokens unless all; {marks}; "
         "* lowest of those that came furthest"
     )
+
+
+def _shortened(name: str, width: int) -> str:
+    """Without its middle: names of one sweep differ at an end."""
+    if len(name) <= width:
+        return name
+    kept = width - len("..")
+    return f"{name[: kept - kept // 2]}..{name[len(name) - kept // 2 :]}"
 
 
 def _folded(line: str, width: int) -> list[str]:

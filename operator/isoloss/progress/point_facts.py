@@ -41,6 +41,8 @@ class PointFacts:
     """Names in the point's folder."""
     fit: FitSummary | None = None
     laws: Laws | None = None
+    laws_are_unreadable: bool = False
+    """Whether there may be laws, which the store does not give out or that are damaged."""
     unreadable: tuple[str, ...] = ()
     """Messages that name each file and its fault."""
 
@@ -96,6 +98,9 @@ def read_point(sweep: StoredSweep, record: PointRecord) -> PointFacts:
         lambda: store.read_record(layout.point_result(key), PointResult), needed=done
     )
     fit = reads.value(lambda: read_fit(store, sweep.folder))
+    known_problems = len(reads.problems)
+    laws = reads.value(lambda: read_stored_laws(sweep))
+    laws_are_unreadable = len(reads.problems) > known_problems
     return PointFacts(
         ledger=sweep.ledger,
         record=record,
@@ -109,7 +114,8 @@ def read_point(sweep: StoredSweep, record: PointRecord) -> PointFacts:
         checkpoints=tuple(reads.value(lambda: store.names(layout.point_checkpoints(key))) or ()),
         files=tuple(reads.value(lambda: store.names(folder)) or ()),
         fit=fit,
-        laws=reads.value(lambda: read_stored_laws(sweep)),
+        laws=laws,
+        laws_are_unreadable=laws_are_unreadable,
         unreadable=tuple(reads.problems),
     )
 

@@ -16,9 +16,9 @@ Row = tuple[str, str]
 _STATES = {
     PointState.PENDING: "not finished",
     PointState.SUCCEEDED: "reached the tokens that were wanted",
-    PointState.DIVERGED: "diverged: its loss is no longer finite or has blown up; it is not trained again",
+    PointState.DIVERGED: "its loss is no longer finite or has blown up; it is not trained again",
     PointState.OUT_OF_MEMORY: "failed for good: no micro-batch fits the memory that the pod template gives",
-    PointState.FAILED: "failed for good: more failures than failurePolicy.retriesPerPoint allows",
+    PointState.FAILED: "for good, after more failures than failurePolicy.retriesPerPoint allows",
 }
 
 
@@ -232,6 +232,8 @@ def fit_use(facts: PointFacts) -> tuple[str, ...]:
         return ("not used: it is no longer part of the sweep",)
     if not record.is_fitted:
         return (f"not used: {_why_not_fitted(facts)}",)
+    if facts.laws_are_unreadable:
+        return ("not known: the laws cannot be read",)
     if facts.laws is None:
         return ("to be used: there are no laws yet",)
     reasons = [each.reason for each in facts.laws.excluded if each.run == record.name]

@@ -16,10 +16,12 @@ from isoloss.progress.resources import View, ledger_folder
 
 CALL_SECONDS = 30
 SWEEP, PREDICTION = "scalingsweep.isoloss.dev", "hyperparamprediction.isoloss.dev"
+_GROUP = ".isoloss.dev"
 _KINDS = {
     **dict.fromkeys(("scalingsweep", "scalingsweeps", "ssweep"), SWEEP),
     **dict.fromkeys(("hyperparamprediction", "hyperparampredictions", "hpred"), PREDICTION),
 }
+"""By what kubectl takes for them, without the group, which `kubectl get -o name` prints."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class ResourceName:
 def resource_name(argument: str, namespace: str) -> ResourceName:
     """The resource that KIND/NAME names. Raises BadInput for anything else."""
     kind, separator, name = argument.partition("/")
+    kind = kind.removesuffix(_GROUP)
     if not separator or kind not in _KINDS or not name or "/" in name or name.startswith("-"):
         raise BadInput(
             f"{argument}: give the URI of a sweep in the store (s3://, gs:// or file://), "

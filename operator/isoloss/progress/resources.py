@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from isoloss.laws import RefusalReason
 from isoloss.summaries import not_yet
 from isoloss_contract import layout
 
@@ -15,11 +16,13 @@ _LAWS = (
     ("law of the batch size", "batchSizeLaw"),
     ("loss over compute", "lossComputeLaw"),
 )
-VALIDATED = "Validated"
+STALE, VALIDATED = "Stale", "Validated"
 UNDECIDED = frozenset(
     {
+        *map(str, RefusalReason),
         "BadConfiguration",
         "BudgetExhausted",
+        "DataRemoved",
         "NoMinimum",
         "ProbesNotPossible",
         "TooFewProbes",
@@ -59,7 +62,7 @@ class View:
             return False
         if self.prediction is None:
             return True
-        is_stale = self.is_true(self.prediction, "Stale")
+        is_stale = self.is_true(self.prediction, STALE)
         return self.is_true(self.prediction, "Ready") and not is_stale and self.is_judged
 
     @property
@@ -90,23 +93,32 @@ def headline(view: View) -> str:
     status = view.sweep.get("status", {})
     points = status.get("points", {})
     total = points.get("total", 0)
-    done = sum(points.get(state, 0) for state in ("succeeded", "diverged", "failed"))
+    counts = _counts_in_words(points)
     ready = view.condition(view.sweep, "Ready")
     if ready.get("status") == "True":
         answer = "" if view.prediction is None else f"; {_answer(view, view.prediction)}"
-        return f"points {done}/{total}, laws fitted{answer}{_probes_in_words(view)}"
+        return f"{counts}, laws fitted{answer}{_probes_in_words(view)}"
     if not total:
         return f"sweep: {ready.get('reason', 'waiting for the operator')}"
     left = _time_left(str(status.get("estimatedCompletion", "")))
     active = points.get("active", 0)
-    return f"points {done}/{total}, {active} active, {ready.get('reason', 'waiting for the operator')}{left}"
+    return f"{counts}, {active} active, {ready.get('reason', 'waiting for the operator')}{left}"
+
+
+def _counts_in_words(points: Json) -> str:
+    """Done of all points as status.progress counts them, without those that failed for good."""
+    done = sum(points.get(state, 0) for state in ("succeeded", "diverged"))
+    failed = points.get("failed", 0)
+    return f"points {done}/{points.get('total', 0)}{f', {failed} failed' if failed else ''}"
 
 
 def _answer(view: View, prediction: Json) -> str:
     if not view.is_true(prediction, "Ready"):
         return f"prediction: {view.condition(prediction, 'Ready').get('reason', 'waiting')}"
     rate, size = (prediction["status"][name]["value"] for name in ("learningRate", "batchSize"))
-    return f"learning rate {rate}, batch size {size}"
+    stale = view.condition(prediction, STALE)
+    doubt = f", stale: {stale.get('reason', '')}" if stale.get("status") == "True" else ""
+    return f"learning rate {rate}, batch size {size}{doubt}"
 
 
 def _probes_in_words(view: View) -> str:
@@ -140,7 +152,7 @@ def probe_lines(view: View) -> list[str]:
     lines = [f"probes of {found.get('tokens', 0):,} tokens: {found.get('progress', '')}, {cost}"]
     lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     refined = status.get("refined") or {}
-    return lines + _intervals("with the probes", refined)
+    return lines + _intervals("with the probes", view, refined)
 
 
 def _probe_row(place: Json) -> tuple[str, ...]:
@@ -157,21 +169,33 @@ def active_points(view: View) -> list[tuple[str, str, str]]:
 
 
 def _time_left(completion: str) -> str:
+    """How long it is until an RFC 3339 time, in words; one without a zone is in UTC. Empty if it is none."""
     try:
         end = datetime.fromisoformat(completion)
     except ValueError:
         return ""
-    seconds = max(0.0, (end - datetime.now(UTC)).total_seconds())
-    return f", about {seconds // 60:.0f} min {seconds % 60:02.0f} s left"
+    end = end if end.tzinfo else end.replace(tzinfo=UTC)
+    return f", about {_duration((end - datetime.now(UTC)).total_seconds())} left"
+
+
+def _duration(seconds: float) -> str:
+    """In the two largest units that there are, rounded to the smaller one, and at least a minute."""
+    minutes, hours = max(round(seconds / 60), 1), round(seconds / 3600)
+    if hours >= 24:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
 def waited_for(view: View) -> str:
-    """The reason and message of Ready, or of Stalled, and of Validated: what is waited for and why."""
+    """The reason and message of Ready, or of Stalled, of Stale if the answer is, and of Validated: what is waited
+    for and why."""
     named = [("sweep", view.sweep), ("prediction", view.prediction)]
     kinds = [
         (name, which, "Stalled" if view.is_true(which, "Stalled") else "Ready")
         for name, which in named
     ]
+    if view.is_true(view.prediction, STALE):
+        kinds.append(("answer, stale", view.prediction, STALE))
     told = []
     for name, which, kind in (*kinds, ("probes", view.prediction, VALIDATED)):
         if condition := view.condition(which, kind):
@@ -215,17 +239,25 @@ def _law_in_words(view: View, law: Json) -> str:
 
 def answer_lines(view: View) -> list[str]:
     """The answer, if there is one."""
-    return _intervals("predicted", (view.prediction or {}).get("status", {}))
+    return _intervals("predicted", view, (view.prediction or {}).get("status", {}))
 
 
-def _intervals(title: str, answer: Json) -> list[str]:
+def _intervals(title: str, view: View, answer: Json) -> list[str]:
     """Learning rate, batch size and regret with their 80 % intervals, those that are there."""
     names = (("learning rate", "learningRate"), ("batch size", "batchSize"), ("regret", "regret"))
+    is_given = (view.prediction or {}).get("spec", {}).get("batchSize") is not None
     return [
-        f"{title} {name}: {found['value']} [{found.get('low', '')}, {found.get('high', '')}]"
+        f"{title} {name}: {_margin(found, is_given=is_given and field == 'batchSize')}"
         for name, field in names
         if (found := answer.get(field)) and found.get("value")
     ]
+
+
+def _margin(found: Json, *, is_given: bool) -> str:
+    low, high = found.get("low", ""), found.get("high", "")
+    # An answer from before the batch size was given has an interval.
+    margin = "(given)" if is_given and low == high else f"[{low}, {high}]"
+    return f"{found['value']} {margin}"
 
 
 def verdict_line(view: View) -> str:

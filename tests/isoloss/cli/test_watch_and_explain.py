@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,16 @@ from rich.console import Console
 
 from isoloss.progress.frames import frame
 from isoloss.progress.moment import Moment
-from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
-from isoloss.progress.resources import View
+from isoloss.progress.resource_reading import (
+    PREDICTION,
+    SWEEP,
+    Kubectl,
+    ResourceName,
+    read_view,
+    resource_name,
+)
+from isoloss.progress.resources import View, answer_lines, headline
+from isoloss.progress.sweep_state import sweep_state
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.store import Store
@@ -43,6 +52,11 @@ def resource(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]
             **status,
         },
     }  # fmt: skip
+
+
+def words(text: str) -> str:
+    """Without where its lines were folded."""
+    return " ".join(text.split())
 
 
 def write_status(
@@ -79,6 +93,18 @@ def test_a_damaged_file_is_named_and_hides_nothing_else(isoloss: Isoloss, store:
     assert document["files"]
 
 
+def test_laws_that_are_damaged_are_not_called_missing(isoloss: Isoloss, store: Store) -> None:
+    written = write_sweep(store)
+    explain = ("explain", store.uri, written.points[0].name, "--json")
+    assert isoloss(*explain).document["fit"] == ["to be used: there are no laws yet"]
+    path = layout.laws_in(layout.sweep_folder(written.sweep, written.uid))
+    store.write(path, b"{")
+    document = isoloss(*explain).document
+    assert document["fit"] == ["not known: the laws cannot be read"]
+    (problem,) = document["unreadable"]
+    assert path in problem
+
+
 @pytest.mark.parametrize("file", [layout.point_result, layout.point_config])
 def test_a_file_that_a_finished_point_must_have_is_named_if_it_is_missing(
     isoloss: Isoloss, store: Store, file: Callable[[str], str]
@@ -88,7 +114,7 @@ def test_a_file_that_a_finished_point_must_have_is_named_if_it_is_missing(
     Path(store.location(path).removeprefix("file://")).unlink()
     ended = isoloss("explain", store.uri, point.name)
     assert ended.code == 0
-    assert f"unreadable {store.location(path)}: not found" in " ".join(ended.out.split())
+    assert f"unreadable {store.location(path)}: not found" in words(ended.out)
 
 
 def test_a_point_that_has_not_finished_misses_no_file(isoloss: Isoloss, store: Store) -> None:
@@ -193,6 +219,43 @@ def test_a_single_picture_ends_with_0_whatever_it_shows(isoloss: Isoloss, store:
     assert [point["stage"] for point in found["points"]] == ["finished", "waiting"]
 
 
+@pytest.mark.parametrize(
+    ("ready", "says"),
+    [
+        (("Ready", "False", "Training"), "points 42/45, 3 failed, 0 active, Training"),
+        (("Ready", "True", "Fitted"), "points 42/45, 3 failed, laws fitted"),
+    ],
+)
+def test_points_are_counted_as_kubectl_does_and_those_that_failed_apart(
+    ready: tuple[str, str, str], says: str
+) -> None:
+    points = {"total": 45, "succeeded": 40, "diverged": 2, "failed": 3}
+    assert headline(View(resource(ready, points=points))) == says
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [
+        (-100, "1 min"),
+        (59.9, "1 min"),
+        (119.95, "2 min"),
+        (3599, "1 h 0 min"),
+        (5 * 3600 + 40 * 60, "5 h 40 min"),
+        (86_399, "1 d 0 h"),
+        (9 * 86_400, "9 d 0 h"),
+        (400.5 * 86_400, "400 d 12 h"),
+    ],
+)
+@pytest.mark.parametrize("zone", [UTC, None])
+def test_the_time_left_is_told_in_units_that_fit(
+    seconds: float, left: str, zone: timezone | None
+) -> None:
+    """Without a zone it is in UTC."""
+    end = (datetime.now(UTC) + timedelta(seconds=seconds + 0.5)).replace(tzinfo=zone).isoformat()
+    sweep = resource(("Ready", "False", "Training"), points={"total": 2}, estimatedCompletion=end)
+    assert headline(View(sweep)) == f"points 0/2, 0 active, Training, about {left} left"
+
+
 def test_before_the_operator_has_copied_a_status_the_points_are_shown_all_the_same(
     isoloss: Isoloss, store: Store
 ) -> None:
@@ -253,12 +316,28 @@ def test_a_stalled_sweep_ends_the_watching_with_3(isoloss: Isoloss, store: Store
     write_ledger(store, stored)
     conditions = ("Stalled", "True", "BadData"), ("Ready", "False", "BadData")
     write_status(store, stored, *conditions)
-    assert isoloss("watch", store.uri).code == 3
+    ended = isoloss("watch", store.uri)
+    assert (ended.code, ended.err) == (3, "stalled: BadData: why\n")
     assert "sweep: BadData: why" in isoloss("watch", store.uri, "--once").out
 
 
+def test_a_program_gets_what_the_screen_shows() -> None:
+    """The reason beside the message, the laws with the joint surface, and why there are no maps."""
+    stalled = View(resource(("Stalled", "True", "BadData"), ("Ready", "False", "BadData")))
+    laws = ("learning rate: Provisional LR = 1", "joint surface: Fitted LR = 0.69 * N^-0.25")
+    found = Moment(stalled, sweep_state(ledger(done(1)), {}, laws)).document()
+    assert (found["stalled"], found["stalled_reason"]) == ("why", "BadData")
+    assert (found["laws"], found["without"]) == (list(laws), None)
+    law = {"status": "Provisional", "formula": "LR = 0.002 * L^0.8"}
+    away = Moment(View(resource(learningRateLaw=law)), None, "s3://b: access denied").document()
+    assert away["laws"] == ["law of the learning rate: Provisional LR = 0.002 * L^0.8"]
+    assert away["without"] == "s3://b: access denied"
+    assert (away["stalled"], away["stalled_reason"]) == (None, None)
+
+
 def test_what_is_neither_a_uri_nor_a_resource_is_refused(isoloss: Isoloss, store: Store) -> None:
-    for what in ("dense", "pod/dense", "scalingsweep/", "scalingsweep/-o"):
+    other = "scalingsweep.example.org/dense"
+    for what in ("dense", "pod/dense", "scalingsweep/", "scalingsweep/-o", other):
         ended = isoloss("watch", what, "--once")
         assert ended.code == 2
         assert "scalingsweep/NAME or hyperparamprediction/NAME" in ended.err
@@ -318,7 +397,7 @@ def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_n
     out = isoloss("watch", "ssweep/dense", "--once").out
     assert "points 5/21, 2 active, Training" in out
     assert "cost so far 1e15 FLOPs, the whole grid 4e15" in out
-    assert "no maps: " in out
+    assert f"no maps: {away.removesuffix('/ledger/head.json')}: no sweep there" in words(out)
 
 
 def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(
@@ -398,6 +477,8 @@ def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
         ("False", "BetterAnswerNearby", True),
         ("Unknown", "WithinNoise", True),
         ("Unknown", "ProbesNotPossible", True),
+        ("Unknown", "BudgetTooSmall", True),
+        ("Unknown", "DataRemoved", True),
         ("Unknown", "Queued", False),
         ("Unknown", "AnswerAwaited", False),
     ],
@@ -408,6 +489,69 @@ def test_watching_ends_with_a_verdict_or_where_there_will_be_none(
     prediction = resource(("Ready", "True", "Predicted"), ("Validated", status, reason))
     prediction["spec"]["validation"] = {"tokensShare": "0.3"}
     assert View(resource(("Ready", "True", "Fitted")), prediction).is_ready is ends
+
+
+@pytest.mark.parametrize(
+    ("given", "low", "says"),
+    [(64, "64", "64 (given)"), (None, "64", "64 [64, 64]"), (64, "50", "64 [50, 64]")],
+)
+def test_a_batch_size_that_was_given_has_no_interval(
+    given: int | None, low: str, says: str
+) -> None:
+    """Unless the answer is from before."""
+    size = {"value": "64", "low": low, "high": "64"}
+    prediction = resource(("Ready", "True", "Predicted"), batchSize=size)
+    prediction["spec"]["batchSize"] = given
+    view = View(resource(("Ready", "True", "Fitted")), prediction)
+    assert answer_lines(view) == [f"predicted batch size: {says}"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "kind"),
+    [
+        ("scalingsweep.isoloss.dev/dense", SWEEP),
+        ("scalingsweeps.isoloss.dev/dense", SWEEP),
+        ("ssweep/dense", SWEEP),
+        ("hyperparamprediction.isoloss.dev/dense", PREDICTION),
+    ],
+)
+def test_what_kubectl_prints_as_a_name_names_a_resource(argument: str, kind: str) -> None:
+    """`kubectl get -o name` puts the group behind the kind."""
+    assert resource_name(argument, "research") == ResourceName(kind, "dense", "research")
+
+
+@pytest.mark.parametrize("reason", ["LawsUnreadable", "DataRemoved"])
+def test_a_stale_answer_is_called_so_with_what_the_watching_waits_for(reason: str) -> None:
+    answer = {"learningRate": {"value": "3e-4"}, "batchSize": {"value": "64"}}
+    stale = resource(("Ready", "True", "Predicted"), ("Stale", "True", reason), **answer)
+    view = View(resource(("Ready", "True", "Fitted")), stale)
+    shown = frame(Moment(view, None), 80)
+    assert not shown.is_last
+    assert shown.line.endswith(f"learning rate 3e-4, batch size 64, stale: {reason}")
+    assert f"answer, stale: {reason}: why" in shown.text.splitlines()
+    stale["status"]["conditions"][1]["status"] = "False"
+    assert "stale" not in frame(Moment(view, None), 80).text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_frame_is_folded_between_words_and_a_path_stays_whole(width: int) -> None:
+    """A terminal cuts off what is wider than it."""
+    losses = [f"2.65{n:02}" for n in range(5)]
+    places = [{"learningRate": "2e-4", "batchSize": "64", "loss": loss} for loss in losses]
+    prediction = resource(
+        ("Ready", "True", "Predicted"),
+        ("Validated", "True", "AnswerHolds"),
+        learningRate={"value": "2.06e-4", "low": "1.2e-4", "high": "3.52e-4"},
+        batchSize={"value": "64"},
+        validation={"progress": "5/5", "tokens": 1_500_000_000, "places": places},
+    )
+    law = {"status": "Provisional", "formula": "LR = 0.001991 * L^0.8147 and more of its formula"}
+    sweep = resource(("Ready", "True", "Fitted"), points={"total": 45}, learningRateLaw=law)
+    path = f"file:///{'a-folder/' * 20}head.json:"
+    moment = Moment(View(sweep, prediction), None, f"{path} not found")
+    lines = frame(moment, width).text.splitlines()
+    assert [line for line in lines if len(line) > width] == [path]
+    assert words("\n".join(lines)).startswith(headline(moment.view))
 
 
 def test_a_stalled_resource_ends_with_3_and_a_missing_one_with_kubectls_words(

@@ -128,6 +128,13 @@ def test_without_laws_a_result_is_to_be_used() -> None:
     assert fit_use(facts(done(1))) == ("to be used: there are no laws yet",)
 
 
+@pytest.mark.parametrize("state", PointState)
+def test_a_state_is_explained_in_other_words_than_its_own(state: PointState) -> None:
+    name, explanation = told(facts(record(1, state=state)))["state"].split(": ", 1)
+    assert name == state
+    assert not explanation.lower().startswith(str(state).lower())
+
+
 def test_laws_of_fewer_points_than_have_results_are_called_so(laws: Laws) -> None:
     found = facts(done(1), ledger(done(1), done(2)), laws=laws, fit=FitSummary(points=1))
     assert fit_use(found) == (

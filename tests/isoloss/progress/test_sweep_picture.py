@@ -118,10 +118,43 @@ def test_no_line_is_wider_than_asked_for(width: int) -> None:
         assert max(len(line) for line in lines) <= width
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("loss", [3.5, 11.7, 123.4, 1e6])
+@pytest.mark.parametrize("first", [1.25e-4, 1.25e-11])
+def test_neither_learning_rates_nor_losses_touch(width: int, loss: float, first: float) -> None:
+    rates = [first * 2 ** (n / 2) for n in range(8)]
+    part = {"tokens": 300_000, "trained_for": 300_000, "intent": Intent(RUN, 300_000)}
+    records = [done(n, loss - n / 100, rate=rate, **part) for n, rate in enumerate(rates)]
+    (size,) = sweep_state(ledger(*records), {}).sizes
+    _, head, row, *more = loss_map(size, width)
+    heads = head.split()
+    assert [float(each) for each in heads] == pytest.approx(rates[: len(heads)], rel=0.01)
+    assert [int(line.split()[0]) for line in more] == ([8 - len(heads)] if len(heads) < 8 else [])
+    cells = [cell for cell in row.replace(" 30%", "30%").split()[1:] if cell != "|"]
+    assert len(cells) == len(heads)
+    assert max(len(head), len(row)) <= width
+
+
 def test_learning_rates_that_do_not_fit_are_counted_not_hidden() -> None:
     rates = [1e-3 * 1.3**n for n in range(12)]
     (size,) = sweep_state(ledger(*(done(n, rate=r) for n, r in enumerate(rates))), {}).sizes
     assert loss_map(size, 40)[-1] == "8 more learning rates do not fit here"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_long_names_of_sizes_leave_room_for_their_bars(width: int) -> None:
+    names = [f"dense-{n}00m-with-a-long-name-of-its-own-{n}" for n in (1, 2)]
+    text = picture(
+        sweep_state(ledger(*(done(n, proxy=name) for n, name in enumerate(names))), {}), width
+    )
+    lines = text.splitlines()
+    assert max(len(line) for line in lines) <= width
+    labels = [line.split()[0] for line in lines if "[#" in line]
+    assert len(set(labels)) == 2
+    assert all(
+        name.startswith(label.partition("..")[0]) and name.endswith(label.partition("..")[2])
+        for name, label in zip(names, labels, strict=True)
+    )
 
 
 def test_before_there_are_points_the_picture_says_so() -> None:
