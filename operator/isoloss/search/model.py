@@ -30,9 +30,11 @@ class Size:
     learning_rates: tuple[float, ...]
     flops_per_token: float | None = None
     """None: 6 * params."""
+    largest_batch_size: float | None = None
+    """Sequences beyond which no batch size is added to the grid's; None: any may be."""
 
     def __post_init__(self) -> None:
-        for name in ("params", "tokens", "flops_per_token"):
+        for name in ("params", "tokens", "flops_per_token", "largest_batch_size"):
             if (value := getattr(self, name)) is not None:
                 _require_positive(f"size {self.name}: {name}", value)
         for name in ("batch_sizes", "learning_rates"):

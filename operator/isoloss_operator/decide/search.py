@@ -20,8 +20,14 @@ from isoloss_contract.ledger import (
     PointRecord,
     PointState,
 )
-from isoloss_contract.records import DataManifest
-from isoloss_operator.api import MAX_POINTS, PlacedSizeStatus, ScalingSweepSpec, SearchStatus
+from isoloss_contract.records import MAX_BATCH_SIZE, DataManifest
+from isoloss_operator.api import (
+    FEWEST_STEPS,
+    MAX_POINTS,
+    PlacedSizeStatus,
+    ScalingSweepSpec,
+    SearchStatus,
+)
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.events import MAX_EVENT_MESSAGE, NAMED
 from isoloss_operator.decide.fits import (
@@ -81,7 +87,7 @@ def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> lis
     points = [[r.key, str(r.state), str(r.intent.action), r.intent.tokens] for r in records]
     # Where points are placed shows in the sizes.
     search = spec.search.model_dump(mode="json", exclude={"placement", "prior"})
-    return [search, budget, sizes, points]
+    return [search, spec.design, budget, sizes, points]
 
 
 def replicate_number(spec: ScalingSweepSpec, point: PlannedPoint) -> int:
@@ -102,7 +108,14 @@ def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> Size:
         tokens=proxy.tokens,
         batch_sizes=grid.batch_sizes,
         learning_rates=tuple(float(rate) for rate in grid.learning_rates),
+        largest_batch_size=_largest_batch(spec, proxy.tokens),
     )
+
+
+def _largest_batch(spec: ScalingSweepSpec, tokens: int) -> int:
+    """Sequences of the largest batch that may be added: what is too short for a batch of the spec's is for any."""
+    fewest = FEWEST_STEPS if spec.is_checked else 1
+    return max(min(tokens // (fewest * spec.data.sequence_length), MAX_BATCH_SIZE), 1)
 
 
 def _seen(spec: ScalingSweepSpec, point: PlannedPoint, record: PointRecord) -> Seen:

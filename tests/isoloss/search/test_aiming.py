@@ -33,9 +33,7 @@ def run(of: Size, point: Point, convention: FlopsConvention, ratio: float) -> Ru
     tokens, at = SHARES * of.tokens, (point.batch_size, point.learning_rate)
     losses = np.array([TRUTH.loss(of.params, t, *at) for t in tokens])
     found = Run(str(point), of.params, at[0], 2048, at[1], tokens, losses)
-    return replace(
-        found, flops_per_token=6.0 * ratio * of.params, flops_convention=convention
-    )
+    return replace(found, flops_per_token=6.0 * ratio * of.params, flops_convention=convention)
 
 
 def runs(convention: FlopsConvention, ratios: dict[str, float]) -> list[Run]:
