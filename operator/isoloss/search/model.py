@@ -32,9 +32,18 @@ class Size:
     """None: 6 * params."""
     largest_batch_size: float | None = None
     """Sequences beyond which no batch size is added to the grid's; None: any may be."""
+    sequence_length: int | None = None
+    """Tokens. Runs end with the first whole step at or beyond what is wanted, and cost that much; None: they end
+    anywhere."""
 
     def __post_init__(self) -> None:
-        for name in ("params", "tokens", "flops_per_token", "largest_batch_size"):
+        for name in (
+            "params",
+            "tokens",
+            "flops_per_token",
+            "largest_batch_size",
+            "sequence_length",
+        ):
             if (value := getattr(self, name)) is not None:
                 _require_positive(f"size {self.name}: {name}", value)
         for name in ("batch_sizes", "learning_rates"):
@@ -43,10 +52,22 @@ class Size:
             for value in getattr(self, name):
                 _require_positive(f"size {self.name}: each of {name}", value)
 
+    def trained_tokens(self, batch_size: float, tokens: float) -> float:
+        """Of a run that `tokens` are wanted of."""
+        if self.sequence_length is None:
+            return tokens
+        step = round(batch_size) * self.sequence_length
+        return float(-(-round(tokens) // step) * step)
+
+    @property
+    def token_flops(self) -> float:
+        """FLOPs per token."""
+        return self.flops_per_token or 6.0 * self.params
+
     @property
     def point_flops(self) -> float:
-        """What one point costs that is trained to its end."""
-        return (self.flops_per_token or 6.0 * self.params) * self.tokens
+        """What one point costs that is trained to its end, but for whole steps."""
+        return self.token_flops * self.tokens
 
     @property
     def grid_flops(self) -> float:

@@ -33,7 +33,6 @@ class SearchRequest:
     """The ledger's by key. Trajectories are those of the fit's points of these keys."""
     options: SearchOptions
     """Without a budget and without those of the fit."""
-    sequence_length: int
     flops_left: float | None
     """FLOPs left of the budget; None: there is no budget."""
 

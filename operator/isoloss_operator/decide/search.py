@@ -66,7 +66,6 @@ def search_request(
             max_added_points=min(most, len(ledger.additions) - repeated + room),
             replicates=min(search.replicates, repeated + room),
         ),
-        sequence_length=spec.data.sequence_length,
         flops_left=flops_left,
     )
 
@@ -109,6 +108,7 @@ def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> Size:
         batch_sizes=grid.batch_sizes,
         learning_rates=tuple(float(rate) for rate in grid.learning_rates),
         largest_batch_size=_largest_batch(spec, proxy.tokens),
+        sequence_length=spec.data.sequence_length,
     )
 
 

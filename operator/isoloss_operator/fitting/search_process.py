@@ -27,7 +27,7 @@ def search_step(
     """What follows from the runs by point key. Raises ValueError if a run's numbers are impossible."""
     sizes = {size.name: size for size in request.sizes}
     seen = [
-        _seen(replace(known, run=runs.get(key)), sizes[known.point.size], request.sequence_length)
+        _seen(replace(known, run=runs.get(key)), sizes[known.point.size])
         for key, known in request.points.items()
         if known.point.size in sizes
     ]
@@ -46,11 +46,11 @@ def search_step(
     return SearchStep(decisions, str(step.stop or nothing), step.first_rung_flops)
 
 
-def _seen(seen: Seen, size: Size, sequence_length: int) -> Seen:
+def _seen(seen: Seen, size: Size) -> Seen:
     # It has ended, or nothing would be decided now: what it lacks is evaluations with a finite loss.
     is_short = seen.tokens < SHORT_OF_WANTED * seen.wanted
     # An added one, if the size's tokens were lowered since.
-    lacks_a_step = seen.point.batch_size * sequence_length > size.tokens
+    lacks_a_step = seen.point.batch_size * (size.sequence_length or 0) > size.tokens
     return replace(seen, failed=True) if is_short or lacks_a_step else seen
 
 
@@ -58,7 +58,7 @@ def _budget(left: float | None, sizes: Mapping[str, Size], seen: Iterable[Seen])
     """FLOPs for everything seen and still to come: the search counts what others trained as well."""
     if left is None:
         return None
-    spent = (sizes[s.point.size].point_flops * s.tokens / sizes[s.point.size].tokens for s in seen)
+    spent = (sizes[s.point.size].token_flops * s.tokens for s in seen)
     return max(left, 0.0) + sum(spent)
 
 

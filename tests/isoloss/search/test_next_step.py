@@ -313,6 +313,18 @@ def test_a_budget_that_covers_the_first_rung_begins_with_all_of_it():
     assert (step.stop, step.first_rung_flops) == (None, None)
 
 
+def test_decisions_cost_the_whole_steps_that_runs_take():
+    """All of them fit into the budget or none does: its runs end beyond their share of the tokens."""
+    own = replace(SMALL, tokens=1e8, sequence_length=2048)
+    steps = [round(b) * 2048 for b in own.batch_sizes]
+    whole = 4 * sum(6e8 * -(-30_000_000 // step) * step for step in steps)
+    assert whole > 1.001 * 0.3 * own.grid_flops
+    short = next_step((own, LARGE), [], replace(OPTIONS, budget_flops=0.9999 * whole))
+    assert (short.decisions, short.first_rung_flops) == ((), whole)
+    enough = next_step((own, LARGE), [], replace(OPTIONS, budget_flops=whole))
+    assert sum(decision.flops for decision in enough.decisions) == whole
+
+
 def test_a_failed_point_is_left_alone():
     first = grid_points(SMALL)[0]
     steps, _ = search(SIZES, OPTIONS, unavailable={first})

@@ -41,7 +41,6 @@ def played(sizes: tuple[Size, ...], most: int = 60) -> tuple[SearchStep, dict[Po
                 sizes=sizes,
                 points={str(point): replace(each, run=None) for point, each in seen.items()},
                 options=SearchOptions(fit=FIT),
-                sequence_length=LENGTH,
                 flops_left=None,
             ),
             {str(point): each.run for point, each in seen.items() if each.run is not None},
@@ -73,7 +72,7 @@ def test_a_neighbour_that_has_no_tokens_for_a_step_is_no_end_of_the_search() -> 
     """The best batch is the largest of the grid, and the next one, of 1.3e8 tokens, more than a whole run."""
     rates, batches = (5e-4, 1e-3, 2e-3), (4.0, 512.0)
     sizes = tuple(
-        Size(name, params, 1.2e8, batches, rates, largest_batch_size=572.0)
+        Size(name, params, 1.2e8, batches, rates, largest_batch_size=572.0, sequence_length=LENGTH)
         for name, params in (("small", 1e8), ("large", 3e8))
     )
     _, seen = played(sizes)
@@ -83,7 +82,15 @@ def test_a_neighbour_that_has_no_tokens_for_a_step_is_no_end_of_the_search() -> 
 
 
 def test_an_added_point_whose_size_has_too_few_tokens_by_now_is_not_asked_for_again() -> None:
-    size = Size("small", 1e8, 1.2e8, (64.0, 512.0), (5e-4, 1e-3, 2e-3), largest_batch_size=572.0)
+    size = Size(
+        "small",
+        1e8,
+        1.2e8,
+        (64.0, 512.0),
+        (5e-4, 1e-3, 2e-3),
+        largest_batch_size=572.0,
+        sequence_length=LENGTH,
+    )
     known = {
         Point("small", batch, rate): 0.3 * size.tokens
         for batch in (64.0, 512.0, 65536.0)
@@ -93,7 +100,6 @@ def test_an_added_point_whose_size_has_too_few_tokens_by_now_is_not_asked_for_ag
         sizes=(size,),
         points={str(p): Seen(p, wanted=wanted) for p, wanted in known.items()},
         options=SearchOptions(fit=FIT),
-        sequence_length=LENGTH,
         flops_left=None,
     )
     runs = {str(p): trained(size, p, wanted) for p, wanted in known.items()}
