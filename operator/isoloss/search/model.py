@@ -18,6 +18,15 @@ def _require_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be positive and finite, not {value}")
 
 
+OPTIONAL_NUMBERS = (
+    "flops_per_token",
+    "largest_batch_size",
+    "sequence_length",
+    "seconds_per_flop",
+)
+"""Of a size."""
+
+
 @dataclass(frozen=True)
 class Size:
     """One model size with its grid."""
@@ -35,15 +44,12 @@ class Size:
     sequence_length: int | None = None
     """Tokens. Runs end with the first whole step at or beyond what is wanted, and cost that much; None: they end
     anywhere."""
+    seconds_per_flop: float | None = None
+    """Accelerator seconds that training takes, by which SearchOptions.seconds_left counts; None: it takes none of
+    them."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "params",
-            "tokens",
-            "flops_per_token",
-            "largest_batch_size",
-            "sequence_length",
-        ):
+        for name in ("params", "tokens", *OPTIONAL_NUMBERS):
             if (value := getattr(self, name)) is not None:
                 _require_positive(f"size {self.name}: {name}", value)
         for name in ("batch_sizes", "learning_rates"):
@@ -125,6 +131,9 @@ class SearchOptions:
     max_added_points: int = 6
     """Beyond the edges of the grids, over all sizes."""
     budget_flops: float | None = None
+    """For everything seen and still to come; None: no limit."""
+    seconds_left: float | None = None
+    """Accelerator seconds for what is still to come; None: no limit."""
     run_noise: float | None = None
     """Standard deviation of a final loss from seed to seed, nats; None: estimated from replicates and from the
     fit's residuals."""
@@ -143,8 +152,10 @@ class SearchOptions:
             raise ValueError(
                 f"negligible_regret must be finite and not negative, not {self.negligible_regret}"
             )
-        if self.budget_flops is not None and not self.budget_flops >= 0.0:
-            raise ValueError(f"budget_flops must not be negative, not {self.budget_flops}")
+        for name in ("budget_flops", "seconds_left"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0.0:
+                raise ValueError(f"{name} must not be negative, not {value}")
         if self.run_noise is not None:
             _require_positive("run_noise", self.run_noise)
 
@@ -216,3 +227,5 @@ class Step:
     batch_size: Interval | None = None
     first_rung_flops: float | None = None
     """What the cheapest size's grid costs to the first rung, if the budget ended the search before that."""
+    first_rung_seconds: float | None = None
+    """The accelerator seconds that it takes, if it is these that are too few."""

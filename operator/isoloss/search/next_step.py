@@ -123,9 +123,15 @@ def _begin(state: State, index: int) -> Iterator[Decision]:
 def _first_rung(state: State, decisions: tuple[Decision, ...]) -> Step:
     """The cheapest size's whole grid or nothing: a corner of it tells nothing of an optimum."""
     flops = sum(decision.flops for decision in decisions)
-    if flops > state.flops_left:
-        return Step(stop=StopReason.BUDGET_EXHAUSTED, first_rung_flops=flops)
-    return Step(decisions)
+    seconds = sum(state.seconds_of(decision) for decision in decisions)
+    is_too_long = seconds > state.seconds_left
+    if flops <= state.flops_left and not is_too_long:
+        return Step(decisions)
+    return Step(
+        stop=StopReason.BUDGET_EXHAUSTED,
+        first_rung_flops=flops,
+        first_rung_seconds=seconds if is_too_long else None,
+    )
 
 
 def _middle(size: Size) -> Point:
@@ -225,13 +231,15 @@ def _below(state: State, size: Size, points: Sequence[Point], rung: float) -> li
 
 def _affordable(state: State, step: Step) -> Step:
     """The step without the runs for which the budget leaves no room."""
-    left = state.flops_left
+    flops_left, seconds_left = state.flops_left, state.seconds_left
     kept = []
     for decision in step.decisions:
         if decision.action is IntentAction.RUN:
-            if decision.flops > left:
+            seconds = state.seconds_of(decision)
+            if decision.flops > flops_left or seconds > seconds_left:
                 continue
-            left -= decision.flops
+            flops_left -= decision.flops
+            seconds_left -= seconds
         kept.append(decision)
     if step.decisions and not kept:
         return replace(step, decisions=(), stop=StopReason.BUDGET_EXHAUSTED)

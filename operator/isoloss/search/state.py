@@ -97,6 +97,16 @@ class State:
         budget = self.options.budget_flops
         return math.inf if budget is None else budget - self.spent_flops
 
+    @property
+    def seconds_left(self) -> float:
+        """Accelerator seconds; infinite without a limit."""
+        left = self.options.seconds_left
+        return math.inf if left is None else left
+
+    def seconds_of(self, decision: Decision) -> float:
+        """Accelerator seconds that following a decision to run takes."""
+        return decision.flops * (self.size_of(decision.point).seconds_per_flop or 0.0)
+
     def run_to(
         self, point: Point, share: float, reason: Reason, *, added: bool = False
     ) -> Decision:

@@ -43,7 +43,9 @@ def search_step(
         _decision(decision) for decision in step.decisions if _is_new(decision, wanted)
     )
     nothing = "" if decisions else StopReason.NOTHING_LEFT
-    return SearchStep(decisions, str(step.stop or nothing), step.first_rung_flops)
+    return SearchStep(
+        decisions, str(step.stop or nothing), step.first_rung_flops, step.first_rung_seconds
+    )
 
 
 def _seen(seen: Seen, size: Size) -> Seen:

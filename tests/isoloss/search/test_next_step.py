@@ -115,6 +115,7 @@ def test_the_cheapest_size_begins_on_its_whole_grid_and_the_others_wait():
         ({"negligible_regret": float("nan")}, "negligible_regret must be finite"),
         ({"budget_flops": -5.0}, "budget_flops must not be negative, not -5.0"),
         ({"budget_flops": float("nan")}, "budget_flops must not be negative"),
+        ({"seconds_left": -1.0}, "seconds_left must not be negative, not -1.0"),
         ({"learning_rate_precision": float("nan")}, "learning_rate_precision must be above 1"),
     ],
     ids=str,
@@ -311,6 +312,30 @@ def test_a_budget_that_covers_the_first_rung_begins_with_all_of_it():
     step = next_step(SIZES, [], replace(OPTIONS, budget_flops=1.01 * FIRST_RUNG))
     assert {d.point for d in step.decisions} == set(grid_points(SMALL))
     assert (step.stop, step.first_rung_flops) == (None, None)
+
+
+def test_accelerator_time_below_the_first_rung_trains_nothing_and_is_named():
+    paced = tuple(replace(s, seconds_per_flop=1e-14) for s in SIZES)
+    short = next_step(paced, [], replace(OPTIONS, seconds_left=0.99e-14 * FIRST_RUNG))
+    assert (short.decisions, short.stop) == ((), StopReason.BUDGET_EXHAUSTED)
+    assert short.first_rung_flops == pytest.approx(FIRST_RUNG)
+    assert short.first_rung_seconds == pytest.approx(1e-14 * FIRST_RUNG)
+    enough = next_step(paced, [], replace(OPTIONS, seconds_left=1.01e-14 * FIRST_RUNG))
+    assert {d.point for d in enough.decisions} == set(grid_points(SMALL))
+    flops = next_step(paced, [], replace(OPTIONS, budget_flops=1.0, seconds_left=1e9))
+    assert flops.first_rung_seconds is None, "it is not the time that is short"
+
+
+def test_later_decisions_keep_to_the_accelerator_time_that_is_left():
+    paced = tuple(replace(s, seconds_per_flop=1e-14) for s in SIZES)
+    known = [seen(point, 0.3) for point in grid_points(SMALL)]
+    wanted = [
+        d for d in next_step(paced, known, OPTIONS).decisions if d.tokens > 0.3 * SMALL.tokens
+    ]
+    least = min(decision.flops for decision in wanted) * 1e-14
+    step = next_step(paced, known, replace(OPTIONS, seconds_left=1.5 * least))
+    run = [d for d in step.decisions if d.action is IntentAction.RUN]
+    assert 0.0 < sum(decision.flops for decision in run) * 1e-14 <= 1.5 * least
 
 
 def test_decisions_cost_the_whole_steps_that_runs_take():

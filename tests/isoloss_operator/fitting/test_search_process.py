@@ -65,7 +65,8 @@ def played(sizes: tuple[Size, ...], most: int = 60) -> tuple[SearchStep, dict[Po
 
 def searched(**changes: Any) -> tuple[Size, ...]:
     spec = parse_sweep_spec(sweep_spec(search={"strategy": "Sequential"}, **changes))
-    return search_sizes(spec, plan_points(spec))
+    points = plan_points(spec)
+    return search_sizes(spec, points, dict.fromkeys((p.proxy.name for p in points), 1e-14))
 
 
 def test_a_neighbour_that_has_no_tokens_for_a_step_is_no_end_of_the_search() -> None:
