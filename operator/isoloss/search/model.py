@@ -171,6 +171,8 @@ class Reason(StrEnum):
     """The best point must have neighbours on all sides, or it could be on a slope."""
     BEYOND_EDGE = "BeyondEdge"
     """As BesideLeader, outside the grid."""
+    BELOW_DIVERGED = "BelowDiverged"
+    """Every point so far diverged, and this one has a smaller learning rate."""
     LEADER = "Leader"
     """It is expected to end lowest: it runs on, at the cheapest size to its end."""
     SURVIVOR = "NotRuledOut"
@@ -194,6 +196,8 @@ class StopReason(StrEnum):
     NOTHING_LEFT = "NothingLeft"
     """Every point about the optima is done, pruned or failed; the interval is wider than asked for, or there
     is none."""
+    ALL_DIVERGED = "AllDiverged"
+    """Every point of the cheapest size diverged, those with smaller learning rates that may be added, too."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
 
 

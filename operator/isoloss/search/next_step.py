@@ -34,6 +34,7 @@ from isoloss.search.model import (
     StopReason,
 )
 from isoloss.search.racing import (
+    all_diverged,
     beyond_outermost,
     missing_diagonal,
     missing_neighbours,
@@ -73,6 +74,8 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
             if index == 0 and any(decision.reason is Reason.LEADER for decision in decisions):
                 decisions += missing_replicates(state)
             return _affordable(state, Step(tuple(decisions)))
+        if index == 0 and all_diverged(state, size):
+            return Step(stop=StopReason.ALL_DIVERGED)
     repeats = _affordable(state, Step(tuple(missing_replicates(state))))
     return repeats if repeats.decisions else _affordable(state, _narrow(state))
 

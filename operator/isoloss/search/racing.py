@@ -41,7 +41,7 @@ def race(state: State, size: Size) -> list[Decision]:
     """Prunes, and what is missing next to the leader, else who runs on; nothing: the size is settled."""
     now = standing(state, size)
     if now is None:
-        return []
+        return list(permitted(state, _below_diverged(state, size)))
     pruned = list(_prunes(state, size, now))
     missing = list(missing_neighbours(state, size, now))
     if missing:
@@ -83,6 +83,25 @@ def _kept(state: State, size: Size, leader: Point) -> set[Point]:
         around = (s.point for s in own)
         kept |= {p for p in around if p.batch_size in batches and p.learning_rate in rates}
     return kept
+
+
+def all_diverged(state: State, size: Size) -> bool:
+    """Whether every point of a size that was tried diverged."""
+    tried = [s for s in state.seen_of(size) if s.wanted > 0.0]
+    return bool(tried) and all(s.run is not None and s.run.diverged for s in tried)
+
+
+def _below_diverged(state: State, size: Size) -> Iterator[Decision]:
+    """Where every point diverged, one a step below the smallest learning rate, at the middle of the batch sizes."""
+    if not all_diverged(state, size):
+        return
+    own = state.seen_of(size)
+    tried = sorted(s.point for s in own if s.wanted > 0.0)
+    lowest = min(point.learning_rate for point in tried)
+    row = [point for point in tried if point.learning_rate == lowest]
+    for point in neighbours(size, own, row[len(row) // 2]):
+        if point.learning_rate < lowest:
+            yield replace(_begun(state, size, point), reason=Reason.BELOW_DIVERGED)
 
 
 def missing_neighbours(

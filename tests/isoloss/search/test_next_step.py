@@ -62,7 +62,9 @@ def seen(point: Point, share: float, **changes: object) -> Seen:
     return replace(Seen(point, trained(point, share), share * own.tokens), **changes)
 
 
-def search(sizes, options, *, one_at_a_time=False, unavailable=(), noise=0.0):
+def search(
+    sizes, options, *, one_at_a_time=False, unavailable=(), noise=0.0, diverges_above=np.inf
+):
     """All steps of a search, and what was seen at its end."""
     known: dict[Point, Seen] = {}
     own = {s.name: s for s in sizes}
@@ -73,6 +75,7 @@ def search(sizes, options, *, one_at_a_time=False, unavailable=(), noise=0.0):
             s = lagging[0]
             share = s.wanted / own[s.point.size].tokens
             run = trained(s.point, share, own[s.point.size], noise)
+            run = replace(run, diverged=s.point.learning_rate > diverges_above)
             known[s.point] = replace(s, run=run)
             if one_at_a_time:
                 continue_early = next_step(sizes, list(known.values()), options)
@@ -356,6 +359,29 @@ def test_a_failed_point_is_left_alone():
     later = [d.point for step in steps[1:] for d in step.decisions]
     assert first not in later
     assert steps[-1].stop is StopReason.PRECISION_REACHED
+
+
+HIGH = (size("small", 1e8, 8e9, moved=20.0), size("large", 3e8, 2e10, moved=20.0))
+
+
+def test_where_the_whole_grid_diverges_smaller_learning_rates_are_tried():
+    lowest = min(HIGH[0].learning_rates)
+    steps, known = search(HIGH, OPTIONS, diverges_above=0.3 * lowest)
+    first, second = steps[1].decisions, steps[2].decisions
+    assert [d.point.learning_rate for d in (*first, *second)] == pytest.approx(
+        [lowest / 2, lowest / 4], rel=1e-3
+    )
+    assert {(d.reason, d.added) for d in (*first, *second)} == {(Reason.BELOW_DIVERGED, True)}
+    assert any(s.tokens == SMALL.tokens and not s.closed for s in known.values())
+
+
+@pytest.mark.parametrize("additions", [0, 2])
+def test_where_every_point_of_the_cheapest_size_diverges_no_larger_one_begins(additions):
+    options = replace(OPTIONS, max_added_points=additions)
+    steps, known = search(HIGH, options, diverges_above=0.0)
+    assert (steps[-1].decisions, steps[-1].stop) == ((), StopReason.ALL_DIVERGED)
+    assert len(known) == len(grid_points(HIGH[0])) + additions
+    assert {point.size for point in known} == {"small"}
 
 
 def test_no_answer_is_precise_before_the_largest_size_has_borne_it_out():
