@@ -196,6 +196,11 @@ class StopReason(StrEnum):
     NOTHING_LEFT = "NothingLeft"
     """Every point about the optima is done, pruned or failed; the interval is wider than asked for, or there
     is none."""
+    LEARNING_RATE_AT_EDGE = "LearningRateAtEdge"
+    """The best point of a cheaper size is at an edge of the learning rates, no further ones may be added, and without its
+    optimum the laws have no answer, whatever a larger size costs."""
+    BATCH_SIZE_AT_EDGE = "BatchSizeAtEdge"
+    """The same of the batch sizes."""
     ALL_DIVERGED = "AllDiverged"
     """Every point of the cheapest size diverged, those with smaller learning rates that may be added, too."""
     BUDGET_EXHAUSTED = "BudgetExhausted"

@@ -36,6 +36,7 @@ from isoloss.search.model import (
 from isoloss.search.racing import (
     all_diverged,
     beyond_outermost,
+    edge_of,
     missing_diagonal,
     missing_neighbours,
     missing_replicates,
@@ -49,6 +50,13 @@ from isoloss_contract.ledger import IntentAction
 
 DIAGONAL = 1.5
 """Times the farthest neighbour's distance, within which points are about an optimum."""
+FEWEST_SIZES = 2
+"""With an optimum of their own, from which laws can be fitted."""
+EDGES = {
+    "learning_rate": StopReason.LEARNING_RATE_AT_EDGE,
+    "batch_size": StopReason.BATCH_SIZE_AT_EDGE,
+}
+"""By the axis on which a best point is at an edge."""
 COSTLY_REGRET = 0.005
 """Nats that an answer may be expected to cost at the most before points far from the optima are trained, too."""
 
@@ -67,6 +75,8 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     state = replace(state, noise=_noise(state))
     for index, size in enumerate(state.sizes):
         if not any(s.wanted > 0.0 for s in state.seen_of(size)):
+            if stop := _too_few_optima(state, index):
+                return Step(stop=stop)
             begun = tuple(_begin(state, index))
             return _affordable(state, Step(begun)) if index else _first_rung(state, begun)
         decisions = race(state, size)
@@ -105,6 +115,19 @@ def _noise(state: State) -> float:
         return max(LEAST_NOISE, scattered or 0.0)
     at_most = measured.believed if scattered is None else min(scattered, measured.believed)
     return max(LEAST_NOISE, measured.deviation, at_most)
+
+
+def _too_few_optima(state: State, index: int) -> StopReason | None:
+    """Why this size and those after it would be trained in vain: its cheaper sizes have their best points on an edge that
+    nothing may be added beyond, and too few are left for laws. None: they need not be, or the laws aim all the same."""
+    cheaper = state.sizes[:index]
+    edges = [edge for size in cheaper if (edge := edge_of(state, size))]
+    may_have_one = len(state.sizes) - len(edges)
+    if not edges or may_have_one >= FEWEST_SIZES:
+        return None
+    if aim(state.runs(cheaper), state.sizes[index], state.options.fit) is not None:
+        return None
+    return EDGES[edges[-1]]
 
 
 def _begin(state: State, index: int) -> Iterator[Decision]:

@@ -111,6 +111,25 @@ def missing_neighbours(
 
     With `strict` they are wanted wherever the optimum may be.
     """
+    yield from permitted(state, _unreached(state, size, now, strict=strict))
+
+
+def edge_of(state: State, size: Size) -> str | None:
+    """The axis, a field of Point, on whose side the leader lacks a neighbour that no addition is left for; None: on none,
+    or there is no leader."""
+    now = standing(state, size)
+    if now is None or state.additions_left:
+        return None
+    in_grid = [d for d in _unreached(state, size, now, strict=True) if not d.added]
+    added = [d.point for d in _unreached(state, size, now, strict=False) if d.added]
+    if in_grid or not added:  # a cell of the grid may still lead, and have points on all sides
+        return None
+    is_rate = any(point.learning_rate != now.leader.learning_rate for point in added)
+    return "learning_rate" if is_rate else "batch_size"
+
+
+def _unreached(state: State, size: Size, now: Race, *, strict: bool) -> Iterator[Decision]:
+    """Missing neighbours, however many points may be added."""
     known = {s.point for s in state.seen_of(size) if s.wanted > 0.0 or s.closed}
 
     def is_missing(point: Point) -> bool:
@@ -122,7 +141,7 @@ def missing_neighbours(
         return not tried and (strict or not _is_inside(now, point))
 
     beside = neighbours(size, state.seen_of(size), now.leader)
-    yield from permitted(state, (_begun(state, size, p) for p in beside if is_missing(p)))
+    yield from (_begun(state, size, p) for p in beside if is_missing(p))
 
 
 def beyond_outermost(

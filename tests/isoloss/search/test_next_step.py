@@ -361,6 +361,32 @@ def test_a_failed_point_is_left_alone():
     assert steps[-1].stop is StopReason.PRECISION_REACHED
 
 
+@pytest.mark.parametrize(
+    ("axis", "moved", "stop"),
+    [
+        ("learning_rates", 2.0**-9, StopReason.LEARNING_RATE_AT_EDGE),
+        ("batch_sizes", 16.0, StopReason.BATCH_SIZE_AT_EDGE),
+    ],
+)
+def test_no_larger_size_begins_where_the_cheaper_ones_optimum_is_out_of_reach(axis, moved, stop):
+    """Far beyond all points that may be added: two sizes of which one has no optimum give no laws."""
+    wide = [
+        replace(s, learning_rates=tuple(s.learning_rates[1] * 2.0**n for n in range(-3, 5)))
+        for s in SIZES
+    ]
+    far = [replace(s, **{axis: tuple(moved * v for v in getattr(s, axis))}) for s in wide]
+    steps, known = search(far, replace(OPTIONS, max_added_points=1))
+    assert (steps[-1].decisions, steps[-1].stop) == ((), stop)
+    assert {point.size for point in known} == {"small"}
+
+
+def test_an_optimum_out_of_reach_at_one_of_three_sizes_is_no_end_of_the_search():
+    middle = size("middle", 2e8, 1.3e10)
+    far = replace(SMALL, learning_rates=tuple(rate * 1e-2 for rate in SMALL.learning_rates))
+    _, known = search((far, middle, LARGE), replace(OPTIONS, max_added_points=0))
+    assert {point.size for point in known} == {"small", "middle", "large"}
+
+
 HIGH = (size("small", 1e8, 8e9, moved=20.0), size("large", 3e8, 2e10, moved=20.0))
 
 
