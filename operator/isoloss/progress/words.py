@@ -34,12 +34,12 @@ ENDINGS: Final[Mapping[str, str]] = {
     "RegretNegligible": "what is still open about the optimum costs next to nothing",
     "NothingLeft": "no point near the optima is left to train",
     "LearningRateAtEdge": (
-        "the best point of a cheaper size is at an edge of the learning rates, without its optimum there are no laws, and "
-        "spec.search.extendGrid.maxPoints lets no point be added: move learningRates, or raise it"
+        "the best point of the cheaper size is at an edge of the learning rates, far from those of the larger one, and "
+        "spec.search.extendGrid.maxPoints lets no more be added: move learningRates, or raise it"
     ),
     "BatchSizeAtEdge": (
-        "the best point of a cheaper size is at an edge of the batch sizes, without its optimum there are no laws, and "
-        "spec.search.extendGrid.maxPoints lets no point be added: move batchSizes, or raise it"
+        "the best point of the cheaper size is at an edge of the batch sizes, far from those of the larger one, and "
+        "spec.search.extendGrid.maxPoints lets no more be added: move batchSizes, or raise it"
     ),
     "AllDiverged": (
         "every point of the cheapest size diverged, and spec.search.extendGrid.maxPoints lets no smaller learning rate be "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+from numbers import Integral
 
 from isoloss.laws import FitOptions, Interval, Run
 from isoloss_contract.ledger import IntentAction
@@ -135,8 +136,8 @@ class SearchOptions:
     seconds_left: float | None = None
     """Accelerator seconds for what is still to come; None: no limit."""
     run_noise: float | None = None
-    """Standard deviation of a final loss from seed to seed, nats; None: estimated from replicates and from the
-    fit's residuals."""
+    """Standard deviation of a final loss from seed to seed, nats, taken as 1e-5 at the least; None: estimated from
+    replicates and from the fit's residuals."""
     replicates: int = 0
     """Repeats with other seeds of the best point of the cheapest size: they measure the noise between runs."""
     fit: FitOptions = field(default_factory=lambda: FitOptions(bootstrap_samples=100))
@@ -146,8 +147,11 @@ class SearchOptions:
             if not getattr(self, name) > 1.0:
                 raise ValueError(f"{name} must be above 1, not {getattr(self, name)}")
         for name in ("max_added_points", "replicates"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, Integral):
+                raise ValueError(f"{name} must be a whole number, not {value}")
+            if value < 0:
+                raise ValueError(f"{name} must not be negative, not {value}")
         if not 0.0 <= self.negligible_regret < math.inf:
             raise ValueError(
                 f"negligible_regret must be finite and not negative, not {self.negligible_regret}"
@@ -197,8 +201,8 @@ class StopReason(StrEnum):
     """Every point about the optima is done, pruned or failed; the interval is wider than asked for, or there
     is none."""
     LEARNING_RATE_AT_EDGE = "LearningRateAtEdge"
-    """The best point of a cheaper size is at an edge of the learning rates, no further ones may be added, and without its
-    optimum the laws have no answer, whatever a larger size costs."""
+    """The best point of the cheaper size is at an edge of the learning rates, no further ones may be added, and it is far
+    from those of the larger size, which would be trained in vain."""
     BATCH_SIZE_AT_EDGE = "BatchSizeAtEdge"
     """The same of the batch sizes."""
     ALL_DIVERGED = "AllDiverged"

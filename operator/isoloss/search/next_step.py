@@ -8,6 +8,7 @@ optima is trained, nearest to them and cheapest first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -35,8 +36,8 @@ from isoloss.search.model import (
 )
 from isoloss.search.racing import (
     all_diverged,
+    axes_at_edge,
     beyond_outermost,
-    edge_of,
     missing_diagonal,
     missing_neighbours,
     missing_replicates,
@@ -45,18 +46,20 @@ from isoloss.search.racing import (
     standing,
 )
 from isoloss.search.state import REACHED, RUNGS, State
-from isoloss.usual import LEAST_NOISE
+from isoloss.usual import LEAST_NOISE, USUAL_STEP
 from isoloss_contract.ledger import IntentAction
 
 DIAGONAL = 1.5
 """Times the farthest neighbour's distance, within which points are about an optimum."""
 FEWEST_SIZES = 2
-"""With an optimum of their own, from which laws can be fitted."""
+"""From which laws can be fitted: of more, those that are left may do without one."""
 EDGES = {
     "learning_rate": StopReason.LEARNING_RATE_AT_EDGE,
     "batch_size": StopReason.BATCH_SIZE_AT_EDGE,
 }
 """By the axis on which a best point is at an edge."""
+FINEST_NOISE = 1e-5
+"""Nats below which no noise is believed: forecasts divide by it."""
 COSTLY_REGRET = 0.005
 """Nats that an answer may be expected to cost at the most before points far from the optima are trained, too."""
 
@@ -75,7 +78,7 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     state = replace(state, noise=_noise(state))
     for index, size in enumerate(state.sizes):
         if not any(s.wanted > 0.0 for s in state.seen_of(size)):
-            if stop := _too_few_optima(state, index):
+            if stop := _out_of_reach(state, index):
                 return Step(stop=stop)
             begun = tuple(_begin(state, index))
             return _affordable(state, Step(begun)) if index else _first_rung(state, begun)
@@ -103,12 +106,12 @@ def _require_sizes(sizes: Sequence[Size], seen: Sequence[Seen]) -> None:
 
 
 def _noise(state: State) -> float:
-    """As given, else as the runs scatter about the surface through them, of which replicates show how much is noise.
+    """As given, but no finer than losses are told apart, else as the runs scatter about the surface through them, of which replicates show how much is noise.
 
     Never less than is usual, nor than replicates differ.
     """
     if state.options.run_noise is not None:
-        return state.options.run_noise
+        return max(state.options.run_noise, FINEST_NOISE)
     runs = state.runs(state.sizes)
     scattered, measured = scatter(runs, state.options.fit), noise_of_seeds(runs, state.options.fit)
     if measured is None:
@@ -117,17 +120,31 @@ def _noise(state: State) -> float:
     return max(LEAST_NOISE, measured.deviation, at_most)
 
 
-def _too_few_optima(state: State, index: int) -> StopReason | None:
-    """Why this size and those after it would be trained in vain: its cheaper sizes have their best points on an edge that
-    nothing may be added beyond, and too few are left for laws. None: they need not be, or the laws aim all the same."""
-    cheaper = state.sizes[:index]
-    edges = [edge for size in cheaper if (edge := edge_of(state, size))]
-    may_have_one = len(state.sizes) - len(edges)
-    if not edges or may_have_one >= FEWEST_SIZES:
+def _out_of_reach(state: State, index: int) -> StopReason | None:
+    """On which axis this size would be trained in vain: the best point of the one before is at an edge that nothing may be
+    added beyond, that point is far from this size's grid by itself, and there are too few sizes for laws without the two.
+
+    None: on none, or the laws aim at the size all the same.
+    """
+    if not index or len(state.sizes) > FEWEST_SIZES:
         return None
-    if aim(state.runs(cheaper), state.sizes[index], state.options.fit) is not None:
+    size, before = state.sizes[index], state.sizes[index - 1]
+    now, edges = standing(state, before), axes_at_edge(state, before)
+    if now is None or not edges:
         return None
-    return EDGES[edges[-1]]
+    rate, batch = moved_by_trend(now.leader, before, size)
+    places = (
+        ("learning_rate", rate, size.learning_rates),
+        ("batch_size", batch, size.batch_sizes),
+    )
+    far = [
+        axis
+        for axis, at, lines in places
+        if axis in edges and min(abs(math.log(v) - at) for v in lines) > math.log(USUAL_STEP)
+    ]
+    if not far or aim(state.runs([before]), size, state.options.fit) is not None:
+        return None
+    return EDGES[far[0]]
 
 
 def _begin(state: State, index: int) -> Iterator[Decision]:

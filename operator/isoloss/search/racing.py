@@ -114,18 +114,20 @@ def missing_neighbours(
     yield from permitted(state, _unreached(state, size, now, strict=strict))
 
 
-def edge_of(state: State, size: Size) -> str | None:
-    """The axis, a field of Point, on whose side the leader lacks a neighbour that no addition is left for; None: on none,
-    or there is no leader."""
+def axes_at_edge(state: State, size: Size) -> frozenset[str]:
+    """The axes, fields of Point, on whose sides the leader lacks a neighbour that no addition is left for."""
     now = standing(state, size)
     if now is None or state.additions_left:
-        return None
+        return frozenset()
     in_grid = [d for d in _unreached(state, size, now, strict=True) if not d.added]
+    if in_grid:  # one of them may still lead, and have points on all sides
+        return frozenset()
     added = [d.point for d in _unreached(state, size, now, strict=False) if d.added]
-    if in_grid or not added:  # a cell of the grid may still lead, and have points on all sides
-        return None
-    is_rate = any(point.learning_rate != now.leader.learning_rate for point in added)
-    return "learning_rate" if is_rate else "batch_size"
+    return frozenset(
+        axis
+        for axis in ("learning_rate", "batch_size")
+        if any(getattr(point, axis) != getattr(now.leader, axis) for point in added)
+    )
 
 
 def _unreached(state: State, size: Size, now: Race, *, strict: bool) -> Iterator[Decision]:

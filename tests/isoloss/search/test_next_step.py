@@ -114,6 +114,9 @@ def test_the_cheapest_size_begins_on_its_whole_grid_and_the_others_wait():
         ({"run_noise": 0.0}, "run_noise must be positive and finite, not 0.0"),
         ({"run_noise": -1.0}, "run_noise must be positive"),
         ({"run_noise": float("nan")}, "run_noise must be positive"),
+        ({"max_added_points": 1.5}, "max_added_points must be a whole number, not 1.5"),
+        ({"max_added_points": -1}, "max_added_points must not be negative, not -1"),
+        ({"replicates": float("inf")}, "replicates must be a whole number, not inf"),
         ({"negligible_regret": -1.0}, "negligible_regret must be finite and not negative"),
         ({"negligible_regret": float("nan")}, "negligible_regret must be finite"),
         ({"budget_flops": -5.0}, "budget_flops must not be negative, not -5.0"),
@@ -364,8 +367,8 @@ def test_a_failed_point_is_left_alone():
 @pytest.mark.parametrize(
     ("axis", "moved", "stop"),
     [
-        ("learning_rates", 2.0**-9, StopReason.LEARNING_RATE_AT_EDGE),
-        ("batch_sizes", 16.0, StopReason.BATCH_SIZE_AT_EDGE),
+        ("learning_rates", 2.0**-11, StopReason.LEARNING_RATE_AT_EDGE),
+        ("batch_sizes", 64.0, StopReason.BATCH_SIZE_AT_EDGE),
     ],
 )
 def test_no_larger_size_begins_where_the_cheaper_ones_optimum_is_out_of_reach(axis, moved, stop):
@@ -375,9 +378,24 @@ def test_no_larger_size_begins_where_the_cheaper_ones_optimum_is_out_of_reach(ax
         for s in SIZES
     ]
     far = [replace(s, **{axis: tuple(moved * v for v in getattr(s, axis))}) for s in wide]
-    steps, known = search(far, replace(OPTIONS, max_added_points=1))
+    steps, known = search(far, replace(OPTIONS, max_added_points=4))
     assert (steps[-1].decisions, steps[-1].stop) == ((), stop)
     assert {point.size for point in known} == {"small"}
+
+
+@pytest.mark.parametrize("shares", [SHARES, np.array([0.1, 0.3, 0.6, 1.0])], ids=len)
+def test_runs_without_any_noise_are_compared_all_the_same(shares, monkeypatch):
+    monkeypatch.setitem(globals(), "SHARES", shares)
+    known = [seen(point, 0.3) for point in grid_points(SMALL)]
+    step = next_step(SIZES, known, replace(OPTIONS, run_noise=1e-200))
+    assert any(decision.reason is Reason.LEADER for decision in step.decisions)
+
+
+def test_a_larger_size_begins_whose_own_grid_may_hold_its_optimum():
+    """The cheaper one's best point is at an edge and nothing may be added, but laws may come of it all the same."""
+    high = size("small", 1e8, 8e9, moved=3.0)
+    _, known = search((high, LARGE), replace(OPTIONS, max_added_points=0))
+    assert {point.size for point in known} == {"small", "large"}
 
 
 def test_an_optimum_out_of_reach_at_one_of_three_sizes_is_no_end_of_the_search():
