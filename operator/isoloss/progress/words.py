@@ -17,6 +17,7 @@ REASONS: Final[Mapping[str, str]] = {
     "AimedByLaws": "the laws of the cheaper sizes put the optimum in this cell or next to it",
     "BesideLeader": "the best point must have neighbours on all sides",
     "BeyondEdge": "the best point must have neighbours on all sides, and this one is beyond the grid",
+    "BelowDiverged": "every larger learning rate diverged",
     "Leader": "it is expected to end lowest",
     "NotRuledOut": "its loss may still end below the leader's",
     "Replicate": "another seed of the best point shows how much losses differ by chance",
@@ -32,6 +33,18 @@ ENDINGS: Final[Mapping[str, str]] = {
     "PrecisionReached": "the optimum is known to search.precision",
     "RegretNegligible": "what is still open about the optimum costs next to nothing",
     "NothingLeft": "no point near the optima is left to train",
+    "LearningRateAtEdge": (
+        "the best point of the cheaper size is at an edge of the learning rates, far from those of the larger one, and "
+        "spec.search.extendGrid.maxPoints lets no more be added: move learningRates, or raise it"
+    ),
+    "BatchSizeAtEdge": (
+        "the best point of the cheaper size is at an edge of the batch sizes, far from those of the larger one, and "
+        "spec.search.extendGrid.maxPoints lets no more be added: move batchSizes, or raise it"
+    ),
+    "AllDiverged": (
+        "every point of the cheapest size diverged, and spec.search.extendGrid.maxPoints lets no smaller learning rate be "
+        "added: lower learningRates, or raise it"
+    ),
     "BudgetExhausted": "no further point fits into spec.budget",
 }
 """isoloss.search.StopReason in words."""

@@ -93,8 +93,9 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | La
     if not runs:
         return None
     laws = fit_laws(runs, options)
+    per_token = _flops_per_token(runs, size)
     query = PredictionQuery(
-        total_flops=size.point_flops, params=size.params, flops_per_token=size.flops_per_token
+        total_flops=per_token * size.tokens, params=size.params, flops_per_token=per_token
     )
     found = predict(laws, query)
     if not isinstance(found, Prediction):
@@ -108,6 +109,16 @@ def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | La
     refusal = laws.loss_compute.refusal or laws.learning_rate.refusal
     lack = None if refusal is None else _lack(refusal.figures)
     return Located(found.learning_rate, batch, regret, lack)
+
+
+def _flops_per_token(runs: Sequence[Run], size: Size) -> float:
+    """FLOPs per token of a size as the laws count them: its own runs', else by the ratio of the size nearest to it.
+
+    `Size.flops_per_token` is what budgets count, which leave attention out even if the laws do not.
+    """
+    nearest = min(runs, key=lambda run: abs(math.log(run.params / size.params)))
+    counted = nearest.flops_per_token or 6.0 * nearest.params
+    return counted * size.params / nearest.params
 
 
 def _lack(figures: Mapping[str, Any]) -> Lack | None:

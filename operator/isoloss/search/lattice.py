@@ -34,13 +34,15 @@ def nearest_cell(size: Size, log_rate: float, log_batch: float) -> Point:
 def neighbours(size: Size, seen: Iterable[Seen], cell: Point) -> tuple[Point, ...]:
     """The cells on the four sides of a cell, larger batch first.
 
-    On a side without a line of the grid, or an added one, the cell is one step beyond the edge.
+    On a side without a line of the grid, or an added one, the cell is one step beyond the edge; none is where a
+    batch is larger than may be added.
     """
     batches, rates = _axes(size, seen)
     return tuple(
         [
             Point(size.name, b, cell.learning_rate)
             for b in _sides(batches, cell.batch_size, whole=True)
+            if b <= _largest_batch(size)
         ]
         + [Point(size.name, cell.batch_size, lr) for lr in _sides(rates, cell.learning_rate)]
     )
@@ -76,6 +78,13 @@ def _axes(size: Size, seen: Iterable[Seen]) -> tuple[list[float], list[float]]:
         sorted({*size.batch_sizes, *(p.batch_size for p in own)}),
         sorted({*size.learning_rates, *(p.learning_rate for p in own)}),
     )
+
+
+def _largest_batch(size: Size) -> float:
+    """Of all that may run: the grid's may in any case."""
+    if size.largest_batch_size is None:
+        return math.inf
+    return max(size.largest_batch_size, *size.batch_sizes)
 
 
 def _sides(values: Sequence[float], at: float, *, whole: bool = False) -> list[float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+from numbers import Integral
 
 from isoloss.laws import FitOptions, Interval, Run
 from isoloss_contract.ledger import IntentAction
@@ -16,6 +17,15 @@ from isoloss_contract.ledger import IntentAction
 def _require_positive(name: str, value: float) -> None:
     if not 0.0 < value < math.inf:
         raise ValueError(f"{name} must be positive and finite, not {value}")
+
+
+OPTIONAL_NUMBERS = (
+    "flops_per_token",
+    "largest_batch_size",
+    "sequence_length",
+    "seconds_per_flop",
+)
+"""Of a size."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +40,17 @@ class Size:
     learning_rates: tuple[float, ...]
     flops_per_token: float | None = None
     """None: 6 * params."""
+    largest_batch_size: float | None = None
+    """Sequences beyond which no batch size is added to the grid's; None: any may be."""
+    sequence_length: int | None = None
+    """Tokens. Runs end with the first whole step at or beyond what is wanted, and cost that much; None: they end
+    anywhere."""
+    seconds_per_flop: float | None = None
+    """Accelerator seconds that training takes, by which SearchOptions.seconds_left counts; None: it takes none of
+    them."""
 
     def __post_init__(self) -> None:
-        for name in ("params", "tokens", "flops_per_token"):
+        for name in ("params", "tokens", *OPTIONAL_NUMBERS):
             if (value := getattr(self, name)) is not None:
                 _require_positive(f"size {self.name}: {name}", value)
         for name in ("batch_sizes", "learning_rates"):
@@ -41,10 +59,22 @@ class Size:
             for value in getattr(self, name):
                 _require_positive(f"size {self.name}: each of {name}", value)
 
+    def trained_tokens(self, batch_size: float, tokens: float) -> float:
+        """Of a run that `tokens` are wanted of."""
+        if self.sequence_length is None:
+            return tokens
+        step = round(batch_size) * self.sequence_length
+        return float(-(-round(tokens) // step) * step)
+
+    @property
+    def token_flops(self) -> float:
+        """FLOPs per token."""
+        return self.flops_per_token or 6.0 * self.params
+
     @property
     def point_flops(self) -> float:
-        """What one point costs that is trained to its end."""
-        return (self.flops_per_token or 6.0 * self.params) * self.tokens
+        """What one point costs that is trained to its end, but for whole steps."""
+        return self.token_flops * self.tokens
 
     @property
     def grid_flops(self) -> float:
@@ -102,9 +132,12 @@ class SearchOptions:
     max_added_points: int = 6
     """Beyond the edges of the grids, over all sizes."""
     budget_flops: float | None = None
+    """For everything seen and still to come; None: no limit."""
+    seconds_left: float | None = None
+    """Accelerator seconds for what is still to come; None: no limit."""
     run_noise: float | None = None
-    """Standard deviation of a final loss from seed to seed, nats; None: estimated from replicates and from the
-    fit's residuals."""
+    """Standard deviation of a final loss from seed to seed, nats, taken as 1e-5 at the least; None: estimated from
+    replicates and from the fit's residuals."""
     replicates: int = 0
     """Repeats with other seeds of the best point of the cheapest size: they measure the noise between runs."""
     fit: FitOptions = field(default_factory=lambda: FitOptions(bootstrap_samples=100))
@@ -114,14 +147,19 @@ class SearchOptions:
             if not getattr(self, name) > 1.0:
                 raise ValueError(f"{name} must be above 1, not {getattr(self, name)}")
         for name in ("max_added_points", "replicates"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, Integral):
+                raise ValueError(f"{name} must be a whole number, not {value}")
+            if value < 0:
+                raise ValueError(f"{name} must not be negative, not {value}")
         if not 0.0 <= self.negligible_regret < math.inf:
             raise ValueError(
                 f"negligible_regret must be finite and not negative, not {self.negligible_regret}"
             )
-        if self.budget_flops is not None and not self.budget_flops >= 0.0:
-            raise ValueError(f"budget_flops must not be negative, not {self.budget_flops}")
+        for name in ("budget_flops", "seconds_left"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0.0:
+                raise ValueError(f"{name} must not be negative, not {value}")
         if self.run_noise is not None:
             _require_positive("run_noise", self.run_noise)
 
@@ -137,6 +175,8 @@ class Reason(StrEnum):
     """The best point must have neighbours on all sides, or it could be on a slope."""
     BEYOND_EDGE = "BeyondEdge"
     """As BesideLeader, outside the grid."""
+    BELOW_DIVERGED = "BelowDiverged"
+    """Every point so far diverged, and this one has a smaller learning rate."""
     LEADER = "Leader"
     """It is expected to end lowest: it runs on, at the cheapest size to its end."""
     SURVIVOR = "NotRuledOut"
@@ -160,6 +200,13 @@ class StopReason(StrEnum):
     NOTHING_LEFT = "NothingLeft"
     """Every point about the optima is done, pruned or failed; the interval is wider than asked for, or there
     is none."""
+    LEARNING_RATE_AT_EDGE = "LearningRateAtEdge"
+    """The best point of the cheaper size is at an edge of the learning rates, no further ones may be added, and it is far
+    from those of the larger size, which would be trained in vain."""
+    BATCH_SIZE_AT_EDGE = "BatchSizeAtEdge"
+    """The same of the batch sizes."""
+    ALL_DIVERGED = "AllDiverged"
+    """Every point of the cheapest size diverged, those with smaller learning rates that may be added, too."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
 
 
@@ -193,3 +240,5 @@ class Step:
     batch_size: Interval | None = None
     first_rung_flops: float | None = None
     """What the cheapest size's grid costs to the first rung, if the budget ended the search before that."""
+    first_rung_seconds: float | None = None
+    """The accelerator seconds that it takes, if it is these that are too few."""

@@ -8,6 +8,7 @@ optima is trained, nearest to them and cheapest first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -34,6 +35,8 @@ from isoloss.search.model import (
     StopReason,
 )
 from isoloss.search.racing import (
+    all_diverged,
+    axes_at_edge,
     beyond_outermost,
     missing_diagonal,
     missing_neighbours,
@@ -43,11 +46,20 @@ from isoloss.search.racing import (
     standing,
 )
 from isoloss.search.state import REACHED, RUNGS, State
-from isoloss.usual import LEAST_NOISE
+from isoloss.usual import LEAST_NOISE, USUAL_STEP
 from isoloss_contract.ledger import IntentAction
 
 DIAGONAL = 1.5
 """Times the farthest neighbour's distance, within which points are about an optimum."""
+FEWEST_SIZES = 2
+"""From which laws can be fitted: of more, those that are left may do without one."""
+EDGES = {
+    "learning_rate": StopReason.LEARNING_RATE_AT_EDGE,
+    "batch_size": StopReason.BATCH_SIZE_AT_EDGE,
+}
+"""By the axis on which a best point is at an edge."""
+FINEST_NOISE = 1e-5
+"""Nats below which no noise is believed: forecasts divide by it."""
 COSTLY_REGRET = 0.005
 """Nats that an answer may be expected to cost at the most before points far from the optima are trained, too."""
 
@@ -66,6 +78,8 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     state = replace(state, noise=_noise(state))
     for index, size in enumerate(state.sizes):
         if not any(s.wanted > 0.0 for s in state.seen_of(size)):
+            if stop := _out_of_reach(state, index):
+                return Step(stop=stop)
             begun = tuple(_begin(state, index))
             return _affordable(state, Step(begun)) if index else _first_rung(state, begun)
         decisions = race(state, size)
@@ -73,6 +87,8 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
             if index == 0 and any(decision.reason is Reason.LEADER for decision in decisions):
                 decisions += missing_replicates(state)
             return _affordable(state, Step(tuple(decisions)))
+        if index == 0 and all_diverged(state, size):
+            return Step(stop=StopReason.ALL_DIVERGED)
     repeats = _affordable(state, Step(tuple(missing_replicates(state))))
     return repeats if repeats.decisions else _affordable(state, _narrow(state))
 
@@ -90,18 +106,45 @@ def _require_sizes(sizes: Sequence[Size], seen: Sequence[Seen]) -> None:
 
 
 def _noise(state: State) -> float:
-    """As given, else as the runs scatter about the surface through them, of which replicates show how much is noise.
+    """As given, but no finer than losses are told apart, else as the runs scatter about the surface through them, of which replicates show how much is noise.
 
     Never less than is usual, nor than replicates differ.
     """
     if state.options.run_noise is not None:
-        return state.options.run_noise
+        return max(state.options.run_noise, FINEST_NOISE)
     runs = state.runs(state.sizes)
     scattered, measured = scatter(runs, state.options.fit), noise_of_seeds(runs, state.options.fit)
     if measured is None:
         return max(LEAST_NOISE, scattered or 0.0)
     at_most = measured.believed if scattered is None else min(scattered, measured.believed)
     return max(LEAST_NOISE, measured.deviation, at_most)
+
+
+def _out_of_reach(state: State, index: int) -> StopReason | None:
+    """On which axis this size would be trained in vain: the best point of the one before is at an edge that nothing may be
+    added beyond, that point is far from this size's grid by itself, and there are too few sizes for laws without the two.
+
+    None: on none, or the laws aim at the size all the same.
+    """
+    if not index or len(state.sizes) > FEWEST_SIZES:
+        return None
+    size, before = state.sizes[index], state.sizes[index - 1]
+    now, edges = standing(state, before), axes_at_edge(state, before)
+    if now is None or not edges:
+        return None
+    rate, batch = moved_by_trend(now.leader, before, size)
+    places = (
+        ("learning_rate", rate, size.learning_rates),
+        ("batch_size", batch, size.batch_sizes),
+    )
+    far = [
+        axis
+        for axis, at, lines in places
+        if axis in edges and min(abs(math.log(v) - at) for v in lines) > math.log(USUAL_STEP)
+    ]
+    if not far or aim(state.runs([before]), size, state.options.fit) is not None:
+        return None
+    return EDGES[far[0]]
 
 
 def _begin(state: State, index: int) -> Iterator[Decision]:
@@ -123,9 +166,15 @@ def _begin(state: State, index: int) -> Iterator[Decision]:
 def _first_rung(state: State, decisions: tuple[Decision, ...]) -> Step:
     """The cheapest size's whole grid or nothing: a corner of it tells nothing of an optimum."""
     flops = sum(decision.flops for decision in decisions)
-    if flops > state.flops_left:
-        return Step(stop=StopReason.BUDGET_EXHAUSTED, first_rung_flops=flops)
-    return Step(decisions)
+    seconds = sum(state.seconds_of(decision) for decision in decisions)
+    is_too_long = seconds > state.seconds_left
+    if flops <= state.flops_left and not is_too_long:
+        return Step(decisions)
+    return Step(
+        stop=StopReason.BUDGET_EXHAUSTED,
+        first_rung_flops=flops,
+        first_rung_seconds=seconds if is_too_long else None,
+    )
 
 
 def _middle(size: Size) -> Point:
@@ -225,13 +274,15 @@ def _below(state: State, size: Size, points: Sequence[Point], rung: float) -> li
 
 def _affordable(state: State, step: Step) -> Step:
     """The step without the runs for which the budget leaves no room."""
-    left = state.flops_left
+    flops_left, seconds_left = state.flops_left, state.seconds_left
     kept = []
     for decision in step.decisions:
         if decision.action is IntentAction.RUN:
-            if decision.flops > left:
+            seconds = state.seconds_of(decision)
+            if decision.flops > flops_left or seconds > seconds_left:
                 continue
-            left -= decision.flops
+            flops_left -= decision.flops
+            seconds_left -= seconds
         kept.append(decision)
     if step.decisions and not kept:
         return replace(step, decisions=(), stop=StopReason.BUDGET_EXHAUSTED)

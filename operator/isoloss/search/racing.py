@@ -41,7 +41,7 @@ def race(state: State, size: Size) -> list[Decision]:
     """Prunes, and what is missing next to the leader, else who runs on; nothing: the size is settled."""
     now = standing(state, size)
     if now is None:
-        return []
+        return list(permitted(state, _below_diverged(state, size)))
     pruned = list(_prunes(state, size, now))
     missing = list(missing_neighbours(state, size, now))
     if missing:
@@ -85,6 +85,25 @@ def _kept(state: State, size: Size, leader: Point) -> set[Point]:
     return kept
 
 
+def all_diverged(state: State, size: Size) -> bool:
+    """Whether every point of a size that was tried diverged."""
+    tried = [s for s in state.seen_of(size) if s.wanted > 0.0]
+    return bool(tried) and all(s.run is not None and s.run.diverged for s in tried)
+
+
+def _below_diverged(state: State, size: Size) -> Iterator[Decision]:
+    """Where every point diverged, one a step below the smallest learning rate, at the middle of the batch sizes."""
+    if not all_diverged(state, size):
+        return
+    own = state.seen_of(size)
+    tried = sorted(s.point for s in own if s.wanted > 0.0)
+    lowest = min(point.learning_rate for point in tried)
+    row = [point for point in tried if point.learning_rate == lowest]
+    for point in neighbours(size, own, row[len(row) // 2]):
+        if point.learning_rate < lowest:
+            yield replace(_begun(state, size, point), reason=Reason.BELOW_DIVERGED)
+
+
 def missing_neighbours(
     state: State, size: Size, now: Race, *, strict: bool = False
 ) -> Iterator[Decision]:
@@ -92,6 +111,27 @@ def missing_neighbours(
 
     With `strict` they are wanted wherever the optimum may be.
     """
+    yield from permitted(state, _unreached(state, size, now, strict=strict))
+
+
+def axes_at_edge(state: State, size: Size) -> frozenset[str]:
+    """The axes, fields of Point, on whose sides the leader lacks a neighbour that no addition is left for."""
+    now = standing(state, size)
+    if now is None or state.additions_left:
+        return frozenset()
+    in_grid = [d for d in _unreached(state, size, now, strict=True) if not d.added]
+    if in_grid:  # one of them may still lead, and have points on all sides
+        return frozenset()
+    added = [d.point for d in _unreached(state, size, now, strict=False) if d.added]
+    return frozenset(
+        axis
+        for axis in ("learning_rate", "batch_size")
+        if any(getattr(point, axis) != getattr(now.leader, axis) for point in added)
+    )
+
+
+def _unreached(state: State, size: Size, now: Race, *, strict: bool) -> Iterator[Decision]:
+    """Missing neighbours, however many points may be added."""
     known = {s.point for s in state.seen_of(size) if s.wanted > 0.0 or s.closed}
 
     def is_missing(point: Point) -> bool:
@@ -103,7 +143,7 @@ def missing_neighbours(
         return not tried and (strict or not _is_inside(now, point))
 
     beside = neighbours(size, state.seen_of(size), now.leader)
-    yield from permitted(state, (_begun(state, size, p) for p in beside if is_missing(p)))
+    yield from (_begun(state, size, p) for p in beside if is_missing(p))
 
 
 def beyond_outermost(

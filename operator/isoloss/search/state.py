@@ -89,10 +89,7 @@ class State:
     def spent_flops(self) -> float:
         """FLOPs of everything seen."""
         sizes = {size.name: size for size in self.sizes}
-        return sum(
-            sizes[s.point.size].point_flops * s.tokens / sizes[s.point.size].tokens
-            for s in self.all_seen
-        )
+        return sum(sizes[s.point.size].token_flops * s.tokens for s in self.all_seen)
 
     @property
     def flops_left(self) -> float:
@@ -100,12 +97,23 @@ class State:
         budget = self.options.budget_flops
         return math.inf if budget is None else budget - self.spent_flops
 
+    @property
+    def seconds_left(self) -> float:
+        """Accelerator seconds; infinite without a limit."""
+        left = self.options.seconds_left
+        return math.inf if left is None else left
+
+    def seconds_of(self, decision: Decision) -> float:
+        """Accelerator seconds that following a decision to run takes."""
+        return decision.flops * (self.size_of(decision.point).seconds_per_flop or 0.0)
+
     def run_to(
         self, point: Point, share: float, reason: Reason, *, added: bool = False
     ) -> Decision:
         """The decision to run a point to a share of its size's tokens."""
         size = self.size_of(point)
         done = next((s.tokens for s in self.all_seen if s.point == point), 0.0)
-        cost = size.point_flops * max(share - done / size.tokens, 0.0)
         tokens = share * size.tokens
+        further = max(size.trained_tokens(point.batch_size, tokens) - done, 0.0)
+        cost = size.token_flops * further
         return Decision(point, IntentAction.RUN, tokens, reason, added=added, flops=cost)

@@ -22,6 +22,7 @@ from isoloss_contract.records.base import (
 )
 from isoloss_contract.records.evaluations import EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.records.points import (
+    MAX_BATCH_SIZE,
     WARMUP_MULTIPLE,
     AttentionShape,
     Claimant,
@@ -64,6 +65,7 @@ Task = Annotated[PrepareTask | TrainTask | EvaluateTask, Field(discriminator="ki
 
 __all__ = [
     "CONTRACT_VERSION",
+    "MAX_BATCH_SIZE",
     "MAX_TERMINATION_BYTES",
     "POD_ADDRESS_VARIABLE",
     "POD_INDEX_VARIABLE",

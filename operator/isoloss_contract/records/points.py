@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -92,6 +92,10 @@ class EvaluationConfig(Record):
         return self
 
 
+MAX_BATCH_SIZE: Final = 1_000_000
+"""Sequences of one optimizer step."""
+
+
 class PointConfig(Record):
     """Everything that determines a point's trajectory, but not its length: a run can be continued."""
 
@@ -103,7 +107,7 @@ class PointConfig(Record):
     """A transformers config dictionary with `model_type`; presets are already resolved."""
     optimizer: OptimizerConfig
     learning_rate: PositiveFinite
-    batch_size: int = Field(ge=1, le=1_000_000)
+    batch_size: int = Field(ge=1, le=MAX_BATCH_SIZE)
     """Sequences per optimizer step."""
     sequence_length: int = Field(ge=8)
     seed: int = Field(default=0, ge=0, lt=2**31)

@@ -177,8 +177,8 @@ class SearchStatus(StatusType):
     """What a sequential search has decided so far. Reasons and bounds of each point are in the ledger."""
 
     ended: StatusText = ""
-    """Why it ended: PrecisionReached, RegretNegligible, NothingLeft or BudgetExhausted. Empty while it goes
-    on."""
+    """Why it ended: PrecisionReached, RegretNegligible, NothingLeft, LearningRateAtEdge, BatchSizeAtEdge,
+    AllDiverged or BudgetExhausted. Empty while it goes on."""
     finished: int = 0
     """Number of points that were trained to their proxy's tokens, or diverged."""
     paused: int = 0

@@ -32,10 +32,9 @@ class SearchRequest:
     points: Mapping[str, Seen]
     """The ledger's by key. Trajectories are those of the fit's points of these keys."""
     options: SearchOptions
-    """Without a budget and without those of the fit."""
-    sequence_length: int
+    """Without a budget of FLOPs and without those of the fit."""
     flops_left: float | None
-    """FLOPs left of the budget; None: there is no budget."""
+    """FLOPs left of the budget; None: it does not limit them."""
 
 
 Text = Annotated[str, Field(max_length=64)]
@@ -73,6 +72,8 @@ class SearchStep:
     """One of isoloss.search.StopReason; empty: the search goes on, and there are decisions."""
     first_rung_flops: Finite | None = None
     """What the first rung costs, if the budget does not cover it and the search is over before it began."""
+    first_rung_seconds: Finite | None = None
+    """Accelerator seconds that it takes, if it is these that the budget does not cover."""
 
 
 # ------------------------------------------------------------------------------------ fits and pages

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from isoloss.formatting import flops as flops_in_words
+from isoloss.formatting import number
 from isoloss.progress.words import ENDINGS
 from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss_contract.ledger import (
@@ -20,8 +21,14 @@ from isoloss_contract.ledger import (
     PointRecord,
     PointState,
 )
-from isoloss_contract.records import DataManifest
-from isoloss_operator.api import MAX_POINTS, PlacedSizeStatus, ScalingSweepSpec, SearchStatus
+from isoloss_contract.records import MAX_BATCH_SIZE, DataManifest
+from isoloss_operator.api import (
+    FEWEST_STEPS,
+    MAX_POINTS,
+    PlacedSizeStatus,
+    ScalingSweepSpec,
+    SearchStatus,
+)
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.events import MAX_EVENT_MESSAGE, NAMED
 from isoloss_operator.decide.fits import (
@@ -33,6 +40,7 @@ from isoloss_operator.decide.law_status import precise
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.record import planned
+from isoloss_operator.decide.tasks.task_pass import BudgetLeft
 from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import SEEDS, PlannedPoint, PlannedProxy, plan_points
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
@@ -44,31 +52,38 @@ def search_request(
     spec: ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
-    flops_left: float | None,
+    left: BudgetLeft,
+    seconds_per_flop: Mapping[str, float],
 ) -> SearchRequest:
-    """The step to decide now."""
+    """The step to decide now; `seconds_per_flop` by size."""
     search = spec.search
     room = max(MAX_POINTS - len(ledger.points), 0)
     repeated = sum(points[record.key].seed != spec.training.seed for record in ledger.points)
     most = search.extend_grid.limit(len(ledger.placements))
     return SearchRequest(
-        sizes=search_sizes(spec, points.values()),
+        sizes=search_sizes(spec, points.values(), seconds_per_flop),
         points={record.key: _seen(spec, points[record.key], record) for record in ledger.points},
         options=SearchOptions(
             learning_rate_precision=float(search.precision.learning_rate),
             batch_size_precision=float(search.precision.batch_size),
             max_added_points=min(most, len(ledger.additions) - repeated + room),
             replicates=min(search.replicates, repeated + room),
+            seconds_left=None if left.seconds is None else max(left.seconds, 0.0),
         ),
-        sequence_length=spec.data.sequence_length,
-        flops_left=flops_left,
+        flops_left=left.flops,
     )
 
 
-def search_sizes(spec: ScalingSweepSpec, points: Iterable[PlannedPoint]) -> tuple[Size, ...]:
-    """The sizes to the search, in the order of the spec."""
+def search_sizes(
+    spec: ScalingSweepSpec,
+    points: Iterable[PlannedPoint],
+    seconds_per_flop: Mapping[str, float],
+) -> tuple[Size, ...]:
+    """The sizes to the search, in the order of the spec; accelerator seconds per FLOP by size."""
     proxies = {point.proxy.name: point.proxy for point in points}
-    return tuple(_size(spec, proxies[proxy.name]) for proxy in spec.proxies)
+    return tuple(
+        _size(spec, proxies[proxy.name], seconds_per_flop[proxy.name]) for proxy in spec.proxies
+    )
 
 
 def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> list[object]:
@@ -81,7 +96,7 @@ def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> lis
     points = [[r.key, str(r.state), str(r.intent.action), r.intent.tokens] for r in records]
     # Where points are placed shows in the sizes.
     search = spec.search.model_dump(mode="json", exclude={"placement", "prior"})
-    return [search, budget, sizes, points]
+    return [search, spec.design, budget, sizes, points]
 
 
 def replicate_number(spec: ScalingSweepSpec, point: PlannedPoint) -> int:
@@ -94,7 +109,7 @@ def replicate_seed(spec: ScalingSweepSpec, number: int) -> int:
     return (spec.training.seed + number) % SEEDS
 
 
-def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> Size:
+def _size(spec: ScalingSweepSpec, proxy: PlannedProxy, seconds_per_flop: float) -> Size:
     grid = spec.grid_of(spec.proxies[proxy.index])
     return Size(
         name=proxy.name,
@@ -102,7 +117,16 @@ def _size(spec: ScalingSweepSpec, proxy: PlannedProxy) -> Size:
         tokens=proxy.tokens,
         batch_sizes=grid.batch_sizes,
         learning_rates=tuple(float(rate) for rate in grid.learning_rates),
+        largest_batch_size=_largest_batch(spec, proxy.tokens),
+        sequence_length=spec.data.sequence_length,
+        seconds_per_flop=seconds_per_flop,
     )
+
+
+def _largest_batch(spec: ScalingSweepSpec, tokens: int) -> int:
+    """Sequences of the largest batch that may be added: what is too short for a batch of the spec's is for any."""
+    fewest = FEWEST_STEPS if spec.is_checked else 1
+    return max(min(tokens // (fewest * spec.data.sequence_length), MAX_BATCH_SIZE), 1)
 
 
 def _seen(spec: ScalingSweepSpec, point: PlannedPoint, record: PointRecord) -> Seen:
@@ -244,14 +268,24 @@ def _flops(record: PointRecord) -> float:
 RUN_ON, ADDED, REPEATED, PRUNED = "run on", "added", "repeated with other seeds", "pruned"
 
 
-def ended_in_words(ended: str, first_rung_flops: float | None = None) -> str:
-    """Why the search is over, by one of isoloss.search.StopReason, and SearchStep.first_rung_flops."""
-    message = f"The search is over ({ended}): {ENDINGS.get(ended, ended)}."
-    if first_rung_flops is None:
+def ended_in_words(ended: str) -> str:
+    """Why the search is over, by one of isoloss.search.StopReason."""
+    return f"The search is over ({ended}): {ENDINGS.get(ended, ended)}."
+
+
+def step_ended_in_words(step: SearchStep) -> str:
+    """Why the search is over by its last step, which says what it begins with if the budget does not cover that."""
+    message, flops, seconds = (
+        ended_in_words(step.ended),
+        step.first_rung_flops,
+        step.first_rung_seconds,
+    )
+    if flops is None:
         return message
+    hours = "" if seconds is None else f", about {number(seconds / 3600)} accelerator hours"
     return (
         f"{message} It begins with the whole grid of the cheapest size, to {FIRST_JUDGED_SHARE:.0%} of its tokens, "
-        f"which takes {flops_in_words(first_rung_flops)} FLOPs: raise spec.budget above that and what is spent."
+        f"which takes {flops_in_words(flops)} FLOPs{hours}: raise spec.budget above that and what is spent."
     )
 
 
@@ -263,7 +297,7 @@ def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[E
     if step is None or (step.ended and step.ended == told):
         return ()
     if step.ended:
-        message = ended_in_words(step.ended, step.first_rung_flops)
+        message = step_ended_in_words(step)
         return (Event("Normal", Reason.SEARCH_STEP, message),)
     names: dict[tuple[str, int, float], str] = {}
     for r in ledger.points:  # replicates come after the point that they repeat

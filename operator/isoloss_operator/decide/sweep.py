@@ -30,7 +30,13 @@ from isoloss_operator.decide.owners import task_writes
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.search import ended_in_words, search_events, search_status, stepped
+from isoloss_operator.decide.search import (
+    ended_in_words,
+    search_events,
+    search_status,
+    step_ended_in_words,
+    stepped,
+)
 from isoloss_operator.decide.sweep_status import (
     ALL_ACCEPTED,
     Findings,
@@ -303,7 +309,7 @@ def _first_rung_unaffordable(view: PointsView) -> Finding | None:
     """The search ended before it chose any point: less than its first rung would tell nothing."""
     if view.step is None or view.step.first_rung_flops is None:
         return None
-    message = ended_in_words(view.step.ended, view.step.first_rung_flops)
+    message = step_ended_in_words(view.step)
     return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 

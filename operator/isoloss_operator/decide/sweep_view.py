@@ -29,7 +29,7 @@ from isoloss_operator.decide.owners import for_spec, model_fields, policy_of, sw
 from isoloss_operator.decide.search import search_request
 from isoloss_operator.decide.suspension import left_behind
 from isoloss_operator.decide.tasks.findings import failed_in_words
-from isoloss_operator.decide.tasks.task_pass import TaskPass, flops_left, run, slots_exceeded
+from isoloss_operator.decide.tasks.task_pass import TaskPass, budget_left, run, slots_exceeded
 from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
 from isoloss_operator.planning.placement import (
     former_names,
@@ -183,8 +183,10 @@ class PointsView:
             return None
         if tasks.budget_spent or tasks.admission.unaffordable:
             return None
-        left = flops_left(tasks.policy.budget, tasks.spending)
-        return search_request(self.spec, tasks.ledger, tasks.points, left)
+        spent = tasks.spending
+        left = budget_left(tasks.policy.budget, spent)
+        paces = spent.seconds_per_flop
+        return search_request(self.spec, tasks.ledger, tasks.points, left, paces)
 
     @cached_property
     def step(self) -> SearchStep | None:

@@ -27,7 +27,7 @@ def search_step(
     """What follows from the runs by point key. Raises ValueError if a run's numbers are impossible."""
     sizes = {size.name: size for size in request.sizes}
     seen = [
-        _seen(replace(known, run=runs.get(key)))
+        _seen(replace(known, run=runs.get(key)), sizes[known.point.size])
         for key, known in request.points.items()
         if known.point.size in sizes
     ]
@@ -40,32 +40,28 @@ def search_step(
     step = next_step(request.sizes, seen, options)
     wanted = {s.point: s.wanted for s in seen}
     decisions = tuple(
-        _decision(decision)
-        for decision in step.decisions
-        if _is_possible(decision, sizes[decision.point.size], request.sequence_length)
-        and _is_new(decision, wanted)
+        _decision(decision) for decision in step.decisions if _is_new(decision, wanted)
     )
     nothing = "" if decisions else StopReason.NOTHING_LEFT
-    return SearchStep(decisions, str(step.stop or nothing), step.first_rung_flops)
+    return SearchStep(
+        decisions, str(step.stop or nothing), step.first_rung_flops, step.first_rung_seconds
+    )
 
 
-def _seen(seen: Seen) -> Seen:
+def _seen(seen: Seen, size: Size) -> Seen:
     # It has ended, or nothing would be decided now: what it lacks is evaluations with a finite loss.
     is_short = seen.tokens < SHORT_OF_WANTED * seen.wanted
-    return replace(seen, failed=True) if is_short else seen
+    # An added one, if the size's tokens were lowered since.
+    lacks_a_step = seen.point.batch_size * (size.sequence_length or 0) > size.tokens
+    return replace(seen, failed=True) if is_short or lacks_a_step else seen
 
 
 def _budget(left: float | None, sizes: Mapping[str, Size], seen: Iterable[Seen]) -> float | None:
     """FLOPs for everything seen and still to come: the search counts what others trained as well."""
     if left is None:
         return None
-    spent = (sizes[s.point.size].point_flops * s.tokens / sizes[s.point.size].tokens for s in seen)
+    spent = (sizes[s.point.size].token_flops * s.tokens for s in seen)
     return max(left, 0.0) + sum(spent)
-
-
-def _is_possible(decision: Decision, size: Size, sequence_length: int) -> bool:
-    """Whether a point has tokens for a step; the spec's own have."""
-    return decision.point.batch_size * sequence_length <= size.tokens
 
 
 def _is_new(decision: Decision, wanted: Mapping[Point, float]) -> bool:

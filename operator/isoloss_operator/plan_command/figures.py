@@ -10,7 +10,7 @@ from typing import Any
 from isoloss import formatting
 from isoloss.errors import BadInput
 from isoloss.savings import SearchCost, search_cost
-from isoloss.search import SearchOptions, next_step
+from isoloss.search import SearchOptions, Step, next_step
 from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.memory import DEVICES, StateMemory, state_memory
 from isoloss_operator.api import ScalingSweepSpec
@@ -18,6 +18,7 @@ from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.search import search_sizes
+from isoloss_operator.decide.tasks.task_pass import assumed_seconds_per_flop
 from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.elapsed import elapsed
 from isoloss_operator.planning.evaluation_share import evaluation_share
@@ -185,8 +186,8 @@ class Planned:
     sizes: Sequence[SizePlan]
     search: SearchEstimate | None
     """What a sequential search of the spec costs; None for an exhaustive sweep."""
-    unaffordable_first_rung_flops: float | None
-    """What such a search begins with, if the budget does not cover it and nothing would be trained."""
+    first_step: Step | None
+    """How such a search begins with its budget: with nothing if that does not cover its first rung."""
 
     @property
     def flops(self) -> float:
@@ -233,17 +234,21 @@ def planned(written: ScalingSweepSpec) -> Planned:
         for placement, grid in placed_sizes(spec, places)
     ]
     estimate = search_estimate(points, most, search.replicates) if spec.searches else None
-    return Planned(written, spec, placed, sizes, estimate, _unaffordable_first_rung(spec, points))
+    first = _first_step(spec, points) if spec.searches else None
+    return Planned(written, spec, placed, sizes, estimate, first)
 
 
-def _unaffordable_first_rung(
-    spec: ScalingSweepSpec, points: Sequence[PlannedPoint]
-) -> float | None:
-    """FLOPs that the search begins with, if it would end there for want of them: asked of the search itself."""
-    if not spec.searches or spec.budget is None or not spec.budget.flops:
-        return None
-    options = SearchOptions(budget_flops=float(spec.budget.flops))
-    return next_step(search_sizes(spec, points), (), options).first_rung_flops
+def _first_step(spec: ScalingSweepSpec, points: Sequence[PlannedPoint]) -> Step:
+    """Asked of the search itself, with the hours that the operator assumes before any point has run."""
+    budget = spec.budget
+    options = SearchOptions(
+        budget_flops=float(budget.flops) if budget and budget.flops else None,
+        seconds_left=3600.0 * budget.accelerator_hours
+        if budget and budget.accelerator_hours
+        else None,
+    )
+    paces = {point.proxy.name: assumed_seconds_per_flop([point]) for point in points}
+    return next_step(search_sizes(spec, points, paces), (), options)
 
 
 def sizes_document(
@@ -273,14 +278,16 @@ def sizes_document(
 
 def search_document(planned: Planned) -> dict[str, Any] | None:
     """What a search costs, as `--json` prints it."""
-    search = planned.search
-    if search is None:
+    search, first = planned.search, planned.first_step
+    if search is None or first is None:
         return None
+    seconds = first.first_rung_seconds
     return {
         "expected_flops": search.expected_flops,
         "worst_flops": search.worst_flops,
         "max_added_points": search.max_added_points,
         "replicates": search.replicates,
         "basis": search.basis,
-        "unaffordable_first_rung_flops": planned.unaffordable_first_rung_flops,
+        "unaffordable_first_rung_flops": first.first_rung_flops,
+        "unaffordable_first_rung_hours": None if seconds is None else seconds / 3600,
     }

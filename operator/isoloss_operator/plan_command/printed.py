@@ -160,8 +160,8 @@ def print_placed(spec: ScalingSweepSpec, placed: Sequence[PlacedSize]) -> None:
 
 def print_search(planned: Planned) -> None:
     """What a search costs, and whether its budget lets it begin."""
-    search, first = planned.search, planned.unaffordable_first_rung_flops
-    if search is None:
+    search, first = planned.search, planned.first_step
+    if search is None or first is None:
         return
     expected, worst = search.expected_flops, search.worst_flops
     _say(
@@ -170,11 +170,15 @@ def print_search(planned: Planned) -> None:
         f"(the whole grid and {search.max_added_points} added points), {search.replicates} repeats with other seeds included. "
         f"{search.basis}"
     )
-    if first is not None:
+    if first.first_rung_flops is not None:
+        cost, field = f"{formatting.flops(first.first_rung_flops)} FLOPs", "flops"
+        if first.first_rung_seconds is not None:
+            hours = formatting.number(first.first_rung_seconds / 3600)
+            cost, field = f"{cost}, about {hours} accelerator hours", "acceleratorHours"
         _say(
             "Nothing would be trained: the search begins with the whole grid of the cheapest size, to "
-            f"{FIRST_JUDGED_SHARE:.0%} of its tokens, which takes {formatting.flops(first)} FLOPs, more than spec.budget.flops "
-            "has. It would end with BudgetExhausted: raise the budget above that."
+            f"{FIRST_JUDGED_SHARE:.0%} of its tokens, which takes {cost}, more than spec.budget.{field} has. It would end with "
+            "BudgetExhausted: raise the budget above that."
         )
 
 

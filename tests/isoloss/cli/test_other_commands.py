@@ -581,6 +581,29 @@ def test_a_plan_of_a_search_whose_budget_is_below_its_first_rung_says_that_nothi
         assert "It would end with BudgetExhausted" in said
 
 
+def test_a_plan_of_a_search_whose_hours_are_below_its_first_rung_says_so(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        EXAMPLE.read_text()
+        .replace("  grid:\n", "  search: {strategy: Sequential}\n  grid:\n")
+        .replace("acceleratorHours: 5000", "acceleratorHours: 1")
+    )
+    document = isoloss("plan", path, "--json").document
+    cheapest = min(document["sizes"], key=lambda size: size["flops"])
+    hours = document["search"]["unaffordable_first_rung_hours"]
+    # Those of the plan's table count attention in addition.
+    assert (
+        0.5 * cheapest["accelerator_hours"] < hours / 0.3 <= 1.01 * cheapest["accelerator_hours"]
+    )
+    said = " ".join(isoloss("plan", path).out.split())
+    assert (
+        f"about {formatting.number(hours)} accelerator hours, more than spec.budget.acceleratorHours"
+        in said
+    )
+
+
 def test_a_plan_tells_what_validations_of_predictions_beside_the_sweep_cost(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from isoloss.search import Point, Seen, Size
@@ -59,3 +61,14 @@ def test_the_larger_batch_neighbours_include_the_diagonal_ones():
 
 def test_a_place_outside_the_grid_has_its_nearest_cell_on_the_edge():
     assert nearest_cell(PLAIN, -20.0, 20.0) == Point("n", 256.0, 1e-4)
+
+
+def test_no_batch_is_larger_than_may_be_added_but_the_grids_own():
+    short = replace(PLAIN, largest_batch_size=511.0)
+    edge = Point("n", 256.0, 2e-4)
+    assert {p.batch_size for p in neighbours(short, (), edge)} == {128.0, 256.0}
+    assert 512.0 in {
+        p.batch_size for p in neighbours(replace(short, largest_batch_size=512.0), (), edge)
+    }
+    shorter = replace(PLAIN, largest_batch_size=100.0)
+    assert 256.0 in {p.batch_size for p in neighbours(shorter, (), Point("n", 128.0, 2e-4))}

@@ -62,7 +62,9 @@ def seen(point: Point, share: float, **changes: object) -> Seen:
     return replace(Seen(point, trained(point, share), share * own.tokens), **changes)
 
 
-def search(sizes, options, *, one_at_a_time=False, unavailable=(), noise=0.0):
+def search(
+    sizes, options, *, one_at_a_time=False, unavailable=(), noise=0.0, diverges_above=np.inf
+):
     """All steps of a search, and what was seen at its end."""
     known: dict[Point, Seen] = {}
     own = {s.name: s for s in sizes}
@@ -73,6 +75,7 @@ def search(sizes, options, *, one_at_a_time=False, unavailable=(), noise=0.0):
             s = lagging[0]
             share = s.wanted / own[s.point.size].tokens
             run = trained(s.point, share, own[s.point.size], noise)
+            run = replace(run, diverged=s.point.learning_rate > diverges_above)
             known[s.point] = replace(s, run=run)
             if one_at_a_time:
                 continue_early = next_step(sizes, list(known.values()), options)
@@ -111,10 +114,14 @@ def test_the_cheapest_size_begins_on_its_whole_grid_and_the_others_wait():
         ({"run_noise": 0.0}, "run_noise must be positive and finite, not 0.0"),
         ({"run_noise": -1.0}, "run_noise must be positive"),
         ({"run_noise": float("nan")}, "run_noise must be positive"),
+        ({"max_added_points": 1.5}, "max_added_points must be a whole number, not 1.5"),
+        ({"max_added_points": -1}, "max_added_points must not be negative, not -1"),
+        ({"replicates": float("inf")}, "replicates must be a whole number, not inf"),
         ({"negligible_regret": -1.0}, "negligible_regret must be finite and not negative"),
         ({"negligible_regret": float("nan")}, "negligible_regret must be finite"),
         ({"budget_flops": -5.0}, "budget_flops must not be negative, not -5.0"),
         ({"budget_flops": float("nan")}, "budget_flops must not be negative"),
+        ({"seconds_left": -1.0}, "seconds_left must not be negative, not -1.0"),
         ({"learning_rate_precision": float("nan")}, "learning_rate_precision must be above 1"),
     ],
     ids=str,
@@ -313,12 +320,112 @@ def test_a_budget_that_covers_the_first_rung_begins_with_all_of_it():
     assert (step.stop, step.first_rung_flops) == (None, None)
 
 
+def test_accelerator_time_below_the_first_rung_trains_nothing_and_is_named():
+    paced = tuple(replace(s, seconds_per_flop=1e-14) for s in SIZES)
+    short = next_step(paced, [], replace(OPTIONS, seconds_left=0.99e-14 * FIRST_RUNG))
+    assert (short.decisions, short.stop) == ((), StopReason.BUDGET_EXHAUSTED)
+    assert short.first_rung_flops == pytest.approx(FIRST_RUNG)
+    assert short.first_rung_seconds == pytest.approx(1e-14 * FIRST_RUNG)
+    enough = next_step(paced, [], replace(OPTIONS, seconds_left=1.01e-14 * FIRST_RUNG))
+    assert {d.point for d in enough.decisions} == set(grid_points(SMALL))
+    flops = next_step(paced, [], replace(OPTIONS, budget_flops=1.0, seconds_left=1e9))
+    assert flops.first_rung_seconds is None, "it is not the time that is short"
+
+
+def test_later_decisions_keep_to_the_accelerator_time_that_is_left():
+    paced = tuple(replace(s, seconds_per_flop=1e-14) for s in SIZES)
+    known = [seen(point, 0.3) for point in grid_points(SMALL)]
+    wanted = [
+        d for d in next_step(paced, known, OPTIONS).decisions if d.tokens > 0.3 * SMALL.tokens
+    ]
+    least = min(decision.flops for decision in wanted) * 1e-14
+    step = next_step(paced, known, replace(OPTIONS, seconds_left=1.5 * least))
+    run = [d for d in step.decisions if d.action is IntentAction.RUN]
+    assert 0.0 < sum(decision.flops for decision in run) * 1e-14 <= 1.5 * least
+
+
+def test_decisions_cost_the_whole_steps_that_runs_take():
+    """All of them fit into the budget or none does: its runs end beyond their share of the tokens."""
+    own = replace(SMALL, tokens=1e8, sequence_length=2048)
+    steps = [round(b) * 2048 for b in own.batch_sizes]
+    whole = 4 * sum(6e8 * -(-30_000_000 // step) * step for step in steps)
+    assert whole > 1.001 * 0.3 * own.grid_flops
+    short = next_step((own, LARGE), [], replace(OPTIONS, budget_flops=0.9999 * whole))
+    assert (short.decisions, short.first_rung_flops) == ((), whole)
+    enough = next_step((own, LARGE), [], replace(OPTIONS, budget_flops=whole))
+    assert sum(decision.flops for decision in enough.decisions) == whole
+
+
 def test_a_failed_point_is_left_alone():
     first = grid_points(SMALL)[0]
     steps, _ = search(SIZES, OPTIONS, unavailable={first})
     later = [d.point for step in steps[1:] for d in step.decisions]
     assert first not in later
     assert steps[-1].stop is StopReason.PRECISION_REACHED
+
+
+@pytest.mark.parametrize(
+    ("axis", "moved", "stop"),
+    [
+        ("learning_rates", 2.0**-11, StopReason.LEARNING_RATE_AT_EDGE),
+        ("batch_sizes", 64.0, StopReason.BATCH_SIZE_AT_EDGE),
+    ],
+)
+def test_no_larger_size_begins_where_the_cheaper_ones_optimum_is_out_of_reach(axis, moved, stop):
+    """Far beyond all points that may be added: two sizes of which one has no optimum give no laws."""
+    wide = [
+        replace(s, learning_rates=tuple(s.learning_rates[1] * 2.0**n for n in range(-3, 5)))
+        for s in SIZES
+    ]
+    far = [replace(s, **{axis: tuple(moved * v for v in getattr(s, axis))}) for s in wide]
+    steps, known = search(far, replace(OPTIONS, max_added_points=4))
+    assert (steps[-1].decisions, steps[-1].stop) == ((), stop)
+    assert {point.size for point in known} == {"small"}
+
+
+@pytest.mark.parametrize("shares", [SHARES, np.array([0.1, 0.3, 0.6, 1.0])], ids=len)
+def test_runs_without_any_noise_are_compared_all_the_same(shares, monkeypatch):
+    monkeypatch.setitem(globals(), "SHARES", shares)
+    known = [seen(point, 0.3) for point in grid_points(SMALL)]
+    step = next_step(SIZES, known, replace(OPTIONS, run_noise=1e-200))
+    assert any(decision.reason is Reason.LEADER for decision in step.decisions)
+
+
+def test_a_larger_size_begins_whose_own_grid_may_hold_its_optimum():
+    """The cheaper one's best point is at an edge and nothing may be added, but laws may come of it all the same."""
+    high = size("small", 1e8, 8e9, moved=3.0)
+    _, known = search((high, LARGE), replace(OPTIONS, max_added_points=0))
+    assert {point.size for point in known} == {"small", "large"}
+
+
+def test_an_optimum_out_of_reach_at_one_of_three_sizes_is_no_end_of_the_search():
+    middle = size("middle", 2e8, 1.3e10)
+    far = replace(SMALL, learning_rates=tuple(rate * 1e-2 for rate in SMALL.learning_rates))
+    _, known = search((far, middle, LARGE), replace(OPTIONS, max_added_points=0))
+    assert {point.size for point in known} == {"small", "middle", "large"}
+
+
+HIGH = (size("small", 1e8, 8e9, moved=20.0), size("large", 3e8, 2e10, moved=20.0))
+
+
+def test_where_the_whole_grid_diverges_smaller_learning_rates_are_tried():
+    lowest = min(HIGH[0].learning_rates)
+    steps, known = search(HIGH, OPTIONS, diverges_above=0.3 * lowest)
+    first, second = steps[1].decisions, steps[2].decisions
+    assert [d.point.learning_rate for d in (*first, *second)] == pytest.approx(
+        [lowest / 2, lowest / 4], rel=1e-3
+    )
+    assert {(d.reason, d.added) for d in (*first, *second)} == {(Reason.BELOW_DIVERGED, True)}
+    assert any(s.tokens == SMALL.tokens and not s.closed for s in known.values())
+
+
+@pytest.mark.parametrize("additions", [0, 2])
+def test_where_every_point_of_the_cheapest_size_diverges_no_larger_one_begins(additions):
+    options = replace(OPTIONS, max_added_points=additions)
+    steps, known = search(HIGH, options, diverges_above=0.0)
+    assert (steps[-1].decisions, steps[-1].stop) == ((), StopReason.ALL_DIVERGED)
+    assert len(known) == len(grid_points(HIGH[0])) + additions
+    assert {point.size for point in known} == {"small"}
 
 
 def test_no_answer_is_precise_before_the_largest_size_has_borne_it_out():

@@ -28,6 +28,7 @@ from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.tasks.task_pass import BUDGET_RAISED
+from isoloss_operator.plan_command.figures import planned
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE, InvalidSpec
 from tests.support.builders import (
@@ -437,6 +438,49 @@ def test_it_spends_nothing_where_the_budget_does_not_cover_its_first_rung() -> N
     assert not world.trained
     told = {each["type"]: each["message"] for each in world.status["conditions"]}
     assert "raise spec.budget above that" in told["Progressing"]
+
+
+@pytest.mark.parametrize("share", [0.9999, 1.0001])
+def test_a_budget_has_room_for_the_whole_first_rung_or_for_nothing(share: float) -> None:
+    """Counted in whole steps, as when points are admitted."""
+    short = {
+        "proxies": [
+            {"name": name, "model": {"preset": f"dense-{name}"}, "tokens": tokens}
+            for name, tokens in (("tiny", 850_000), ("small", 1_700_000))
+        ],
+        "evaluation": {"firstTokens": 20_000},
+    }
+    first = planned(parsed(searched_spec(**short, budget={"flops": "1"})))
+    assert first.first_step is not None
+    assert first.first_step.first_rung_flops is not None
+    budget = {"flops": f"{share * first.first_step.first_rung_flops:.9e}".replace("+", "")}
+    world = ended(kills=0.0, seed=1, **short, budget=budget)
+    assert sum(map(bool, world.trained.values())) == (25 if share > 1 else 0)
+    assert world.status["search"]["ended"] == "BudgetExhausted"
+
+
+def test_accelerator_hours_below_the_first_rung_start_nothing() -> None:
+    """By the pace that isoloss plan assumes, until a point has told how fast they are."""
+    large: dict[str, Any] = {
+        "proxies": [
+            {"name": name, "model": {"preset": f"dense-{name}"}, "tokens": tokens}
+            for name, tokens in (("100m", 2_000_000_000), ("500m", 4_000_000_000))
+        ],
+        "evaluation": {"firstTokens": 10_000_000},
+        "budget": {"acceleratorHours": 4},
+    }
+    world = ended(kills=0.0, seed=1, **large)
+    assert world.status["search"]["ended"] == "BudgetExhausted"
+    assert not world.trained
+    told = {each["type"]: each["message"] for each in world.status["conditions"]}
+    assert "accelerator hours: raise spec.budget above that" in told["Progressing"]
+    first = planned(parsed(searched_spec(**large))).first_step
+    assert first is not None
+    assert first.first_rung_seconds is not None
+    enough = {"acceleratorHours": round(first.first_rung_seconds / 3600) + 1}
+    begun_with = planned(parsed(searched_spec(**{**large, "budget": enough}))).first_step
+    assert begun_with is not None
+    assert len(begun_with.decisions) == 25
 
 
 def test_exhaustive_after_a_search_trains_just_the_rest() -> None:

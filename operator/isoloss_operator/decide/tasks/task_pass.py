@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from isoloss.formatting import flops as flops_in_words
 from isoloss.progress.words import BUDGET_SPENT
@@ -211,10 +211,17 @@ def exceeded(budget: Budget | None, spent: Spending) -> str:
     return ""
 
 
-def flops_left(budget: Budget | None, spent: Spending) -> float | None:
-    """FLOPs of the budget that are not spent; None if it does not limit them."""
-    flops, _ = _left(budget, spent)
-    return None if math.isinf(flops) else flops
+class BudgetLeft(NamedTuple):
+    """What of a budget is not spent; None: it does not limit that."""
+
+    flops: float | None
+    seconds: float | None
+    """Accelerator seconds."""
+
+
+def budget_left(budget: Budget | None, spent: Spending) -> BudgetLeft:
+    """Of a sweep's budget."""
+    return BudgetLeft(*(None if math.isinf(left) else left for left in _left(budget, spent)))
 
 
 def _left(budget: Budget | None, spent: Spending) -> tuple[float, float]:
