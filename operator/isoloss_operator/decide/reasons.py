@@ -124,7 +124,7 @@ class Reason(StrEnum):
 
     # Reconciling
     UP_TO_DATE = "UpToDate"
-    """Nothing is being started or stopped, and nothing is running."""
+    """Nothing that Ready depends on is being started or stopped."""
     CONVERGING = "Converging"
     """Jobs are being started or stopped."""
 
