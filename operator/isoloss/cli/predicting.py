@@ -33,6 +33,7 @@ from isoloss.published import (
     published_opinions,
 )
 from isoloss.report import predicted
+from isoloss.summaries import batch_size_text
 
 OWN_LAWS_ONLY = (
     *("initial_loss_standard_error", "flops_per_token", "pretraining_tokens"),
@@ -115,10 +116,11 @@ def _print_prediction(
     laws_length: int | None,
 ) -> None:
     terminal, unit = console(), predicted.unit_of_batches(answer, laws_length)
-    rate, batch = answer.learning_rate, answer.batch_size
     head = grid("", f"{answer.interval_level:.0%} interval")
-    head.add_row("learning rate", formatting.interval(rate, formatting.learning_rate))
-    head.add_row(f"batch size ({unit})", formatting.interval(batch, formatting.batch_size))
+    head.add_row(
+        "learning rate", formatting.interval(answer.learning_rate, formatting.learning_rate)
+    )
+    head.add_row(f"batch size ({unit})", batch_size_text(answer, answer.batch_size))
     for name, value in predicted.prediction_facts(answer, asked.initial_loss, unit):
         head.add_row(name, value)
     terminal.print(head)
