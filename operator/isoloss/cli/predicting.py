@@ -106,6 +106,7 @@ def _from_own(source: str, asked: Asked, as_json: bool) -> int:
     else:
         print_warnings(list(answer.warnings))
         _print_prediction(answer, asked, opinions, laws.sequence_length)
+        _print_notes((*(each for law in opinions for each in law.warnings), *silent))
     return ANSWERED
 
 
@@ -132,6 +133,12 @@ def _print_prediction(
     terminal.print(table)
     if answer.provisional:
         terminal.print("provisional: the sweep behind these laws is still running")
+
+
+def _print_notes(notes: tuple[str, ...]) -> None:
+    """What to know of the published laws' rows, and why a law has none: a column would be too narrow for it."""
+    for note in notes:
+        console().print(f"note: {note}")
 
 
 # ------------------------------------------------------------------------------ published laws

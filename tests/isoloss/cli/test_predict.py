@@ -71,6 +71,20 @@ def test_a_batch_size_that_is_given_is_answered_with_a_learning_rate_and_its_pri
     assert not any("both as they are" in warning for warning in document["warnings"])
 
 
+def test_what_json_says_of_published_laws_is_printed_below_their_rows(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    asked = ("predict", planted_laws, "--total-flops", "1e20")
+    printed, document = isoloss(*asked).out, isoloss(*asked, "--json").document
+    of_rows = [each for law in document["second_opinions"] for each in law["warnings"]]
+    assert any("is an extrapolation" in each for each in of_rows)
+    (without_row,) = [each for each in document["warnings"] if each.startswith("step-law: ")]
+    notes = printed.partition("published law")[2].partition("note: ")
+    below = " ".join("".join(notes[1:]).split())
+    for each in (*of_rows, without_row):
+        assert f"note: {each}" in below
+
+
 def test_a_total_compute_that_is_given_has_no_interval(
     isoloss: Isoloss, planted_laws: Path
 ) -> None:
