@@ -42,7 +42,7 @@ class Reason(StrEnum):
 
     # DataReady
     DATA_PREPARED = "DataPrepared"
-    """The tokenised corpus is complete."""
+    """The tokenized corpus is complete."""
     PREPARING_DATA = "PreparingData"
     """The prepare Job is running or about to start."""
     BAD_DATA = "BadData"
