@@ -92,6 +92,11 @@ def interval(value: Interval | None, write: Callable[[float | None], str] = numb
     return f"{write(value.value)} [{write(value.low)}, {write(value.high)}]"
 
 
+def given(text: str) -> str:
+    """A value that the question states, where others are predicted and have an interval."""
+    return f"{text} (given)"
+
+
 def _special(value: float | None) -> str | None:
     """The text of a value that has no digits; None for every other value."""
     if value is None or math.isnan(value):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from isoloss.formatting import (
     batch_size,
     flops,
+    given,
     hyperparameter_formula,
     hyperparameter_quality,
     interval,
@@ -21,7 +22,7 @@ from isoloss.formatting import (
 )
 
 if TYPE_CHECKING:
-    from isoloss.laws import Laws, Prediction, Refused
+    from isoloss.laws import Interval, Laws, Prediction, Refused
 
 Rows = Sequence[Sequence[str]]
 LAW_HEADS = ("law", "status", "formula", "fit")
@@ -90,16 +91,29 @@ def _refusal_lines(laws: Laws) -> list[str]:
 def answer_rows(answer: Prediction) -> list[tuple[str, str]]:
     """What was asked for, with its interval, and how far it is from the data."""
     rate = interval(answer.learning_rate, learning_rate)
-    batch = interval(answer.batch_size, batch_size)
-    if answer.batch_size_given:
-        batch = f"{batch_size(answer.batch_size.value)} (fixed)"
     beyond = number(answer.extrapolation.compute_factor, 2)
     return [
         ("learning rate", rate),
-        ("batch size (sequences)", batch),
-        ("total effective compute (FLOPs)", interval(answer.total_flops, flops)),
+        ("batch size (sequences)", batch_size_text(answer, answer.batch_size)),
+        ("total effective compute (FLOPs)", total_flops_text(answer)),
         ("extrapolation", f"{beyond} x the largest compute of the sweep"),
     ]  # fmt: skip
+
+
+def batch_size_text(
+    answer: Prediction,
+    found: Interval,
+    write: Callable[[float | None], str] = batch_size,
+) -> str:
+    """A batch size of the answer with its interval; the one that was given has none."""
+    is_given = answer.batch_size_given and found.low == found.high
+    return given(write(found.value)) if is_given else interval(found, write)
+
+
+def total_flops_text(answer: Prediction) -> str:
+    """C_total with its interval; it has none if it was given, in place of an initial loss."""
+    found = answer.total_flops
+    return interval(found, flops) if answer.equivalent_flops else given(flops(found.value))
 
 
 def answer_text(answer: Prediction) -> str:

@@ -68,6 +68,18 @@ def test_every_subcommand_and_option_of_isoloss_exists(page: Path) -> None:
         assert set(used) <= known, line
 
 
+@pytest.mark.parametrize("name", ["fit", "predict", "validate"])
+def test_the_reference_has_every_option_of_a_command_that_asks_the_laws(name: str) -> None:
+    group: Any = get_command(application)
+    context = group.make_context("isoloss", [], resilient_parsing=True)
+    _, command, _ = group.resolve_command(context, [name])
+    options = {each.opts[0] for each in command.params if each.opts[0].startswith("--")}
+    page = (CHECKOUT / "docs" / "reference" / "cli.md").read_text()
+    section = page.partition(f"## isoloss {name}\n")[2].partition("\n## ")[0]
+    # --json is described once, for all commands.
+    assert options - set(re.findall(r"--[a-z][a-z-]*", section)) == {"--json"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_kind_that_kubectl_is_asked_for_is_ours_or_built_in(page: Path) -> None:
     names = [crd["spec"]["names"] for crd in definitions()]

@@ -71,6 +71,15 @@ def test_an_answer_is_shown_with_its_intervals_and_warnings(laws: isoloss.Laws) 
         assert warning in answer.summary()
 
 
+def test_what_the_question_gives_is_shown_as_given(laws: isoloss.Laws) -> None:
+    query = isoloss.PredictionQuery(total_flops=1e20, params=1e9, batch_size=64)
+    answer = isoloss.predict(laws, query)
+    assert isinstance(answer, isoloss.Prediction)
+    _, rate, batch, total, *_ = cells(answer._repr_html_())
+    assert "[" in rate[1]
+    assert (batch[1], total[1]) == ("64 (given)", "1e20 (given)")
+
+
 def test_a_refusal_is_shown_in_words_that_html_cannot_misread(laws: isoloss.Laws) -> None:
     refused = isoloss.predict(laws, isoloss.PredictionQuery(total_flops=1e27))
     assert isinstance(refused, isoloss.Refused)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isoloss.laws import RefusalReason
-from isoloss_operator.decide.jobs.failures import FailureClass
+from isoloss_operator.decide.jobs.failures import MAX_VANISHED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
 from isoloss_operator.generate.reasondoc import (
@@ -46,6 +46,13 @@ def test_every_reason_is_given_by_some_decision() -> None:
     by_code = member_texts(Reason).keys() - set(re.findall(r"Reason\.([A-Z_0-9]+)", code))
     trainer = (OPERATOR / "decide" / "reasons.py").read_text().split("TRAINER_REASONS")[1]
     assert {name for name in by_code if f"Reason.{name}" not in trainer} == set()
+
+
+def test_the_page_has_numbers_and_no_names_of_the_code() -> None:
+    page = reasons_page()
+    assert re.findall(r"\b[A-Z]+_[A-Z_]+\b", page) == []
+    told = re.findall(r"Not charged until it has happened (\d+) times", page)
+    assert [int(times) for times in told] == [MAX_VANISHED, MAX_VANISHED]
 
 
 def test_every_name_is_on_the_page_once() -> None:

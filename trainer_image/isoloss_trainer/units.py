@@ -1,4 +1,4 @@
-"""Tokenises one unit of a corpus: some consecutive input files of a domain.
+"""Tokenizes one unit of a corpus: some consecutive input files of a domain.
 
 A finished unit leaves a record, so that an interrupted preparation continues after it.
 """
@@ -83,7 +83,7 @@ class PreparedUnit(Record):
 
 @dataclass(frozen=True)
 class Unit:
-    """Consecutive input files of a domain that are tokenised together."""
+    """Consecutive input files of a domain that are tokenized together."""
 
     domain: DomainSource
     filesystem: fsspec.AbstractFileSystem
@@ -145,7 +145,7 @@ def find_units(
 
 
 def prepare_unit(run: Preparation, unit: Unit) -> PreparedUnit:
-    """Tokenise the unit's files, or return what an earlier attempt left."""
+    """Tokenize the unit's files, or return what an earlier attempt left."""
     record = run.unit_file(unit, RECORD)
     try:
         return run.store.read_record(record, PreparedUnit)
@@ -187,13 +187,13 @@ class _UnitWriter:
         self._bad = BadDocuments()
 
     def write(self) -> PreparedUnit:
-        """Tokenise all files; shards, held-out texts and sketches are written on return."""
+        """Tokenize all files; shards, held-out texts and sketches are written on return."""
         run, unit = self._run, self._unit
         for batch in _batches(unit):
             run.interruption.check()
             self._add(batch)
             domain, tokens = unit.domain.name, self._shards.tokens
-            run.log.progress("tokenise", self._bytes, 0, domain=domain, tokens=tokens)
+            run.log.progress("tokenize", self._bytes, 0, domain=domain, tokens=tokens)
         shards = self._shards.close()
         run.store.write(run.unit_file(unit, HELD_OUT), pack_texts(self._held_out))
         sketches = np.concatenate([*self._sketches, np.empty(0, np.uint64)]).astype("<u8")

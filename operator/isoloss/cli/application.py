@@ -173,6 +173,7 @@ def run(arguments: Sequence[str]) -> int:
         if format_message is None:
             raise
         message = format_message()
-        text = f"{message}\nTry 'isoloss --help'."
+        asked = f"isoloss {arguments[0]}" if arguments[0] in _commands() else "isoloss"
+        text = f"{message}\nTry '{asked} --help'."
         return print_error({"message": message}, text, as_json=as_json)
     return code if isinstance(code, int) else ANSWERED

@@ -33,6 +33,7 @@ from isoloss.published import (
     published_opinions,
 )
 from isoloss.report import predicted
+from isoloss.summaries import batch_size_text
 
 OWN_LAWS_ONLY = (
     *("initial_loss_standard_error", "flops_per_token", "pretraining_tokens"),
@@ -105,6 +106,7 @@ def _from_own(source: str, asked: Asked, as_json: bool) -> int:
     else:
         print_warnings(list(answer.warnings))
         _print_prediction(answer, asked, opinions, laws.sequence_length)
+        _print_notes((*(each for law in opinions for each in law.warnings), *silent))
     return ANSWERED
 
 
@@ -115,10 +117,11 @@ def _print_prediction(
     laws_length: int | None,
 ) -> None:
     terminal, unit = console(), predicted.unit_of_batches(answer, laws_length)
-    rate, batch = answer.learning_rate, answer.batch_size
     head = grid("", f"{answer.interval_level:.0%} interval")
-    head.add_row("learning rate", formatting.interval(rate, formatting.learning_rate))
-    head.add_row(f"batch size ({unit})", formatting.interval(batch, formatting.batch_size))
+    head.add_row(
+        "learning rate", formatting.interval(answer.learning_rate, formatting.learning_rate)
+    )
+    head.add_row(f"batch size ({unit})", batch_size_text(answer, answer.batch_size))
     for name, value in predicted.prediction_facts(answer, asked.initial_loss, unit):
         head.add_row(name, value)
     terminal.print(head)
@@ -130,6 +133,12 @@ def _print_prediction(
     terminal.print(table)
     if answer.provisional:
         terminal.print("provisional: the sweep behind these laws is still running")
+
+
+def _print_notes(notes: tuple[str, ...]) -> None:
+    """What to know of the published laws' rows, and why a law has none: a column would be too narrow for it."""
+    for note in notes:
+        console().print(f"note: {note}")
 
 
 # ------------------------------------------------------------------------------ published laws

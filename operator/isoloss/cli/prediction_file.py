@@ -96,6 +96,9 @@ def _asked(prediction: Json, laws: Laws) -> Asked:
             "wait for status.plannedFlops, or set spec.targetParameters"
         )
     past = _number(prediction, "spec.pretrainingTokens")
+    batch_size, multiple = (
+        _whole(prediction, f"spec.{field}") for field in ("batchSize", "batchSizeMultipleOf")
+    )
     return Asked(
         initial_loss=loss,
         initial_loss_standard_error=error,
@@ -104,9 +107,9 @@ def _asked(prediction: Json, laws: Laws) -> Asked:
         params=params,
         pretraining_tokens=past if params is not None else None,
         composition=_composition(prediction),
-        batch_size=_number(prediction, "spec.batchSize"),
+        batch_size=batch_size,
         batch_size_tolerance=_number(prediction, "spec.batchSizeTolerance"),
-        round_to=_whole(prediction, "spec.batchSizeMultipleOf") or 1,
+        round_to=multiple if multiple and batch_size is None else 1,
         sequence_length=_whole(prediction, "spec.targetSequenceLength"),
         flops_per_token=_flops_per_token(prediction, laws) if params is not None else None,
         max_extrapolation=_number(prediction, "spec.maxExtrapolation") or MAX_EXTRAPOLATION,

@@ -64,7 +64,7 @@ Composition = Annotated[
     typer.Option(
         case_sensitive=False,
         help="Paper: a continued run wants what a run from scratch of C_pre + C_cpt wants. Measured: the learning rate "
-        "is also multiplied by the root of s = C_cpt / (C_pre + C_cpt) and the batch size by 2 - s, as continued runs of small "
+        "is also multiplied by the square root of s = C_cpt / (C_pre + C_cpt) and the batch size by 2 - s, as continued runs of small "
         "checkpoints wanted.",
     ),
 ]
@@ -77,9 +77,11 @@ CompositionError = Annotated[
     ),
 ]
 BatchSize = Annotated[
-    float | None,
+    int | None,
     typer.Option(
-        help="Sequences: print the best learning rate at this batch size, in place of the best pair; needs --params."
+        min=1,
+        max=1_000_000,
+        help="Sequences: print the best learning rate at this batch size, in place of the best pair; needs --params.",
     ),
 ]
 BatchSizeTolerance = Annotated[
@@ -110,7 +112,7 @@ class Asked:
     pretraining_tokens: float | None = None
     composition: Composing = Composing.MEASURED
     composition_error: tuple[float, float] | None = None
-    batch_size: float | None = None
+    batch_size: int | None = None
     batch_size_tolerance: float | None = None
     round_to: int = 1
     sequence_length: int | None = None
@@ -164,6 +166,8 @@ class Asked:
             raise BadInput(
                 "--batch-size-tolerance is about the best batch size: leave --batch-size out"
             )
+        if self.batch_size is not None and self.round_to != 1:
+            raise BadInput("--round-to is about the best batch size: leave --batch-size out")
         return PredictionQuery(**{**vars(self), "composition": self.composition.value})
 
 

@@ -24,7 +24,7 @@ from isoloss.cli.outcome import (
 )
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, PredictionQuery, RefusalReason, Refused, Run
+from isoloss.laws import Laws, PredictionQuery, Refused, Run
 from isoloss.run_sources import read_runs
 from isoloss.validation import (
     TOLERANCE,
@@ -32,11 +32,10 @@ from isoloss.validation import (
     InvalidProbes,
     Place,
     Validation,
-    answer_at,
     in_laws_sequences,
     probe_cross,
     probes_of_runs,
-    smallest_share,
+    refuse_share,
 )
 from isoloss.validation import validate as validate_from
 
@@ -123,17 +122,21 @@ def _planned(
     if isinstance(answer, Refused):
         return print_refused(answer, as_json=as_json)
     assert answer.cpt_flops is not None  # total_flops is no option
-    short = answer_at(laws, query, share * answer.cpt_flops)
-    if isinstance(short, Refused):
-        _refuse_share(laws, query, answer.cpt_flops, share, short)
-        return print_refused(short, as_json=as_json)
+    budget_flops = answer.cpt_flops
+    short = refuse_share(laws, query, share, lambda each: each * budget_flops)
+    if short is not None and short.smallest is not None:
+        raise BadInput(
+            f"--share {share:g}: {short.message} Give --share {short.smallest:g} or more."
+        )
+    if short is not None:
+        return print_refused(short.refused, as_json=as_json)
     places = probe_cross(
         answer.learning_rate.value,
         answer.batch_size.value,
         factor,
         multiple_of=round(query.round_to),
     )
-    flops = share * answer.cpt_flops
+    flops = share * budget_flops
     document: dict[str, Any] = {
         "probes": [
             {"learning_rate": place.learning_rate, "batch_size": place.batch_size, "seeds": seeds}
@@ -152,19 +155,6 @@ def _planned(
         print_warnings(answer.warnings)
         _print_plan(places, document, laws.sequence_length)
     return ANSWERED
-
-
-def _refuse_share(
-    laws: Laws, query: PredictionQuery, budget_flops: float, share: float, short: Refused
-) -> None:
-    """Raise BadInput for probes that would be too short to be judged, if longer ones would not be."""
-    if {refusal.reason for refusal in short.refusals} != {RefusalReason.BUDGET_TOO_SMALL}:
-        return
-    enough = smallest_share(laws, query, budget_flops, share)
-    if enough is not None:
-        raise BadInput(
-            f"--share {share:g}: {short.refusals[0].message} Give --share {enough:g} or more."
-        )
 
 
 def _print_plan(places: tuple[Place, ...], document: dict[str, Any], length: int | None) -> None:

@@ -11,6 +11,7 @@ from isoloss.laws import Interval, Laws, Point, Prediction, in_sequences
 from isoloss.published import PublishedOptimum
 from isoloss.report.bands import OutsideBand, outside_of
 from isoloss.report.content import Cells, Table
+from isoloss.summaries import batch_size_text, total_flops_text
 
 
 def unit_of_batches(answer: Prediction, laws_length: int | None) -> str:
@@ -47,7 +48,7 @@ def prediction_facts(
     rows.append(
         (
             "total effective compute C_total (FLOPs)",
-            formatting.interval(answer.total_flops, formatting.flops),
+            total_flops_text(answer),
         )
     )
     if answer.target_loss is not None:
@@ -58,7 +59,10 @@ def prediction_facts(
             )
         )
     rows.append(
-        ("batch size (tokens)", _known_or_interval(answer.batch_size_tokens, formatting.count))
+        (
+            "batch size (tokens)",
+            batch_size_text(answer, answer.batch_size_tokens, formatting.count),
+        )
     )
     if not answer.batch_size_given:
         rows.append(
@@ -105,7 +109,7 @@ def alternatives_table(
         (
             name,
             formatting.interval(point.learning_rate, formatting.learning_rate),
-            _known_or_interval(point.batch_size, formatting.batch_size),
+            batch_size_text(answer, point.batch_size),
             formatting.flops(point.total_flops),
             "",
         )
@@ -123,11 +127,6 @@ def alternatives_table(
     ]
     heads = ("estimate", "learning rate", batches, "at C_total (FLOPs)", "note")
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
-
-
-def _known_or_interval(found: Interval, write: Callable[[float | None], str]) -> str:
-    """A given batch size is known: no interval is about it."""
-    return write(found.value) if found.low == found.high else formatting.interval(found, write)
 
 
 def _nats(value: float | None) -> str:

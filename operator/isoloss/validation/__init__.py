@@ -10,7 +10,7 @@ from isoloss.validation.outcome import (
     Refined,
     Validation,
 )
-from isoloss.validation.probe_length import answer_at, smallest_share
+from isoloss.validation.probe_length import ShareRefused, refuse_share
 from isoloss.validation.probes import (
     InvalidProbes,
     Place,
@@ -31,12 +31,12 @@ __all__ = [
     "Probe",
     "Reason",
     "Refined",
+    "ShareRefused",
     "Validation",
-    "answer_at",
     "in_laws_sequences",
     "judge",
     "probe_cross",
     "probes_of_runs",
-    "smallest_share",
+    "refuse_share",
     "validate",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from isoloss.laws import (
     Laws,
@@ -29,19 +30,46 @@ def answer_at(laws: Laws, query: PredictionQuery, flops: float) -> Prediction | 
     return answer
 
 
-def smallest_share(
-    laws: Laws, query: PredictionQuery, budget_flops: float, too_small: float
-) -> float | None:
-    """A little more than the smallest share of the budget of which probes can be judged, to two digits.
+@dataclass(frozen=True)
+class ShareRefused:
+    """Why probes of a share of the budget cannot be judged."""
 
-    `too_small` is a share of which they cannot. None if not even probes of the whole budget can.
+    refused: Refused
+    smallest: float | None
+    """A little more than the smallest share of which they can be, to two digits; None if no share helps."""
+
+    @property
+    def message(self) -> str:
+        """A sentence that says what is wrong."""
+        return self.refused.refusals[0].message
+
+
+def refuse_share(
+    laws: Laws, query: PredictionQuery, share: float, flops_of: Callable[[float], float]
+) -> ShareRefused | None:
+    """Why probes of a share of the query's budget could not be judged once they are trained; None if they could.
+
+    `flops_of` gives the FLOPs of one probe by its share of the budget, up to those of the whole budget.
     """
+    short = answer_at(laws, query, flops_of(share))
+    if not isinstance(short, Refused):
+        return None
+    is_too_short = {each.reason for each in short.refusals} == {RefusalReason.BUDGET_TOO_SMALL}
+    return ShareRefused(
+        short, _smallest_share(laws, query, share, flops_of) if is_too_short else None
+    )
+
+
+def _smallest_share(
+    laws: Laws, query: PredictionQuery, too_small: float, flops_of: Callable[[float], float]
+) -> float | None:
+    """`too_small` is a share of which probes cannot be judged. None if not even probes of the whole budget can."""
     low, high = too_small, 1.0
-    if isinstance(answer_at(laws, query, budget_flops), Refused):
+    if isinstance(answer_at(laws, query, flops_of(high)), Refused):
         return None
     while high > low * (1.0 + PRECISION):
         middle = math.sqrt(low * high)
-        if isinstance(answer_at(laws, query, middle * budget_flops), Refused):
+        if isinstance(answer_at(laws, query, flops_of(middle)), Refused):
             low = middle
         else:
             high = middle

@@ -34,7 +34,7 @@ from isoloss.validation.probe_length import answer_at
 from isoloss.validation.probes import InvalidProbes, Probe, log_places
 
 TOLERANCE = 0.01
-"""Nats at the full budget that an answer may lose and still holds: a tenth of the tokens, as is usual."""
+"""Nats at the full budget that an answer may lose and still hold: a tenth of the tokens, as is usual."""
 CONFIDENCE = 0.8
 """Probability from which on an answer's regret counts as tolerated, or as not."""
 SURE_OF_SIDE = 0.975

@@ -25,7 +25,7 @@ class Storage(ApiType):
 
     # Another place would delete the running Jobs and start the sweep over, as other data would.
     uri: Annotated[FolderUri, IDENTITY]
-    """Folder for tokenised data, points, ledger and laws (s3://, gs:// or file://). It must be under
+    """Folder for tokenized data, points, ledger and laws (s3://, gs:// or file://). It must be under
     a prefix that the operator's configuration allows for the namespace. Immutable."""
     secret_name: ObjectName | None = None
     """Name of a Secret in the same namespace whose keys become environment variables of all pods,
@@ -58,7 +58,7 @@ class Validation(ApiType):
 
 
 class Data(ApiType):
-    """The corpus and how it is tokenised."""
+    """The corpus and how it is tokenized."""
 
     tokenizer: Annotated[FolderUri, IDENTITY]
     """Folder with a tokenizer in Hugging Face format (tokenizer.json), under a prefix that the
@@ -81,8 +81,8 @@ class Data(ApiType):
     counted, and if they are more than 1 % of a domain the corpus is refused; or it is refused for the first one.
     Immutable."""
     parallelism: int = Field(default=1, ge=1, le=1000)
-    """Number of pods that tokenise the corpus side by side, each some of its files. They are one Job and
+    """Number of pods that tokenize the corpus side by side, each some of its files. They are one Job and
     count as one against spec.parallelism."""
     pod_template: PodTemplate | None = None
-    """Merged into each pod that tokenises the corpus, after spec.podTemplate. Tokenising needs no
+    """Merged into each pod that tokenizes the corpus, after spec.podTemplate. Tokenizing needs no
     accelerator: set the limit that spec.podTemplate asks for to 0 here."""

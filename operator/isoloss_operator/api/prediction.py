@@ -77,12 +77,12 @@ class AnswerValidation(ApiType):
     0.3 cost 1.5 times the budget. Probes of the whole budget tell most; those of a tenth seldom settle
     anything."""
     factor: NeighbourFactor = "2"
-    """Between the answer and its neighbours, in learning rate and in batch size; with spec.batchSize in learning
-    rate alone."""
+    """Factor between the answer and its neighbours, in learning rate and in batch size; with spec.batchSize in
+    learning rate alone."""
     seeds: int = Field(default=1, ge=1, le=20)
     """Runs at every place, with seeds of their own from the sweep's training.seed on."""
     tolerance: Decimal = "0.01"
-    """Nats that the answer may lose at the full budget and still holds."""
+    """Nats that the answer may lose at the full budget and still hold."""
     budget: SweepBudget | None = None
     """Limits on what all probes of this prediction may spend, those of former answers included. A probe
     that does not fit is not started; once a limit is exceeded, running ones are stopped with a checkpoint,
@@ -159,8 +159,8 @@ class HyperparamPredictionSpec(ApiType):
     """Tokens of the original pre-training. Adds variant B to the answer."""
     composition: Literal["Measured", "Paper"] = "Measured"
     """How laws of runs from scratch are taken to a continued run. Paper: it wants what a run from scratch of C_pre + C_cpt
-    wants. Measured: the learning rate besides times the root of s = C_cpt / (C_pre + C_cpt), and the batch size times
-    2 - s, as continued runs of small checkpoints wanted. The other one is among status.variants."""
+    wants. Measured: the learning rate is also multiplied by the square root of s = C_cpt / (C_pre + C_cpt), and the
+    batch size by 2 - s, as continued runs of small checkpoints wanted. The other one is among status.variants."""
     batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
     """Batch size of the planned run in sequences, if it cannot be chosen. The answer is then the best learning rate
     at it, and status.batchSizeCost is what it costs over the best batch size. The best pair is among

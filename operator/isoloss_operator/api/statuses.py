@@ -235,7 +235,7 @@ class ScalingSweepStatus(StatusType):
     warnings: tuple[StatusText, ...] = Field(default=(), max_length=8)
     """Warnings of the fit."""
     data_digest: StatusText = ""
-    """Digest of the tokenised corpus."""
+    """Digest of the tokenized corpus."""
     ledger: LedgerReference | None = None
     """Ledger with the details of every point."""
     search: SearchStatus | None = None

@@ -87,7 +87,9 @@ def reconciling(ready: Finding, changes: str) -> Finding:
     if changes:
         return Finding.true(Reason.CONVERGING, changes)
     if ready.holds or ready.reason is Reason.SUSPENDED:
-        return Finding.false(Reason.UP_TO_DATE, "All runnable Jobs are running.")
+        return Finding.false(
+            Reason.UP_TO_DATE, "Nothing that Ready depends on is being started or stopped."
+        )
     return Finding.true(ready.reason, ready.message)
 
 

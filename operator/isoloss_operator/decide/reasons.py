@@ -42,7 +42,7 @@ class Reason(StrEnum):
 
     # DataReady
     DATA_PREPARED = "DataPrepared"
-    """The tokenised corpus is complete."""
+    """The tokenized corpus is complete."""
     PREPARING_DATA = "PreparingData"
     """The prepare Job is running or about to start."""
     BAD_DATA = "BadData"
@@ -124,7 +124,7 @@ class Reason(StrEnum):
 
     # Reconciling
     UP_TO_DATE = "UpToDate"
-    """Nothing is being started or stopped, and nothing is running."""
+    """Nothing that Ready depends on is being started or stopped."""
     CONVERGING = "Converging"
     """Jobs are being started or stopped."""
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from isoloss.laws import Prediction, PredictionQuery
-from isoloss.validation import Place
+from isoloss.laws import Laws, Prediction, PredictionQuery
+from isoloss.validation import Place, refuse_share
 from isoloss_contract.reading import (
     Absent,
     Newer,
@@ -68,6 +68,7 @@ from isoloss_operator.decide.validation_status import (
     validation_status,
     verdict,
 )
+from isoloss_operator.planning.flops import whole_steps
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.probes import (
     ANSWERS_PAID,
@@ -250,10 +251,35 @@ def _planned(
     spec = probe_sweep(view.sweep, validation, model, constant, suspend=view.spec.suspend)
     stamp = value_of(view.observed.checkpoint_stamp) or ""
     points = plan_probes(spec, view.manifest, places, checkpoint, stamp)
+    _check_length(view, laws, query, answer.cpt_flops, per_token, largest_batch)
     if validation.budget is None:
         budget = default_budget(point.flops for point in points)
         spec = spec.model_copy(update={"budget": budget})
     return PlannedProbes(spec, points, query, fit, flops=tokens * per_token)
+
+
+def _check_length(
+    view: PredictionView,
+    laws: Laws,
+    query: PredictionQuery,
+    budget_flops: float,
+    per_token: float,
+    largest_batch: int,
+) -> None:
+    """Raises NoProbes for probes that could not be judged once they are trained."""
+    validation, length = view.spec.validation, view.sweep.data.sequence_length
+    assert validation is not None
+
+    def flops_of(share: float) -> float:
+        tokens = whole_steps(
+            max(1, round(share * budget_flops / per_token)), largest_batch, length
+        )
+        return min(tokens * per_token, budget_flops)
+
+    short = refuse_share(laws, query, float(validation.tokens_share), flops_of)
+    if short is not None:
+        enough = "" if short.smallest is None else f" Set it to {short.smallest:g} or more."
+        raise NoProbes(f"spec.validation.tokensShare: {short.message}{enough}")
 
 
 def _multiple(view: PredictionView) -> int:

@@ -140,7 +140,7 @@ def _data(written: Written) -> Iterator[str]:
     yield "      spec:"
     yield "        containers:"
     yield "          - name: trainer"
-    yield "            resources: # tokenising needs processors, and no accelerator"
+    yield "            resources: # tokenizing needs processors, and no accelerator"
     yield f"              requests: {{cpu: 16, memory: 64Gi}} # {GUESSED}"
     yield "              limits: {nvidia.com/gpu: 0}"
 

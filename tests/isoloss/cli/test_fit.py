@@ -133,6 +133,21 @@ def test_a_wrong_command_line_ends_with_code_2_and_says_why(
     assert says in ended.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (("fit", "--absent"), "isoloss fit"),
+        (("fit", "runs.csv", "--out"), "isoloss fit"),
+        (("absent",), "isoloss"),
+        (("--absent",), "isoloss"),
+    ],
+)
+def test_a_wrong_option_leads_to_the_help_that_lists_the_right_ones(
+    isoloss: Isoloss, arguments: tuple[str, ...], command: str
+) -> None:
+    assert f"Try '{command} --help'." in isoloss(*arguments).err
+
+
 @pytest.mark.parametrize("value", ["none", "nan", "-1", "inf"])
 def test_an_irreducible_loss_is_a_positive_number(
     isoloss: Isoloss, planted_table: Path, value: str

@@ -157,6 +157,17 @@ def test_a_report_has_the_batch_size_in_the_targets_sequences_rounded_as_the_sta
 
 
 @pytest.mark.usefixtures("without_figures")
+def test_a_report_of_a_given_batch_size_does_not_ask_for_a_multiple(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    """The resource may have both, and its answer is at the batch size."""
+    spec = {"batchSizeMultipleOf": 48, "batchSize": 64}
+    ended, page = reported(isoloss, planted_laws, tmp_path, spec, {})
+    assert ended.code == 0
+    assert re.search(r"batch size \(sequences\)<b>64</b>\s*<span>\(given\)</span>", page)
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_names_what_the_status_of_a_prediction_says_otherwise(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:

@@ -64,6 +64,48 @@ def test_a_batch_size_that_is_given_is_answered_with_a_learning_rate_and_its_pri
     assert document["batch_size_cost"]["value"] > 0
     printed = isoloss("predict", planted_laws, *QUESTION, "--batch-size", "64").out
     assert "what this batch size costs" in printed
+    assert "64 (given)" in printed
+    assert "[64, 64]" not in printed
+    carried = [w for w in document["warnings"] if "one standard deviation" in w]
+    assert "in the learning rate (one standard deviation)" in carried[0]
+    assert not any("both as they are" in warning for warning in document["warnings"])
+
+
+def test_what_json_says_of_published_laws_is_printed_below_their_rows(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    asked = ("predict", planted_laws, "--total-flops", "1e20")
+    printed, document = isoloss(*asked).out, isoloss(*asked, "--json").document
+    of_rows = [each for law in document["second_opinions"] for each in law["warnings"]]
+    assert any("is an extrapolation" in each for each in of_rows)
+    (without_row,) = [each for each in document["warnings"] if each.startswith("step-law: ")]
+    notes = printed.partition("published law")[2].partition("note: ")
+    below = " ".join("".join(notes[1:]).split())
+    for each in (*of_rows, without_row):
+        assert f"note: {each}" in below
+
+
+def test_a_total_compute_that_is_given_has_no_interval(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    printed = isoloss("predict", planted_laws, "--total-flops", "1e20", "--params", "1e9").out
+    assert "1e20 (given)" in printed
+    assert "[1e20, 1e20]" not in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--batch-size", "64.5"), "'--batch-size': Input should be a valid integer"),
+        (("--batch-size", "64", "--round-to", "7"), "--round-to is about the best batch size"),
+    ],
+)
+def test_a_batch_size_that_cannot_be_given_so_is_bad_input(
+    isoloss: Isoloss, planted_laws: Path, options: tuple[str, ...], says: str
+) -> None:
+    ended = isoloss("predict", planted_laws, *QUESTION, *options, "--json")
+    assert ended.code == 2
+    assert says in ended.document["error"]["message"]
 
 
 def test_batch_sizes_within_a_tolerance_are_printed(isoloss: Isoloss, planted_laws: Path) -> None:

@@ -96,6 +96,18 @@ def test_an_answer_that_carries_it_says_so_and_another_does_not() -> None:
     assert not any("a continued run" in warning for warning in none.warnings)
 
 
+def test_where_the_batch_size_is_given_nothing_is_said_of_its_error() -> None:
+    def said(**question: object) -> list[str]:
+        query = {"initial_loss": 2.75, "cpt_flops": 3e19, "params": 1e9, "batch_size": 64.0}
+        found = predict(fitted_laws(), PredictionQuery(**query, **question))  # type: ignore[arg-type]
+        assert isinstance(found, Prediction)
+        return [each for each in found.warnings if "a continued run" in each]
+
+    (told,) = said(composition_error=(0.4, 0.2))
+    assert "1.49 in the learning rate (one standard deviation)" in told
+    assert said(composition_error=(0.0, 0.2)) == []
+
+
 def test_a_given_total_compute_composes_nothing() -> None:
     total = answered(initial_loss=None, cpt_flops=None, total_flops=1e20)
     given = answered(

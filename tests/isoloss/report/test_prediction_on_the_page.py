@@ -102,7 +102,7 @@ def test_a_given_batch_size_is_said_to_be_and_has_neither_an_interval_nor_a_cost
     assert re.search(r"batch size \(sequences\)<b>64</b>\s*<span>\(given\)</span>", head)
     assert "64 to 64" not in head
     assert "before rounding" not in head
-    assert "<dd>131k</dd>" in head
+    assert "<dd>131k (given)</dd>" in head
     assert "64 [64, 64]" not in page
     plain = render_report(laws, (), title="x", prediction=answer, figures=BLANK)
     assert "(given)" not in plain

@@ -14,6 +14,7 @@ from isoloss_operator.decide.conditions import (
     dated,
     parse_conditions,
     parse_timestamp,
+    reconciling,
     shortened,
     timestamp,
     turned,
@@ -32,6 +33,17 @@ def test_the_transition_time_changes_with_the_status_alone() -> None:
     assert same[0].last_transition_time == first[0].last_transition_time == timestamp(NOW)
     assert (same[0].reason, same[0].observed_generation) == ("Queued", 2)
     assert turn[0].last_transition_time == timestamp(later)
+
+
+def test_up_to_date_says_nothing_of_jobs_that_a_finished_or_suspended_object_does_not_have() -> (
+    None
+):
+    finished = Finding.true(Reason.FITTED, "The laws are fitted to 8 points.")
+    suspended = Finding.false(Reason.SUSPENDED, "spec.suspend is true: no Job is running.")
+    for ready in (finished, suspended):
+        said = reconciling(ready, "")
+        assert (said.status, said.reason) == ("False", Reason.UP_TO_DATE)
+        assert "running" not in said.message
 
 
 def test_a_turn_is_a_new_status_or_reason() -> None:

@@ -244,6 +244,11 @@ ROWS: dict[str, Row] = {
         ("Unknown", "ProbesNotPossible"),
         says="spec.validation.tokensShare",
     ),
+    "probes too short to be judged are not trained": Row(
+        lambda: world(spec(tokensShare="0.0001")),
+        ("Unknown", "ProbesNotPossible"),
+        says="spec.validation.tokensShare: Probes of 3.56e+07 tokens are 17 steps",
+    ),
     "probes that are no longer possible are stopped": Row(
         lambda: replace(started(), probes=replace(started().probes, config=ABSENT)),
         ("Unknown", "ProbesNotPossible"),
@@ -476,6 +481,24 @@ def test_probes_of_cooled_laws_cost_what_others_do_and_end_with_their_cooldown()
     uncooled = probes(world(raw))
     assert not {point.key for point in points} & {point.key for point in uncooled}
     assert {p.config.optimizer for p in points} == {p.config.optimizer for p in uncooled}
+
+
+@pytest.mark.parametrize("budget", ["3.5e16", "1e16"])
+def test_probes_too_short_to_be_judged_are_told_the_smallest_share_that_is_not(
+    budget: str,
+) -> None:
+    def asked(share: float) -> dict[str, Any]:
+        return {**spec(tokensShare=f"{share:g}"), "budget": {"flops": budget}}
+
+    message = condition(decide_prediction(world(asked(1e15 / float(budget)))), "Validated")[2]
+    enough = float(message.rpartition(" Set it to ")[2].removesuffix(" or more."))
+    trains = decide_prediction(world(asked(enough)))
+    assert condition(trains, "Validated")[:2] == ("Unknown", "Training")
+    less = decide_prediction(world(asked(0.9 * enough)))
+    assert condition(less, "Validated")[:2] == ("Unknown", "ProbesNotPossible")
+    assert (
+        condition(decide_prediction(trained(raw=asked(enough))), "Validated")[1] == "WithinNoise"
+    )
 
 
 def test_cooled_losses_are_what_status_and_refined_answer_show() -> None:

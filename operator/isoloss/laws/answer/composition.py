@@ -64,14 +64,15 @@ class CompositionError:
             return NormalDist().inv_cdf(at)
         return float(student_quantiles(self.freedom, np.array([at]))[0])
 
-    def sentence(self) -> str | None:
-        """What the intervals carry, in words; None if they carry nothing."""
-        if self.log_rate == self.log_batch == 0.0:
+    def sentence(self, *, of_batch: bool = True) -> str | None:
+        """What the intervals carry, in words; None if they carry nothing. A given batch size has no interval."""
+        if self.log_rate == 0.0 and (self.log_batch == 0.0 or not of_batch):
             return None
+        intervals = "intervals include" if of_batch else "interval includes"
+        batch = f" and {np.exp(self.log_batch):.2f} in the batch size" if of_batch else ""
         return (
-            f"The intervals include the error{self.source} of taking a continued run for one from scratch of C_pre + C_cpt: "
-            f"a factor of {np.exp(self.log_rate):.2f} in the learning rate and {np.exp(self.log_batch):.2f} in the "
-            "batch size (one standard deviation)."
+            f"The {intervals} the error{self.source} of taking a continued run for one from scratch of C_pre + C_cpt: "
+            f"a factor of {np.exp(self.log_rate):.2f} in the learning rate{batch} (one standard deviation)."
         )
 
 
@@ -151,15 +152,14 @@ def composition_sentences(query: PredictionQuery, run: Continuation) -> tuple[st
         beyond = (
             f" Shares below {LOWEST_SHARE:.0%} were not measured." if share < LOWEST_SHARE else ""
         )
-        of_batch = (
-            ""
-            if query.batch_size is not None
-            else f", and their batch size times {factors[1]:.2f}, two minus that share"
-        )
+        of_batch, left = "", "it as it is"
+        if query.batch_size is None:
+            of_batch = f", and their batch size times {factors[1]:.2f}, two minus that share"
+            left = "both as they are"
         found.append(
             f"The laws' learning rate is taken times {factors[0]:.2f}, the root of the share of compute that is still to come "
-            f"({share:.2g}){of_batch}, as continued runs of small checkpoints wanted; the variant paper leaves both as they "
-            f"are.{beyond}"
+            f"({share:.2g}){of_batch}, as continued runs of small checkpoints wanted; the variant paper leaves {left}."
+            f"{beyond}"
         )
     error = composition_error(query, run)
     few = run.tokens_per_param
@@ -168,5 +168,5 @@ def composition_sentences(query: PredictionQuery, run: Continuation) -> tuple[st
             f"A run from scratch to the same point would see {few:.2g} tokens per parameter. Small checkpoints that were "
             "continued for so few tokens wanted up to four times the learning rate of the laws."
         )
-    sentence = error.sentence()
+    sentence = error.sentence(of_batch=query.batch_size is None)
     return (*found, sentence) if sentence else tuple(found)

@@ -34,7 +34,7 @@ class FailureClass(StrEnum):
     """Preempted, drained, evicted, suspended or deleted: runs again, never charged."""
     POD_VANISHED = "PodVanished"
     """The Job failed and its pod is gone, exit code included: most likely a lost node. Not charged until
-    it has happened MAX_VANISHED times."""
+    it has happened 20 times."""
     NODE_LOST = "NodeLost"
     """Its pod was to end and its node never said that it did: runs again elsewhere, never charged."""
     CLAIMED_ELSEWHERE = "ClaimedElsewhere"
@@ -51,7 +51,7 @@ class FailureClass(StrEnum):
     """Corpus, tokenizer, prepared data or checkpoint is unusable."""
     STORE_UNAVAILABLE = "StoreUnavailable"
     """The store did not answer the trainer for five minutes: runs again from its checkpoint. Not charged until it has
-    happened MAX_VANISHED times in a row."""
+    happened 20 times in a row."""
     STORAGE = "StorageError"
     """The store refused what the trainer asked for, or a disk is full."""
     DEADLINE = "DeadlineExceeded"
