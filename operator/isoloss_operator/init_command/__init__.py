@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,10 @@ from isoloss_operator.init_command.asked import (
     tokenizer,
 )
 from isoloss_operator.init_command.design import (
+    COST_SHARE,
+    FEWEST_TOKENS_PER_PARAMETER,
     GPU_BYTES,
+    Design,
     NoDesign,
     design,
 )
@@ -221,14 +225,28 @@ def _document(path: Path, text: str, plan: Planned, sizes: dict[str, Any]) -> di
     return {"manifest": str(path), "guesses": guesses(text), **sizes}
 
 
+def _doubts(found: Design) -> Iterator[str]:
+    """What makes the sweep a poor deal for so short a run."""
+    if found.cost_share > COST_SHARE:
+        share = formatting.number(found.cost_share, 2)
+        instead = "; trying learning rates on the checkpoint itself may be cheaper"
+        yield (
+            f"All points cost {share} times the planned run, and no smaller proxies of this checkpoint make sense: they "
+            f"would be hardly more than its vocabulary{instead if found.cost_share > 1 else ''}."
+        )
+    if found.tokens_per_parameter < FEWEST_TOKENS_PER_PARAMETER:
+        yield (
+            f"The planned tokens are {formatting.number(found.tokens_per_parameter, 2)} per parameter of the largest proxy. "
+            f"Below {FEWEST_TOKENS_PER_PARAMETER} a run from scratch is mostly warm-up, which usually takes one: trying "
+            "learning rates on the checkpoint itself may tell more."
+        )
+
+
 def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
     terminal = console(PIPED_WIDTH)
     print_plan(plan, PACE, plan.cost(written.checkpoint.active, written.cpt_tokens))
-    if not written.design.is_affordable:
-        terminal.print(
-            "\nNo smaller proxies of this checkpoint make sense: they would be hardly more than its vocabulary. "
-            "For a run this short, trying learning rates on the checkpoint itself may be cheaper."
-        )
+    for sentence in _doubts(written.design):
+        terminal.print(f"\n{sentence}")
     if _extrapolation(written) > FAR:
         terminal.print(
             f"\nThis run takes {formatting.number(_extrapolation(written), 2)} times the compute of the largest proxy's, and "

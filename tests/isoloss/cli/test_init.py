@@ -15,6 +15,7 @@ from tests.support.published_configs import (
     LLAMA_3_8B,
     MIXTRAL_8X7B,
     QWEN3_8B,
+    QWEN3_30B_A3B,
     write_checkpoint,
 )
 
@@ -255,8 +256,35 @@ def test_corpora_with_a_file_that_can_be_read_are_taken(
     assert init(*asked).code == 0
 
 
-def test_a_run_too_short_for_proxies_is_told_so(init: Isoloss, llama: str) -> None:
-    assert "may be cheaper" in init("--checkpoint", llama, *CORPUS, "--tokens", "1B").out
+@pytest.mark.parametrize(
+    ("grid", "share"), [((), "0.67"), (("--grid",), "1.2")], ids=["search", "grid"]
+)
+def test_a_run_too_short_for_proxies_is_told_so(
+    init: Isoloss, tmp_path: Path, grid: tuple[str, ...], share: str
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "qwen3-30b", QWEN3_30B_A3B)
+    out = " ".join(init("--checkpoint", uri, *CORPUS, "--tokens", "1B", *grid).out.split())
+    assert f"cost {share} times the planned run" in out
+    assert ("may be cheaper" in out) is bool(grid)
+    assert "per parameter of the largest proxy" not in out
+
+
+@pytest.mark.parametrize("tokens", ["3B", "1B"])
+def test_runs_as_long_as_a_short_planned_run_cost_what_they_train(
+    init: Isoloss, llama: str, tokens: str
+) -> None:
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", tokens)
+    assert "make sense" not in ended.out
+    sweep, prediction = specs(Path("llama-3-8b.yaml"))
+    assert {proxy.tokens for proxy in sweep.proxies} == {prediction.budget.tokens}
+    # 130M and 230M would cost 0.45 of the planned run; half of it is allowed.
+    assert [proxy.model.like.parameters for proxy in sweep.proxies] == [130_000_000, 280_000_000]
+
+
+def test_runs_that_are_mostly_warm_up_are_told_so(init: Isoloss, llama: str) -> None:
+    out = " ".join(init("--checkpoint", llama, *CORPUS, "--tokens", "100M").out.split())
+    assert "0.39 per parameter of the largest proxy" in out
+    assert "make sense" not in out
 
 
 def test_a_run_far_beyond_what_proxies_can_tell_is_told_so(init: Isoloss, tmp_path: Path) -> None:
