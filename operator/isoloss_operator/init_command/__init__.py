@@ -30,6 +30,7 @@ from isoloss_operator.init_command.design import (
     Design,
     NoDesign,
     design,
+    without_idle_accelerators,
 )
 from isoloss_operator.init_command.manifest import GUESSED, Written, guesses, manifests
 from isoloss_operator.plan_command.figures import Pace, Planned, planned, sizes_document
@@ -136,7 +137,7 @@ def init(
         evaluation_accelerators=_evaluation_accelerators(found.total),
         lines=lines,
     )
-    written, plan = _completed(written, grid=grid)
+    written, plan = _completed(written, accelerators, grid=grid)
     text = manifests(written)
     write_file(path, text)
     if as_json:
@@ -155,9 +156,12 @@ def _evaluation_accelerators(total: int) -> int:
     return count
 
 
-def _completed(written: Written, *, grid: bool) -> tuple[Written, Planned]:
+def _completed(written: Written, accelerators: int, *, grid: bool) -> tuple[Written, Planned]:
     """With what follows from the plan of a draft, and the plan of all that."""
     draft = _plan_of(written)
+    smallest_batch = min(batch for size in draft.sizes for batch in size.batch_sizes)
+    jobs = without_idle_accelerators(written.design, smallest_batch, accelerators)
+    written = replace(written, design=jobs)
     if grid:
         written = replace(written, grids=draft.placed)
     shortest = min(proxy.tokens for proxy in draft.spec.proxies)

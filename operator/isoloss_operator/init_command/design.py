@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from isoloss.significant_digits import to_significant_digits
@@ -136,15 +136,29 @@ def design(
             f"the largest proxy, of {chosen[-1].total:,} parameters in all, needs {needed}",
         )
     runs = tuple(_runs(chosen, tokens))
-    each = max(needed, _share_of_job(accelerators) if searches else 1)
+    each = max(needed, _most(accelerators // JOBS_OF_SEARCH) if searches else 1)
     shortest = min(run.tokens for run in runs)
     return Design(
         runs=runs,
         first_tokens=min(FIRST_TOKENS, _rounded_down(FIRST_SHARE * shortest)),
         accelerators=each,
-        parallelism=min(accelerators // each, MAX_PARALLELISM),
+        parallelism=_parallelism(accelerators, each),
         cost_share=_cost(chosen, tokens) / planned_run,
     )
+
+
+def without_idle_accelerators(found: Design, smallest_batch: int, accelerators: int) -> Design:
+    """The same with no more accelerators of a Job than `smallest_batch` has sequences, as far as memory allows it.
+
+    Sequences are not split: an accelerator without one waits for the others in every step.
+    """
+    needed = max(run.size.accelerators or 0 for run in found.runs)
+    each = max(needed, min(found.accelerators, _most(smallest_batch)))
+    return replace(found, accelerators=each, parallelism=_parallelism(accelerators, each))
+
+
+def _parallelism(accelerators: int, of_each_job: int) -> int:
+    return min(accelerators // of_each_job, MAX_PARALLELISM)
 
 
 def _why_none(active: int) -> str:
@@ -218,11 +232,9 @@ def _runs(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[SizedRun]:
         yield SizedRun(size, min(wanted, most_tokens))
 
 
-def _share_of_job(accelerators: int) -> int:
-    """Accelerators of each of a search's few Jobs."""
-    return max(
-        count for count in ACCELERATORS_OF_JOB if count <= max(1, accelerators // JOBS_OF_SEARCH)
-    )
+def _most(accelerators: int) -> int:
+    """The largest usual number of accelerators of a Job among so many, at least 1."""
+    return max(count for count in ACCELERATORS_OF_JOB if count <= max(1, accelerators))
 
 
 def _rounded_down(value: float) -> int:

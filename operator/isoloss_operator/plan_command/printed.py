@@ -20,6 +20,9 @@ from isoloss_operator.planning.placement import COVERAGE
 from isoloss_operator.planning.probe_cost import ProbeCost
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
+WORTH_SAYING = 0.05
+"""Share of the hours in which accelerators are idle."""
+
 
 def print_plan(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
     """All of it but for predictions."""
@@ -71,6 +74,9 @@ def print_sizes(
     )
     terminal.print(table)
     terminal.print(f"\nAccelerator hours at {pace.in_words(sizes)}, for the whole grid.")
+    for size in sizes:
+        if size.idle_share >= WORTH_SAYING:
+            terminal.print(_idle_sentence(size))
     terminal.print(_warmup_sentence(sizes))
     for size in sizes:
         if size.memory.device >= 2**30:
@@ -118,6 +124,14 @@ def _fit_in_words(found: Fit | None) -> str:
     if found is None:
         return "none"
     return f"{found.sequences}{' with layers computed twice' if found.recompute else ''}"
+
+
+def _idle_sentence(size: SizePlan) -> str:
+    batches = ", ".join(map(str, size.batch_sizes))
+    return (
+        f"Of the hours of {size.name}, accelerators are idle for {size.idle_share:.0%}: batches of {batches} sequences do "
+        f"not divide evenly among the {size.accelerators} accelerators of a Job."
+    )
 
 
 def _warmup_sentence(sizes: Sequence[SizePlan]) -> str:

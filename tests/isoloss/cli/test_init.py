@@ -287,6 +287,22 @@ def test_runs_that_are_mostly_warm_up_are_told_so(init: Isoloss, llama: str) -> 
     assert "make sense" not in out
 
 
+def test_a_job_has_no_more_accelerators_than_its_smallest_batch_has_sequences(
+    init: Isoloss, isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """8 of 64 would go to each of a search's Jobs, and its first points have batches of 5, 10 and 20."""
+    uri = write_checkpoint(tmp_path / "models" / "qwen3-30b", QWEN3_30B_A3B)
+    asked = ("--checkpoint", uri, *CORPUS, "--tokens", "1B", "--accelerators", 64, "--json")
+    ended = init(*asked)
+    batches = [size["batch_sizes"] for size in ended.document["sizes"]]
+    assert batches == [[5, 10, 20], [5, 10, 20]]
+    written = Path("qwen3-30b.yaml").read_text()
+    assert "limits: {nvidia.com/gpu: 4}} # guessed: of 80 GB each, for every Job" in written
+    assert "parallelism: 16 # Jobs at a time, on 64 accelerators" in written
+    plan = isoloss("plan", ended.document["manifest"], "--json").document
+    assert plan["accelerator_hours"] == ended.document["accelerator_hours"]
+
+
 def test_a_run_far_beyond_what_proxies_can_tell_is_told_so(init: Isoloss, tmp_path: Path) -> None:
     uri = write_checkpoint(tmp_path / "models" / "deepseek", DEEPSEEK_V3)
     ended = init("--checkpoint", uri, *CORPUS, "--tokens", "1T", "--accelerators", 64)

@@ -468,6 +468,31 @@ def test_jobs_of_several_accelerators_take_less_time_for_the_same_hours(
     assert saved == pytest.approx(0.75 * few["sizes"][0]["accelerator_hours"] / 9)
 
 
+def test_a_plan_counts_the_accelerators_that_small_batches_leave_idle(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """Sequences are not split: of 5 on 4 accelerators, one trains two while the others wait."""
+    one, four = tmp_path / "one.yaml", tmp_path / "four.yaml"
+    text = EXAMPLE.read_text().replace("parallelism: 9", "parallelism: 18")
+    one.write_text(text.replace("batchSizes: [64, 128, 256]", "batchSizes: [5, 10, 20]"))
+    four.write_text(one.read_text().replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 4"))
+    few, many = (isoloss("plan", file, "--json").document for file in (one, four))
+    at_work, after = (plan["sizes"][0]["accelerator_hours"] for plan in (few, many))
+    assert after == pytest.approx(at_work * (8 / 5 + 12 / 10 + 20 / 20) / 3)
+    # The longest of the points, which all train at once, is one of batch 5 on 8 accelerators.
+    large = many["sizes"][1]
+    assert large["batch_sizes"] == [5, 10, 20]
+    share = (8 / 5) / (8 / 5 + 16 / 10 + 24 / 20) / 3
+    longest = share * large["accelerator_hours"] / large["accelerators"]
+    assert many["elapsed"]["whole_grid_hours"] == pytest.approx(longest)
+    said = " ".join(isoloss("plan", four).out.split())
+    assert (
+        "Of the hours of dense-100m, accelerators are idle for 21%: batches of 5, 10, 20" in said
+    )
+    assert "among the 4 accelerators of a Job" in said
+    assert "accelerators are idle" not in isoloss("plan", EXAMPLE).out
+
+
 def test_a_plan_counts_the_accelerators_of_all_nodes(isoloss: Isoloss, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     large = "    - name: dense-500m\n"
