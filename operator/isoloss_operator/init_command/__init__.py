@@ -40,6 +40,7 @@ from isoloss_operator.planning.evaluation_share import (
     affordable_sequences,
     evaluation_share,
 )
+from isoloss_operator.planning.placement import GIVE_A_GRID
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     parse_prediction_spec,
@@ -182,7 +183,8 @@ def _plan_of(written: Written) -> Planned:
         spec = with_derived_proxies(parse_sweep_spec(sweep["spec"]), known)
         return planned(spec)
     except (InvalidSpec, BadInput) as error:
-        raise BadInput(f"{_blamed(written, str(error))}: {error}") from error
+        refusal = str(error).replace(f"; {GIVE_A_GRID}", "")
+        raise BadInput(f"{_blamed(written, refusal)}: {refusal}") from error
 
 
 def _blamed(written: Written, refusal: str) -> str:

@@ -152,6 +152,12 @@ def test_a_name_that_yaml_would_read_as_something_else_stays_a_text(
     assert sweep["metadata"]["name"] == prediction["metadata"]["name"] == name
 
 
+def test_a_refusal_advises_nothing_that_there_is_no_option_for(init: Isoloss, llama: str) -> None:
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "1M")
+    assert "no first points can be placed" in ended.err
+    assert "give a grid" not in ended.err
+
+
 def test_a_file_that_is_there_is_not_written_over(init: Isoloss, llama: str) -> None:
     Path("llama-3-8b.yaml").write_text("mine")
     ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B")

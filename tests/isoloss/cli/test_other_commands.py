@@ -580,6 +580,37 @@ def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> Non
     assert ended.code == 0
     assert "over the budget of 1e20 FLOPs" in ended.out
     assert "over the budget of 5 accelerator hours" in ended.out
+    assert ended.out.count("some points would not start") == 1  # the cheapest takes 22 hours
+    assert ended.out.count("no point would start") == 1
+
+
+@pytest.mark.parametrize(
+    ("flops", "searches", "says"),
+    [
+        ("2", False, "over the budget of 2e0 FLOPs: no point would start"),
+        ("9e20", False, "over the budget of 9e20 FLOPs: some points would not start"),
+        ("2e21", False, None),
+        ("2", True, "Nothing would be trained"),
+        ("7e20", True, "over the budget of 7e20 FLOPs: the search is expected to need more"),
+        ("9e20", True, "within the budget of 9e20 FLOPs: what is expected of the search, but not"),
+        ("9e21", True, None),
+    ],
+)
+def test_a_plan_holds_its_budget_against_what_is_trained(
+    isoloss: Isoloss, tmp_path: Path, flops: str, searches: bool, says: str | None
+) -> None:
+    """The grid takes 1.58e21 FLOPs, its cheapest point 2.2e19, the search 8.08e20 and at worst 3.45e21."""
+    path = tmp_path / "sweep.yaml"
+    text = EXAMPLE.read_text().replace('"2e21"', f'"{flops}"')
+    search = "  search: {strategy: Sequential}\n  grid:\n"
+    path.write_text(text.replace("  grid:\n", search) if searches else text)
+    said = " ".join(isoloss("plan", path).out.split())
+    if says is not None:
+        assert says in said
+    told = sum(
+        f"{word} the budget of {flops.removesuffix('e0')}" in said for word in ("over", "within")
+    )
+    assert told == (1 if says and "the budget" in says else 0)
 
 
 @pytest.mark.parametrize("is_enough", [False, True])
