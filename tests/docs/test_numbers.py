@@ -12,6 +12,11 @@ from matplotlib.image import imread
 
 import isoloss
 from isoloss import datasets, formatting
+from isoloss_operator.planning.pace import (
+    DENSE_UTILISATION,
+    MIXTURE_UTILISATION,
+    SMALL_UTILISATION,
+)
 from tests.docs.samples import sample_question
 from tests.support.pages import CHECKOUT
 
@@ -178,3 +183,19 @@ def test_no_page_tells_to_install_from_an_index_before_there_is_a_release() -> N
         str(page) for page in pages if re.search(r"pip install '?isoloss", Path(page).read_text())
     ]
     assert told == []
+
+
+def test_the_speeds_of_the_sizing_page_are_those_that_plans_assume_and_the_gpu_was_measured_at() -> (
+    None
+):
+    page = (DOCS / "guides" / "sizing.md").read_text()
+    assumed = re.search(r"reaches (\d+) % of .* peak, (\d+) % with .* and (\d+) % with", page)
+    assert assumed is not None
+    assert [int(share) / 100 for share in assumed.groups()] == [
+        *(DENSE_UTILISATION, SMALL_UTILISATION, MIXTURE_UTILISATION)
+    ]
+    measured = rows((DOCS / "evidence" / "gpu.md").read_text())
+    named = re.findall(r"(\d+)(?: %)? \(`((?:dense|moe)-\d+m)`\)", page)
+    assert len(named) == 4
+    for share, preset in named:
+        assert measured[f"`{preset}`"][3] == f"{share} %", preset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,9 +24,13 @@ from isoloss_operator.init_command.asked import (
     tokenizer,
 )
 from isoloss_operator.init_command.design import (
+    COST_SHARE,
+    FEWEST_TOKENS_PER_PARAMETER,
     GPU_BYTES,
+    Design,
     NoDesign,
     design,
+    without_idle_accelerators,
 )
 from isoloss_operator.init_command.manifest import GUESSED, Written, guesses, manifests
 from isoloss_operator.plan_command.figures import Pace, Planned, planned, sizes_document
@@ -35,6 +40,7 @@ from isoloss_operator.planning.evaluation_share import (
     affordable_sequences,
     evaluation_share,
 )
+from isoloss_operator.planning.placement import GIVE_A_GRID
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     parse_prediction_spec,
@@ -132,7 +138,7 @@ def init(
         evaluation_accelerators=_evaluation_accelerators(found.total),
         lines=lines,
     )
-    written, plan = _completed(written, grid=grid)
+    written, plan = _completed(written, accelerators, grid=grid)
     text = manifests(written)
     write_file(path, text)
     if as_json:
@@ -151,9 +157,12 @@ def _evaluation_accelerators(total: int) -> int:
     return count
 
 
-def _completed(written: Written, *, grid: bool) -> tuple[Written, Planned]:
+def _completed(written: Written, accelerators: int, *, grid: bool) -> tuple[Written, Planned]:
     """With what follows from the plan of a draft, and the plan of all that."""
     draft = _plan_of(written)
+    smallest_batch = min(batch for size in draft.sizes for batch in size.batch_sizes)
+    jobs = without_idle_accelerators(written.design, smallest_batch, accelerators)
+    written = replace(written, design=jobs)
     if grid:
         written = replace(written, grids=draft.placed)
     shortest = min(proxy.tokens for proxy in draft.spec.proxies)
@@ -174,7 +183,8 @@ def _plan_of(written: Written) -> Planned:
         spec = with_derived_proxies(parse_sweep_spec(sweep["spec"]), known)
         return planned(spec)
     except (InvalidSpec, BadInput) as error:
-        raise BadInput(f"{_blamed(written, str(error))}: {error}") from error
+        refusal = str(error).replace(f"; {GIVE_A_GRID}", "")
+        raise BadInput(f"{_blamed(written, refusal)}: {refusal}") from error
 
 
 def _blamed(written: Written, refusal: str) -> str:
@@ -221,14 +231,28 @@ def _document(path: Path, text: str, plan: Planned, sizes: dict[str, Any]) -> di
     return {"manifest": str(path), "guesses": guesses(text), **sizes}
 
 
+def _doubts(found: Design) -> Iterator[str]:
+    """What makes the sweep a poor deal for so short a run."""
+    if found.cost_share > COST_SHARE:
+        share = formatting.number(found.cost_share, 2)
+        instead = "; trying learning rates on the checkpoint itself may be cheaper"
+        yield (
+            f"All points cost {share} times the planned run, and no smaller proxies of this checkpoint make sense: they "
+            f"would be hardly more than its vocabulary{instead if found.cost_share > 1 else ''}."
+        )
+    if found.tokens_per_parameter < FEWEST_TOKENS_PER_PARAMETER:
+        yield (
+            f"The planned tokens are {formatting.number(found.tokens_per_parameter, 2)} per parameter of the largest proxy. "
+            f"Below {FEWEST_TOKENS_PER_PARAMETER} a run from scratch is mostly warm-up, which usually takes one: trying "
+            "learning rates on the checkpoint itself may tell more."
+        )
+
+
 def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
     terminal = console(PIPED_WIDTH)
     print_plan(plan, PACE, plan.cost(written.checkpoint.active, written.cpt_tokens))
-    if not written.design.is_affordable:
-        terminal.print(
-            "\nNo smaller proxies of this checkpoint make sense: they would be hardly more than its vocabulary. "
-            "For a run this short, trying learning rates on the checkpoint itself may be cheaper."
-        )
+    for sentence in _doubts(written.design):
+        terminal.print(f"\n{sentence}")
     if _extrapolation(written) > FAR:
         terminal.print(
             f"\nThis run takes {formatting.number(_extrapolation(written), 2)} times the compute of the largest proxy's, and "

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from isoloss.significant_digits import to_significant_digits
+from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.api.sweep import MAX_PARALLELISM
 from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.parameters import parameter_counts
@@ -22,6 +23,8 @@ LARGEST_SHARE: Final = 0.25
 """Share of the checkpoint's active parameters that the largest proxy may have."""
 TOKENS_PER_PARAMETER: Final = {3: (100, 60, 40), 2: (80, 40)}
 """Keyed by number of sizes, the smallest size first: trained longer, it also reaches losses of the larger ones."""
+FEWEST_TOKENS_PER_PARAMETER: Final = WARMUP_MULTIPLE
+"""Evaluations within twice the warm-up, usually one token per parameter, are not fitted (planning/warmup.py)."""
 LAYOUTS: Final[tuple[tuple[int, float], ...]] = ((3, 2.5), (2, 3.0), (2, 2.5), (2, 2.0))
 """Number of sizes and the factor between two of them, the preferred first."""
 FEWEST_LAYERS: Final = 4
@@ -100,8 +103,13 @@ class Design:
     """Accelerators of each Job."""
     parallelism: int
     """Jobs at a time."""
-    is_affordable: bool
-    """Whether the grids cost COST_SHARE of the planned run at most."""
+    cost_share: float
+    """FLOPs of the whole grids over those of the planned run; more than COST_SHARE if no smaller sizes are sound."""
+
+    @property
+    def tokens_per_parameter(self) -> float:
+        """Tokens of the shortest run for its size, over its active parameters."""
+        return min(run.tokens / run.size.active for run in self.runs)
 
 
 def design(
@@ -116,8 +124,9 @@ def design(
     sizes = tuple(_ladder(config, active))
     if len(sizes) < 2:
         raise NoDesign("--checkpoint", _why_none(active))
-    affordable = COST_SHARE * 6.0 * active * tokens / (6.0 * lines**2)
-    chosen = _chosen(sizes, affordable) or _cheapest(sizes)
+    # Of grids of lines x lines runs and of the planned run, both at 6 FLOPs a parameter and token.
+    planned_run = float(active) * tokens / lines**2
+    chosen = _chosen(sizes, tokens, COST_SHARE * planned_run) or _cheapest(sizes, tokens)
     if chosen is None:
         raise NoDesign("--checkpoint", _why_none(active))
     needed = max(size.accelerators or 0 for size in chosen)
@@ -127,15 +136,29 @@ def design(
             f"the largest proxy, of {chosen[-1].total:,} parameters in all, needs {needed}",
         )
     runs = tuple(_runs(chosen, tokens))
-    each = max(needed, _share_of_job(accelerators) if searches else 1)
+    each = max(needed, _most(accelerators // JOBS_OF_SEARCH) if searches else 1)
     shortest = min(run.tokens for run in runs)
     return Design(
         runs=runs,
         first_tokens=min(FIRST_TOKENS, _rounded_down(FIRST_SHARE * shortest)),
         accelerators=each,
-        parallelism=min(accelerators // each, MAX_PARALLELISM),
-        is_affordable=_cost(chosen) <= affordable,
+        parallelism=_parallelism(accelerators, each),
+        cost_share=_cost(chosen, tokens) / planned_run,
     )
+
+
+def without_idle_accelerators(found: Design, smallest_batch: int, accelerators: int) -> Design:
+    """The same with no more accelerators of a Job than `smallest_batch` has sequences, as far as memory allows it.
+
+    Sequences are not split: an accelerator without one waits for the others in every step.
+    """
+    needed = max(run.size.accelerators or 0 for run in found.runs)
+    each = max(needed, min(found.accelerators, _most(smallest_batch)))
+    return replace(found, accelerators=each, parallelism=_parallelism(accelerators, each))
+
+
+def _parallelism(accelerators: int, of_each_job: int) -> int:
+    return min(accelerators // of_each_job, MAX_PARALLELISM)
 
 
 def _why_none(active: int) -> str:
@@ -163,21 +186,24 @@ def _ladder(config: Mapping[str, Any], active: int) -> Iterator[ProxySize]:
             yield size
 
 
-def _chosen(sizes: Sequence[ProxySize], affordable: float) -> tuple[ProxySize, ...] | None:
+def _chosen(
+    sizes: Sequence[ProxySize], tokens: int, affordable: float
+) -> tuple[ProxySize, ...] | None:
     """The largest affordable sizes of the first layout that has any."""
     for layout in LAYOUTS:
         for largest in reversed(sizes):
             found = _laid_out(sizes, largest, layout)
-            if found is not None and _cost(found) <= affordable:
+            if found is not None and _cost(found, tokens) <= affordable:
                 return found
     return None
 
 
-def _cheapest(sizes: Sequence[ProxySize]) -> tuple[ProxySize, ...] | None:
+def _cheapest(sizes: Sequence[ProxySize], tokens: int) -> tuple[ProxySize, ...] | None:
     """The smallest two sizes of any layout."""
     pairs = (layout for layout in LAYOUTS if layout[0] == 2)
     found = (_laid_out(sizes, largest, layout) for layout in pairs for largest in sizes)
-    return min((each for each in found if each is not None), key=_cost, default=None)
+    pairs_found = (each for each in found if each is not None)
+    return min(pairs_found, key=lambda each: _cost(each, tokens), default=None)
 
 
 def _laid_out(
@@ -194,25 +220,21 @@ def _laid_out(
     return (*found, largest)
 
 
-def _cost(sizes: Sequence[ProxySize]) -> float:
-    """Parameters times tokens of one run of each size, in products."""
-    per_parameter = TOKENS_PER_PARAMETER[len(sizes)]
-    return sum(
-        ratio * float(size.active) ** 2 for size, ratio in zip(sizes, per_parameter, strict=True)
-    )
+def _cost(sizes: Sequence[ProxySize], most_tokens: int) -> float:
+    """Parameters times tokens of one run of each size."""
+    return sum(float(run.size.active) * run.tokens for run in _runs(sizes, most_tokens))
 
 
 def _runs(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[SizedRun]:
+    """No longer than the planned run: beyond that they show nothing that it asks for."""
     for size, ratio in zip(sizes, TOKENS_PER_PARAMETER[len(sizes)], strict=True):
         wanted = int(to_significant_digits(float(ratio) * size.active, 2))
         yield SizedRun(size, min(wanted, most_tokens))
 
 
-def _share_of_job(accelerators: int) -> int:
-    """Accelerators of each of a search's few Jobs."""
-    return max(
-        count for count in ACCELERATORS_OF_JOB if count <= max(1, accelerators // JOBS_OF_SEARCH)
-    )
+def _most(accelerators: int) -> int:
+    """The largest usual number of accelerators of a Job among so many, at least 1."""
+    return max(count for count in ACCELERATORS_OF_JOB if count <= max(1, accelerators))
 
 
 def _rounded_down(value: float) -> int:

@@ -43,7 +43,7 @@ def plan(
     ],
     tokens_per_second: Annotated[
         float | None,
-        typer.Option(help="Throughput of one accelerator, the same for every size."),
+        typer.Option(help="Throughput of one accelerator at work, the same for every size."),
     ] = None,
     utilisation: Annotated[
         float | None,

@@ -37,6 +37,8 @@ class SizePlan:
 
     name: str
     points: int
+    batch_sizes: tuple[int, ...]
+    """Sequences; each has as many of the points."""
     params: int
     """Active parameters in matrix products, head included."""
     total_params: int
@@ -65,6 +67,20 @@ class SizePlan:
         """What the training state takes on these."""
         return state_memory(self.total_params, self.accelerators, self.nodes)
 
+    @property
+    def stretches(self) -> tuple[float, ...]:
+        """For each batch size, what a step takes over what it would take with all accelerators at work: sequences are
+        not split, and those with fewer wait for the others (World.share of the trainer)."""
+        return tuple(
+            -(-batch // self.accelerators) * self.accelerators / batch
+            for batch in self.batch_sizes
+        )
+
+    @property
+    def idle_share(self) -> float:
+        """Share of the accelerator hours in which accelerators wait for others that have a sequence more."""
+        return 1 - len(self.stretches) / sum(self.stretches)
+
 
 def _sizes(spec: ScalingSweepSpec) -> list[SizePlan]:
     """Every size, in the order of the manifest. Raises BadInput for a pod template that cannot be read."""
@@ -83,6 +99,7 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
     return SizePlan(
         name=proxy.name,
         points=len(points),
+        batch_sizes=tuple(dict.fromkeys(point.batch_size for point in points)),
         params=counts.active,
         total_params=counts.total,
         warmup_tokens=proxy.warmup_tokens,
@@ -121,7 +138,7 @@ def _accelerators(spec: ScalingSweepSpec, proxy: PlannedProxy) -> int:
 
 @dataclass(frozen=True)
 class Pace:
-    """Throughput of one accelerator."""
+    """Throughput of one accelerator at work."""
 
     tokens_per_second: float | None = None
     """Of every size; None: by FLOPs."""
@@ -130,7 +147,15 @@ class Pace:
     """Of every size; None: what each is assumed to reach."""
 
     def hours(self, size: SizePlan) -> float:
-        """Accelerator hours of one size."""
+        """Accelerator hours of one size, those included in which small batches leave accelerators idle."""
+        return sum(self.point_hours(size)) * size.points / len(size.batch_sizes)
+
+    def point_hours(self, size: SizePlan) -> list[float]:
+        """Accelerator hours of one point at each batch size; points differ in whole steps otherwise."""
+        at_work = self._hours_at_work(size) / size.points
+        return [at_work * stretch for stretch in size.stretches]
+
+    def _hours_at_work(self, size: SizePlan) -> float:
         if self.tokens_per_second is not None:
             return (size.tokens + size.cooldown_tokens) / self.tokens_per_second / 3600
         return size.executed_flops / (self._share(size) * self.peak_flops) / 3600
@@ -202,7 +227,12 @@ class Planned:
         """How long it takes with as many Jobs at a time as the spec allows."""
         sizes, parallelism, search = self.sizes, self.spec.parallelism, self.search
         one_by_one = {size.name: pace.hours(size) / size.accelerators for size in sizes}
-        jobs = [one_by_one[size.name] / size.points for size in sizes for _ in range(size.points)]
+        jobs = [
+            hours / size.accelerators
+            for size in sizes
+            for hours in pace.point_hours(size)
+            for _ in range(size.points // len(size.batch_sizes))
+        ]
         searched = None if search is None else search.elapsed(one_by_one, parallelism)
         return Elapsed(parallelism, elapsed(jobs, parallelism), searched)
 

@@ -20,12 +20,16 @@ from isoloss_operator.planning.placement import COVERAGE
 from isoloss_operator.planning.probe_cost import ProbeCost
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
+WORTH_SAYING = 0.05
+"""Share of the hours in which accelerators are idle."""
+
 
 def print_plan(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
     """All of it but for predictions."""
     print_sizes(planned.spec, planned.sizes, pace, cost)
     print_placed(planned.written, planned.placed)
     print_search(planned)
+    print_budget(planned, pace)
     print_elapsed(planned.elapsed(pace), planned.sizes)
 
 
@@ -71,6 +75,9 @@ def print_sizes(
     )
     terminal.print(table)
     terminal.print(f"\nAccelerator hours at {pace.in_words(sizes)}, for the whole grid.")
+    for size in sizes:
+        if size.idle_share >= WORTH_SAYING:
+            terminal.print(_idle_sentence(size))
     terminal.print(_warmup_sentence(sizes))
     for size in sizes:
         if size.memory.device >= 2**30:
@@ -87,13 +94,6 @@ def print_sizes(
             f"{cooldown_tokens / tokens:.0%} of the runs' own."
         )
     _print_evaluation(spec)
-    if spec.budget is not None and spec.budget.flops and flops > float(spec.budget.flops):
-        terminal.print(
-            f"over the budget of {formatting.flops(float(spec.budget.flops))} FLOPs: some points would not start"
-        )
-    limit = spec.budget.accelerator_hours if spec.budget is not None else None
-    if limit is not None and hours > limit:
-        terminal.print(f"over the budget of {limit} accelerator hours at this throughput")
     if cost is not None:
         terminal.print(saving_sentence(cost))
     else:
@@ -118,6 +118,14 @@ def _fit_in_words(found: Fit | None) -> str:
     if found is None:
         return "none"
     return f"{found.sequences}{' with layers computed twice' if found.recompute else ''}"
+
+
+def _idle_sentence(size: SizePlan) -> str:
+    batches = ", ".join(map(str, size.batch_sizes))
+    return (
+        f"Of the hours of {size.name}, accelerators are idle for {size.idle_share:.0%}: batches of {batches} sequences do "
+        f"not divide evenly among the {size.accelerators} accelerators of a Job."
+    )
 
 
 def _warmup_sentence(sizes: Sequence[SizePlan]) -> str:
@@ -180,6 +188,40 @@ def print_search(planned: Planned) -> None:
             f"{FIRST_JUDGED_SHARE:.0%} of its tokens, which takes {cost}, more than spec.budget.{field} has. It would end with "
             "BudgetExhausted: raise the budget above that."
         )
+
+
+def print_budget(planned: Planned, pace: Pace) -> None:
+    """Which limits of the budget the sweep would meet, if any."""
+    budget, sizes = planned.spec.budget, planned.sizes
+    if budget is None:
+        return
+    if budget.flops and planned.unaffordable_first_rung_flops is None:
+        name = f"the budget of {formatting.flops(float(budget.flops))} FLOPs"
+        cheapest = min(size.flops / size.points for size in sizes)
+        _print_limit(name, float(budget.flops), planned, cheapest, per_flop=1.0)
+    if budget.accelerator_hours is not None:
+        name = f"the budget of {budget.accelerator_hours} accelerator hours at this throughput"
+        cheapest = min(min(pace.point_hours(size)) for size in sizes)
+        per_flop = planned.hours(pace) / planned.flops
+        _print_limit(name, budget.accelerator_hours, planned, cheapest, per_flop=per_flop)
+
+
+def _print_limit(
+    name: str, limit: float, planned: Planned, cheapest_point: float, *, per_flop: float
+) -> None:
+    """`per_flop`: the limit's unit for each FLOP of the plan."""
+    search = planned.search
+    if search is not None:
+        if search.expected_flops * per_flop > limit:
+            _say(
+                f"over {name}: the search is expected to need more, and would end with BudgetExhausted"
+            )
+        elif search.worst_flops * per_flop > limit:
+            _say(f"within {name}: what is expected of the search, but not the worst")
+    elif cheapest_point > limit:
+        _say(f"over {name}: no point would start")
+    elif planned.flops * per_flop > limit:
+        _say(f"over {name}: some points would not start")
 
 
 def print_elapsed(took: Elapsed, sizes: Sequence[SizePlan]) -> None:

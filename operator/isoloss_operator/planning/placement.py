@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from isoloss.placement import SOURCE, lattice, placed_by_law
 from isoloss.published import NotApplicable
@@ -26,6 +27,10 @@ COVERAGE: Final = (
     "16 of them of mixtures of experts; it is not tested on others, nor at a constant learning rate."
 )
 """Measured with `make bench-search` on 22 November 2026: docs/evidence/search.md."""
+
+
+GIVE_A_GRID: Final = "give a grid"
+"""How refusals end: what helps where there is a manifest."""
 
 
 def sizes_to_place(spec: ScalingSweepSpec) -> tuple[Proxy, ...]:
@@ -116,7 +121,8 @@ def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> Sc
         try:
             grid = placed_grid(by_name[proxy.name], spec.search.placement)
         except ValidationError as error:
-            errors.append(_give_a_grid(spec, proxy, error.errors(include_url=False)[0]["msg"]))
+            reason = _beyond_limits(error.errors(include_url=False)[0], spec.search.placement)
+            errors.append(_give_a_grid(spec, proxy, reason, "lower these, or "))
             continue
         proxies.append(proxy.model_copy(update={"grid": grid}))
         errors += _grid_errors(spec, proxy, grid)
@@ -163,6 +169,26 @@ def _grid_errors(spec: ScalingSweepSpec, proxy: Proxy, grid: Grid) -> list[SpecE
     return [_give_a_grid(spec, proxy, reason)]
 
 
-def _give_a_grid(spec: ScalingSweepSpec, proxy: Proxy, reason: str) -> SpecError:
+def _beyond_limits(detail: ErrorDetails, shape: SearchPlacement) -> str:
+    """Which of the placed values no grid may have, and the fields that put it there."""
+    kind, *index = detail["loc"]
+    is_rate = kind == "learning_rates"
+    factor = shape.learning_rate_factor if is_rate else shape.batch_size_factor
+    value = f" {detail['input']}" if index else "s"
+    return (
+        f"search.placement.lines ({shape.lines}) and {'learningRateFactor' if is_rate else 'batchSizeFactor'} ({factor}) give "
+        f"{'learning rate' if is_rate else 'batch size'}{value}, which {_as_rule(detail['msg'])}"
+    )
+
+
+def _as_rule(message: str) -> str:
+    """What pydantic says of a value, behind "which"."""
+    return message.replace("Input should", "should", 1).removeprefix("Value error, ")
+
+
+def _give_a_grid(
+    spec: ScalingSweepSpec, proxy: Proxy, reason: str, otherwise: str = ""
+) -> SpecError:
     field = f"spec.proxies[{spec.proxies.index(proxy)}].grid"
-    return SpecError(field, f"is absent, and no first points can be placed: {reason}; give a grid")
+    advice = f"{otherwise}{GIVE_A_GRID}"
+    return SpecError(field, f"is absent, and no first points can be placed: {reason}; {advice}")

@@ -27,6 +27,7 @@ from isoloss_contract.schedule import cooldown_tokens
 from isoloss_operator.api import Evaluation, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd, whole_steps
 from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.same_models import refused_by_search
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     SpecError,
@@ -350,9 +351,9 @@ def repeated_domains(spec: ScalingSweepSpec, manifest: DataManifest) -> dict[str
 
 
 def _twins(points: Sequence[PlannedPoint], *, searches: bool) -> list[SpecError]:
-    """Points of two proxies with one key: the same model and overlapping grids.
+    """Points of two proxies with one key, which only the corpus shows: a preset with its vocabulary may be another's config.
 
-    A search adds points to either: there one model is enough.
+    What shows without it is refused with the spec (same_models.py), by the same rules.
     """
     first: dict[str, PlannedPoint] = {}
     errors: dict[str, SpecError] = {}
@@ -362,8 +363,7 @@ def _twins(points: Sequence[PlannedPoint], *, searches: bool) -> list[SpecError]
         if searches and base and other.proxy.name != point.proxy.name:
             errors[point.proxy.name] = SpecError(
                 "spec.proxies",
-                f"{point.proxy.name} and {other.proxy.name} are the same model, and a search may add the same run to both: "
-                "leave one of them out, or give them different models",
+                refused_by_search(other.proxy.name, point.proxy.name),
             )
         elif other.key == point.key and other is not point:
             errors[point.proxy.name] = SpecError(

@@ -16,7 +16,13 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from isoloss_contract.ledger import MAX_DERIVED, DerivedModel
-from isoloss_contract.records import WARMUP_MULTIPLE, DomainSource, OptimizerConfig, PrepareConfig
+from isoloss_contract.records import (
+    WARMUP_MULTIPLE,
+    DomainSource,
+    OptimizerConfig,
+    PrepareConfig,
+    content_key,
+)
 from isoloss_contract.store import StoreError
 from isoloss_operator.api import (
     HyperparamPredictionSpec,
@@ -31,11 +37,14 @@ from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_pro
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.planning.qk_norm import with_qk_norm
+from isoloss_operator.planning.same_models import same_model_problems
 
 FIRST_JUDGED_SHARE = 0.3
 """Share of a proxy's tokens at which a search compares points for the first time (isoloss.search)."""
 JUDGED_AFTER = 2.0
 """Factor in tokens between the first evaluation that counts and that comparison."""
+ANY_VOCABULARIES = (1024, 2048)
+"""Models that are the same with either tokenizer are the same with any: toy presets take its vocabulary."""
 MAX_ERRORS = 10
 """Errors in one message."""
 MAX_STORAGE_URI = 640
@@ -145,7 +154,7 @@ def with_derived_proxies(
     if errors:
         raise InvalidSpec(errors)
     derived = spec.model_copy(update={"proxies": tuple(proxies)})
-    errors = _position_errors(derived)
+    errors = [*_position_errors(derived), *_same_model_errors(derived)]
     if errors:
         raise InvalidSpec(errors)
     return derived
@@ -305,7 +314,7 @@ def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
         if proxy.model.like is None:
             errors += _model_errors(proxy.model, f"{field}.model")
         errors += _warmup_errors(spec, proxy, field)
-    return errors or _position_errors(spec)
+    return errors or [*_position_errors(spec), *_same_model_errors(spec)]
 
 
 def _model_errors(model: Model, field: str) -> list[SpecError]:
@@ -345,6 +354,16 @@ def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
         for name, count in positions.items()
         if length > count
     ]
+
+
+def _same_model_errors(spec: ScalingSweepSpec) -> list[SpecError]:
+    """Sizes that are one, as far as their configs are known."""
+    keys = {
+        proxy.name: content_key([model_config(proxy.model, each) for each in ANY_VOCABULARIES])
+        for proxy in spec.proxies
+        if proxy.model.like is None
+    }
+    return [SpecError(field, message) for field, message in same_model_problems(spec, keys)]
 
 
 def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[SpecError]:

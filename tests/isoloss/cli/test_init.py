@@ -15,6 +15,7 @@ from tests.support.published_configs import (
     LLAMA_3_8B,
     MIXTRAL_8X7B,
     QWEN3_8B,
+    QWEN3_30B_A3B,
     write_checkpoint,
 )
 
@@ -151,6 +152,12 @@ def test_a_name_that_yaml_would_read_as_something_else_stays_a_text(
     assert sweep["metadata"]["name"] == prediction["metadata"]["name"] == name
 
 
+def test_a_refusal_advises_nothing_that_there_is_no_option_for(init: Isoloss, llama: str) -> None:
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "1M")
+    assert "no first points can be placed" in ended.err
+    assert "give a grid" not in ended.err
+
+
 def test_a_file_that_is_there_is_not_written_over(init: Isoloss, llama: str) -> None:
     Path("llama-3-8b.yaml").write_text("mine")
     ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B")
@@ -255,8 +262,51 @@ def test_corpora_with_a_file_that_can_be_read_are_taken(
     assert init(*asked).code == 0
 
 
-def test_a_run_too_short_for_proxies_is_told_so(init: Isoloss, llama: str) -> None:
-    assert "may be cheaper" in init("--checkpoint", llama, *CORPUS, "--tokens", "1B").out
+@pytest.mark.parametrize(
+    ("grid", "share"), [((), "0.67"), (("--grid",), "1.2")], ids=["search", "grid"]
+)
+def test_a_run_too_short_for_proxies_is_told_so(
+    init: Isoloss, tmp_path: Path, grid: tuple[str, ...], share: str
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "qwen3-30b", QWEN3_30B_A3B)
+    out = " ".join(init("--checkpoint", uri, *CORPUS, "--tokens", "1B", *grid).out.split())
+    assert f"cost {share} times the planned run" in out
+    assert ("may be cheaper" in out) is bool(grid)
+    assert "per parameter of the largest proxy" not in out
+
+
+@pytest.mark.parametrize("tokens", ["3B", "1B"])
+def test_runs_as_long_as_a_short_planned_run_cost_what_they_train(
+    init: Isoloss, llama: str, tokens: str
+) -> None:
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", tokens)
+    assert "make sense" not in ended.out
+    sweep, prediction = specs(Path("llama-3-8b.yaml"))
+    assert {proxy.tokens for proxy in sweep.proxies} == {prediction.budget.tokens}
+    # 130M and 230M would cost 0.45 of the planned run; half of it is allowed.
+    assert [proxy.model.like.parameters for proxy in sweep.proxies] == [130_000_000, 280_000_000]
+
+
+def test_runs_that_are_mostly_warm_up_are_told_so(init: Isoloss, llama: str) -> None:
+    out = " ".join(init("--checkpoint", llama, *CORPUS, "--tokens", "100M").out.split())
+    assert "0.39 per parameter of the largest proxy" in out
+    assert "make sense" not in out
+
+
+def test_a_job_has_no_more_accelerators_than_its_smallest_batch_has_sequences(
+    init: Isoloss, isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """8 of 64 would go to each of a search's Jobs, and its first points have batches of 5, 10 and 20."""
+    uri = write_checkpoint(tmp_path / "models" / "qwen3-30b", QWEN3_30B_A3B)
+    asked = ("--checkpoint", uri, *CORPUS, "--tokens", "1B", "--accelerators", 64, "--json")
+    ended = init(*asked)
+    batches = [size["batch_sizes"] for size in ended.document["sizes"]]
+    assert batches == [[5, 10, 20], [5, 10, 20]]
+    written = Path("qwen3-30b.yaml").read_text()
+    assert "limits: {nvidia.com/gpu: 4}} # guessed: of 80 GB each, for every Job" in written
+    assert "parallelism: 16 # Jobs at a time, on 64 accelerators" in written
+    plan = isoloss("plan", ended.document["manifest"], "--json").document
+    assert plan["accelerator_hours"] == ended.document["accelerator_hours"]
 
 
 def test_a_run_far_beyond_what_proxies_can_tell_is_told_so(init: Isoloss, tmp_path: Path) -> None:

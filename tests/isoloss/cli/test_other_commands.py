@@ -479,6 +479,31 @@ def test_jobs_of_several_accelerators_take_less_time_for_the_same_hours(
     assert saved == pytest.approx(0.75 * few["sizes"][0]["accelerator_hours"] / 9)
 
 
+def test_a_plan_counts_the_accelerators_that_small_batches_leave_idle(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """Sequences are not split: of 5 on 4 accelerators, one trains two while the others wait."""
+    one, four = tmp_path / "one.yaml", tmp_path / "four.yaml"
+    text = EXAMPLE.read_text().replace("parallelism: 9", "parallelism: 18")
+    one.write_text(text.replace("batchSizes: [64, 128, 256]", "batchSizes: [5, 10, 20]"))
+    four.write_text(one.read_text().replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 4"))
+    few, many = (isoloss("plan", file, "--json").document for file in (one, four))
+    at_work, after = (plan["sizes"][0]["accelerator_hours"] for plan in (few, many))
+    assert after == pytest.approx(at_work * (8 / 5 + 12 / 10 + 20 / 20) / 3)
+    # The longest of the points, which all train at once, is one of batch 5 on 8 accelerators.
+    large = many["sizes"][1]
+    assert large["batch_sizes"] == [5, 10, 20]
+    share = (8 / 5) / (8 / 5 + 16 / 10 + 24 / 20) / 3
+    longest = share * large["accelerator_hours"] / large["accelerators"]
+    assert many["elapsed"]["whole_grid_hours"] == pytest.approx(longest)
+    said = " ".join(isoloss("plan", four).out.split())
+    assert (
+        "Of the hours of dense-100m, accelerators are idle for 21%: batches of 5, 10, 20" in said
+    )
+    assert "among the 4 accelerators of a Job" in said
+    assert "accelerators are idle" not in isoloss("plan", EXAMPLE).out
+
+
 def test_a_plan_counts_the_accelerators_of_all_nodes(isoloss: Isoloss, tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     large = "    - name: dense-500m\n"
@@ -566,6 +591,37 @@ def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> Non
     assert ended.code == 0
     assert "over the budget of 1e20 FLOPs" in ended.out
     assert "over the budget of 5 accelerator hours" in ended.out
+    assert ended.out.count("some points would not start") == 1  # the cheapest takes 22 hours
+    assert ended.out.count("no point would start") == 1
+
+
+@pytest.mark.parametrize(
+    ("flops", "searches", "says"),
+    [
+        ("2", False, "over the budget of 2e0 FLOPs: no point would start"),
+        ("9e20", False, "over the budget of 9e20 FLOPs: some points would not start"),
+        ("2e21", False, None),
+        ("2", True, "Nothing would be trained"),
+        ("7e20", True, "over the budget of 7e20 FLOPs: the search is expected to need more"),
+        ("9e20", True, "within the budget of 9e20 FLOPs: what is expected of the search, but not"),
+        ("9e21", True, None),
+    ],
+)
+def test_a_plan_holds_its_budget_against_what_is_trained(
+    isoloss: Isoloss, tmp_path: Path, flops: str, searches: bool, says: str | None
+) -> None:
+    """The grid takes 1.58e21 FLOPs, its cheapest point 2.2e19, the search 8.08e20 and at worst 3.45e21."""
+    path = tmp_path / "sweep.yaml"
+    text = EXAMPLE.read_text().replace('"2e21"', f'"{flops}"')
+    search = "  search: {strategy: Sequential}\n  grid:\n"
+    path.write_text(text.replace("  grid:\n", search) if searches else text)
+    said = " ".join(isoloss("plan", path).out.split())
+    if says is not None:
+        assert says in said
+    told = sum(
+        f"{word} the budget of {flops.removesuffix('e0')}" in said for word in ("over", "within")
+    )
+    assert told == (1 if says and "the budget" in says else 0)
 
 
 @pytest.mark.parametrize("is_enough", [False, True])

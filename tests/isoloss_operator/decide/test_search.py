@@ -35,6 +35,7 @@ from tests.support.builders import (
     after,
     condition,
     job,
+    manifest,
     observed,
     parsed,
     points,
@@ -688,7 +689,7 @@ def test_two_sizes_of_one_model_are_refused_since_a_search_may_add_one_run_to_bo
         {"name": "long", **tiny, "tokens": 2 * 10**6, "grid": grid},
         {"name": "small", "model": {"preset": "dense-small"}, "tokens": 2 * 10**6},
     ]
-    plan = decide_sweep(observed(sweep_spec(**SEQUENTIAL, proxies=proxies)))
+    plan = decide_sweep(observed(sweep_spec(**SEQUENTIAL, proxies=proxies), manifest=manifest()))
     ready = condition(plan, "Ready")
     assert ready[:2] == ("False", "InvalidSpec")
     assert "long and short are the same model" in ready[2]

@@ -91,8 +91,10 @@ def test_two_sizes_that_exchange_their_names_keep_nothing_of_each_other() -> Non
 
 
 def test_two_sizes_of_one_model_keep_a_place_each() -> None:
-    small = PROXIES[1]
-    spec = unplaced(proxies=[small, {**small, "name": "longer", "tokens": 40_000_000}])
+    """Though a search refuses them with its spec."""
+    small = unplaced().proxies[1]
+    longer = small.model_copy(update={"name": "longer", "tokens": 40_000_000})
+    spec = unplaced().model_copy(update={"proxies": (small, longer)})
     recorded = placements(spec)
     assert recorded[0].learning_rate != recorded[1].learning_rate
     assert placements(raised(spec), recorded) == recorded
@@ -198,3 +200,29 @@ def test_a_lattice_beyond_what_a_grid_may_have_needs_a_grid() -> None:
     assert str(refused.value).startswith(
         "spec.proxies[0].grid: is absent, and no first points can be placed"
     )
+
+
+@pytest.mark.parametrize(
+    ("factors", "says"),
+    [
+        ({"batchSizeFactor": "10"}, r"lines \(9\) and batchSizeFactor \(10\) give batch size \d+"),
+        (
+            {"learningRateFactor": "10"},
+            r"lines \(9\) and learningRateFactor \(10\) give learning rate \S+",
+        ),
+    ],
+    ids=["batch sizes", "learning rates"],
+)
+def test_a_lattice_beyond_what_a_grid_may_have_names_the_fields_that_made_it(
+    factors: dict[str, str], says: str
+) -> None:
+    found = parse_sweep_spec(
+        sweep_spec(
+            grid=None,
+            search={"strategy": "Sequential", "placement": {"lines": 9, **factors}},
+            proxies=[{"name": "a", "model": {"preset": "dense-100m"}, "tokens": 20_000_000_000}],
+        )
+    )
+    with pytest.raises(InvalidSpec, match=says) as refused:
+        with_placed_grids(found, placements(found))
+    assert str(refused.value).endswith("lower these, or give a grid")

@@ -310,6 +310,66 @@ def test_bad_specs_name_the_field_and_the_cure(
     assert says in found[field]
 
 
+GRID = {"batchSizes": [8, 16, 32], "learningRates": ["1e-3", "2e-3", "4e-3"]}
+APART = {"batchSizes": [8, 16, 32], "learningRates": ["1.1e-3", "2.1e-3", "4.1e-3"]}
+
+
+def named(*models: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Sizes a, b and so on, each trained longer than the one before; the second on a grid with no point of the others."""
+    proxies = [
+        {"name": name, "model": model, "tokens": 10**6 * (1 + index)}
+        for index, (name, model) in enumerate(zip("abc", models, strict=False))
+    ]
+    proxies[1]["grid"] = APART
+    return sweep_spec(**{"proxies": proxies, "grid": GRID, "design": "Checked", **changes})
+
+
+TINY, SMALL = {"preset": "dense-tiny"}, {"preset": "dense-small"}
+SEARCH = {"strategy": "Sequential"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (named(TINY, TINY), "a and b are the same model, and one size gives no laws"),
+        (named({"config": OWN}, {"config": OWN}), "spec.proxies[0].model, spec.proxies[1].model"),
+        (named(TINY, TINY, search=SEARCH), "one size gives no laws"),
+        (named(TINY, TINY, search=SEARCH, design="Unchecked"), "may add the same run to both"),
+        (named(TINY, TINY, SMALL, search=SEARCH), "b and a are the same model, and a search"),
+        (named(TINY, SMALL, TINY), "their points of batch size 8 and learning rate 0.001 are"),
+    ],
+    ids=["presets", "configs", "search", "unchecked search", "two of three", "one grid"],
+)
+def test_two_names_of_one_model_are_refused_before_the_corpus_is_prepared(
+    spec: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=re.escape(says)):
+        parse_sweep_spec(spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        named(TINY, TINY, SMALL),
+        named(TINY, TINY, design="Unchecked"),
+        # A toy preset has the tokenizer's vocabulary, which may be another.
+        named(TINY, {"config": OWN}),
+    ],
+    ids=["other sizes as well", "unchecked", "perhaps another vocabulary"],
+)
+def test_two_names_of_one_model_may_have_grids_apart_beside_another_size(
+    spec: dict[str, Any],
+) -> None:
+    assert plan_points(parse_sweep_spec(spec))
+
+
+def test_proxies_that_turn_out_to_be_one_model_are_refused_once_they_are_derived() -> None:
+    found = {"s3://bucket/models/x": TOY_CHECKPOINT}
+    spec = parse_sweep_spec(named(LIKE["model"], LIKE["model"]))
+    with pytest.raises(InvalidSpec, match="one size gives no laws"):
+        with_derived_proxies(spec, found)
+
+
 def test_ten_thousand_points_are_allowed_and_one_more_is_not() -> None:
     """100 x 100 for one size; then a second size of 2 x 2."""
     one = sweep_spec()["proxies"][0]

@@ -1,0 +1,57 @@
+"""Proxies that are one model under several names: one size to the laws, and at the same point one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+from isoloss_operator.api import Proxy, ScalingSweepSpec
+
+
+def same_model_problems(
+    spec: ScalingSweepSpec, models: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Fields and messages. `models` are keys of what proxies are, by name; one whose checkpoint was not read yet has none."""
+    are_known = len(models) == len(spec.proxies)
+    if spec.is_checked and len(spec.proxies) > 1 and are_known and len(set(models.values())) == 1:
+        yield _one_size(spec.proxies)
+        return
+    known = [proxy for proxy in spec.proxies if proxy.name in models]
+    for first, second in combinations(known, 2):
+        if models[first.name] != models[second.name]:
+            continue
+        if spec.searches:
+            yield "spec.proxies", refused_by_search(first.name, second.name)
+        elif shared := _shared_points(spec, first, second):
+            batch_size, rate = min(shared)
+            yield (
+                "spec.proxies",
+                f"{first.name} and {second.name} are the same model, and their points of batch size {batch_size} and "
+                f"learning rate {rate:g} are the same run: give {first.name} and {second.name} different models or grids",
+            )
+
+
+def refused_by_search(first: str, second: str) -> str:
+    """Why a search has one size of each model; the arguments are names of proxies."""
+    return (
+        f"{second} and {first} are the same model, and a search may add the same run to both: "
+        "leave one of them out, or give them different models"
+    )
+
+
+def _one_size(proxies: tuple[Proxy, ...]) -> tuple[str, str]:
+    *others, last = (proxy.name for proxy in proxies)
+    fields = ", ".join(f"spec.proxies[{index}].model" for index in range(len(proxies)))
+    return (
+        "spec.proxies",
+        f"{', '.join(others)} and {last} are the same model, and one size gives no laws, however long it trains: change "
+        f"one of {fields}; set design to Unchecked to train it all the same",
+    )
+
+
+def _shared_points(spec: ScalingSweepSpec, first: Proxy, second: Proxy) -> set[tuple[int, float]]:
+    """Batch sizes and learning rates."""
+    one, other = spec.grid_of(first), spec.grid_of(second)
+    batch_sizes = set(one.batch_sizes) & set(other.batch_sizes)
+    rates = set(map(float, one.learning_rates)) & set(map(float, other.learning_rates))
+    return {(batch_size, rate) for batch_size in batch_sizes for rate in rates}
