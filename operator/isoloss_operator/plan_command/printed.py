@@ -191,11 +191,11 @@ def print_search(planned: Planned) -> None:
 
 
 def print_budget(planned: Planned, pace: Pace) -> None:
-    """Which limits of the budget the sweep would meet, if any."""
-    budget, sizes = planned.spec.budget, planned.sizes
-    if budget is None:
+    """Which limits of the budget the sweep would meet, if any; `print_search` says it of one that cannot begin."""
+    budget, sizes, first = planned.spec.budget, planned.sizes, planned.first_step
+    if budget is None or (first is not None and first.first_rung_flops is not None):
         return
-    if budget.flops and planned.unaffordable_first_rung_flops is None:
+    if budget.flops:
         name = f"the budget of {formatting.flops(float(budget.flops))} FLOPs"
         cheapest = min(size.flops / size.points for size in sizes)
         _print_limit(name, float(budget.flops), planned, cheapest, per_flop=1.0)
