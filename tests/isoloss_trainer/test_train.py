@@ -51,7 +51,7 @@ from isoloss_trainer.learner import Learner, StepFacts, take_into_average
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.run import PointRun
-from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.shards import DataOrder, PreparedData
 from isoloss_trainer.termination import (
     BadConfiguration,
     BadData,
@@ -789,6 +789,19 @@ def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:
         evaluation=EvaluationConfig(first_tokens=10**9),
     )
     assert "domain prose was read" in run(task).message
+
+
+def test_a_run_over_many_domains_read_more_than_once_names_the_most_read(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many domains with names as long as the API takes."""
+    passes = {f"{number:02}-".ljust(63, "x"): 1.0 + number / 10 for number in range(64)}
+    monkeypatch.setattr(DataOrder, "epochs", lambda _order, _sequences: passes)
+    message = run(train_task(prepared.manifest, prepared.uri, tokens=512)).message
+    assert [part[:10] for part in message.split("; ")[1:4]] == [
+        f"domain {number}-" for number in (63, 62, 61)
+    ]
+    assert message.endswith("times; and 60 more were read more than once")
 
 
 MIXTRAL = {"model_type": "mixtral", **FAMILIES["mixtral"]}
