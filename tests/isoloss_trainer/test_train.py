@@ -12,6 +12,7 @@ import platform
 import shutil
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -930,6 +931,32 @@ def test_a_stale_claim_of_another_sweep_is_taken_over(prepared: Prepared) -> Non
     )
     Store(prepared.uri).write_record(layout.point_claim(task.point.key), stale)
     assert run(task).tokens == 512
+
+
+@pytest.mark.parametrize(
+    ("age", "words"),
+    [
+        (-366 * 86_400, None),
+        (-90, None),
+        (-30, r"heartbeat (29|30) s in the future"),
+        (30, r"heartbeat 3\d s ago"),
+        (90, None),
+    ],
+)
+def test_a_claim_lasts_as_long_whatever_the_clock_of_who_holds_it(
+    prepared: Prepared, age: float, words: str | None
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    store, path = Store(prepared.uri), layout.point_claim(task.point.key)
+    at = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
+    claimant = Claimant(sweep_uid="other", attempt=1)
+    store.write_record(path, Claim(claimant=claimant, holder="x", updated_at=at))
+    if words is None:
+        claim(task)
+        assert store.read_record(path, Claim).claimant == task.claimant
+    else:
+        with pytest.raises(ClaimedElsewhere, match=words):
+            claim(task)
 
 
 def test_an_earlier_attempt_yields_to_a_later_one_and_not_the_reverse(prepared: Prepared) -> None:
