@@ -350,6 +350,16 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "UnreadableFile",
         "x.jsonl.zst",
     ),
+    "gzip of no bytes": (
+        lambda p: (write_json_lines(p / "w.jsonl", GOOD), (p / "x.jsonl.gz").write_bytes(b"")),
+        "UnreadableFile",
+        "x.jsonl.gz: is empty",
+    ),
+    "zstandard of no bytes": (
+        lambda p: (write_json_lines(p / "w.jsonl", GOOD), (p / "x.jsonl.zst").write_bytes(b"")),
+        "UnreadableFile",
+        "x.jsonl.zst: is empty",
+    ),
     "not parquet": (
         lambda p: (p / "x.parquet").write_bytes(b"PAR1 not really"),
         "UnreadableFile",
@@ -679,6 +689,29 @@ def test_files_that_others_put_beside_data_are_no_data(corpus: Path, tmp_path: P
         (tmp_path / name).write_bytes(b"")
     (domain,) = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*")).domains
     assert domain.training_documents + domain.validation_documents == len(GOOD)
+
+
+def test_folders_that_others_put_beside_data_are_no_data(tmp_path: Path) -> None:
+    """Unless the glob names them; what it is in matters to nobody."""
+    folder = tmp_path / ".cache" / "_corpus"
+    write_json_lines(folder / "a" / "x.jsonl", GOOD)
+    for name in ("_temporary/0/task_1", ".ipynb_checkpoints", "a/_temporary"):
+        write_json_lines(folder / name / "x.jsonl", GOOD)
+    found = {
+        glob: [
+            str(Path(file.path).relative_to(folder))
+            for file in find_files(
+                DomainSource(name="text", uri=f"{uri(folder)}/{glob}", text_field="text")
+            )[1]
+        ]
+        for glob in ("**/*.jsonl", "*/x.jsonl", "a/_temporary/*", "*/_temporary/x.jsonl")
+    }
+    assert found == {
+        "**/*.jsonl": ["a/x.jsonl"],
+        "*/x.jsonl": ["a/x.jsonl"],
+        "a/_temporary/*": ["a/_temporary/x.jsonl"],
+        "*/_temporary/x.jsonl": ["a/_temporary/x.jsonl"],
+    }
 
 
 NESTED: dict[str, Callable[[Path, list[Any]], object]] = {
