@@ -336,7 +336,7 @@ def count_parameters(network: Any) -> ParameterCounts:
     )
 
 
-def _beside_products(network: Any) -> Iterator[nn.Parameter]:
+def _beside_products(network: Any) -> Iterator[torch.Tensor]:
     """Of look-up tables, whatever they are called, and of towers that a text does not pass through."""
     for module in network.modules():
         if isinstance(module, nn.Embedding):
