@@ -94,6 +94,22 @@ def test_long_documents_weigh_as_much_as_in_the_sweeps_own_sequences(
     assert loss.value == pytest.approx(float(prices.mean()), abs=5e-3)
 
 
+def test_documents_are_told_apart_by_their_texts_and_not_by_end_tokens(
+    lognormal: tuple[Path, PreparedData],
+) -> None:
+    """A tokenizer may read a text as an end token: no later document moves."""
+    folder, data = lognormal
+    theirs = load_tokenizer(uri(folder / "theirs"))
+    stream = np.array(data.validation_stream("text"))
+    ours = DomainSequences.of(stream, data.manifest.end_token, 64, 40)
+    wanted = ForeignSequences.of(theirs, data, "text", ours, 10_000)
+    stream[5:2000:50] = data.manifest.end_token
+    disturbed = DomainSequences.of(stream, data.manifest.end_token, 64, 40)
+    found = ForeignSequences.of(theirs, data, "text", disturbed, 10_000)
+    assert all(map(np.array_equal, found.sequences, wanted.sequences))
+    assert np.array_equal(found.sizes, wanted.sizes)
+
+
 def test_every_byte_of_the_sweeps_sequences_is_read_once(
     lognormal: tuple[Path, PreparedData],
 ) -> None:

@@ -18,6 +18,7 @@ from isoloss_trainer import learner as learning
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import footprint, host_footprint, plan, shape_of
 from isoloss_trainer.model import build_network
+from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
@@ -29,6 +30,7 @@ from tests.isoloss_trainer.builders import (
     train_task,
 )
 from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.families import FAMILIES as OTHER_FAMILIES
 from tests.support.warm_python import WarmPython
 
 GPU = DEVICES["80 GB"]
@@ -184,6 +186,22 @@ def test_a_plan_says_what_fits_where(prepared: Prepared) -> None:
     assert [row.split()[0] for row in rest] == ["1", "2", "4"]  # a batch of 4 has no use for more
     assert "recomputed" in rest[0]
     assert "1 at once" in rest[-1]
+
+
+def test_a_plan_counts_what_a_family_has_under_other_names(prepared: Prepared) -> None:
+    sizes = {"vocab_size": 384, "n_positions": 64}
+    gpt2 = {"model_type": "gpt2", **sizes, "n_embd": 32, "n_layer": 1, "n_head": 2}
+    first, *rows = plan(train_task(prepared.manifest, prepared.uri, model=gpt2)).splitlines()
+    assert "80 GB" in first
+    assert all("at once" in row for row in rows)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "mamba"])
+def test_a_plan_refuses_a_family_that_cannot_be_counted(prepared: Prepared, kind: str) -> None:
+    model = {"model_type": kind, **OTHER_FAMILIES[kind]}
+    with pytest.raises(BadConfiguration, match=f"of type {kind} cannot be trained") as caught:
+        plan(train_task(prepared.manifest, prepared.uri, model=model))
+    assert (caught.value.code, caught.value.exit_code) == ("BadModel", ExitCode.BAD_CONFIGURATION)
 
 
 def test_the_plan_command_prints_it_and_takes_train_tasks_alone(

@@ -25,6 +25,7 @@ from isoloss_trainer.model import (
 )
 from isoloss_trainer.termination import BadConfiguration
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3, QWEN3_MOE, SEQUENCE_LENGTH
+from tests.isoloss_trainer.families import FAMILIES as OTHER_FAMILIES
 
 MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": None}
 MIXTRAL = {
@@ -56,6 +57,31 @@ def test_built_families_have_the_counted_parameters(config: dict[str, Any], tied
     with torch.device("meta"):
         network = build_network(config)
     assert count_parameters(network) == parameter_counts(config)
+
+
+def test_a_multimodal_model_computes_with_its_text_decoder_alone() -> None:
+    """And counts all that it has."""
+    whole = OTHER_FAMILIES["gemma3"]
+    with torch.device("meta"):
+        network = build_network({"model_type": "gemma3", **whole})
+        text = build_network({"model_type": "gemma3_text", **whole["text_config"]})
+    found, of_text = count_parameters(network), count_parameters(text)
+    assert (found.active, found.body_total) == (of_text.active, of_text.body_total)
+    assert found.total == sum(p.numel() for p in network.parameters())
+    assert found.total > of_text.total
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_bigcode", "gpt_neo", "opt"])
+def test_a_table_of_positions_takes_part_in_no_product(kind: str) -> None:
+    config = {"model_type": kind, **OTHER_FAMILIES[kind]}
+    counts = []
+    for positions in (64, 128):
+        name = "n_positions" if kind in ("gpt2", "gpt_bigcode") else "max_position_embeddings"
+        with torch.device("meta"):
+            counts.append(count_parameters(build_network({**config, name: positions})))
+    few, many = counts
+    assert (few.active, few.body_total) == (many.active, many.body_total)
+    assert many.other > few.other
 
 
 @pytest.mark.parametrize("key", ["attention_dropout", "router_jitter_noise"])

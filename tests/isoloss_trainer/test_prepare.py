@@ -21,6 +21,7 @@ import pyarrow.parquet
 import pytest
 import zstandard
 from fsspec.implementations.local import LocalFileSystem
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import isoloss_trainer.corpus as corpus_module
 import isoloss_trainer.prepare as prepare_module
@@ -35,7 +36,7 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store, StoreUnavailable
 from isoloss_trainer.corpus import CorpusFile, find_files, read_documents
 from isoloss_trainer.evaluation import DomainSequences
-from isoloss_trainer.held_out import unpack_texts
+from isoloss_trainer.held_out import is_held_out, unpack_texts
 from isoloss_trainer.near_duplicates import BANDS, count_twins, sketches
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.shards import HASH_BYTES, PreparedData, windows_path
@@ -349,6 +350,16 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "UnreadableFile",
         "x.jsonl.zst",
     ),
+    "gzip of no bytes": (
+        lambda p: (write_json_lines(p / "w.jsonl", GOOD), (p / "x.jsonl.gz").write_bytes(b"")),
+        "UnreadableFile",
+        "x.jsonl.gz: is empty",
+    ),
+    "zstandard of no bytes": (
+        lambda p: (write_json_lines(p / "w.jsonl", GOOD), (p / "x.jsonl.zst").write_bytes(b"")),
+        "UnreadableFile",
+        "x.jsonl.zst: is empty",
+    ),
     "not parquet": (
         lambda p: (p / "x.parquet").write_bytes(b"PAR1 not really"),
         "UnreadableFile",
@@ -431,6 +442,79 @@ def test_a_document_cannot_contain_its_own_end(corpus: Path, tmp_path: Path) -> 
     stream = PreparedData(data_uri, tmp_path).validation_stream("text")
     (domain,) = manifest.domains
     assert (stream == manifest.end_token).sum() == domain.validation_documents
+
+
+def unigram_tokenizer(folder: Path) -> None:
+    """Special tokens are in the vocabulary, as in those of T5 and XGLM."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<unk>", "<s>", END]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=384, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(MANY, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def word_tokenizer(folder: Path) -> None:
+    words = sorted({word for text in MANY for word in text.split()})
+    vocabulary = {word: number for number, word in enumerate(["<unk>", END, *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([END])
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def tokenizer_with_an_end_that_is_not_special(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    for token in content["added_tokens"]:
+        token["special"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "change", [unigram_tokenizer, word_tokenizer, tokenizer_with_an_end_that_is_not_special]
+)
+def test_a_document_whose_text_a_tokenizer_reads_as_its_end_is_skipped_and_counted(
+    change: Callable[[Path], None], corpus: Path, tmp_path: Path
+) -> None:
+    """Also one that is held out."""
+    change(make_tokenizer(tmp_path / "tokenizer", GOOD))
+    bad = [f"{number} <s> {END} was the price" for number in range(6)]
+    assert len({is_held_out(text, 100) for text in bad}) == 2
+    write_json_lines(tmp_path / "x.jsonl", [*MANY[:300], *bad, *MANY[300:]])
+    write_json_lines(tmp_path / "y.jsonl", MANY)
+    found, clean = (
+        run(
+            domain_task(
+                corpus,
+                tmp_path / name,
+                f"{uri(tmp_path)}/{name}.jsonl",
+                tokenizer=uri(tmp_path / "tokenizer"),
+            )
+        ).domains[0]
+        for name in "xy"
+    )
+    assert (found.bad_documents, clean.bad_documents) == (6, 0)
+    assert found.training[0].sha256 == clean.training[0].sha256
+    assert found.validation.sha256 == clean.validation.sha256
+
+
+def test_a_tokenizer_that_reads_text_as_the_end_of_a_document_is_said_to(
+    corpus: Path, tmp_path: Path
+) -> None:
+    tokenizer_with_an_end_that_is_not_special(make_tokenizer(tmp_path / "tokenizer", GOOD))
+    write_json_lines(tmp_path / "x.jsonl", [*GOOD, END])
+    task = domain_task(
+        corpus,
+        tmp_path / "store",
+        f"{uri(tmp_path)}/x.jsonl",
+        tokenizer=uri(tmp_path / "tokenizer"),
+        bad_documents="Refuse",
+    )
+    with pytest.raises(BadData, match=r"x\.jsonl: .*'<\|end\|>', which this tokenizer") as caught:
+        run(task)
+    assert caught.value.code == "EndTokenInText"
 
 
 def test_near_duplicates_across_the_split_are_counted(corpus: Path, tmp_path: Path) -> None:
@@ -605,6 +689,29 @@ def test_files_that_others_put_beside_data_are_no_data(corpus: Path, tmp_path: P
         (tmp_path / name).write_bytes(b"")
     (domain,) = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*")).domains
     assert domain.training_documents + domain.validation_documents == len(GOOD)
+
+
+def test_folders_that_others_put_beside_data_are_no_data(tmp_path: Path) -> None:
+    """Unless the glob names them; what it is in matters to nobody."""
+    folder = tmp_path / ".cache" / "_corpus"
+    write_json_lines(folder / "a" / "x.jsonl", GOOD)
+    for name in ("_temporary/0/task_1", ".ipynb_checkpoints", "a/_temporary"):
+        write_json_lines(folder / name / "x.jsonl", GOOD)
+    found = {
+        glob: [
+            str(Path(file.path).relative_to(folder))
+            for file in find_files(
+                DomainSource(name="text", uri=f"{uri(folder)}/{glob}", text_field="text")
+            )[1]
+        ]
+        for glob in ("**/*.jsonl", "*/x.jsonl", "a/_temporary/*", "*/_temporary/x.jsonl")
+    }
+    assert found == {
+        "**/*.jsonl": ["a/x.jsonl"],
+        "*/x.jsonl": ["a/x.jsonl"],
+        "a/_temporary/*": ["a/_temporary/x.jsonl"],
+        "*/_temporary/x.jsonl": ["a/_temporary/x.jsonl"],
+    }
 
 
 NESTED: dict[str, Callable[[Path, list[Any]], object]] = {

@@ -12,6 +12,7 @@ import platform
 import shutil
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,7 +52,7 @@ from isoloss_trainer.learner import Learner, StepFacts, take_into_average
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.run import PointRun
-from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.shards import DataOrder, PreparedData
 from isoloss_trainer.termination import (
     BadConfiguration,
     BadData,
@@ -791,6 +792,19 @@ def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:
     assert "domain prose was read" in run(task).message
 
 
+def test_a_run_over_many_domains_read_more_than_once_names_the_most_read(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many domains with names as long as the API takes."""
+    passes = {f"{number:02}-".ljust(63, "x"): 1.0 + number / 10 for number in range(64)}
+    monkeypatch.setattr(DataOrder, "epochs", lambda _order, _sequences: passes)
+    message = run(train_task(prepared.manifest, prepared.uri, tokens=512)).message
+    assert [part[:10] for part in message.split("; ")[1:4]] == [
+        f"domain {number}-" for number in (63, 62, 61)
+    ]
+    assert message.endswith("times; and 60 more were read more than once")
+
+
 MIXTRAL = {"model_type": "mixtral", **FAMILIES["mixtral"]}
 OPT = {"model_type": "opt", **FAMILIES["opt"], "dropout": 0.0}
 BAD_MODELS: dict[str, tuple[dict[str, Any], str]] = {
@@ -917,6 +931,32 @@ def test_a_stale_claim_of_another_sweep_is_taken_over(prepared: Prepared) -> Non
     )
     Store(prepared.uri).write_record(layout.point_claim(task.point.key), stale)
     assert run(task).tokens == 512
+
+
+@pytest.mark.parametrize(
+    ("age", "words"),
+    [
+        (-366 * 86_400, None),
+        (-90, None),
+        (-30, r"heartbeat [123]\d s in the future"),
+        (30, r"heartbeat [345]\d s ago"),
+        (90, None),
+    ],
+)
+def test_a_claim_lasts_as_long_whatever_the_clock_of_who_holds_it(
+    prepared: Prepared, age: float, words: str | None
+) -> None:
+    task = train_task(prepared.manifest, prepared.uri)
+    store, path = Store(prepared.uri), layout.point_claim(task.point.key)
+    at = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
+    claimant = Claimant(sweep_uid="other", attempt=1)
+    store.write_record(path, Claim(claimant=claimant, holder="x", updated_at=at))
+    if words is None:
+        claim(task)
+        assert store.read_record(path, Claim).claimant == task.claimant
+    else:
+        with pytest.raises(ClaimedElsewhere, match=words):
+            claim(task)
 
 
 def test_an_earlier_attempt_yields_to_a_later_one_and_not_the_reverse(prepared: Prepared) -> None:

@@ -120,12 +120,16 @@ class Fence:
         """Take the claim. Raises ClaimedElsewhere while another sweep, or a later attempt of this
         one, trains the point."""
         held = self._read()
-        if held is not None and _age(held) < FRESH_SECONDS and self._yields_to(held.claimant):
-            raise ClaimedElsewhere(
-                "ClaimedElsewhere",
-                f"sweep {held.claimant.sweep_uid} (attempt {held.claimant.attempt}) holds this "
-                f"point; last heartbeat less than {FRESH_SECONDS:.0f} s ago",
-            )
+        if held is not None and self._yields_to(held.claimant):
+            age = _age(held)
+            # A clock may be ahead; a time far in the future is as good as none, or the point would never be free.
+            if abs(age) < FRESH_SECONDS:
+                when = f"{age:.0f} s ago" if age >= 0 else f"{-age:.0f} s in the future"
+                raise ClaimedElsewhere(
+                    "ClaimedElsewhere",
+                    f"sweep {held.claimant.sweep_uid} (attempt {held.claimant.attempt}) holds this "
+                    f"point; last heartbeat {when}",
+                )
         self._write()
 
     def beat(self) -> None:
@@ -169,7 +173,7 @@ class Fence:
 
 
 def _age(claim: Claim) -> float:
-    """Seconds since the last heartbeat; infinite if the time is not readable."""
+    """Seconds since the last heartbeat, negative if that is in the future; infinite if the time is not readable."""
     try:
         return (datetime.now(UTC) - datetime.fromisoformat(claim.updated_at)).total_seconds()
     except (ValueError, TypeError):

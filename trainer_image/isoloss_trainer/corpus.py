@@ -48,7 +48,7 @@ class CorpusFile:
 
 def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[CorpusFile]]:
     """The files behind a domain's glob, by path, except those that Spark and others put next to data, such as
-    _SUCCESS. BadData if there are none or one has another format."""
+    _SUCCESS or what is in _temporary/. BadData if there are none or one has another format."""
     field = f"domains.{source.name}.uri"
     try:
         filesystem, pattern = fsspec.core.url_to_fs(source.uri, use_listings_cache=False)
@@ -64,11 +64,18 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
     files = [
         _describe(path, info, source)
         for path, info in sorted(found.items())
-        if info.get("type") != "directory" and not path.rpartition("/")[2].startswith(("_", "."))
+        if info.get("type") != "directory" and not _is_beside_data(path, pattern)
     ]
     if not files:
         raise BadData("NoFiles", f"domain {source.name}: {_why_none(source.uri, found)}", field)
     return filesystem, files
+
+
+def _is_beside_data(path: str, pattern: str) -> bool:
+    """Whether the file or a folder above it has such a name; folders that the pattern names are meant."""
+    *folders, name = path.split("/")
+    unnamed = set(folders) - set(pattern.split("/"))
+    return any(part.startswith(("_", ".")) for part in (name, *unnamed))
 
 
 def _why_none(uri: str, found: Mapping[str, dict[str, Any]]) -> str:
@@ -101,6 +108,7 @@ def read_documents(
     `text_field` may be a path, such as `meta.text`, unless a field has that very name.
     """
     try:
+        _check_compressed(filesystem, file)
         with filesystem.open(file.path, "rb") as raw, _decompress(raw, file) as stream:
             yield from _READERS[file.format](stream, file, text_field)
     except (TrainerError, MemoryError):
@@ -122,6 +130,17 @@ def read_documents(
         if module == "builtins":  # a bug: no storage raises what Python itself does
             raise
         raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
+
+
+def _check_compressed(filesystem: fsspec.AbstractFileSystem, file: CorpusFile) -> None:
+    """Raises BadData for a compressed file of 0 bytes, of which gzip and Arrow make an empty one: an upload failed."""
+    if not file.compression or file.bytes:
+        return
+    # Some storage does not report sizes.
+    with filesystem.open(file.path, "rb") as raw:
+        if not raw.read(1):
+            message = f"{file.path}: is empty, without even a header of {file.compression}"
+            raise BadData("UnreadableFile", message)
 
 
 def _decompress(raw: IO[bytes], file: CorpusFile) -> IO[bytes]:

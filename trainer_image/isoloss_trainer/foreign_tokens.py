@@ -82,13 +82,18 @@ class ForeignSequences:
         """Raises BadData if the corpus lacks the bytes of its tokens. `longest`: tokens that the
         checkpoint takes at once."""
         texts = validation_documents(data, domain)
-        numbers, sizes = np.unique(ours.documents, return_counts=True)
-        theirs = _ForeignText.of(tokenizer, texts, numbers)
         ends = np.cumsum(data.validation_lengths(domain), dtype=np.int64)
-        if len(ends) == 0 or ends[-1] != sum(len(text.encode()) + 1 for text in texts):
+        text_ends = np.cumsum([len(text.encode()) + 1 for text in texts], dtype=np.int64)
+        if len(ends) == 0 or len(texts) == 0 or ends[-1] != text_ends[-1]:
             where = data.store.location(validation_texts(domain))
             raise BadData("ShardCorrupt", f"{where}: its texts are not those of the tokens")
         length = data.manifest.sequence_length
+        # By where the texts end, not by end tokens: these may be in a text, too.
+        last_tokens = np.searchsorted(ends, text_ends)
+        targets = (ours.starts[:, None] + np.arange(1, length + 1)).ravel()
+        documents_of_targets = np.searchsorted(last_tokens, targets)
+        numbers, sizes = np.unique(documents_of_targets, return_counts=True)
+        theirs = _ForeignText.of(tokenizer, texts, numbers)
         most = min(longest, LONGEST_SHARE * length)
         parts = [
             part

@@ -21,7 +21,7 @@ from isoloss_contract.footprint import (
 )
 from isoloss_contract.memory import DEVICES, FILE_BYTES, GPUS_OF_NODE, PROCESS_BYTES
 from isoloss_contract.records import TrainTask
-from isoloss_trainer.model import build_network, layers_of
+from isoloss_trainer.model import COUNTED, build_network, check_counts, layers_of
 
 # -------------------------------------------------------------------- memory, counted from the model
 
@@ -36,15 +36,18 @@ def shape_of(network: Any) -> ModelShape:
     total = sum(p.numel() for p in network.parameters())
     layers = [sum(p.numel() for p in layer.parameters()) for layer in layers_of(network)]
     vocabulary, hidden = network.get_output_embeddings().weight.shape
+    config = network.config
+    # Some families, such as GPT-2, write them under other names.
+    numbers = {**config.to_dict(), **{name: getattr(config, name) for name in COUNTED}}
     return ModelShape(
         parameters=total,
         largest_layer=max(layers, default=0),
         outside_layers=total - sum(layers),
         hidden=hidden,
-        heads=network.config.num_attention_heads,
+        heads=config.num_attention_heads,
         vocabulary=vocabulary,
-        kept=kept_numbers(network.config.to_dict()),
-        copied=copied_numbers(network.config.to_dict()),
+        kept=kept_numbers(numbers),
+        copied=copied_numbers(numbers),
     )
 
 
@@ -91,6 +94,7 @@ def plan(task: TrainTask) -> str:
     length, batch, precision = point.sequence_length, point.batch_size, point.precision
     with torch.device("meta"):
         network = build_network(point.model)
+    check_counts(network.config)
     heads = "".join(f"  {device:>22}" for device in DEVICES)
     rows = [
         f"GPUs  state/GiB  whole/GiB  logits/GiB  sequence/GiB{heads}  host, build/GiB  host, train/GiB"

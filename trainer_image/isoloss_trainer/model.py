@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -307,15 +307,19 @@ def _check_routing(_router: Any, _inputs: Any, outputs: Any) -> None:
 
 
 def count_parameters(network: Any) -> ParameterCounts:
-    """Count by part. Experts are recognised by their stacked, three-dimensional matrices."""
+    """Count by part. Experts are recognised by their stacked, three-dimensional matrices; what a multimodal model has
+    beside its text decoder, and the tables it looks positions up in, take part in no matrix product of a text."""
     head = network.get_output_embeddings().weight
     embedding = network.get_input_embeddings().weight
     config = network.config.get_text_config()
+    unused = {id(parameter) for parameter in _beside_products(network)}
     total = active = other = 0
     for name, parameter in network.named_parameters():
         if parameter is head or parameter is embedding:
             continue
-        if ".experts." in name and parameter.dim() == 3:
+        if id(parameter) in unused:
+            other += parameter.numel()
+        elif ".experts." in name and parameter.dim() == 3:
             total += parameter.numel()
             active += parameter.numel() // parameter.shape[0] * config.num_experts_per_tok
         elif parameter.dim() >= 2 and "embed" not in name:
@@ -330,6 +334,16 @@ def count_parameters(network: Any) -> ParameterCounts:
         embedding=0 if embedding is head else embedding.numel(),
         other=other,
     )
+
+
+def _beside_products(network: Any) -> Iterator[torch.Tensor]:
+    """Of look-up tables, whatever they are called, and of towers that a text does not pass through."""
+    for module in network.modules():
+        if isinstance(module, nn.Embedding):
+            yield module.weight
+    if network.config.get_text_config() is not network.config:
+        of_text = {id(parameter) for parameter in network.get_decoder().parameters()}
+        yield from (p for p in network.parameters() if id(p) not in of_text)
 
 
 # -------------------------------------------------------------------------- how random weights start

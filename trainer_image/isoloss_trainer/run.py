@@ -172,13 +172,13 @@ class PointRun:
         first may take the others with it."""
         rows = self.state.trajectory if self._final_rows is None else self._final_rows
         text = trajectory_text(rows)
-        result = self._result(rows, text)
         keep_state = self._lasts() and not self.attempt.task.release_checkpoints_when_done
         if keep_state:
             self.saving.save(self.state)
         self.saving.checkpoints.wait()
         # Not before: a checkpoint may take longer than a claim is fresh.
         self._reporter.close()
+        result = self._result(rows, text)
         if self.attempt.world.is_first:
             self._write(result, text, keep_state=keep_state)
         self.attempt.world.wait()
@@ -532,10 +532,14 @@ class Ending:
         return cls(Outcome.DIVERGED, f"diverged at {tokens} tokens", tokens)
 
 
+NAMED_DOMAINS = 3
+"""A summary names so many of those that were read more than once: a corpus may have 64, and a message has its limit."""
+
+
 def _summary(last: TrajectoryRow, epochs: Mapping[str, float]) -> str:
-    repeated = [
-        f"domain {name} was read {passes:.1f} times"
-        for name, passes in epochs.items()
-        if passes > 1
-    ]
-    return "; ".join([f"loss {last.loss:.4f} nats per token at {last.tokens} tokens", *repeated])
+    repeated = sorted((-passes, name) for name, passes in epochs.items() if passes > 1)
+    named = [f"domain {name} was read {-passes:.1f} times" for passes, name in repeated]
+    more = len(named) - NAMED_DOMAINS
+    if more > 0:
+        named[NAMED_DOMAINS:] = [f"and {more} more were read more than once"]
+    return "; ".join([f"loss {last.loss:.4f} nats per token at {last.tokens} tokens", *named])

@@ -83,7 +83,8 @@ def load_tokenizer(uri: str) -> TextTokenizer:
         raise _bad(f"{uri}/tokenizer.json: {str(error)[:300]}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    # Text that looks like a special token stays text: a document must not contain its own end.
+    # Text that looks like a special token stays text: a document must not contain its own end. Not every tokenizer
+    # heeds it: in Unigram and WordLevel vocabularies special tokens are words like others (units.py skips such text).
     tokenizer.encode_special_tokens = True
     end_token = _end_token(folder, tokenizer)
     first_token = _first_token(folder, tokenizer)

@@ -219,33 +219,54 @@ class _UnitWriter:
             read = self._documents + self._empty + len(self._held_out)
             self._bad.refuse_above_share(self._unit.domain, read)
 
-    def _add(self, documents: list[Document]) -> None:
+    def _add(self, documents: list[tuple[CorpusFile, Document]]) -> None:
         per_thousand = self._run.config.validation_documents_per_thousand
         training = []
-        for text in documents:
+        for text, tokens in self._readable(documents):
+            if is_held_out(text, per_thousand):
+                self._held_out.append(text)
+                continue
+            training.append(tokens)
+            self._shards.add(closed(tokens, self._run.tokenizer.end_token))
+            self._bytes += len(text.encode())
+        self._sketches.append(sketches(training).ravel())
+        self._documents += len(training)
+
+    def _readable(
+        self, documents: list[tuple[CorpusFile, Document]]
+    ) -> Iterator[tuple[str, NDArray[np.uint32]]]:
+        """The texts with their tokens; what cannot be read is skipped, and so is what is empty."""
+        texts = []
+        for file, text in documents:
             if isinstance(text, BadDocument):
                 self._skip(text)
             elif not text:
                 self._empty += 1
-            elif is_held_out(text, per_thousand):
-                self._held_out.append(text)
             else:
-                training.append(text)
-        encoded = self._run.tokenizer.encode(training)
-        for tokens in encoded:
-            self._shards.add(closed(tokens, self._run.tokenizer.end_token))
-        self._sketches.append(sketches(encoded).ravel())
-        self._documents += len(training)
-        self._bytes += sum(len(text.encode()) for text in training)
+                texts.append((file, text))
+        # Those that are held out too: only the tokens show whether a document could be told from two.
+        encoded = self._run.tokenizer.encode([text for _file, text in texts])
+        for (file, text), tokens in zip(texts, encoded, strict=True):
+            if (tokens == self._run.tokenizer.end_token).any():
+                self._skip(self._ends_early(file))
+            else:
+                yield text, tokens
+
+    def _ends_early(self, file: CorpusFile) -> BadDocument:
+        end = self._run.tokenizer.tokenizer.id_to_token(self._run.tokenizer.end_token)
+        return BadDocument(
+            "EndTokenInText",
+            f"{file.path}: a document's text has {end!r}, which this tokenizer reads as the end of a document",
+        )
 
 
-def _batches(unit: Unit) -> Iterator[list[Document]]:
-    """Documents in batches of about BATCH_BYTES characters."""
-    batch: list[Document] = []
+def _batches(unit: Unit) -> Iterator[list[tuple[CorpusFile, Document]]]:
+    """Documents, each with its file, in batches of about BATCH_BYTES characters."""
+    batch: list[tuple[CorpusFile, Document]] = []
     size = 0
     for file in unit.files:
         for document in read_documents(unit.filesystem, file, unit.domain.text_field):
-            batch.append(document)
+            batch.append((file, document))
             size += 1 if isinstance(document, BadDocument) else len(document)
             if size >= BATCH_BYTES:
                 yield batch
