@@ -77,9 +77,9 @@ class Data(ApiType):
     validation: Annotated[Validation, IDENTITY] = Validation()
     """Held-out documents. Immutable."""
     bad_documents: Annotated[Literal["Skip", "Refuse"], IDENTITY] = "Skip"
-    """What becomes of documents that cannot be read: without text, not JSON, not UTF-8. They are skipped and
-    counted, and if they are more than 1 % of a domain the corpus is refused; or it is refused for the first one.
-    Immutable."""
+    """What becomes of documents that cannot be used: without text, not JSON, not UTF-8, or with text that the
+    tokenizer reads as its end token. They are skipped and counted, and if they are more than 1 % of a domain the
+    corpus is refused; or it is refused for the first one. Immutable."""
     parallelism: int = Field(default=1, ge=1, le=1000)
     """Number of pods that tokenize the corpus side by side, each some of its files. They are one Job and
     count as one against spec.parallelism."""
