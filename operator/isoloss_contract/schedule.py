@@ -10,6 +10,12 @@ import math
 from isoloss_contract.records import WARMUP_MULTIPLE, CooldownConfig, EvaluationConfig
 
 
+def whole_steps(tokens: int, batch_size: int, sequence_length: int) -> int:
+    """Tokens of a run that ends with the first whole optimizer step at or beyond `tokens`."""
+    step = batch_size * sequence_length
+    return -(-tokens // step) * step
+
+
 def evaluation_tokens(config: EvaluationConfig, tokens: int) -> list[int]:
     """The fixed token counts up to `tokens` at which any run is evaluated."""
     counts = []

@@ -24,6 +24,7 @@ from isoloss_contract.records import (
     PrepareTask,
     TrainTask,
 )
+from isoloss_contract.schedule import whole_steps
 from isoloss_contract.store import StoreError
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.decide import suspension
@@ -39,7 +40,7 @@ from isoloss_operator.decide.plans import JobDeletion, JobRequest, SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.tasks.record import is_done
-from isoloss_operator.planning.flops import six_nd, whole_steps
+from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
 from isoloss_operator.reconcile.memory import Memory, carry_out, create_error, had_trouble

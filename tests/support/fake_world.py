@@ -15,13 +15,13 @@ from typing import Any
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unreadable
 from isoloss_contract.records import ExitCode, PointResult, TrainTask
+from isoloss_contract.schedule import whole_steps
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.planning.flops import whole_steps
 from isoloss_operator.planning.points import PlannedPoint
 from tests.support.builders import (
     NOW,

@@ -12,6 +12,7 @@ from numbers import Integral
 
 from isoloss.laws import FitOptions, Interval, Run
 from isoloss_contract.ledger import IntentAction
+from isoloss_contract.schedule import whole_steps
 
 
 def _require_positive(name: str, value: float) -> None:
@@ -63,8 +64,7 @@ class Size:
         """Of a run that `tokens` are wanted of."""
         if self.sequence_length is None:
             return tokens
-        step = round(batch_size) * self.sequence_length
-        return float(-(-round(tokens) // step) * step)
+        return float(whole_steps(round(tokens), round(batch_size), self.sequence_length))
 
     @property
     def token_flops(self) -> float:

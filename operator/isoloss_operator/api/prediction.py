@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from isoloss_contract.records import MAX_BATCH_SIZE
 from isoloss_operator.api.fields import (
     ApiType,
     AtLeastOne,
@@ -161,14 +162,14 @@ class HyperparamPredictionSpec(ApiType):
     """How laws of runs from scratch are taken to a continued run. Paper: it wants what a run from scratch of C_pre + C_cpt
     wants. Measured: the learning rate is also multiplied by the square root of s = C_cpt / (C_pre + C_cpt), and the
     batch size by 2 - s, as continued runs of small checkpoints wanted. The other one is among status.variants."""
-    batch_size: int | None = Field(default=None, ge=1, le=1_000_000)
+    batch_size: int | None = Field(default=None, ge=1, le=MAX_BATCH_SIZE)
     """Batch size of the planned run in sequences, if it cannot be chosen. The answer is then the best learning rate
     at it, and status.batchSizeCost is what it costs over the best batch size. The best pair is among
     status.secondOpinions."""
     batch_size_tolerance: Decimal | None = None
     """Nats. status.affordableBatchSizes are then the smallest and largest batch size that are expected to cost at
     most so much more than the best one."""
-    batch_size_multiple_of: int = Field(default=1, ge=1, le=1_000_000)
+    batch_size_multiple_of: int = Field(default=1, ge=1, le=MAX_BATCH_SIZE)
     """Round the batch size to a multiple of this number. If that is far from the best one, the learning rate is the
     best one there."""
     max_extrapolation: AtLeastOne = "1000"

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from isoloss_contract.records import MAX_BATCH_SIZE
 from isoloss_operator.api.fields import (
     IDENTITY,
     ApiType,
@@ -102,7 +103,7 @@ class Grid(ApiType):
     """The grid of batch sizes and learning rates."""
 
     batch_sizes: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...],
+        tuple[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)], ...],
         Field(min_length=1, max_length=100),
         Rule(
             "self.isSorted() && self.all(a, self.exists_one(b, a == b))",

@@ -68,7 +68,6 @@ from isoloss_operator.decide.validation_status import (
     validation_status,
     verdict,
 )
-from isoloss_operator.planning.flops import whole_steps
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.probes import (
     ANSWERS_PAID,
@@ -80,6 +79,7 @@ from isoloss_operator.planning.probes import (
     probe_sweep,
     probe_tokens,
     tokens_before_cooldown,
+    tokens_of_share,
 )
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config
 
@@ -271,9 +271,7 @@ def _check_length(
     assert validation is not None
 
     def flops_of(share: float) -> float:
-        tokens = whole_steps(
-            max(1, round(share * budget_flops / per_token)), largest_batch, length
-        )
+        tokens = tokens_of_share(budget_flops / per_token, share, largest_batch, length)
         return min(tokens * per_token, budget_flops)
 
     short = refuse_share(laws, query, float(validation.tokens_share), flops_of)

@@ -64,9 +64,3 @@ def token_flops(config: Mapping[str, Any], sequence_length: int) -> TokenFlops:
 def six_nd(parameters: ParameterCounts, tokens: float) -> float:
     """6 * active matrix parameters * tokens."""
     return 6.0 * parameters.active * tokens
-
-
-def whole_steps(tokens: int, batch_size: int, sequence_length: int) -> int:
-    """Tokens of a run that ends with the first whole optimizer step at or beyond `tokens`."""
-    step = batch_size * sequence_length
-    return -(-tokens // step) * step

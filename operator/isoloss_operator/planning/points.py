@@ -23,9 +23,9 @@ from isoloss_contract.records import (
     PointConfig,
     content_key,
 )
-from isoloss_contract.schedule import cooldown_tokens
+from isoloss_contract.schedule import cooldown_tokens, whole_steps
 from isoloss_operator.api import Evaluation, ScalingSweepSpec
-from isoloss_operator.planning.flops import six_nd, whole_steps
+from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.same_models import refused_by_search
 from isoloss_operator.planning.specs import (

@@ -20,7 +20,7 @@ from isoloss_contract.records import (
     ParameterCounts,
     content_key,
 )
-from isoloss_contract.schedule import steps_before_cooldown
+from isoloss_contract.schedule import steps_before_cooldown, whole_steps
 from isoloss_operator.api import (
     AnswerValidation,
     Checkpoint,
@@ -33,7 +33,6 @@ from isoloss_operator.api import (
     SweepBudget,
 )
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
-from isoloss_operator.planning.flops import whole_steps
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import (
     SEEDS,
@@ -232,12 +231,17 @@ def tokens_before_cooldown(sweep: ScalingSweepSpec, tokens: int, largest_batch: 
     return before * step
 
 
+def tokens_of_share(budget_tokens: float, share: float, largest_batch: int, length: int) -> int:
+    """A share of the budget's tokens, in whole steps of `largest_batch` sequences of `length`."""
+    return whole_steps(max(1, round(share * budget_tokens)), largest_batch, length)
+
+
 def probe_tokens(budget_tokens: float, share: float, largest_batch: int, length: int) -> int:
     """Tokens of each probe: a share of the budget's, in whole steps of `largest_batch` sequences of `length`.
 
     Raises NoProbes if that would exceed the budget.
     """
-    tokens = whole_steps(max(1, round(share * budget_tokens)), largest_batch, length)
+    tokens = tokens_of_share(budget_tokens, share, largest_batch, length)
     if tokens > budget_tokens * ALIKE:
         raise NoProbes(
             f"spec.budget: one step of {largest_batch} sequences is more than its {budget_tokens:.0f} tokens"

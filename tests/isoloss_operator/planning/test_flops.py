@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from isoloss_operator.planning.flops import Convention, six_nd, token_flops, whole_steps
+from isoloss_contract.schedule import whole_steps
+from isoloss_operator.planning.flops import Convention, six_nd, token_flops
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.presets import preset_config
 
