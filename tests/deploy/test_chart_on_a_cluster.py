@@ -224,6 +224,7 @@ def releases(
     made.end()
 
 
+@pytest.mark.whole
 def test_each_team_can_have_a_release_of_its_own(
     releases: Helm, api_client: client.ApiClient
 ) -> None:
@@ -238,6 +239,7 @@ def test_each_team_can_have_a_release_of_its_own(
     assert f"{NAMESPACE}:team-operator" in names
 
 
+@pytest.mark.whole
 def test_the_crds_move_to_another_release_as_the_guide_says(
     dev_cluster: DevCluster, tmp_path: Path
 ) -> None:
@@ -272,6 +274,7 @@ def uids_of_crds(plane: ControlPlane) -> set[str]:
     return {each.metadata.uid for each in listed}
 
 
+@pytest.mark.whole
 def test_a_release_whose_name_is_as_long_as_helm_takes_is_installed(
     releases: Helm, api_client: client.ApiClient
 ) -> None:

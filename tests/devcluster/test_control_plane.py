@@ -45,6 +45,7 @@ def test_a_service_account_has_only_its_own_rights(
     assert limited.list_namespaced_pod(namespace).items == []
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_pods_outlive_a_killed_api_server_and_objects_a_stopped_plane(
     own_control_plane: ControlPlane, tmp_path: Path
@@ -85,6 +86,7 @@ def test_everything_ends_with_its_owner(tmp_path: Path) -> None:
     assert not cluster.object_storage.is_running()
 
 
+@pytest.mark.whole
 def test_a_cluster_killed_with_its_owner_and_its_reaper_is_removed_by_the_next_session(
     tmp_path: Path,
 ) -> None:

@@ -53,6 +53,7 @@ def test_the_demo_reaches_its_own_servers(monkeypatch: pytest.MonkeyPatch) -> No
     assert "127.0.0.1" in os.environ["NO_PROXY"]
 
 
+@pytest.mark.whole
 @pytest.mark.cluster
 @pytest.mark.s3
 def test_a_cluster_starts_behind_a_proxy_that_knows_nothing_of_it(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def test_object_storage_that_loses_its_port_while_starting_takes_another(
         storage.stop()
 
 
+@pytest.mark.whole
 @pytest.mark.cluster
 def test_a_control_plane_that_loses_its_port_while_starting_takes_another(
     tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch

@@ -124,6 +124,7 @@ def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(workload: W
     wait_until(lambda: not workload.pods(), "the pod to go")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "container",
     [
@@ -144,6 +145,7 @@ def test_a_missing_secret_holds_the_pod_until_it_appears(
     workload.wait_for_phase("Succeeded")
 
 
+@pytest.mark.whole
 def test_a_missing_volume_source_holds_the_pod_and_it_can_still_be_deleted(
     workload: Workload,
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_missing_volume_source_holds_the_pod_and_it_can_still_be_deleted(
     wait_until(lambda: not workload.pods(), "the pod to go")
 
 
+@pytest.mark.whole
 def test_annotations_delay_the_start_and_cause_an_oom_kill(workload: Workload) -> None:
     annotations = {START_DELAY: "1.5", OOM_KILL_AFTER: "0.2"}
     workload.create_pod(pod_spec(FOREVER), annotations=annotations)
@@ -163,6 +166,7 @@ def test_annotations_delay_the_start_and_cause_an_oom_kill(workload: Workload) -
     assert (end.started_at - pod.status.start_time).total_seconds() >= 1
 
 
+@pytest.mark.whole
 def test_a_running_container_can_be_oom_killed(
     workload: Workload, process_node: ProcessNode
 ) -> None:
@@ -220,6 +224,7 @@ def test_secrets_fields_and_claims_are_mounted(workload: Workload, tmp_path: Pat
     assert (tmp_path / "below" / "file").read_text() == "./deep/b\n./name\nBpod"
 
 
+@pytest.mark.whole
 def test_a_deadline_ends_the_pod(workload: Workload) -> None:
     workload.create_pod(pod_spec(FOREVER, activeDeadlineSeconds=1))
     pod = workload.wait_for_phase("Failed")
@@ -227,6 +232,7 @@ def test_a_deadline_ends_the_pod(workload: Workload) -> None:
     assert terminated(pod).exit_code == 143
 
 
+@pytest.mark.whole
 def test_gpus_are_slots(api_client: Any, namespace: str, make_node: NodeFactory) -> None:
     make_node(gpus=1)
     workload = Workload(api_client, namespace)
@@ -244,6 +250,7 @@ def test_gpus_are_slots(api_client: Any, namespace: str, make_node: NodeFactory)
     workload.wait_for_phase("Succeeded", "second")
 
 
+@pytest.mark.whole
 def test_failing_containers_are_restarted_where_the_policy_asks_for_it(
     api_client: Any, namespace: str, make_node: NodeFactory
 ) -> None:
@@ -262,6 +269,7 @@ def test_failing_containers_are_restarted_where_the_policy_asks_for_it(
     assert status.last_state.terminated.exit_code == 1
 
 
+@pytest.mark.whole
 def test_an_init_container_runs_first(workload: Workload, tmp_path: Path) -> None:
     container = {
         "env": [{"name": "OUT", "value": "/out/log"}],
@@ -275,6 +283,7 @@ def test_an_init_container_runs_first(workload: Workload, tmp_path: Path) -> Non
     assert (tmp_path / "log").read_text() == "init\nmain\n"
 
 
+@pytest.mark.whole
 def test_kubectl_reads_the_log(workload: Workload, control_plane: ControlPlane) -> None:
     workload.create_pod(pod_spec("echo one; echo two; echo three >&2"))
     workload.wait_for_phase("Succeeded")
@@ -294,6 +303,7 @@ def counting_pod(tmp_path: Path, seconds: float) -> dict[str, Any]:
     return pod_spec(f"echo start >> $OUT; sleep {seconds}; exit 7", container, volumes=volumes)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seconds", [0.5, 4])
 def test_a_restarted_agent_adopts_running_processes(
     workload: Workload, process_node: ProcessNode, tmp_path: Path, seconds: float
@@ -311,6 +321,7 @@ def test_a_restarted_agent_adopts_running_processes(
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
+@pytest.mark.whole
 def test_a_crashed_node_reports_its_pods_killed_when_it_is_back(
     workload: Workload, process_node: ProcessNode, tmp_path: Path
 ) -> None:
@@ -322,6 +333,7 @@ def test_a_crashed_node_reports_its_pods_killed_when_it_is_back(
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
+@pytest.mark.whole
 def test_pods_removed_while_the_agent_was_down_are_killed(
     workload: Workload, process_node: ProcessNode, tmp_path: Path
 ) -> None:
@@ -341,6 +353,7 @@ def test_pods_removed_while_the_agent_was_down_are_killed(
     wait_until(lambda: not process.exists(), "the process to be killed")
 
 
+@pytest.mark.whole
 def test_a_node_that_is_shut_down_disrupts_its_pods(
     workload: Workload, process_node: ProcessNode
 ) -> None:
@@ -359,6 +372,7 @@ def node_is_ready(workload: Workload, name: str) -> bool:
     return any(entry.type == "Ready" and entry.status == "True" for entry in conditions)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_frozen_node_loses_its_pods_and_a_thawed_one_is_back(
     workload: Workload, make_node: NodeFactory
@@ -378,6 +392,7 @@ def test_a_frozen_node_loses_its_pods_and_a_thawed_one_is_back(
     wait_until(lambda: node_is_ready(workload, name), "the node to be ready")
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_silent_node_loses_its_pods_at_once_after_many_nodes_have_left(
     workload: Workload, make_node: NodeFactory

@@ -158,6 +158,7 @@ def test_a_killed_operator_and_preempted_pods_change_no_result(
     assert reasons["FitReady"] == reasons["Ready"], "so few tokens give no laws, and it says so"
 
 
+@pytest.mark.whole
 def test_two_pods_prepare_one_corpus(
     operator: OperatorProcess, user: User, store: Store, process_node: ProcessNode
 ) -> None:

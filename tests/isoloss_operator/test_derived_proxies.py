@@ -60,6 +60,7 @@ def test_a_missing_config_is_reported_by_field_and_fixed_by_adding_it(
     assert models.count(derive_proxy(TOY_CHECKPOINT, PARAMETERS)) == 4
 
 
+@pytest.mark.whole
 def test_a_finished_sweep_needs_neither_its_checkpoint_nor_its_corpus(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_finished_sweep_needs_neither_its_checkpoint_nor_its_corpus(
     assert not (place.folder / "data").exists()
 
 
+@pytest.mark.whole
 def test_a_checkpoint_that_the_namespace_may_not_use_is_refused_by_field(
     operator: OperatorProcess, user: User, place: Place
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_missing_right_and_a_bucket_that_is_not_there_are_named(
     assert "storage s3://no-such-bucket: " in answer.stdout
 
 
+@pytest.mark.whole
 def test_a_sweep_is_accepted_from_who_may_create_one_and_nothing_is_left(
     operator: OperatorProcess, user: User, control_plane: ControlPlane
 ) -> None:

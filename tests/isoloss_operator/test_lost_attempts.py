@@ -56,6 +56,7 @@ def test_a_hung_trainer_is_ended_charged_and_its_point_retried(
     assert "NoProgress" in user.events("dense")
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_points_of_a_node_that_vanishes_are_trained_elsewhere_uncharged(
     operator: OperatorProcess, user: User, make_node: NodeFactory, place: Place

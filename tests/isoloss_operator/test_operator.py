@@ -187,6 +187,7 @@ def test_a_sweep_deleted_while_it_runs_takes_its_pods_along(
     assert resumed, "the checkpoints of the deleted sweep are used"
 
 
+@pytest.mark.whole
 def test_a_missing_secret_is_said_and_fixed_by_creating_it(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_missing_secret_is_said_and_fixed_by_creating_it(
     assert finished(user)["status"]["points"]["failed"] == 0
 
 
+@pytest.mark.whole
 def test_storage_that_goes_away_is_said_and_the_sweep_goes_on_when_it_is_back(
     control_plane: ControlPlane,
     user: User,
@@ -232,6 +234,7 @@ def test_storage_that_goes_away_is_said_and_the_sweep_goes_on_when_it_is_back(
         operator.end()
 
 
+@pytest.mark.whole
 def test_storage_that_the_namespace_may_not_use_is_refused(
     operator: OperatorProcess, user: User, place: Place
 ) -> None:
@@ -244,7 +247,9 @@ def test_storage_that_the_namespace_may_not_use_is_refused(
     assert not Path(f"{place.folder}-of-another-team").exists()
 
 
-@pytest.mark.parametrize("field", ["tokenizer", "domains[1].uri"])
+@pytest.mark.parametrize(
+    "field", [pytest.param("tokenizer", marks=pytest.mark.whole), "domains[1].uri"]
+)
 def test_a_corpus_that_the_namespace_may_not_use_is_refused_by_field(
     operator: OperatorProcess, user: User, place: Place, field: str
 ) -> None:
@@ -295,6 +300,7 @@ def test_laws_that_are_lost_while_the_operator_runs_are_fitted_again(
         operator.end()
 
 
+@pytest.mark.whole
 def test_a_report_that_was_never_drawn_is_drawn_after_a_restart_and_no_answer_is_stale_meanwhile(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -355,6 +361,7 @@ def test_a_suspended_sweep_stops_its_pods_and_resumes_from_their_checkpoints(
     assert set(place.traces.ends().values()) == {1}
 
 
+@pytest.mark.whole
 def test_a_sweep_whose_store_is_revoked_is_suspended_at_once_and_recorded_when_it_is_back(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -434,6 +441,7 @@ def test_failures_are_retried_then_counted_then_end_the_sweep(
     assert crashed.attempts.accelerator_seconds >= 1, "a failed attempt costs, too"
 
 
+@pytest.mark.whole
 def test_a_bad_configuration_stops_the_sweep_and_names_the_field(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -451,6 +459,7 @@ def test_a_bad_configuration_stops_the_sweep_and_names_the_field(
     finished(user)
 
 
+@pytest.mark.whole
 def test_bad_data_is_said_in_the_trainers_words_and_recovers_when_fixed(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -463,6 +472,7 @@ def test_bad_data_is_said_in_the_trainers_words_and_recovers_when_fixed(
     finished(user)
 
 
+@pytest.mark.whole
 def test_tampered_and_truncated_files_are_found_and_trained_again(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -533,6 +543,7 @@ def test_two_namespaces_do_not_disturb_each_other(
         operator.end()
 
 
+@pytest.mark.whole
 def test_a_prediction_waits_for_its_sweep_and_says_so(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -543,6 +554,7 @@ def test_a_prediction_waits_for_its_sweep_and_says_so(
     user.wait_for(lambda: user.prediction("target"), "Ready")
 
 
+@pytest.mark.whole
 def test_a_checkpoint_that_is_no_model_is_said(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -583,6 +595,7 @@ def test_a_second_operator_waits_and_takes_over(
         second.end()
 
 
+@pytest.mark.whole
 def test_bad_settings_end_it_with_the_variables_name(
     control_plane: ControlPlane, user: User, tmp_path: Path
 ) -> None:
@@ -594,6 +607,7 @@ def test_bad_settings_end_it_with_the_variables_name(
     assert "ISOLOSS_WORKERS" in operator.log.read_text()
 
 
+@pytest.mark.whole
 def test_a_namespace_that_takes_the_operators_rights_away_is_told_and_others_are_served(
     control_plane: ControlPlane,
     user: User,
@@ -638,7 +652,14 @@ def test_a_namespace_that_takes_the_operators_rights_away_is_told_and_others_are
         operator.end()
 
 
-@pytest.mark.parametrize("owner", ["ScalingSweep/.", "ScalingSweep/%", "ScalingSweep/nobody"])
+@pytest.mark.parametrize(
+    "owner",
+    [
+        pytest.param("ScalingSweep/.", marks=pytest.mark.whole),
+        pytest.param("ScalingSweep/%", marks=pytest.mark.whole),
+        "ScalingSweep/nobody",
+    ],
+)
 def test_a_tenants_job_that_names_an_owner_that_is_not_there_is_nothing_to_retry(
     operator: OperatorProcess, user: User, place: Place, owner: str
 ) -> None:

@@ -97,6 +97,7 @@ def supervise(operator: OperatorProcess) -> int | None:
     return code
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_an_api_server_that_goes_away_for_a_while_costs_no_point(
     plane: ControlPlane, object_storage: ObjectStorage, tmp_path: Path
@@ -185,6 +186,7 @@ def test_a_leader_whose_api_server_hangs_ends_before_its_lease_does(
         operator.end()
 
 
+@pytest.mark.whole
 def test_one_whose_watch_is_refused_ends_at_once_and_leaves_its_lease_to_the_next(
     plane: ControlPlane, object_storage: ObjectStorage, tmp_path: Path
 ) -> None:
@@ -216,6 +218,7 @@ def test_one_whose_watch_is_refused_ends_at_once_and_leaves_its_lease_to_the_nex
         loop.stop()
 
 
+@pytest.mark.whole
 def test_one_that_waits_for_the_api_server_ends_when_asked_to(
     plane: ControlPlane, object_storage: ObjectStorage, tmp_path: Path
 ) -> None:

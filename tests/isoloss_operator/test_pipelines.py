@@ -97,6 +97,7 @@ def environment(control_plane: ControlPlane, user: User, tmp_path: Path) -> Mapp
     }
 
 
+@pytest.mark.whole
 @pytest.mark.cluster
 @pytest.mark.s3
 def test_a_pipeline_gets_the_answer_to_the_sweep_that_was_edited_before_it_started(

@@ -44,6 +44,7 @@ def test_an_answer_published_under_another_name_leaves_the_former_one(
     wait_until(lambda: names() == {"foreign"}, "the second to go")
 
 
+@pytest.mark.whole
 def test_other_weights_under_a_checkpoints_address_are_measured_again(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:

@@ -140,6 +140,7 @@ def test_a_sweep_without_a_grid_finds_the_planted_optimum(
         assert 0.5 < best.batch_size / batch < 2.0
 
 
+@pytest.mark.whole
 def test_a_search_without_a_grid_begins_where_a_finished_sweep_has_its_optima(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
