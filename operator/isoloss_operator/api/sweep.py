@@ -43,7 +43,8 @@ class Fit(ApiType):
     FLOPs are 6 * active parameters * tokens in any case."""
     form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
     """Form of the hyperparameter laws along the sizes of least compute. LinearInLogCompute is answered by them even
-    if the target's size is known: the joint surface has power laws alone."""
+    if the target's size is known: the joint surface has power laws alone. The intervals then allow for how far
+    that size is from the one of least compute."""
 
 
 class SweepBudget(ApiType):

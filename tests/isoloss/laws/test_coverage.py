@@ -74,6 +74,12 @@ def test_a_trend_over_sizes_needs_an_optimum_inside_at_two_of_them():
     found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
     assert isinstance(found, Refused)
     assert found.refusals[0].figures["law_reason"] == "OptimumOnLearningRateEdge"
+    smaller = min(laws.data.sizes)
+    assert (
+        f"The best learning rate of {smaller:.3g} parameters is beyond"
+        in found.refusals[0].message
+    )
+    assert "extend its grid to larger values" in found.refusals[0].message
 
 
 def test_refused_fits_print_no_numpy_warnings():

@@ -27,7 +27,7 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
-from isoloss.laws.answer.routes import deviating
+from isoloss.laws.answer.routes import deviating, draw_count, route_answers
 from tests.support.planted import Grid, Planted, planted_runs
 
 L0, ALPHA, GAMMA = 1.7, 2000.0, 0.15
@@ -321,6 +321,22 @@ def test_a_planted_batch_size_that_is_linear_in_log_compute_is_found():
         errors[form] = abs(np.log(found.batch_size_raw / world.batch(n, d)))
     assert errors["LinearInLogCompute"] < 0.05
     assert errors["PowerLawOfLoss"] > 0.15
+
+
+def test_a_law_of_the_sizes_of_least_compute_allows_for_a_target_of_another_size():
+    """The largest size at ten times its tokens: its learning rate is several times that of the size of least compute."""
+    world = Planted(rate_at=(5e-4, -0.7, 0.3))
+    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10))
+    runs = planted_runs(world, grid, np.random.default_rng(0), 0.0005)
+    laws = fit_laws(runs, FitOptions(form="LinearInLogCompute", bootstrap_samples=50))
+    params, tokens = 4e8, 1.6e11
+    found = route_answers(
+        laws,
+        query := PredictionQuery(total_flops=6 * params * tokens, params=params),
+        np.full(draw_count(laws, query) + 1, np.log(6 * params * tokens)),
+    )["iso-loss"].learning_rate
+    assert found.low < world.rate(params, tokens) < found.high
+    assert abs(np.log(found.value / world.rate(params, tokens))) > 0.3
 
 
 def test_a_fixed_irreducible_loss_is_used_and_said():

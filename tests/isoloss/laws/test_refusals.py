@@ -23,6 +23,7 @@ from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=80)
 WIDE = Grid(rates=4, batches=4, tokens=(1e10, 2e10))
+NEAR = replace(WIDE, sizes=(2e8, 2.12e8, 2.25e8), tokens=(8e9, 8e9, 8e9))
 
 
 def planted(grid: Grid = WIDE, noise: float = 0.0005, seed: int = 0, **shape) -> list[Run]:  # type: ignore[no-untyped-def]
@@ -95,6 +96,16 @@ def test_one_size():
     assert reasons(laws) == {RefusalReason.TOO_FEW_SIZES}
     assert laws.surface.refusal.reason is RefusalReason.TOO_FEW_SIZES
     assert laws.optima, "the size's own optima are still shown"
+
+
+@pytest.mark.parametrize("batch_size", [None, 32.0])
+def test_sizes_that_are_alike_answer_nothing_about_others(batch_size):
+    """Three sizes 12 % apart: iso-loss laws answered for six times the size, far from the truth and with a narrow interval."""
+    laws = fit(planted(NEAR, rate_at=(5e-4, -0.7, 0.3)))
+    assert reasons(laws) == {RefusalReason.TOO_FEW_SIZES}
+    answer = predict(laws, PredictionQuery(params=1.3e9, total_flops=6e19, batch_size=batch_size))
+    assert isinstance(answer, Refused)
+    assert "2e+08 to 2.25e+08 parameters, 12.5% apart" in answer.refusals[0].message
 
 
 def test_two_learning_rates_make_no_parabola():

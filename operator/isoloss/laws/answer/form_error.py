@@ -24,13 +24,16 @@ def form_error(laws: Laws, route: Route, target: Target) -> Array:
 
     The joint surface's come from all its cells, and grow with the distance from its sizes. The iso-loss laws are
     tested on one held-out size: a single degree of freedom in addition to what is usual. Theirs grow with the distance
-    from the compute of the frontier.
+    from the compute of the frontier, and with that of a target's size from the frontier's.
     """
     if route == "surface" and laws.surface.target_covariance is not None:
         return np.asarray(np.sqrt(np.diag(surface_form(laws.surface, target))), dtype=float)
-    return np.asarray(
-        np.hypot(_iso_loss_scatter(laws, route), _far_off(laws, target)), dtype=float
+    errors = (
+        _iso_loss_scatter(laws, route),
+        _far_off(laws, target),
+        _off_the_frontier(laws.surface, target),
     )
+    return np.asarray(np.sqrt(sum(error**2 for error in errors)), dtype=float)
 
 
 def _iso_loss_scatter(laws: Laws, route: Route) -> Array:
@@ -72,6 +75,24 @@ def _far_off(laws: Laws, target: Target) -> Array:
     ]
     between = _between_forms(laws.batch_size.curve, at, float(seen.min()), float(seen.max()))
     return np.hypot(np.array(bends) * reach, [0.0, between])
+
+
+def _off_the_frontier(surface: SurfaceLaw, target: Target) -> Array:
+    """(2,) how far ln LR and ln B of the target's size are from those of the size that needs the least compute.
+
+    The iso-loss laws answer for the latter alone; the joint surface, where it stands, knows how much that matters.
+    """
+    log_flops = float(np.ravel(target.log_flops)[0])
+    frontier = surface.on_the_frontier(np.asarray(log_flops))
+    if surface.planes is None or frontier is None:
+        return np.zeros(2)
+    place = target.place(surface)
+    assert place is not None
+    asked, least = (
+        [float(np.ravel(value)[0]) for value in surface.planes.at(*where)]
+        for where in (place, frontier)
+    )
+    return np.abs(np.subtract(asked, least))
 
 
 def _evenly(laws: Laws) -> Array:

@@ -26,6 +26,7 @@ from isoloss.laws.iso_loss.optima import (
 )
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Route, Status
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
+from isoloss.laws.sizes import refuse_alike_sizes
 
 LEVELS = 24
 
@@ -117,10 +118,12 @@ def fit_iso_loss(
         find_optima(size, parabolas, noise, source)
         for size, parabolas in zip(sizes, fits, strict=True)
     )
-    frontier = None if len(sizes) < 2 else least_compute(optima, levels, source)
-    if frontier is None:
-        estimate = _refused(_one_size(sizes[0].params), options)
+    one = _one_size(sizes[0].params) if len(sizes) < 2 else refuse_alike_sizes(by_size)
+    frontier = None if one is not None else least_compute(optima, levels, source)
+    if one is not None:
+        estimate = _refused(one, options)
     else:
+        assert frontier is not None
         estimate = _laws_of(frontier, options, fitted)
     found_so_far = IsoLossFit(levels, optima, frontier, estimate, noise.run)
     if frontier is None or len({t.batch_size for t in trajectories}) == 1:

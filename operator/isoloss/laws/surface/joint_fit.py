@@ -19,6 +19,7 @@ from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.sizes import NARROWEST_SPREAD, refuse_alike_sizes
 from isoloss.laws.surface.form_error import usual_end
 from isoloss.laws.surface.identified import refuse_unidentified
 from isoloss.laws.surface.skew import Points, quadratic, valley
@@ -28,8 +29,6 @@ WINDOW = 0.5
 """Points that waste more than this much ln D against their cell's best count little."""
 NARROW = 0.2
 """The window of a second fit, to see whether the valley is a parabola."""
-NARROWEST_SPREAD = 0.05
-"""Root mean square of ln N, ln D across their common line, below which they are one variable."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +170,9 @@ def _refuse_cells(cells: Sequence[Cell], fewest_sizes: int) -> Refusal | None:
             "There is only one model size. A joint surface needs at least two: train another size.",
             {"sizes": sizes},
         )
+    alike = refuse_alike_sizes(np.exp(c.log_params) for c in cells)
+    if alike is not None:
+        return alike
     n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])[:, 0 if sizes > 1 else 1 :]
     spread = np.linalg.svd(n_and_d - n_and_d.mean(axis=0), compute_uv=False)[-1]
     if spread / np.sqrt(len(cells)) < NARROWEST_SPREAD:

@@ -100,9 +100,13 @@ def _judge(
     for quantity, part, values in quantities:
         sides = _sides(fit, tried, late, law[0, part], values)
         above, below = float((sides > 0).mean()), float((sides < 0).mean())
-        if max(above, below) > 0.5 or _sizes_inside(late, sides) < min(2, len(set(fit.sizes))):
+        if max(above, below) > 0.5:
             outside = _outside_refusal(quantity, values, above > below, max(above, below))
             return _beside_divergence(outside, tried)
+        if _sizes_inside(late, sides) < min(2, len(set(fit.sizes))):
+            return _beside_divergence(
+                _size_outside_refusal(quantity, values, tried, late, sides), tried
+            )
     if convex.mean() < MOSTLY_CONVEX:
         return _not_convex(convex)
     for quantity, part, values in quantities:
@@ -177,6 +181,28 @@ def _sides(
 def _sizes_inside(cells: Sequence[Cell], sides: Array) -> int:
     """Sizes whose optimum is inside their grid in some cell: a trend over sizes needs two."""
     return len({c.log_params for c, side in zip(cells, sides, strict=True) if side == 0})
+
+
+def _size_outside_refusal(
+    quantity: str,
+    values: Array,
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+    sides: Array,
+) -> Refusal:
+    """Of sizes whose optima are all outside their grids, the largest is named."""
+    log_params = np.array([c.log_params for c in cells])
+    outside = max(n for n in log_params if np.all(sides[log_params == n] != 0))
+    larger = bool(sides[log_params == outside].sum() > 0)
+    own = np.abs(np.log([t.params for t in trajectories]) - outside) < 1e-9
+    known = _outside_refusal(quantity, values[own], larger, float((sides != 0).mean()))
+    return replace(
+        known,
+        message=f"The best {quantity.replace('_', ' ')} of {np.exp(outside):.3g} parameters is beyond what that size was trained "
+        f"with, {known.figures['edge']:.4g}, and a trend over sizes takes two with an optimum inside their grids: "
+        f"extend its grid to {known.figures['direction']} values.",
+        figures={**known.figures, "params": float(np.exp(outside))},
+    )
 
 
 def _doubtful_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:

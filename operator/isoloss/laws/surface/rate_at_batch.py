@@ -23,6 +23,7 @@ from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
 from isoloss.laws.least_squares import NO_COLUMN, Levelled
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import Bend, RateAtBatchLaw
+from isoloss.laws.sizes import refuse_alike_sizes
 from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
 from isoloss.laws.surface.form_error import FEWEST_TO_BEND
 from isoloss.laws.surface.joint_fit import NARROW, window
@@ -102,6 +103,9 @@ def fit_rate_at_batch(
             "size takes at least two: train three learning rates at one batch size of another size.",
             {"sizes": sizes},
         )
+    alike = refuse_alike_sizes(t.params for t in trajectories)
+    if alike is not None:
+        return RateAtBatchFit(RateAtBatchLaw("refused", refusal=alike))
     return _fitted(points, options, fitted, trajectories)
 
 
