@@ -182,12 +182,12 @@ def test_a_deletion_is_of_one_uid_only(cluster: Cluster, owner: Owner, writer: J
     writer.create(owner, [request("job")])
     job = job_named(cluster, owner, "job")
     assert job is not None
-    writer.delete(owner, [JobDeletion("job", "22222222-0000-4000-8000-000000000000", "test")])
+    writer.delete(owner, [JobDeletion("job", "22222222-0000-4000-8000-000000000000")])
     assert "deletionTimestamp" not in (job_named(cluster, owner, "job") or {})["metadata"]
-    writer.delete(owner, [JobDeletion("job", job["metadata"]["uid"], "test")])
+    writer.delete(owner, [JobDeletion("job", job["metadata"]["uid"])])
     after = job_named(cluster, owner, "job")
     assert after is None or "deletionTimestamp" in after["metadata"]
-    writer.delete(owner, [JobDeletion("never", "x", "test")])
+    writer.delete(owner, [JobDeletion("never", "x")])
 
 
 def test_an_expiry_sets_only_the_time_to_live(
