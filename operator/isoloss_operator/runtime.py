@@ -27,7 +27,6 @@ from isoloss_operator.cluster.client import (
 from isoloss_operator.cluster.job_watch import JobWatch
 from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.live_jobs import JobReader
-from isoloss_operator.cluster.manifests import PodDefaults
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.cluster.workloads import WorkloadReader
@@ -201,7 +200,7 @@ class Operator:
             ),
             jobs=JobWriter(
                 self.cluster,
-                pod_defaults(settings),
+                settings,
                 writers=settings.job_writers,
                 on_write=lambda action, task: metrics.jobs.labels(action, task).inc(),
             ),
@@ -343,16 +342,4 @@ def _not_installed(missing: Sequence[str]) -> str:
     return (
         f"the API server does not serve {names} {VERSION}: install the CRDs "
         "(kubectl apply --server-side -f crds/, or the chart with crds.install=true)"
-    )
-
-
-def pod_defaults(settings: Settings) -> PodDefaults:
-    """Settings of every pod from the configuration."""
-    return PodDefaults(
-        image=settings.trainer_image,
-        command=settings.trainer_command,
-        image_pull_policy=settings.image_pull_policy,
-        grace_seconds=settings.termination_grace_seconds,
-        enforce_restricted=settings.enforce_restricted_pods,
-        pod_template=settings.pod_template,
     )

@@ -31,7 +31,7 @@ from isoloss_operator.cluster.client import (
 from isoloss_operator.cluster.config_maps import publish_config_map
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused, JobWriter
-from isoloss_operator.cluster.manifests import Owner, PodDefaults
+from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.rbac import NAME
 from isoloss_operator.decide.plans import (
@@ -42,6 +42,7 @@ from isoloss_operator.decide.plans import (
     JobRequest,
 )
 from isoloss_operator.process.leader import Elector, Terms
+from isoloss_operator.settings import Settings
 from tests.support.cluster import wait_until
 from tests.support.operator_process import User, sweep_manifest
 
@@ -59,7 +60,7 @@ def owner(user: User) -> Owner:
 
 @pytest.fixture
 def writer(cluster: Cluster) -> Iterator[JobWriter]:
-    writer = JobWriter(cluster, PodDefaults(image="planted"), writers=8)
+    writer = JobWriter(cluster, Settings(trainer_image="planted"), writers=8)
     yield writer
     writer.close()
 
