@@ -36,7 +36,7 @@ from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.pass_deadline import within
 from isoloss_operator.process import logs
 from isoloss_operator.process.health import HealthServer
-from isoloss_operator.process.leader import Elector, Terms, Unelected
+from isoloss_operator.process.leader import Elector, Terms
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.refused_watches import RefusedWatches
 from isoloss_operator.process.watchdog import WatchDog
@@ -100,10 +100,9 @@ class Operator:
         self.health.start()
         logger.info("Serving /healthz, /readyz and /metrics on port %d", self.health.port)
         self._await_installed()
-        if self.settings.leader_election:
-            self._waiting = True
-            self.elector.acquire()
-            self.elector.keep(self._lost_lease)
+        self._waiting = True
+        self.elector.acquire()
+        self.elector.keep(self._lost_lease)
         self.metrics.leader.set(1)
         logger.info("Leading as %s", self.settings.identity)
         workers = self._workers()
@@ -187,7 +186,6 @@ class Operator:
             prefixes=settings.every_storage_prefix(),
             on_call=store_called,
         )
-        leadership = self.elector if settings.leader_election else Unelected()
         return Services(
             settings=settings,
             cluster=self.cluster,
@@ -195,7 +193,7 @@ class Operator:
             ledgers=Ledgers(
                 storage.store,
                 storage.timed,
-                leadership,
+                self.elector,
                 check_seconds=settings.resync_seconds,
             ),
             jobs=JobWriter(
@@ -331,8 +329,7 @@ class Operator:
             self.cluster.stop()
         for part in (self.services.jobs, self.services.fitter, self.services.storage):
             part.close()
-        if self.settings.leader_election:
-            self.elector.stop()
+        self.elector.stop()
         self.metrics.leader.set(0)
         self.health.stop()
 
