@@ -27,7 +27,6 @@ from isoloss_operator.cluster.client import (
 from isoloss_operator.cluster.job_watch import JobWatch
 from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.live_jobs import JobReader
-from isoloss_operator.cluster.manifests import PodDefaults
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.cluster.workloads import WorkloadReader
@@ -37,7 +36,7 @@ from isoloss_operator.handlers import EventRouter, build_registry, kopf_settings
 from isoloss_operator.pass_deadline import within
 from isoloss_operator.process import logs
 from isoloss_operator.process.health import HealthServer
-from isoloss_operator.process.leader import Elector, Terms, Unelected
+from isoloss_operator.process.leader import Elector, Terms
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.refused_watches import RefusedWatches
 from isoloss_operator.process.watchdog import WatchDog
@@ -101,10 +100,9 @@ class Operator:
         self.health.start()
         logger.info("Serving /healthz, /readyz and /metrics on port %d", self.health.port)
         self._await_installed()
-        if self.settings.leader_election:
-            self._waiting = True
-            self.elector.acquire()
-            self.elector.keep(self._lost_lease)
+        self._waiting = True
+        self.elector.acquire()
+        self.elector.keep(self._lost_lease)
         self.metrics.leader.set(1)
         logger.info("Leading as %s", self.settings.identity)
         workers = self._workers()
@@ -188,7 +186,6 @@ class Operator:
             prefixes=settings.every_storage_prefix(),
             on_call=store_called,
         )
-        leadership = self.elector if settings.leader_election else Unelected()
         return Services(
             settings=settings,
             cluster=self.cluster,
@@ -196,12 +193,12 @@ class Operator:
             ledgers=Ledgers(
                 storage.store,
                 storage.timed,
-                leadership,
+                self.elector,
                 check_seconds=settings.resync_seconds,
             ),
             jobs=JobWriter(
                 self.cluster,
-                pod_defaults(settings),
+                settings,
                 writers=settings.job_writers,
                 on_write=lambda action, task: metrics.jobs.labels(action, task).inc(),
             ),
@@ -332,8 +329,7 @@ class Operator:
             self.cluster.stop()
         for part in (self.services.jobs, self.services.fitter, self.services.storage):
             part.close()
-        if self.settings.leader_election:
-            self.elector.stop()
+        self.elector.stop()
         self.metrics.leader.set(0)
         self.health.stop()
 
@@ -343,16 +339,4 @@ def _not_installed(missing: Sequence[str]) -> str:
     return (
         f"the API server does not serve {names} {VERSION}: install the CRDs "
         "(kubectl apply --server-side -f crds/, or the chart with crds.install=true)"
-    )
-
-
-def pod_defaults(settings: Settings) -> PodDefaults:
-    """Settings of every pod from the configuration."""
-    return PodDefaults(
-        image=settings.trainer_image,
-        command=settings.trainer_command,
-        image_pull_policy=settings.image_pull_policy,
-        grace_seconds=settings.termination_grace_seconds,
-        enforce_restricted=settings.enforce_restricted_pods,
-        pod_template=settings.pod_template,
     )

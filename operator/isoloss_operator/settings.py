@@ -97,7 +97,6 @@ class Settings(BaseModel):
     idle_seconds: Annotated[float, Field(gt=0)] = 600.0
     """The same once a sweep has its laws or a prediction its answer, and nothing is under way."""
 
-    leader_election: bool = True
     lease_name: str = "isoloss-operator"
     lease_namespace: str = ""
     """Empty: the pod's own namespace."""

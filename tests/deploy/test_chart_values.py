@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from isoloss.yaml_text import read_documents
-from isoloss_operator.cluster.manifests import PodDefaults, job_manifest
+from isoloss_operator.cluster.manifests import job_manifest
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.settings import Settings, read_settings
 from tests.deploy.chart import CHART, NAMESPACE, ROOT, helm, of_kind, render, template, with_images
@@ -54,8 +54,7 @@ def test_openshift_may_assign_the_ids_of_the_trainers_pods() -> None:
     ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
     settings = chart_settings({"trainer": {"podTemplate": {"spec": {"securityContext": ids}}}})
     assert settings.pod_template == {"spec": {"securityContext": ids}}
-    defaults = PodDefaults(image=settings.trainer_image, pod_template=settings.pod_template)
-    template = job_manifest(request(), OWNER, defaults)["spec"]["template"]
+    template = job_manifest(request(), OWNER, settings)["spec"]["template"]
     assert template["spec"]["securityContext"] == {
         "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},
@@ -364,11 +363,10 @@ def test_the_dashboard_is_the_json_that_grafanas_sidecar_loads() -> None:
 def test_the_guides_values_for_a_ca_of_the_sites_own_reach_operator_tests_and_jobs() -> None:
     (text,) = (b.text for b in blocks(GUIDES / "install.md") if b.text.startswith("extraEnv:"))
     values = yaml.safe_load(text)
-    defaults = PodDefaults(image="a", pod_template=chart_settings(values).pod_template)
     specs = [
         pod(values),
         *(each["spec"] for each in of_kind(hooks(values), "Pod")),
-        job_manifest(request(), OWNER, defaults)["spec"]["template"]["spec"],
+        job_manifest(request(), OWNER, chart_settings(values))["spec"]["template"]["spec"],
     ]
     assert len(specs) == 4
     for spec in specs:

@@ -13,7 +13,7 @@ from typing import Any
 from tests.faults.cluster_rows import delete_jobs, running_jobs
 from tests.faults.injection import From, of_key
 from tests.faults.kills import LIFE_SECONDS, SEARCH
-from tests.faults.process_rows import UNELECTED, two_writing, version_plays
+from tests.faults.process_rows import BOTH_LEADING, two_writing, version_plays
 from tests.faults.rows import Play, Row, row_beside
 from tests.faults.scene import SEARCHED, Failed, Scene
 from tests.faults.servers import descendants, kill_all
@@ -73,8 +73,8 @@ def search_rows() -> list[Row]:
         if name.startswith("ledger-")
     }
     rows = [_row(name, words, play) for name, (words, play) in plays.items()]
-    both = "two operators without leader election decide and write at the same time"
-    return [*rows, _row("two-writing", both, two_writing, environment=UNELECTED)]
+    both = "two operators, both leading, decide and write at the same time"
+    return [*rows, _row("two-writing", both, two_writing, environment=BOTH_LEADING)]
 
 
 def _row(name: str, words: str, play: Play, **more: Any) -> Row:

@@ -11,7 +11,7 @@ from tests.faults.api_rows import ANSWERS, EVERY, TIMES
 from tests.faults.cluster_rows import HARMS
 from tests.faults.injection import Act, Fault, From, of_key, of_verb
 from tests.faults.kills import VALIDATION
-from tests.faults.process_rows import UNELECTED, change_while_down, two_writing, version_plays
+from tests.faults.process_rows import BOTH_LEADING, change_while_down, two_writing, version_plays
 from tests.faults.rows import Play, Row, row_beside
 from tests.faults.scene import Failed, Scene
 from tests.faults.store_rows import FAULTS, WHILE_SECONDS, failing_from
@@ -89,8 +89,8 @@ def validation_rows() -> list[Row]:
         _play(_older_ledger),
     )
     rows = [_row(name, words, play) for name, (words, play) in plays.items()]
-    both = "two operators without leader election train and judge at the same time"
-    return [*rows, _row("two-writing", both, two_writing, environment=UNELECTED)]
+    both = "two operators, both leading, train and judge at the same time"
+    return [*rows, _row("two-writing", both, two_writing, environment=BOTH_LEADING)]
 
 
 def _row(name: str, words: str, play: Play, **more: Any) -> Row:

@@ -102,12 +102,13 @@ def supervise(operator: OperatorProcess) -> int | None:
 def test_an_api_server_that_goes_away_for_a_while_costs_no_point(
     plane: ControlPlane, object_storage: ObjectStorage, tmp_path: Path
 ) -> None:
-    """One operator leads by a lease: it ends once and waits. The other has none, and stays."""
+    """One operator's lease is shorter than the outage: it ends once and waits. The other's is longer, and it stays."""
     install_crds(plane.api_client())
     node = ProcessNode(plane, tmp_path / "node", options=NodeOptions(cpu="64"))
     users = [new_user(plane, object_storage) for _ in range(2)]
     places = [new_place(object_storage) for _ in users]
-    environments = [{}, {"ISOLOSS_LEADER_ELECTION": "false"}]
+    longer = {"ISOLOSS_LEASE_SECONDS": "600", "ISOLOSS_RENEW_DEADLINE_SECONDS": "500"}
+    environments = [{}, longer]
     made = zip(users, places, environments, strict=True)
     operators = [
         new_operator(plane, user, place, tmp_path / user.namespace, **environment)

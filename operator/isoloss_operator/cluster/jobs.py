@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict, NotFound, Refused
-from isoloss_operator.cluster.manifests import Owner, PodDefaults, job_manifest
+from isoloss_operator.cluster.manifests import Owner, job_manifest
 from isoloss_operator.cluster.observe import Object, is_owned_by
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.observation import (
@@ -21,6 +21,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.pass_deadline import carried
+from isoloss_operator.settings import Settings
 
 Item = TypeVar("Item")
 FORBIDDEN = 403
@@ -52,14 +53,14 @@ class JobWriter:
     def __init__(
         self,
         cluster: Cluster,
-        defaults: PodDefaults,
+        settings: Settings,
         *,
         writers: int,
         on_write: Callable[[str, str], None] = lambda _action, _task: None,
     ) -> None:
         """`on_write` gets the action and LABEL_KIND of every Job created or deleted."""
         self._cluster = cluster
-        self._defaults = defaults
+        self._settings = settings
         self._on_write = on_write
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="jobs")
 
@@ -103,7 +104,7 @@ class JobWriter:
 
     def _create_one(self, owner: Owner, request: JobRequest) -> None:
         try:
-            body = job_manifest(request, owner, self._defaults)
+            body = job_manifest(request, owner, self._settings)
             self._cluster.create(JOB, owner.namespace, body)
         except Conflict as error:
             if taken := self._name_taken(owner, request):

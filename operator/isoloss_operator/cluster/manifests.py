@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from isoloss_contract.memory import STATE_BYTES
@@ -27,6 +27,7 @@ from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.settings import Settings
 
 CONTAINER = "trainer"
 MANAGED_BY = {
@@ -83,20 +84,7 @@ class Owner:
         }
 
 
-@dataclass(frozen=True)
-class PodDefaults:
-    """Settings of every pod from the operator's configuration."""
-
-    image: str
-    command: tuple[str, ...] = ("python", "-m", "isoloss_trainer")
-    image_pull_policy: str = ""
-    grace_seconds: int = 120
-    enforce_restricted: bool = True
-    pod_template: Mapping[str, Any] = field(default_factory=dict)
-    """Partial PodTemplateSpec of the cluster; the resources' own are merged after it."""
-
-
-def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Json:
+def job_manifest(request: JobRequest, owner: Owner, settings: Settings) -> Json:
     """The Job of a request.
 
     Raises BadPodTemplate if a template cannot be merged, violates the restricted Pod Security Standard,
@@ -123,7 +111,7 @@ def job_manifest(request: JobRequest, owner: Owner, defaults: PodDefaults) -> Js
             # Kueue admits a Job by clearing suspend. Only Kueue may write it from then on.
             **({"suspend": True} if request.local_queue else {}),
             **({"managedBy": request.managed_by} if request.managed_by else {}),
-            "template": _template(request, owner, defaults, labels),
+            "template": _template(request, owner, settings, labels),
         },
     }
 
@@ -191,13 +179,13 @@ def _annotations(owner: Owner) -> dict[str, str]:
 
 
 def _template(
-    request: JobRequest, owner: Owner, defaults: PodDefaults, labels: Mapping[str, str]
+    request: JobRequest, owner: Owner, settings: Settings, labels: Mapping[str, str]
 ) -> Json:
-    template: Json = _default_template(request, defaults)
-    for change in (defaults.pod_template, *request.pod_templates):
+    template: Json = _default_template(request, settings)
+    for change in (settings.pod_template, *request.pod_templates):
         template = merge(template, change)
     template = _with_shared_memory(merge(template, _fixed_template(request, owner, labels)))
-    if defaults.enforce_restricted and (found := violations(template)):
+    if settings.enforce_restricted_pods and (found := violations(template)):
         raise BadPodTemplate(
             f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}{_misnamed(request)}"
         )
@@ -230,14 +218,14 @@ def _misnamed(request: JobRequest) -> str:
     return f". The trainer's container must be named {CONTAINER}: {names[0]} would run as a second container"
 
 
-def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:
+def _default_template(request: JobRequest, settings: Settings) -> Json:
     """Defaults that a podTemplate may override."""
     return {
         "metadata": {},
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": _grace_seconds(request, defaults),
+            "terminationGracePeriodSeconds": _grace_seconds(request, settings),
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": 1000,
@@ -249,31 +237,31 @@ def _default_template(request: JobRequest, defaults: PodDefaults) -> Json:
                 {"name": "tmp", "emptyDir": {}},
                 {"name": "scratch", "emptyDir": {}},
             ],
-            "containers": [_default_container(request, defaults)],
+            "containers": [_default_container(request, settings)],
         },
     }
 
 
-def _grace_seconds(request: JobRequest, defaults: PodDefaults) -> int:
+def _grace_seconds(request: JobRequest, settings: Settings) -> int:
     """Enough to finish a micro-batch and write a checkpoint: of a mixture of three billion parameters 48 GB."""
     if not isinstance(request.task, TrainTask):
-        return defaults.grace_seconds
+        return settings.termination_grace_seconds
     try:
         counts = parameter_counts(request.task.point.model)
     except UnsupportedModel:
-        return defaults.grace_seconds
+        return settings.termination_grace_seconds
     written = STATE_BYTES * counts.total / CHECKPOINT_BYTES_PER_SECOND
-    return max(defaults.grace_seconds, MICRO_BATCH_SECONDS + math.ceil(written))
+    return max(settings.termination_grace_seconds, MICRO_BATCH_SECONDS + math.ceil(written))
 
 
-def _default_container(request: JobRequest, defaults: PodDefaults) -> Json:
-    policy = defaults.image_pull_policy
+def _default_container(request: JobRequest, settings: Settings) -> Json:
+    policy = settings.image_pull_policy
     secrets = [{"secretRef": {"name": name}} for name in request.secret_names]
     return {
         "name": CONTAINER,
-        "image": defaults.image,
+        "image": settings.trainer_image,
         **({"imagePullPolicy": policy} if policy else {}),
-        "command": [*defaults.command, request.kind],
+        "command": [*settings.trainer_command, request.kind],
         **({"envFrom": secrets} if secrets else {}),
         "securityContext": {
             "allowPrivilegeEscalation": False,

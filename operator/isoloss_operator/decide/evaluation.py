@@ -77,7 +77,7 @@ def given_loss_step(
     return EvaluationStep(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
         writes=TaskWrites(
-            delete=deletions(observed.evaluate_jobs, "the spec sets the initial loss"),
+            delete=deletions(observed.evaluate_jobs),
             expire=expiries(sweep, observed.evaluate_jobs),
         ),
     )
@@ -96,7 +96,7 @@ def evaluation_step(
     config = evaluate_config(sweep, manifest, checkpoint, observed.checkpoint_stamp)
     own = by_attempt(job for job in observed.evaluate_jobs if job.key == config.key)
     others = [job for job in observed.evaluate_jobs if job.key != config.key]
-    delete = deletions(others, "the spec names another checkpoint or corpus")
+    delete = deletions(others)
     stored, known = observed.probes.ledger, prediction_ledger(observed)
     ledger = under_generation(known.ledger, observed.generation)
     found = _usable(observed.evaluation, config)
@@ -209,4 +209,4 @@ def _result_aside(
     if not isinstance(found, Unreadable) or measured.active:
         return ()
     path, attempt = layout.evaluation_result(config.key), measured.attempts.ended + 1
-    return (aside(path, f"unreadable-{attempt}", found.message),)
+    return (aside(path, f"unreadable-{attempt}"),)

@@ -47,11 +47,10 @@ def _known(owner: ObservedTasks, stored: Read[Ledger], folder: str, carried: Spe
     match stored:
         case Ledger(uid=owner.uid) as ledger:
             return Recorded(ledger)
-        case Ledger(uid=uid):
-            why = f"it is the ledger of another sweep, {uid}"
-            return Recorded(fresh, (aside(path, f"foreign-{_stamp(owner)}", why),))
-        case Unreadable(message):
-            return Recorded(fresh, (aside(path, f"unreadable-{_stamp(owner)}", message),))
+        case Ledger():
+            return Recorded(fresh, (aside(path, f"foreign-{_stamp(owner)}"),))
+        case Unreadable():
+            return Recorded(fresh, (aside(path, f"unreadable-{_stamp(owner)}"),))
         case _:
             return Recorded(fresh)
 

@@ -52,7 +52,6 @@ class JobDeletion:
     name: str
     uid: str
     """Precondition: never delete a namesake."""
-    why: str
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,6 @@ class SetAside:
 
     path: str
     aside: str
-    why: str
 
 
 @dataclass(frozen=True)

@@ -59,11 +59,7 @@ def decide_preparation(view: SweepView) -> SweepPlan:
         status=status,
         ledger=None if ledger == observed.ledger else ledger,
         set_aside=(*known.set_aside, *_manifest_aside(view, ledger)),
-        delete=(
-            *deletions(obsolete, "the corpus it works on is no longer the spec's"),
-            *lost_deletions(recorded),
-            *prepared.delete,
-        ),
+        delete=(*deletions(obsolete), *lost_deletions(recorded), *prepared.delete),
         expire=expiries(spec, [*obsolete, *recorded]),
         create=() if starts is None else (prepare_request(observed, spec, starts),),
         events=events,
@@ -144,7 +140,7 @@ def _manifest_aside(view: SweepView, ledger: Ledger) -> tuple[SetAside, ...]:
         return ()
     path = layout.data_manifest(view.config.key)
     suffix = f"unreadable-{ledger.preparation.ended + 1}"
-    return (aside(path, suffix, view.manifest_problem),)
+    return (aside(path, suffix),)
 
 
 def _findings(view: SweepView, data: Finding, *, starts: bool) -> Findings:

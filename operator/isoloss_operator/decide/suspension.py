@@ -66,7 +66,7 @@ def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datet
     known = {job.uid for job in stopped}
     deleted = (job for job in jobs if job.must_be_deleted or not job.is_finished)
     new = (job for job in deleted if job.uid not in known)
-    return deletions(jobs, "it is suspended"), (*stopped, *(_as_of(job, now) for job in new))
+    return deletions(jobs), (*stopped, *(_as_of(job, now) for job in new))
 
 
 def _as_of(job: ObservedJob, now: datetime) -> ObservedJob:

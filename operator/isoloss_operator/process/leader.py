@@ -50,22 +50,6 @@ def _uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Unelected:
-    """The leadership of an operator that runs without leader election: there is no rival."""
-
-    def __init__(self) -> None:
-        self.epoch = _epoch_of_now()
-
-    def can_exist(self, epoch: int) -> bool:
-        """Whether any leader can have had this epoch by now."""
-        return _can_exist(epoch)
-
-    def outrank(self, epoch: int) -> bool:
-        """Always True."""
-        self.epoch = max(self.epoch, epoch + 1)
-        return True
-
-
 class Elector:
     """Acquires and renews the lease. `acquire` blocks; `keep` renews in a thread of its own.
 
@@ -126,7 +110,7 @@ class Elector:
 
     def can_exist(self, epoch: int) -> bool:
         """Whether any leader can have had this epoch by now."""
-        return _can_exist(epoch)
+        return epoch <= _epoch_of_now() + CLOCKS_APART
 
     def outrank(self, epoch: int) -> bool:
         """Raise the own epoch above another found in the store; False if this process does not lead.
@@ -275,10 +259,6 @@ class Elector:
 
 def _epoch_of_now() -> int:
     return int((datetime.now(UTC) - FIRST_EPOCH).total_seconds())
-
-
-def _can_exist(epoch: int) -> bool:
-    return epoch <= _epoch_of_now() + CLOCKS_APART
 
 
 def _now() -> str:

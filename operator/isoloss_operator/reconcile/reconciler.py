@@ -75,9 +75,9 @@ class Reconciler(Generic[Observed, Plan]):
         if namesake := self._memories.forget_other(key, owner.uid):
             services.job_reader.forget(namesake.uid)
             self._steps.forget(key, namesake.uid)
-        memory = self._memories.of(key, owner.uid)
-        with reporting_failures(services, owner, memory, body):
-            return self._pass(Resource(key, owner, body, memory))
+        resource = Resource(key, owner, body, self._memories.of(key, owner.uid))
+        with reporting_failures(services, resource):
+            return self._pass(resource)
 
     def _read(self, key: ResourceKey) -> Object | None:
         """The resource; None if there is none, or can be none: a Job may name anything as its owner."""
@@ -103,9 +103,7 @@ class Reconciler(Generic[Observed, Plan]):
             # The status must not say that all is well: look again and let the decision explain it.
             return 0.0
         try:
-            again = write_status(
-                services, resource.owner, memory, resource.body, plan.status, plan.events
-            )
+            again = write_status(services, resource, plan.status.document(), plan.events)
         except StatusChanged:
             return 0.0
         is_written = again == math.inf

@@ -20,7 +20,7 @@ class Recent(Generic[CacheKey, Value]):
         self._size = size
         self._clock = clock
         self._values: OrderedDict[CacheKey, tuple[float, Value]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, key: CacheKey, max_age_seconds: float = math.inf) -> Value | None:
         """The value, now the most recently used; None if it is not kept, or was put so long ago."""
@@ -30,6 +30,15 @@ class Recent(Generic[CacheKey, Value]):
             self._values.move_to_end(key)
             at, value = self._values[key]
             return value if self._clock() - at < max_age_seconds else None
+
+    def get_or_make(self, key: CacheKey, make: Callable[[], Value]) -> Value:
+        """The value, made if it is not kept. All keys wait meanwhile: `make` must be quick."""
+        with self._lock:
+            value = self.get(key)
+            if value is None:
+                value = make()
+                self.put(key, value)
+            return value
 
     def put(self, key: CacheKey, value: Value) -> None:
         """Keep a value."""

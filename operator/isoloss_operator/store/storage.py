@@ -52,7 +52,6 @@ from isoloss_operator.store.fit_files import (
 )
 from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
-from isoloss_operator.store.shared import Shared
 
 MODEL_CONFIG = "config.json"
 MODEL_CONFIG_SECONDS = 60.0
@@ -108,11 +107,12 @@ class Storage:
         self._patience = patience
         self._on_call = on_call
         self._clock = clock
-        self._making = threading.Lock()
         self._circuits: Recent[str, Circuit] = Recent(256)
         self._suspects: Recent[str, bool] = Recent(256)
         """Stores of which a result was not read in the last pass."""
-        self._names: Shared[str, frozenset[str]] = Shared(64, clock)
+        self._names: Recent[str, frozenset[str]] = Recent(64, clock)
+        self._listing: Recent[str, threading.Lock] = Recent(64)
+        """Held while the names of a store are listed."""
         self._laws: Recent[tuple[str, str, str], str] = Recent(256, clock)
         """Stamp of laws.json as it was when the fit with these laws was last known to be there."""
         self._stores: Recent[str, Store] = Recent(256)
@@ -189,11 +189,12 @@ class Storage:
         Raises StoreUnavailable.
         """
         store = self.store(uri)
-        return self._names.get(
-            uri,
-            max_age_seconds,
-            lambda: frozenset(self.timed("list", lambda: store.names(layout.POINTS))),
-        )
+        with self._listing.get_or_make(uri, threading.Lock):
+            names = self._names.get(uri, max_age_seconds)
+            if names is None:
+                names = frozenset(self.timed("list", lambda: store.names(layout.POINTS)))
+                self._names.put(uri, names)
+            return names
 
     def results(self, uri: str, keys: Iterable[str]) -> dict[str, Read[PointResult]]:
         """Results by point key; absent ones are left out. One that cannot be read holds up no other."""
@@ -363,12 +364,7 @@ class Storage:
 
     def _circuit(self, uri: str) -> Circuit:
         """One for each store: others in its bucket belong to others."""
-        with self._making:
-            circuit = self._circuits.get(uri)
-            if circuit is None:
-                circuit = Circuit(self._clock)
-                self._circuits.put(uri, circuit)
-            return circuit
+        return self._circuits.get_or_make(uri, lambda: Circuit(self._clock))
 
     def _read_record(
         self,

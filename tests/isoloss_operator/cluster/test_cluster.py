@@ -31,7 +31,7 @@ from isoloss_operator.cluster.client import (
 from isoloss_operator.cluster.config_maps import publish_config_map
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.cluster.jobs import CreateRefused, JobWriter
-from isoloss_operator.cluster.manifests import Owner, PodDefaults
+from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.observe import is_owned_by
 from isoloss_operator.cluster.rbac import NAME
 from isoloss_operator.decide.plans import (
@@ -42,6 +42,7 @@ from isoloss_operator.decide.plans import (
     JobRequest,
 )
 from isoloss_operator.process.leader import Elector, Terms
+from isoloss_operator.settings import Settings
 from tests.support.cluster import wait_until
 from tests.support.operator_process import User, sweep_manifest
 
@@ -59,7 +60,7 @@ def owner(user: User) -> Owner:
 
 @pytest.fixture
 def writer(cluster: Cluster) -> Iterator[JobWriter]:
-    writer = JobWriter(cluster, PodDefaults(image="planted"), writers=8)
+    writer = JobWriter(cluster, Settings(trainer_image="planted"), writers=8)
     yield writer
     writer.close()
 
@@ -182,12 +183,12 @@ def test_a_deletion_is_of_one_uid_only(cluster: Cluster, owner: Owner, writer: J
     writer.create(owner, [request("job")])
     job = job_named(cluster, owner, "job")
     assert job is not None
-    writer.delete(owner, [JobDeletion("job", "22222222-0000-4000-8000-000000000000", "test")])
+    writer.delete(owner, [JobDeletion("job", "22222222-0000-4000-8000-000000000000")])
     assert "deletionTimestamp" not in (job_named(cluster, owner, "job") or {})["metadata"]
-    writer.delete(owner, [JobDeletion("job", job["metadata"]["uid"], "test")])
+    writer.delete(owner, [JobDeletion("job", job["metadata"]["uid"])])
     after = job_named(cluster, owner, "job")
     assert after is None or "deletionTimestamp" in after["metadata"]
-    writer.delete(owner, [JobDeletion("never", "x", "test")])
+    writer.delete(owner, [JobDeletion("never", "x")])
 
 
 def test_an_expiry_sets_only_the_time_to_live(

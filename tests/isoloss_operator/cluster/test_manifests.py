@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import (
     MAX_TASK_BYTES,
     Owner,
-    PodDefaults,
     config_map_manifest,
     job_manifest,
 )
@@ -40,10 +38,11 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
 from isoloss_operator.planning.presets import preset_config
+from isoloss_operator.settings import Settings
 
 GOLDEN = Path(__file__).parent / "golden"
 OWNER = Owner(SWEEP, "research", "dense", "0b1e0c1e-0000-4000-8000-000000000001")
-DEFAULTS = PodDefaults(image="isoloss/trainer:1")
+SETTINGS = Settings(trainer_image="isoloss/trainer:1")
 DIGEST = "0123456789abcdef" * 2
 
 
@@ -95,7 +94,7 @@ def container(job: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_whole_job_is_the_golden_one() -> None:
     """The task's own text is left out: it is the contract's, and read back in the next test."""
-    job = job_manifest(request(), OWNER, DEFAULTS)
+    job = job_manifest(request(), OWNER, SETTINGS)
     task = next(each for each in container(job)["env"] if each["name"] == "ISOLOSS_TASK")
     task["value"] = "(the task)"
     assert job == json.loads((GOLDEN / "train_job.json").read_text())
@@ -133,14 +132,14 @@ def test_the_whole_job_is_the_golden_one() -> None:
     ],
 )
 def test_the_command_names_the_kind_and_the_task_arrives_whole(kind: Any, task: Any) -> None:
-    job = job_manifest(request(kind=kind, task=task), OWNER, DEFAULTS)
+    job = job_manifest(request(kind=kind, task=task), OWNER, SETTINGS)
     assert container(job)["command"] == ["python", "-m", "isoloss_trainer", kind]
     text = next(v["value"] for v in container(job)["env"] if v["name"] == "ISOLOSS_TASK")
     assert type(task).model_validate_json(text) == task
 
 
 def test_exit_codes_and_disruptions_are_ruled_as_the_design_says() -> None:
-    rules = job_manifest(request(), OWNER, DEFAULTS)["spec"]["podFailurePolicy"]["rules"]
+    rules = job_manifest(request(), OWNER, SETTINGS)["spec"]["podFailurePolicy"]["rules"]
     by_code = {
         code: rule["action"]
         for rule in rules
@@ -152,7 +151,7 @@ def test_exit_codes_and_disruptions_are_ruled_as_the_design_says() -> None:
 
 
 def test_two_pods_of_one_job_never_run_at_once() -> None:
-    spec = job_manifest(request(), OWNER, DEFAULTS)["spec"]
+    spec = job_manifest(request(), OWNER, SETTINGS)["spec"]
     assert spec["podReplacementPolicy"] == "Failed"
     assert spec["parallelism"] == spec["completions"] == 1
     assert spec["backoffLimit"] == 0
@@ -168,10 +167,10 @@ def test_a_preparation_for_several_pods_is_an_indexed_job() -> None:
         ),
         store_uri="s3://s/s",
     )
-    alone = job_manifest(request(kind="prepare", task=task), OWNER, DEFAULTS)["spec"]
+    alone = job_manifest(request(kind="prepare", task=task), OWNER, SETTINGS)["spec"]
     assert "completionMode" not in alone
     shared = task.model_copy(update={"pods": 12})
-    spec = job_manifest(request(kind="prepare", task=shared), OWNER, DEFAULTS)["spec"]
+    spec = job_manifest(request(kind="prepare", task=shared), OWNER, SETTINGS)["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == (
         "Indexed",
         12,
@@ -181,11 +180,11 @@ def test_a_preparation_for_several_pods_is_an_indexed_job() -> None:
 
 
 def test_a_point_for_several_nodes_is_an_indexed_job_whose_pods_know_their_addresses() -> None:
-    alone = job_manifest(request(), OWNER, DEFAULTS)
+    alone = job_manifest(request(), OWNER, SETTINGS)
     assert "completionMode" not in alone["spec"]
     assert "ISOLOSS_POD_ADDRESS" not in [v["name"] for v in container(alone)["env"]]
     together = job_manifest(
-        request(task=train_task().model_copy(update={"nodes": 2})), OWNER, DEFAULTS
+        request(task=train_task().model_copy(update={"nodes": 2})), OWNER, SETTINGS
     )
     spec = together["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
@@ -194,7 +193,7 @@ def test_a_point_for_several_nodes_is_an_indexed_job_whose_pods_know_their_addre
 
 
 def test_a_queue_labels_and_suspends_the_job() -> None:
-    job = job_manifest(request(local_queue="research", priority_class="low"), OWNER, DEFAULTS)
+    job = job_manifest(request(local_queue="research", priority_class="low"), OWNER, SETTINGS)
     assert job["spec"]["suspend"] is True
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     assert job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "low"
@@ -202,7 +201,7 @@ def test_a_queue_labels_and_suspends_the_job() -> None:
 
 
 def test_without_a_queue_suspension_is_left_alone() -> None:
-    assert "suspend" not in job_manifest(request(), OWNER, DEFAULTS)["spec"]
+    assert "suspend" not in job_manifest(request(), OWNER, SETTINGS)["spec"]
 
 
 def test_later_templates_win_and_lists_merge_by_name() -> None:
@@ -235,7 +234,7 @@ def test_later_templates_win_and_lists_merge_by_name() -> None:
             ],
         }
     }
-    job = job_manifest(request(pod_templates=(sweep, proxy)), OWNER, DEFAULTS)
+    job = job_manifest(request(pod_templates=(sweep, proxy)), OWNER, SETTINGS)
     assert pod_spec(job)["nodeSelector"] == {"pool": "a100"}
     assert pod_spec(job)["tolerations"] == []
     shared = "shared-memory"  # of eight GPUs
@@ -253,7 +252,7 @@ def test_later_templates_win_and_lists_merge_by_name() -> None:
 
 def on_gpus(count: str, **more: Any) -> dict[str, Any]:
     template = trainer_template(resources={"limits": {"nvidia.com/gpu": count}}, **more)
-    return job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+    return job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -262,10 +261,10 @@ def on_gpus(count: str, **more: Any) -> dict[str, Any]:
 def test_the_grace_period_is_long_enough_for_a_checkpoint(preset: str, seconds: int) -> None:
     """Of 16 bytes a parameter, at 200 MB a second, beside half a minute for a micro-batch."""
     task = train_task(**preset_config(preset))
-    job = job_manifest(request(task=task), OWNER, DEFAULTS)
+    job = job_manifest(request(task=task), OWNER, SETTINGS)
     assert pod_spec(job)["terminationGracePeriodSeconds"] == seconds
     own = {"spec": {"terminationGracePeriodSeconds": 30}}
-    job = job_manifest(request(task=task, pod_templates=(own,)), OWNER, DEFAULTS)
+    job = job_manifest(request(task=task, pod_templates=(own,)), OWNER, SETTINGS)
     assert pod_spec(job)["terminationGracePeriodSeconds"] == 30
 
 
@@ -296,7 +295,7 @@ def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:
             ],
         },
     }
-    job = job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+    job = job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
     assert pod_spec(job)["restartPolicy"] == "Never"
     assert job["spec"]["template"]["metadata"]["labels"][LABEL_OWNER_UID] == OWNER.uid
     task = next(v for v in container(job)["env"] if v["name"] == "ISOLOSS_TASK")
@@ -306,18 +305,18 @@ def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:
 def test_own_sources_of_environment_do_not_drop_the_secret() -> None:
     own = {"configMapRef": {"name": "settings"}}
     template = {"spec": {"containers": [{"name": "trainer", "envFrom": [own]}]}}
-    job = job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+    job = job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
     assert container(job)["envFrom"] == [{"secretRef": {"name": "sweep-s3"}}, own]
 
 
 def test_without_a_secret_nothing_is_read_from_one() -> None:
-    assert "envFrom" not in container(job_manifest(request(secret_names=()), OWNER, DEFAULTS))
+    assert "envFrom" not in container(job_manifest(request(secret_names=()), OWNER, SETTINGS))
 
 
 def test_merging_leaves_the_templates_as_they_were() -> None:
     template = {"spec": {"containers": [{"name": "trainer", "env": []}]}}
     before = json.dumps(template)
-    job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+    job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
     assert json.dumps(template) == before
 
 
@@ -326,8 +325,8 @@ def trainer_template(**container: Any) -> dict[str, Any]:
 
 
 def test_an_operator_may_leave_that_to_the_cluster() -> None:
-    defaults = PodDefaults(image="x", enforce_restricted=False)
-    job = job_manifest(request(pod_templates=({"spec": {"hostNetwork": True}},)), OWNER, defaults)
+    settings = Settings(trainer_image="x", enforce_restricted_pods=False)
+    job = job_manifest(request(pod_templates=({"spec": {"hostNetwork": True}},)), OWNER, settings)
     assert pod_spec(job)["hostNetwork"] is True
 
 
@@ -337,10 +336,10 @@ def test_a_container_that_was_meant_for_the_trainers_is_told_its_name() -> None:
     with pytest.raises(
         BadPodTemplate, match="must be named trainer: main would run as a second container"
     ):
-        job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+        job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
     template["spec"]["containers"].append({"name": "trainer"})
     with pytest.raises(BadPodTemplate) as refused:
-        job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+        job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
     assert "must be named" not in str(refused.value)
 
 
@@ -366,7 +365,7 @@ def test_a_container_that_was_meant_for_the_trainers_is_told_its_name() -> None:
 )
 def test_templates_of_the_wrong_shape_name_the_field(template: Any, message: str) -> None:
     with pytest.raises(BadPodTemplate, match=message):
-        job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+        job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
 
 
 def test_a_template_of_the_wrong_shape_over_another_of_the_wrong_shape_is_no_crash() -> None:
@@ -376,14 +375,14 @@ def test_a_template_of_the_wrong_shape_over_another_of_the_wrong_shape_is_no_cra
         job_manifest(
             request(pod_templates=(first, trainer_template(lifecycle={"env": []}))),
             OWNER,
-            DEFAULTS,
+            SETTINGS,
         )
 
 
 def test_a_label_may_have_the_name_of_a_list() -> None:
     template = {"metadata": {"labels": {"env": "prod"}}, "spec": {"nodeSelector": {"env": "gpu"}}}
     twice = (template, template)
-    job = job_manifest(request(pod_templates=twice), OWNER, DEFAULTS)
+    job = job_manifest(request(pod_templates=twice), OWNER, SETTINGS)
     assert job["spec"]["template"]["metadata"]["labels"]["env"] == "prod"
     assert pod_spec(job)["nodeSelector"] == {"env": "gpu"}
 
@@ -410,19 +409,19 @@ JSON = st.recursive(
 @example([{"spec": None, "metadata": None}, {"spec": True, "metadata": None}])
 def test_whatever_a_template_holds_it_is_refused_by_field_or_makes_a_job(templates: Any) -> None:
     with contextlib.suppress(BadPodTemplate):
-        job_manifest(request(pod_templates=tuple(templates)), OWNER, DEFAULTS)
+        job_manifest(request(pod_templates=tuple(templates)), OWNER, SETTINGS)
 
 
 def test_null_removes_a_default() -> None:
     template = {"spec": {"terminationGracePeriodSeconds": None}}
-    job = job_manifest(request(pod_templates=(template,)), OWNER, DEFAULTS)
+    job = job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
     assert "terminationGracePeriodSeconds" not in pod_spec(job)
 
 
 def test_a_task_that_does_not_fit_into_an_environment_is_refused() -> None:
     task = train_task(padding="x" * MAX_TASK_BYTES)
     with pytest.raises(BadPodTemplate, match="bytes"):
-        job_manifest(request(task=task), OWNER, DEFAULTS)
+        job_manifest(request(task=task), OWNER, SETTINGS)
 
 
 def test_a_config_map_is_owned_and_holds_the_data() -> None:
@@ -432,13 +431,13 @@ def test_a_config_map_is_owned_and_holds_the_data() -> None:
 
 
 def test_a_deadline_is_the_jobs_own() -> None:
-    job = job_manifest(request(deadline_seconds=7200), OWNER, DEFAULTS)
+    job = job_manifest(request(deadline_seconds=7200), OWNER, SETTINGS)
     assert job["spec"]["activeDeadlineSeconds"] == 7200
-    assert "activeDeadlineSeconds" not in job_manifest(request(), OWNER, DEFAULTS)["spec"]
+    assert "activeDeadlineSeconds" not in job_manifest(request(), OWNER, SETTINGS)["spec"]
 
 
 def test_of_two_secrets_the_tasks_own_comes_last_and_so_wins() -> None:
-    job = job_manifest(request(secret_names=("sweep-s3", "models-s3")), OWNER, DEFAULTS)
+    job = job_manifest(request(secret_names=("sweep-s3", "models-s3")), OWNER, SETTINGS)
     names = [source["secretRef"]["name"] for source in container(job)["envFrom"]]
     assert names == ["sweep-s3", "models-s3"]
 
@@ -447,9 +446,9 @@ def test_pod_templates_are_merged_from_the_cluster_to_the_size() -> None:
     def template(name: str) -> dict[str, Any]:
         return {"spec": {"nodeSelector": {name: "1", "last": name}}}
 
-    defaults = replace(DEFAULTS, pod_template=template("cluster"))
+    settings = SETTINGS.model_copy(update={"pod_template": template("cluster")})
     wanted = request(pod_templates=(template("sweep"), template("size")))
-    selector = job_manifest(wanted, OWNER, defaults)["spec"]["template"]["spec"]["nodeSelector"]
+    selector = job_manifest(wanted, OWNER, settings)["spec"]["template"]["spec"]["nodeSelector"]
     assert selector == {"cluster": "1", "sweep": "1", "size": "1", "last": "size"}
 
 
@@ -458,5 +457,5 @@ def test_an_accelerator_that_a_later_template_sets_to_0_is_not_asked_for() -> No
         containers = [{"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]
         return {"spec": {"containers": containers}}
 
-    job = job_manifest(request(pod_templates=(limits(8), limits(0))), OWNER, DEFAULTS)
+    job = job_manifest(request(pod_templates=(limits(8), limits(0))), OWNER, SETTINGS)
     assert container(job)["resources"] == {"limits": {"nvidia.com/gpu": 0}}

@@ -10,10 +10,11 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from isoloss_operator.cluster.manifests import PodDefaults, job_manifest
+from isoloss_operator.cluster.manifests import job_manifest
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.settings import Settings
 from tests.isoloss_operator.cluster.test_manifests import OWNER, request, trainer_template
 
 Json = dict[str, Any]
@@ -152,8 +153,8 @@ STRICTER = {
 
 
 def template(change: Json, *, enforce: bool) -> Json:
-    defaults = PodDefaults(image="x", enforce_restricted=enforce)
-    job = job_manifest(request(pod_templates=(change,)), OWNER, defaults)
+    settings = Settings(trainer_image="x", enforce_restricted_pods=enforce)
+    job = job_manifest(request(pod_templates=(change,)), OWNER, settings)
     found: Json = job["spec"]["template"]
     return found
 

@@ -21,7 +21,9 @@ from isoloss_operator.api.statuses import (
 )
 from isoloss_operator.cluster.client import PREDICTION, SWEEP, Cluster, Kind, Refused
 from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.reconcile.memory import Memory
+from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.status_writes import reporting_failures
 from isoloss_operator.settings import Settings
 from tests.support.operator_process import (
@@ -179,9 +181,12 @@ def test_why_a_status_is_refused_is_written_in_its_place(
     status = {**body["status"], "progress": "x" * 2000}
     services: Any = SimpleNamespace(cluster=cluster, settings=Settings(trainer_image="i"))
     owner = Owner(SWEEP, metadata["namespace"], metadata["name"], metadata["uid"])
+    key = ResourceKey(SWEEP, owner.namespace, owner.name)
     with (
         pytest.raises(Refused, match="progress"),
-        reporting_failures(services, owner, Memory("uid"), {**body, "status": status}),
+        reporting_failures(
+            services, Resource(key, owner, {**body, "status": status}, Memory("uid"))
+        ),
     ):
         cluster.apply_status(SWEEP, body["metadata"], status)
     stored = cluster.get(SWEEP, metadata["namespace"], metadata["name"])

@@ -9,9 +9,10 @@ import pytest
 
 from isoloss_operator.cluster.client import SWEEP, Conflict
 from isoloss_operator.cluster.jobs import CreateRefused, JobWriter
-from isoloss_operator.cluster.manifests import Owner, PodDefaults
+from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.decide.observation import LABEL_ATTEMPT, LABEL_GENERATION, LABEL_OWNER_UID
 from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.settings import Settings
 from tests.support.builders import UID, observed
 
 REQUEST = decide_sweep(observed()).create[0]
@@ -34,7 +35,7 @@ class Cluster:
 
 
 def create(labels: dict[str, str]) -> None:
-    jobs = JobWriter(Cluster(labels), PodDefaults(image="i"), writers=1)  # type: ignore[arg-type]
+    jobs = JobWriter(Cluster(labels), Settings(trainer_image="i"), writers=1)  # type: ignore[arg-type]
     jobs.create(OWNER, [REQUEST])
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from isoloss_operator.cluster.client import Conflict, Unavailable
 from isoloss_operator.process import leader
-from isoloss_operator.process.leader import Elector, Terms, Unelected
+from isoloss_operator.process.leader import Elector, Terms
 
 
 class Leases:
@@ -262,17 +262,15 @@ def test_without_an_answer_nobody_is_outranked_and_nothing_is_concluded(leases: 
 
 def test_an_epoch_far_ahead_of_every_clock_is_nobodys(leases: Leases) -> None:
     """An epoch that a store names is believed up to a year ahead: 2^31 - 1, which int32 ends with, never is."""
-    for leader_ in (elector(leases, "first", Clock()), Unelected()):
-        now = leader._epoch_of_now()
-        assert leader_.can_exist(now + 300 * 86400)
-        assert not leader_.can_exist(now + 366 * 86400)
-        assert not leader_.can_exist(2**31 - 2)
+    first, now = elector(leases, "first", Clock()), leader._epoch_of_now()
+    assert first.can_exist(now + 300 * 86400)
+    assert not first.can_exist(now + 366 * 86400)
+    assert not first.can_exist(2**31 - 2)
 
 
-def test_without_election_the_operator_leads_and_outranks_what_it_finds() -> None:
-    alone = Unelected()
-    assert alone.outrank(alone.epoch + 5)
-    assert alone.epoch > Unelected().epoch
+def test_two_under_one_name_both_lead(leases: Leases) -> None:
+    """This is how the fault matrix has two operators write at the same time."""
+    assert all(elector(leases, "both", Clock()).acquire() for _ in range(2))
 
 
 def test_a_renewal_of_two_calls_fits_into_the_deadline() -> None:

@@ -122,14 +122,16 @@ def test_what_ended_while_the_status_may_not_be_written_yet_is_told_with_the_nex
     status = decide_sweep(place.world).status
     memory.written_at = time.monotonic()
     body = {"metadata": {"generation": 1}, "status": status.document()}
+    resource = Resource(KEY, OWNER, body, memory)
     crashed = (Event("Warning", "Crashed", "An attempt of tiny-b8-lr1e-3 ended"),)
-    more = status.model_copy(update={"spent_flops": "1e9"})
-    assert write_status(place.services, OWNER, memory, body, more, crashed) > 0.0
+    more = status.model_copy(update={"spent_flops": "1e9"}).document()
+    assert write_status(place.services, resource, more, crashed) > 0.0
     assert place.events == []
     memory.written_at = 0.0
-    write_status(place.services, OWNER, memory, body, more, ())
+    write_status(place.services, resource, more, ())
     assert place.events == [("Warning", "Crashed")]
-    write_status(place.services, OWNER, memory, {**body, "status": place.status}, more, ())
+    newer = replace(resource, body={**body, "status": place.status})
+    write_status(place.services, newer, more, ())
     assert place.events == [("Warning", "Crashed")]
 
 

@@ -27,9 +27,11 @@ from isoloss_operator.reconcile.memory import (
 )
 from isoloss_operator.reconcile.points import results_of_failed
 from isoloss_operator.reconcile.reconciler import Reconciler
+from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.status_writes import UNANSWERED_PASSES, reporting_failures
 from isoloss_operator.settings import Settings
 
+KEY = ResourceKey(SWEEP, "research", "dense")
 OWNER = Owner(SWEEP, "research", "dense", "uid")
 BODY: dict[str, Any] = {"metadata": {"name": "dense", "namespace": "research", "generation": 3}}
 
@@ -155,7 +157,8 @@ def fail_a_pass(
     body: dict[str, Any] = BODY,
 ) -> None:
     services: Any = SimpleNamespace(cluster=cluster, settings=Settings(trainer_image="i"))
-    with reporting_failures(services, OWNER, memory or Memory("uid"), body):
+    resource = Resource(KEY, OWNER, body, memory or Memory("uid"))
+    with reporting_failures(services, resource):
         if error is not None:
             raise error
 

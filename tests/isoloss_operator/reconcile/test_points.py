@@ -113,7 +113,7 @@ def test_what_cannot_be_set_aside_while_the_ledger_is_not_given_out_has_nothing_
     _, ended = ledgers()
     shell = Shell(stored=Unanswered("slow"))
     with pytest.raises(StoreUnavailable):
-        shell.store(None, SetAside("points/k/result.json", "points/k/result.json.bad", "damaged"))
+        shell.store(None, SetAside("points/k/result.json", "points/k/result.json.bad"))
     shell.stored = ended
     shell.store(None)
     assert shell.counted() == 0.0

@@ -169,7 +169,7 @@ def test_a_change_leaves_no_file_that_the_head_does_not_name(uri: str, tmp_path:
 
 
 def test_of_two_writers_the_second_is_told_and_loses_nothing_of_the_first(uri: str) -> None:
-    """Two operators without leader election: each reads again before it writes."""
+    """Two operators that both lead: each reads again before it writes."""
     one, other = operator(), operator()
     one.write(uri, FOLDER, LEDGER)
     assert other.read(uri, FOLDER) == LEDGER

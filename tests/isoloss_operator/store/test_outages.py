@@ -98,7 +98,7 @@ def test_a_silent_store_costs_one_timeout_however_many_results_are_wanted(
         assert isinstance(storage.manifest(uri, "manifest.json"), Unanswered)
     assert relay.requests - before <= 2, "left alone for a moment"
     with pytest.raises(StoreUnavailable, match="so soon"):
-        storage.set_aside(uri, SetAside("a.json", "b.json", "test"))
+        storage.set_aside(uri, SetAside("a.json", "b.json"))
 
 
 @pytest.mark.s3
@@ -164,7 +164,7 @@ def test_one_result_that_never_comes_holds_up_no_other(relay: FaultyProxy, uri: 
     found = storage.results(uri, KEYS)
     assert isinstance(found.pop(HELD_BACK), Unanswered)
     assert all(isinstance(read, PointResult) for read in found.values())
-    storage.set_aside(uri, SetAside("a.json", "b.json", "test"))  # what was read can be recorded
+    storage.set_aside(uri, SetAside("a.json", "b.json"))  # what was read can be recorded
 
 
 @pytest.mark.s3
@@ -200,7 +200,7 @@ def test_when_the_time_for_a_pass_is_over_the_store_is_not_asked(tmp_path: Path)
         assert isinstance(storage.manifest(uri, "manifest.json"), Unanswered)
         assert all(isinstance(r, Unanswered) for r in storage.results(uri, KEYS[:3]).values())
         with time_limit(60), pytest.raises(StoreUnavailable, match="time for reading"):
-            storage.set_aside(uri, SetAside("a.json", "b.json", "test"))
+            storage.set_aside(uri, SetAside("a.json", "b.json"))
     assert storage.manifest(uri, "manifest.json") == ABSENT
 
 

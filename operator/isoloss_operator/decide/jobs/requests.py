@@ -16,7 +16,6 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_operator.api import Checkpoint, ScalingSweepSpec
-from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.jobs.attempts import halvings
 from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
@@ -147,10 +146,10 @@ def by_attempt(jobs: Iterable[ObservedJob]) -> tuple[ObservedJob, ...]:
     return tuple(sorted(jobs, key=lambda job: job.attempt))
 
 
-def deletions(jobs: Iterable[ObservedJob], why: str) -> tuple[JobDeletion, ...]:
+def deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
     """Deletions of the unfinished among `jobs` that are not being deleted already."""
     return tuple(
-        JobDeletion(job.name, job.uid, why)
+        JobDeletion(job.name, job.uid)
         for job in jobs
         if (job.must_be_deleted or not job.is_finished) and not job.deleting
     )
@@ -159,10 +158,7 @@ def deletions(jobs: Iterable[ObservedJob], why: str) -> tuple[JobDeletion, ...]:
 def lost_deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
     """Deletions of those among `jobs` that Kubernetes will not end. Only recorded Jobs may be given, as with
     expiries."""
-    ended = [job for job in jobs if job.must_be_deleted]
-    lost = deletions((job for job in ended if job.lost), "the node of its pod is lost")
-    others = (job for job in ended if not job.lost)
-    return lost + deletions(others, "another container of its pod outlives the trainer")
+    return deletions(job for job in jobs if job.must_be_deleted)
 
 
 def expiries(spec: ScalingSweepSpec, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
@@ -175,6 +171,6 @@ def expiries(spec: ScalingSweepSpec, jobs: Iterable[ObservedJob]) -> tuple[JobEx
     )
 
 
-def aside(path: str, suffix: str, why: str) -> SetAside:
+def aside(path: str, suffix: str) -> SetAside:
     """Rename an unusable object to `<path>.<suffix>`: never deleted, so that people can look at it."""
-    return SetAside(path=path, aside=f"{path}.{suffix}", why=shortened(why, 500))
+    return SetAside(path=path, aside=f"{path}.{suffix}")

@@ -181,7 +181,7 @@ class _SeenPoint:
         if self.record.state in DONE or is_running or not isinstance(self.result, Unreadable):
             return ()
         suffix = f"unreadable-{self.record.attempts.ended + 1}"
-        return (aside(layout.point_result(self.point.key), suffix, self.result.message),)
+        return (aside(layout.point_result(self.point.key), suffix),)
 
     def configuration_error(self) -> ConfigurationError | None:
         """What its last attempt refused about the present spec."""
@@ -249,7 +249,7 @@ def _take_back_unreadable(
         suffix = f"unreadable-{record.attempts.ended + 1}"
         trajectory = layout.finished_trajectory(record.key, record.trajectory_sha256)
         paths = (layout.point_result(record.key), trajectory, layout.point_trajectory(record.key))
-        set_aside += [aside(path, suffix, problem) for path in paths]
+        set_aside += [aside(path, suffix) for path in paths]
     return Recorded(recorded.ledger.replace(points=tuple(records)), tuple(set_aside))
 
 

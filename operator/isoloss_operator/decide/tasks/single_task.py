@@ -162,7 +162,7 @@ def run(task: SingleTask) -> SinglePass:
     stop = [job for job in task.jobs if task.suspend and not job.is_finished and not job.deleting]
     for job in (*task.stopped, *stop):
         attempts = after_stop(attempts, job, task.world.now)
-    return SinglePass(task, attempts, refused, deletions(stop, "it is suspended"))
+    return SinglePass(task, attempts, refused, deletions(stop))
 
 
 def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:

@@ -447,21 +447,13 @@ def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[
         if job not in unneeded and _has_ended(ledger.by_key[job.key], job)
     ]
     lost = [job for job in recorded_jobs(tasks) if job.uid in planned]
-    stop, why = _unwanted(tasks, ledger), "the ledger says to pause or prune its point"
-    if tasks.policy.suspend:
-        stop, why = tasks.active, "the sweep is suspended"
+    stop = tasks.active if tasks.policy.suspend else _unwanted(tasks, ledger)
     stopped = tuple(
         job
         for job in stop
         if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
     )
-    delete = (
-        *deletions(obsolete, "the spec no longer asks for it"),
-        *deletions(unneeded, "its point is done already"),
-        *deletions(ended, "the ledger has recorded the end of its attempt"),
-        *lost_deletions(lost),
-        *deletions(stopped, why),
-    )
+    delete = deletions((*obsolete, *unneeded, *ended, *stopped)) + lost_deletions(lost)
     return delete, stopped
 
 
