@@ -116,8 +116,6 @@ class Asked:
     batch_size_tolerance: float | None = None
     round_to: int = 1
     sequence_length: int | None = None
-    max_extrapolation: float | None = None
-    """No option: a HyperparamPrediction has it."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for impossible numbers."""

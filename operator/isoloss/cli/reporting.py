@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,7 +20,6 @@ from isoloss.cli.outcome import (
     print_document,
     print_warnings,
 )
-from isoloss.cli.prediction_file import asked_by, changed_since, read_prediction
 from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, Refused, Run
@@ -28,7 +27,6 @@ from isoloss.laws_files import write_file
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report import NOT_IN_EVERY_REPORT, draw_figures, png_files, render_report
-from isoloss.report.probed import Probed, probed_by
 from isoloss.run_sources import RunSet, read_runs
 from isoloss.runs import Weights
 from isoloss.savings import SearchCost
@@ -60,13 +58,6 @@ def report(
         float | None,
         typer.Option(
             help="FLOPs of a grid of runs on the target itself, to compare the cost of the runs with."
-        ),
-    ] = None,
-    prediction: Annotated[
-        Path | None,
-        typer.Option(
-            help="A HyperparamPrediction, as its manifest or as kubectl prints it (kubectl get hpred NAME -o json): "
-            "its question is asked, and its probes are shown."
         ),
     ] = None,
     initial_loss: querying.InitialLoss = None,
@@ -103,15 +94,11 @@ def report(
         sequence_length=sequence_length,
     )
     positive("--direct-grid-flops", direct_grid_flops)
-    not_an_input("--out", out, [laws, *(runs or []), *([prediction] if prediction else [])])
+    not_an_input("--out", out, [laws, *(runs or [])])
     fitted = querying.own_laws(laws, "report")
     given = _runs(laws, runs, fitted)
     search = _search(laws)
-    stated = read_prediction(prediction) if prediction is not None else None
-    if stated is not None and asked.is_empty:
-        asked = asked_by(stated, fitted, f"--prediction {prediction}")
     answer, refused = _prediction(fitted, asked)
-    probed, changed = _of_status(stated, prediction, answer, fitted.sequence_length)
     files = _write(
         _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
         fitted,
@@ -119,19 +106,17 @@ def report(
         title=title or Path(laws).name,
         facts={"laws": laws, **({"runs": ", ".join(runs)} if runs else {})},
         prediction=answer,
-        probed=probed,
         asked=asked,
         savings=_saving(given.runs, direct_grid_flops),
-        warnings=(*given.warnings, *changed),
+        warnings=given.warnings,
         no_answer=refused,
         search=search,
     )
-    warnings = (*given.warnings, *changed)
     if as_json:
-        told = {"refused": list(refused), "warnings": warnings}
+        told = {"refused": list(refused), "warnings": given.warnings}
         print_document({"report": str(out), "figures": files, **told})
     else:
-        print_warnings([*warnings, *refused])
+        print_warnings([*given.warnings, *refused])
         console().print(f"{out}, and the figures: {', '.join(files)}")
     return REFUSED if refused else ANSWERED
 
@@ -152,7 +137,6 @@ def _write(
     title: str,
     facts: dict[str, str],
     prediction: Prediction | None,
-    probed: Probed | None,
     asked: Asked,
     savings: SearchCost | None,
     warnings: tuple[str, ...],
@@ -166,7 +150,6 @@ def _write(
         prediction,
         initial_loss=asked.initial_loss,
         search=search,
-        probed=probed,
     )
     page = render_report(
         laws,
@@ -181,7 +164,6 @@ def _write(
         warnings=warnings,
         figures=drawn,
         search=search,
-        probed=probed,
     )
     write_file(paths.page, page)
     return _write_figures(paths.figures, png_files(drawn))
@@ -224,24 +206,6 @@ def _search(laws: str) -> SweepState | None:
         return None
     state = sweep_state(open_sweep(laws).ledger, {})
     return state if state.searches else None
-
-
-def _of_status(
-    stated: Mapping[str, Any] | None,
-    path: Path | None,
-    answer: Prediction | None,
-    laws_length: int | None,
-) -> tuple[Probed | None, tuple[str, ...]]:
-    """The probes of a prediction, None if it has none yet, and what its status says otherwise than the answer.
-
-    Raises BadInput, naming the file and the field.
-    """
-    if stated is None:
-        return None, ()
-    try:
-        return probed_by(stated, laws_length), changed_since(stated, answer)
-    except BadInput as error:
-        raise BadInput(f"--prediction {path}: {error}") from error
 
 
 def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str, ...]]:

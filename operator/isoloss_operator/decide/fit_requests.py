@@ -238,7 +238,6 @@ def answer_page(
         initial_loss=float(initial_loss or 0),
         parameters=target_parameters(view.spec, view.result),
         resource={
-            "kind": "HyperparamPrediction",
             "spec": {"targetSequenceLength": view.spec.target_sequence_length},
             "status": status.document(),
         },
