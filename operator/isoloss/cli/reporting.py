@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from isoloss.cli import querying
-from isoloss.cli.inputs import not_an_input, optional_count, positive
+from isoloss.cli.inputs import not_an_input, positive
 from isoloss.cli.other_runs import other_runs
 from isoloss.cli.outcome import (
     ANSWERED,
@@ -20,9 +20,8 @@ from isoloss.cli.outcome import (
     print_document,
     print_warnings,
 )
-from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, Prediction, Refused, Run
+from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, Run, predict
 from isoloss.laws_files import write_file
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
@@ -34,6 +33,7 @@ from isoloss.stored_sweeps import is_sweep_uri, open_sweep
 
 
 @command
+@querying.asks()
 def report(
     laws: Annotated[
         str, typer.Argument(help="A file from isoloss fit, or the URI of a sweep in the store.")
@@ -60,39 +60,10 @@ def report(
             help="FLOPs of a grid of runs on the target itself, to compare the cost of the runs with."
         ),
     ] = None,
-    initial_loss: querying.InitialLoss = None,
-    initial_loss_standard_error: querying.InitialLossError = 0.0,
-    cpt_flops: querying.CptFlops = None,
-    cpt_tokens: querying.CptTokens = None,
-    total_flops: querying.TotalFlops = None,
-    params: querying.Params = None,
-    flops_per_token: querying.FlopsPerToken = None,
-    pretraining_tokens: querying.PretrainingTokens = None,
-    composition: querying.Composition = querying.Composing.MEASURED,
-    composition_error: querying.CompositionError = None,
-    batch_size: querying.BatchSize = None,
-    batch_size_tolerance: querying.BatchSizeTolerance = None,
-    round_to: querying.RoundTo = 1,
-    sequence_length: querying.SequenceLength = None,
+    asked: PredictionQuery = querying.NOTHING_ASKED,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Write laws and evidence, and a prediction if one is asked for, to one HTML page."""
-    asked = Asked(
-        initial_loss=initial_loss,
-        initial_loss_standard_error=initial_loss_standard_error,
-        cpt_flops=cpt_flops,
-        cpt_tokens=optional_count("--cpt-tokens", cpt_tokens),
-        total_flops=total_flops,
-        params=optional_count("--params", params),
-        flops_per_token=flops_per_token,
-        pretraining_tokens=optional_count("--pretraining-tokens", pretraining_tokens),
-        composition=composition,
-        composition_error=composition_error,
-        batch_size=batch_size,
-        batch_size_tolerance=batch_size_tolerance,
-        round_to=round_to,
-        sequence_length=sequence_length,
-    )
     positive("--direct-grid-flops", direct_grid_flops)
     not_an_input("--out", out, [laws, *(runs or [])])
     fitted = querying.own_laws(laws, "report")
@@ -137,7 +108,7 @@ def _write(
     title: str,
     facts: dict[str, str],
     prediction: Prediction | None,
-    asked: Asked,
+    asked: PredictionQuery,
     savings: SearchCost | None,
     warnings: tuple[str, ...],
     no_answer: tuple[str, ...],
@@ -208,11 +179,11 @@ def _search(laws: str) -> SweepState | None:
     return state if state.searches else None
 
 
-def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str, ...]]:
+def _prediction(laws: Laws, asked: PredictionQuery) -> tuple[Prediction | None, tuple[str, ...]]:
     """The prediction, or why there is none although one was asked for."""
-    if asked.is_empty:
+    if asked == querying.NOTHING_ASKED:
         return None, ()
-    answer = querying.answer_of(laws, asked.query())
+    answer = predict(laws, querying.checked(asked))
     if isinstance(answer, Refused):
         return None, tuple(
             f"No prediction: {refusal.reason.value}: {refusal.message}"
