@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -70,19 +70,26 @@ def report(
     given = _runs(laws, runs, fitted)
     search = _search(laws)
     answer, refused = _prediction(fitted, asked)
-    files = _write(
-        _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
+    savings = _saving(given.runs, direct_grid_flops)
+    drawn = draw_figures(
+        fitted, given.runs, answer, initial_loss=asked.initial_loss, search=search
+    )
+    page = render_report(
         fitted,
-        given,
+        given.runs,
         title=title or Path(laws).name,
         facts={"laws": laws, **({"runs": ", ".join(runs)} if runs else {})},
         prediction=answer,
-        asked=asked,
-        savings=_saving(given.runs, direct_grid_flops),
-        warnings=given.warnings,
         no_answer=refused,
+        initial_loss=asked.initial_loss,
+        opinions=_opinions(answer, asked.params),
+        savings=savings,
+        warnings=given.warnings,
+        figures=drawn,
         search=search,
     )
+    write_file(out, page)
+    files = _write_figures(figures or out.with_name(f"{out.stem}-figures"), png_files(drawn))
     if as_json:
         told = {"refused": list(refused), "warnings": given.warnings}
         print_document({"report": str(out), "figures": files, **told})
@@ -90,54 +97,6 @@ def report(
         print_warnings([*given.warnings, *refused])
         console().print(f"{out}, and the figures: {', '.join(files)}")
     return REFUSED if refused else ANSWERED
-
-
-@dataclass(frozen=True)
-class _Paths:
-    """Where the page and the figures go."""
-
-    page: Path
-    figures: Path
-
-
-def _write(
-    paths: _Paths,
-    laws: Laws,
-    given: RunSet,
-    *,
-    title: str,
-    facts: dict[str, str],
-    prediction: Prediction | None,
-    asked: PredictionQuery,
-    savings: SearchCost | None,
-    warnings: tuple[str, ...],
-    no_answer: tuple[str, ...],
-    search: SweepState | None,
-) -> list[str]:
-    """Draw and write everything. Returns the paths of the figures."""
-    drawn = draw_figures(
-        laws,
-        given.runs,
-        prediction,
-        initial_loss=asked.initial_loss,
-        search=search,
-    )
-    page = render_report(
-        laws,
-        given.runs,
-        title=title,
-        facts=facts,
-        prediction=prediction,
-        no_answer=no_answer,
-        initial_loss=asked.initial_loss,
-        opinions=_opinions(prediction, asked.params),
-        savings=savings,
-        warnings=warnings,
-        figures=drawn,
-        search=search,
-    )
-    write_file(paths.page, page)
-    return _write_figures(paths.figures, png_files(drawn))
 
 
 def _write_figures(folder: Path, files: Mapping[str, bytes]) -> list[str]:
