@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from demo import places
-from demo.answer import last_screen
+from demo.answer import last_screen, verdict_line
 from demo.inputs import provide_checkpoint, provide_corpus
 from demo.kubectl import Kubectl
 from demo.operator_process import OperatorProcess
@@ -23,7 +23,7 @@ from demo.watching import DemoFailed, read_view, watch
 from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
 from devcluster.locking import exclusive
-from isoloss.progress.resources import View, probe_lines, verdict_line
+from isoloss.progress.resources import View, probe_lines
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.cluster.rbac import account
 

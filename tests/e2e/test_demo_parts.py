@@ -9,17 +9,19 @@ from typing import Any
 
 import fsspec
 import pytest
+from rich.console import Group
+from rich.progress_bar import ProgressBar
 
 from demo import corpus
-from demo.answer import last_screen
+from demo.answer import last_screen, verdict_line
 from demo.commands import run
 from demo.kubectl import Kubectl
 from demo.operator_process import kinds_seen
 from demo.report import fetch_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
-from demo.watching import DemoFailed
+from demo.watching import DemoFailed, _picture
 from isoloss.laws import RefusalReason
-from isoloss.progress.resources import UNDECIDED, View, active_points, headline, verdict_line
+from isoloss.progress.resources import UNDECIDED, View, active_points, headline
 from isoloss.validation import Reason
 from isoloss_contract.records import DomainSource
 from isoloss_contract.store import Store
@@ -221,6 +223,17 @@ def test_progress_goes_on_while_probes_train() -> None:
     )
     judged = asked_for_probes("True", "AnswerHolds", validation={"progress": "5/5"})
     assert headline(View(sweep, judged)).endswith("; probes 5/5, Validated True: AnswerHolds")
+
+
+def test_points_that_failed_for_good_are_not_shown_as_done() -> None:
+    """As the line above the bar counts them."""
+    points = {"total": 4, "succeeded": 1, "diverged": 1, "failed": 2}
+    view = View({"status": {"points": points}})
+    shown = _picture(view)
+    assert isinstance(shown, Group)
+    (bar,) = (each for each in shown.renderables if isinstance(each, ProgressBar))
+    assert bar.completed == 2
+    assert headline(view).startswith("points 2/4, 2 failed")
 
 
 def test_the_verdict_is_told_once_there_is_one() -> None:
