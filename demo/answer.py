@@ -91,6 +91,14 @@ def _past(status: dict[str, Any]) -> str:
     return f"The checkpoint's loss, {loss:.2f} nats, is worth {share:.0%} of all compute."
 
 
+def verdict_line(view: View) -> str:
+    """What the probes say of the answer, in words; empty before they are over, or without any."""
+    found = view.condition(view.prediction, VALIDATED)
+    if not found or not view.is_judged:
+        return ""
+    return f"{VALIDATED}={found['status']} {found['reason']}: {found.get('message', '')}"
+
+
 def _verdict(view: View) -> str:
     condition = view.condition(view.prediction, VALIDATED)
     if not condition:

@@ -14,16 +14,16 @@ from typing import Any
 from rich.console import Console
 
 from demo import places
-from demo.answer import last_screen
+from demo.answer import last_screen, verdict_line
 from demo.inputs import provide_checkpoint, provide_corpus
 from demo.kubectl import Kubectl
 from demo.operator_process import OperatorProcess
-from demo.report import report_arguments, write_report
+from demo.report import ARGUMENTS, fetch_report
 from demo.watching import DemoFailed, read_view, watch
 from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
 from devcluster.locking import exclusive
-from isoloss.progress.resources import View, probe_lines, verdict_line
+from isoloss.progress.resources import View, probe_lines
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.cluster.rbac import account
 
@@ -68,7 +68,7 @@ class Demo:
             self._wait()
             self._tell_details()
             view = read_view(self.kubectl)
-            self._write_report(view)
+            self._fetch_report(view)
         self.told.step(f"The answer, after {_minutes(time.monotonic() - started)}")
         for line in last_screen(
             view,
@@ -160,20 +160,10 @@ class Demo:
         view = read_view(self.kubectl)
         self.told.detail("\n".join(["", verdict_line(view), *probe_lines(view)]))
 
-    def _write_report(self, view: View) -> None:
-        arguments = report_arguments(view.sweep, self._save_prediction())
+    def _fetch_report(self, view: View) -> None:
         page = self.report.relative_to(places.REPOSITORY)
-        self.told.detail(f"\n$ isoloss {' '.join(arguments)} --out={page}")
-        write_report(arguments, self.report)
-
-    def _save_prediction(self) -> Path:
-        """The prediction with its probes in a file; its path from the repository's root."""
-        path = (places.STATE / "prediction.json").relative_to(places.REPOSITORY)
-        which = ("hyperparamprediction", places.PREDICTION, "--namespace", places.NAMESPACE)
-        words = ("get", *which, "--output=json")
-        self.told.detail(f"\n$ kubectl {' '.join(words)} > {path}")
-        (places.REPOSITORY / path).write_text(self.kubectl.run(*words))
-        return path
+        self.told.detail(f"\n$ isoloss {' '.join(ARGUMENTS)} --out={page}")
+        fetch_report(self.kubectl, view, self.report)
 
     def explain_failure(self) -> None:
         """Print the resources' conditions and where the logs are."""

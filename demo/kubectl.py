@@ -20,14 +20,19 @@ class Kubectl:
 
     def __init__(self, program: Path, kubeconfig: Path) -> None:
         self._program = program
-        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        self.environment = {
+            **os.environ,
+            "KUBECONFIG": str(kubeconfig),
+            "PATH": f"{program.parent}:{os.environ.get('PATH', '')}",
+        }
+        """For programs that call kubectl themselves."""
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """Standard output of one call. Raises KubectlError with standard error."""
         done = subprocess.run(
             [str(self._program), *arguments],
             input=stdin,
-            env=self._environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=CALL_SECONDS,

@@ -62,8 +62,10 @@ def _follow(kubectl: Kubectl, check: Callable[[], None], show: Callable[[View], 
             return view
         if stalled := view.stalled:
             raise DemoFailed(f"{stalled['reason']}: {stalled['message']}")
-        if view.state != last:
-            moved, last = time.monotonic(), view.state
+        # What changes as long as there is progress.
+        statuses = [(each or {}).get("status") for each in (view.sweep, view.prediction)]
+        if statuses != last:
+            moved, last = time.monotonic(), statuses
         if time.monotonic() - moved > STILL_SECONDS:
             raise DemoFailed(f"nothing has changed for {STILL_SECONDS:.0f} s")
         time.sleep(POLL_SECONDS)
@@ -93,7 +95,7 @@ def _print_lines() -> Callable[[View], None]:
 
 def _picture(view: View) -> RenderableType:
     points = view.sweep.get("status", {}).get("points", {})
-    done = sum(points.get(state, 0) for state in ("succeeded", "diverged", "failed"))
+    done = sum(points.get(state, 0) for state in ("succeeded", "diverged"))
     table = Table(box=None, padding=(0, 2, 0, 4), show_header=bool(active_points(view)))
     table.add_column("training now", style="cyan")
     table.add_column("tokens", justify="right")

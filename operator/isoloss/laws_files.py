@@ -23,9 +23,11 @@ def write_laws(laws: Laws, path: Path | str) -> None:
 
 def read_laws(source: str | Path) -> Laws:
     """Laws from a file, or from a sweep in the store by its URI. Raises BadInput naming the source."""
-    source, text = _stored(str(source)) if "://" in str(source) else _local(str(source))
+    if "://" in str(source):
+        return _stored(str(source))
+    text = _local(str(source))
     try:
-        return _laws_of(json.loads(text), source)
+        return _laws_of(json.loads(text), str(source))
     except BadLaws as error:
         raise BadInput(f"{source}: {error}") from error
     except (ValueError, RecursionError) as error:
@@ -45,22 +47,28 @@ def _laws_of(document: Any, source: str) -> Laws:
     return laws_from_json(document)
 
 
-def _stored(source: str) -> tuple[str, str]:
-    """Where a sweep's laws are, and their text."""
+def _stored(source: str) -> Laws:
+    """The laws of a sweep. Raises BadInput."""
     # Not above: a prediction from a local file needs none of the store's records.
-    from isoloss.stored_sweeps import laws_document, open_sweep
+    from isoloss.stored_sweeps import open_sweep, stored_laws
+    from isoloss_contract.store import NotFound, StoreError
 
     sweep = open_sweep(source)
-    return sweep.laws_uri, laws_document(sweep)
+    try:
+        return stored_laws(sweep)
+    except NotFound as error:
+        raise BadInput(f"{sweep.uri}: no laws yet; fit its runs with isoloss fit") from error
+    except StoreError as error:
+        raise BadInput(str(error)) from error
 
 
-def _local(source: str) -> tuple[str, str]:
-    """The path of a file, and its text. Raises BadInput."""
+def _local(source: str) -> str:
+    """The text of a file. Raises BadInput."""
     path = Path(source)
     try:
         if path.stat().st_size > MAX_LAWS_BYTES:
             raise BadInput(f"{source}: larger than {MAX_LAWS_BYTES} bytes")
-        return source, path.read_text("utf-8")
+        return path.read_text("utf-8")
     except OSError as error:
         raise BadInput(f"{source}: {error.strerror or 'cannot be read'}") from error
     except UnicodeDecodeError as error:

@@ -5,11 +5,12 @@ The operator reads the same records by their keys. Everything read is untrusted 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isoloss.errors import BadInput
-from isoloss.laws import FlopsConvention, Run
+from isoloss.laws import BadLaws, FlopsConvention, Laws, Run, laws_from_json
 from isoloss.progress.stages import stopped_in_words
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract import layout
@@ -21,8 +22,15 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_contract.store import BadStoreUri, NotFound, Store, StoreError, parse_record_lines
-from isoloss_contract.trajectories import read_finished
+from isoloss_contract.store import (
+    BadRecord,
+    BadStoreUri,
+    NotFound,
+    Store,
+    StoreError,
+    parse_record_lines,
+)
+from isoloss_contract.trajectories import MAX_TRAJECTORY_BYTES, read_finished
 
 MAX_LAWS_BYTES = 64 * 2**20
 
@@ -44,11 +52,6 @@ class StoredSweep:
     def uri(self) -> str:
         """The folder's full URI."""
         return self.store.location(self.folder)
-
-    @property
-    def laws_uri(self) -> str:
-        """The full URI of its laws.json, whether or not that is there."""
-        return self.store.location(layout.laws_in(self.folder))
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,14 @@ def _only_sweep(uri: str, found: list[StoredSweep]) -> StoredSweep:
     return found[0]
 
 
-def laws_document(sweep: StoredSweep) -> str:
-    """The text of the sweep's laws.json. Raises BadSweep if there is none yet."""
+def stored_laws(sweep: StoredSweep) -> Laws:
+    """The sweep's laws. Raises StoreError: NotFound if there are none yet."""
+    path = layout.laws_in(sweep.folder)
+    content = sweep.store.read(path, max_bytes=MAX_LAWS_BYTES)
     try:
-        return sweep.store.read(layout.laws_in(sweep.folder), max_bytes=MAX_LAWS_BYTES).decode()
-    except NotFound as error:
-        raise BadSweep(f"{sweep.uri}: no laws yet; fit its runs with isoloss fit") from error
-    except (StoreError, UnicodeDecodeError) as error:
-        raise BadSweep(f"{sweep.laws_uri}: {error}") from error
+        return laws_from_json(json.loads(content))
+    except (ValueError, BadLaws, RecursionError) as error:
+        raise BadRecord(f"{sweep.store.location(path)}: {error}"[:400]) from error
 
 
 def sweep_runs(
@@ -183,7 +186,9 @@ def _point_run(
         return "not finished, and no finished point of its size gives the parameter counts"
     try:
         config = sweep.store.read_record(layout.point_config(point.key), PointConfig)
-        rows = _trajectory(sweep, point, result)
+        # If it finished, what its ledger names, whatever longer runs followed.
+        digest = (point.trajectory_sha256 or result.trajectory_sha256) if result else ""
+        rows = trajectory(sweep.store, point.key, digest)
         return run_from_point(
             point.name,
             config,
@@ -206,13 +211,10 @@ def _point_run(
         raise BadSweep(str(error)) from error
 
 
-def _trajectory(
-    sweep: StoredSweep, point: PointRecord, result: PointResult | None
-) -> list[TrajectoryRow]:
-    """Evaluations of a point; if it finished, the rows that its ledger names, whatever longer runs followed."""
-    if result is not None:
-        digest = point.trajectory_sha256 or result.trajectory_sha256
-        return read_finished(sweep.store, point.key, digest)
-    path = layout.point_trajectory(point.key)
-    content = sweep.store.read(path)
-    return parse_record_lines(content, TrajectoryRow, sweep.store.location(path))
+def trajectory(store: Store, key: str, digest: str) -> list[TrajectoryRow]:
+    """Evaluations of a point with this digest; without one those of the run so far."""
+    if digest:
+        return read_finished(store, key, digest)
+    path = layout.point_trajectory(key)
+    content = store.read(path, max_bytes=MAX_TRAJECTORY_BYTES)
+    return parse_record_lines(content, TrajectoryRow, store.location(path))

@@ -34,11 +34,10 @@ EXECUTED: dict[str, dict[str, str]] = {
     "docs/guides/upgrade.md": {"": INSTALL},
     "docs/guides/validation.md": {
         "kubectl": INSTALL,
-        "isoloss report": INSTALL,
+        "isoloss open": INSTALL,
         "isoloss validate": COMMAND_LINE,
     },
     "docs/guides/watch.md": {"isoloss": INSTALL},
-    "docs/reference/cli.md": {"kubectl": INSTALL},
     "helm/isoloss/README.md": {"helm": INSTALL},
 }
 """By page, and by what a block begins with: the file that types it. A test of that file types every such block."""

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import fsspec
 import pytest
+from rich.console import Group
+from rich.progress_bar import ProgressBar
 
 from demo import corpus
-from demo.answer import last_screen
+from demo.answer import last_screen, verdict_line
 from demo.commands import run
+from demo.kubectl import Kubectl
 from demo.operator_process import kinds_seen
-from demo.report import report_arguments, write_report
+from demo.report import fetch_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
-from demo.watching import DemoFailed
-from isoloss.laws import RefusalReason, fit_laws, laws_to_json
-from isoloss.progress.resources import UNDECIDED, View, active_points, headline, verdict_line
+from demo.watching import DemoFailed, _picture
+from isoloss.laws import RefusalReason
+from isoloss.progress.resources import UNDECIDED, View, active_points, headline
 from isoloss.validation import Reason
-from isoloss_contract import layout
 from isoloss_contract.records import DomainSource
 from isoloss_contract.store import Store
 from isoloss_operator.process.metrics import Metrics
 from isoloss_trainer.corpus import find_files, read_documents
-from tests.support.planted_runs import planted_runs
-from tests.support.stored_sweep import UID, write_sweep
+from tests.isoloss.cli.test_watch_and_explain import put_kubectl
 from tests.support.texts import text
 
 SOURCE = '''"""Module docstring."""
@@ -225,61 +225,61 @@ def test_progress_goes_on_while_probes_train() -> None:
     assert headline(View(sweep, judged)).endswith("; probes 5/5, Validated True: AnswerHolds")
 
 
+def test_points_that_failed_for_good_are_not_shown_as_done() -> None:
+    """As the line above the bar counts them."""
+    points = {"total": 4, "succeeded": 1, "diverged": 1, "failed": 2}
+    view = View({"status": {"points": points}})
+    shown = _picture(view)
+    assert isinstance(shown, Group)
+    (bar,) = (each for each in shown.renderables if isinstance(each, ProgressBar))
+    assert bar.completed == 2
+    assert headline(view).startswith("points 2/4, 2 failed")
+
+
 def test_the_verdict_is_told_once_there_is_one() -> None:
     judged = View({}, asked_for_probes("True", "AnswerHolds"))
     assert verdict_line(judged) == "Validated=True AnswerHolds: "
     assert verdict_line(View({}, asked_for_probes("Unknown", "Training"))) == ""
 
 
-def answered(**validation: Any) -> Json:
-    """A prediction whose checkpoint was measured, as the API server has it."""
-    return {
-        "kind": "HyperparamPrediction",
-        "spec": {"budget": {"tokens": 10**9}, "pretrainingTokens": 10**9},
-        "status": {
-            "initialLoss": {"value": "2.9", "low": "2.8974", "high": "2.9026"},
-            "plannedFlops": "6e18",
-            "extrapolation": {"parametersFactor": "3.33333"},
-            **({"validation": validation} if validation else {}),
-        },
-    }
+def pages(store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Kubectl, View]:
+    """A cluster in which the demo's prediction is judged, and whose page is in the store."""
+    judged = resource(Validated=("True", "AnswerHolds", 1))
+    judged["status"]["conditions"][0]["message"] = "It's <b>right</b>."
+    judged["status"]["reportUri"] = store.location("predictions/demo-1/report.html")
+    judged["spec"] = {"sweepRef": {"name": "demo"}}
+    put_kubectl(
+        folder, monkeypatch, hyperparamprediction__demo=judged, scalingsweep__demo=resource()
+    )
+    return Kubectl(folder / "kubectl", folder / "kubeconfig"), View(resource(), judged)
 
 
-def test_the_report_places_the_prediction_on_the_laws_of_the_sweep(tmp_path: Path) -> None:
-    store = Store(f"file://{tmp_path}/store")
-    write_sweep(store)
-    laws = layout.sweep_laws("dense", UID)
-    store.write(laws, json.dumps(laws_to_json(fit_laws(planted_runs()))).encode())
-    sweep = {"metadata": {"name": "dense"}, "status": {"lawsUri": f"{store.uri}/{laws}"}}
-    saved = tmp_path / "prediction.json"
-    saved.write_text(json.dumps(answered()))
-    arguments = report_arguments(sweep, saved)
-    write_report(arguments, tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
-    assert "Prediction" in page
-    assert "No prediction" not in page
-    assert ">Validation</h2>" not in page
-
-
-def test_the_report_has_the_probes_of_a_prediction_that_asks_for_them(tmp_path: Path) -> None:
-    store = Store(f"file://{tmp_path}/store")
-    write_sweep(store)
-    laws = layout.sweep_laws("dense", UID)
-    store.write(laws, json.dumps(laws_to_json(fit_laws(planted_runs()))).encode())
-    place = {"learningRate": "1.5e-3", "batchSize": "4", "state": "Succeeded", "loss": "3.6"}
-    saved = tmp_path / "prediction.json"
-    saved.write_text(json.dumps(answered(places=[place], tokens=240_128)))
-    sweep = {"metadata": {"name": "dense"}, "status": {"lawsUri": f"{store.uri}/{laws}"}}
-    arguments = report_arguments(sweep, saved)
-    write_report(arguments, tmp_path / "report.html")
-    assert ">Validation</h2>" in (tmp_path / "report.html").read_text()
-
-
-def test_a_report_that_cannot_be_written_ends_the_demo_with_the_commands_message(
-    tmp_path: Path,
+def test_the_report_is_the_operators_page_once_it_has_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(DemoFailed, match="nothing-here"):
-        write_report(["report", f"file://{tmp_path}/nothing-here"], tmp_path / "report.html")
+    store = Store(f"file://{tmp_path}/store")
+    kubectl, view = pages(store, tmp_path, monkeypatch)
+    store.write("predictions/demo-1/report.html", b"the page before")
+
+    def draw(_: float) -> None:
+        store.write("predictions/demo-1/report.html", b"It&#39;s &lt;b&gt;right&lt;/b&gt;.")
+
+    monkeypatch.setattr("demo.report.time.sleep", draw)
+    fetch_report(kubectl, view, tmp_path / "report.html")
+    assert "It&#39;s" in (tmp_path / "report.html").read_text()
+    assert "--namespace research" in (tmp_path / "calls").read_text()
+
+
+def test_a_report_that_is_not_drawn_ends_the_demo_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(f"file://{tmp_path}/store")
+    kubectl, view = pages(store, tmp_path, monkeypatch)
+    with pytest.raises(DemoFailed, match="no page there yet"):
+        fetch_report(kubectl, view, tmp_path / "report.html", patience=0.0)
+    store.write("predictions/demo-1/report.html", b"the page before")
+    with pytest.raises(DemoFailed, match="has not got the verdict"):
+        fetch_report(kubectl, view, tmp_path / "report.html", patience=0.0)
 
 
 MESSAGE = (

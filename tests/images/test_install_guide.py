@@ -38,7 +38,6 @@ TROUBLESHOOTING = DOCS / "guides" / "troubleshooting.md"
 VALIDATION = DOCS / "guides" / "validation.md"
 WATCH = DOCS / "guides" / "watch.md"
 MONITORING = DOCS / "guides" / "monitoring.md"
-COMMAND_LINE = DOCS / "reference" / "cli.md"
 READING = DOCS / "guides" / "reading-a-fit.md"
 CHART = CHECKOUT / "helm" / "isoloss" / "README.md"
 README = CHECKOUT / "README.md"
@@ -232,18 +231,26 @@ def test_the_probes_are_judged_and_their_page_shows_it(
     )
     programs = f"{walk.folder / 'isoloss' / 'bin'}:{walk.environment['PATH']}"
     walk.environment = {**walk.environment, **storage.environment(), "PATH": programs}
-    walk.placeholders["NAME"] = "dense-8b"
-    walk.open(VALIDATION, "kubectl", "isoloss report")
+    walk.open(VALIDATION, "kubectl", "isoloss open")
     assert f"{PROBES}/{PROBES}" in walk.step("kubectl -n research get hpred dense-8b")
-    walk.placeholders["FILE"] = "saved.json"
-    walk.again("kubectl -n NAMESPACE get hpred NAME -o json > FILE")
-    assert "report-figures/probes.png" in walk.step("isoloss report s3://lm-sweeps/dense")
-    assert json.loads(walk.step("kubectl -n NAMESPACE get hpred NAME -o json"))["status"][
-        "refined"
-    ]
+    prediction = user.prediction("dense-8b")
+    assert prediction["status"]["refined"]
+    verdict = conditions(prediction)["Validated"]
+
+    def shown(page: str) -> bool:
+        return (
+            f"Validated={verdict['status']} {verdict['reason']}"
+            in (walk.folder / page).read_text()
+        )
+
+    def is_drawn() -> bool:
+        walk.again("isoloss open hpred/dense-8b -n research --out page.html --no-browser")
+        return shown("page.html")
+
+    wait_until(is_drawn, "the page of the verdict", 60)
+    walk.step("isoloss open hpred/dense-8b")
+    assert shown("probes.html")
     assert walk.left == []
-    walk.open(COMMAND_LINE, "kubectl")
-    walk.rest()
 
 
 def test_the_rules_can_be_had_without_the_prometheus_operator(walk: Walk) -> None:

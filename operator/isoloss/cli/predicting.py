@@ -9,7 +9,6 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli import querying
-from isoloss.cli.inputs import optional_count
 from isoloss.cli.outcome import (
     ANSWERED,
     command,
@@ -19,9 +18,9 @@ from isoloss.cli.outcome import (
     print_refused,
     print_warnings,
 )
-from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
-from isoloss.laws import Prediction, Refusal, RefusalReason, Refused
+from isoloss.laws import Prediction, PredictionQuery, Refusal, RefusalReason, Refused
+from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws
 from isoloss.published import (
     MissingParams,
@@ -43,6 +42,7 @@ OWN_LAWS_ONLY = (
 
 
 @command
+@querying.asks()
 def predict(
     laws: Annotated[
         str,
@@ -50,39 +50,10 @@ def predict(
             help="A file from isoloss fit, the URI of a sweep in the store, or published:NAME."
         ),
     ],
-    initial_loss: querying.InitialLoss = None,
-    initial_loss_standard_error: querying.InitialLossError = 0.0,
-    cpt_flops: querying.CptFlops = None,
-    cpt_tokens: querying.CptTokens = None,
-    total_flops: querying.TotalFlops = None,
-    params: querying.Params = None,
-    flops_per_token: querying.FlopsPerToken = None,
-    pretraining_tokens: querying.PretrainingTokens = None,
-    composition: querying.Composition = querying.Composing.MEASURED,
-    composition_error: querying.CompositionError = None,
-    batch_size: querying.BatchSize = None,
-    batch_size_tolerance: querying.BatchSizeTolerance = None,
-    round_to: querying.RoundTo = 1,
-    sequence_length: querying.SequenceLength = None,
+    asked: PredictionQuery = querying.NOTHING_ASKED,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Predict the learning rate and batch size of a continued pre-training run."""
-    asked = Asked(
-        initial_loss=initial_loss,
-        initial_loss_standard_error=initial_loss_standard_error,
-        cpt_flops=cpt_flops,
-        cpt_tokens=optional_count("--cpt-tokens", cpt_tokens),
-        total_flops=total_flops,
-        params=optional_count("--params", params),
-        flops_per_token=flops_per_token,
-        pretraining_tokens=optional_count("--pretraining-tokens", pretraining_tokens),
-        composition=composition,
-        composition_error=composition_error,
-        batch_size=batch_size,
-        batch_size_tolerance=batch_size_tolerance,
-        round_to=round_to,
-        sequence_length=sequence_length,
-    )
     if is_published(laws):
         return _from_published(published_law(laws), asked, as_json)
     return _from_own(laws, asked, as_json)
@@ -91,10 +62,10 @@ def predict(
 # ------------------------------------------------------------------------------------ own laws
 
 
-def _from_own(source: str, asked: Asked, as_json: bool) -> int:
-    query = asked.query()
+def _from_own(source: str, asked: PredictionQuery, as_json: bool) -> int:
+    querying.checked(asked)
     laws = read_laws(source)
-    answer = querying.answer_of(laws, query)
+    answer = predict_from(laws, asked)
     if isinstance(answer, Refused):
         return print_refused(answer, as_json=as_json)
     opinions, silent = published_opinions(
@@ -112,7 +83,7 @@ def _from_own(source: str, asked: Asked, as_json: bool) -> int:
 
 def _print_prediction(
     answer: Prediction,
-    asked: Asked,
+    asked: PredictionQuery,
     opinions: tuple[PublishedOptimum, ...],
     laws_length: int | None,
 ) -> None:
@@ -144,13 +115,14 @@ def _print_notes(notes: tuple[str, ...]) -> None:
 # ------------------------------------------------------------------------------ published laws
 
 
-def _from_published(law: PublishedLaw, asked: Asked, as_json: bool) -> int:
+def _from_published(law: PublishedLaw, asked: PredictionQuery, as_json: bool) -> int:
     _check_options(law, asked)
     if asked.total_flops is None:
-        if len(asked.budgets) > 1 or (not asked.budgets and asked.initial_loss is None):
-            asked.query()
+        budgets = [each for each in (asked.cpt_flops, asked.cpt_tokens) if each is not None]
+        if len(budgets) > 1 or (not budgets and asked.initial_loss is None):
+            querying.checked(asked)
         return print_refused(Refused((_no_curve(law),)), as_json=as_json)
-    asked.query()
+    querying.checked(asked)
     total_flops = asked.total_flops
     try:
         answer = law.evaluate(total_flops=total_flops, params=asked.params)
@@ -189,9 +161,13 @@ def _from_published(law: PublishedLaw, asked: Asked, as_json: bool) -> int:
     return ANSWERED
 
 
-def _check_options(law: PublishedLaw, asked: Asked) -> None:
+def _check_options(law: PublishedLaw, asked: PredictionQuery) -> None:
     """Raise BadInput for an option that a published law knows nothing of: its answer would look as if it did."""
-    unknown = [name for name in OWN_LAWS_ONLY if getattr(asked, name) != getattr(Asked(), name)]
+    unknown = [
+        name
+        for name in OWN_LAWS_ONLY
+        if getattr(asked, name) != getattr(querying.NOTHING_ASKED, name)
+    ]
     if unknown:
         raise BadInput(
             f"--{unknown[0].replace('_', '-')}: published:{law.name} does not take it, only laws of your own do"
@@ -211,7 +187,7 @@ def _no_curve(law: PublishedLaw) -> Refusal:
     )
 
 
-def _published_warnings(law: PublishedLaw, asked: Asked, length: int) -> tuple[str, ...]:
+def _published_warnings(law: PublishedLaw, asked: PredictionQuery, length: int) -> tuple[str, ...]:
     found = [
         f"published:{law.name} has no covariance: there is no interval, low and high are null",
         *(f"published:{law.name}: {caveat}" for caveat in law.caveats),

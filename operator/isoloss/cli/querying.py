@@ -1,55 +1,22 @@
-"""The options that describe a prediction, shared by predict and report."""
+"""The options that describe a prediction, shared by predict, report and validate."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated
+from inspect import Parameter, signature
+from typing import Annotated, Any
 
 import typer
 
-from isoloss.cli.inputs import positive
+from isoloss.cli.inputs import optional_count
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, Prediction, PredictionQuery, Refused
-from isoloss.laws import predict as predict_from
+from isoloss.laws import Laws, PredictionQuery
 from isoloss.laws_files import read_laws
 from isoloss.published import is_published
-
-InitialLoss = Annotated[
-    float | None,
-    typer.Option(help="The checkpoint's loss on the validation data of the laws, nats per token."),
-]
-InitialLossError = Annotated[float, typer.Option(help="Standard error of the initial loss.")]
-CptFlops = Annotated[float | None, typer.Option(help="Planned compute in FLOPs.")]
-CptTokens = Annotated[
-    str | None, typer.Option(metavar="COUNT", help="Planned tokens, such as 55B; needs --params.")
-]
-TotalFlops = Annotated[
-    float | None,
-    typer.Option(
-        help="Total effective compute in FLOPs, in place of an initial loss and a budget."
-    ),
-]
-Params = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COUNT",
-        help="Active parameters of the target in matrix products, output head included, such as 8B.",
-    ),
-]
-FlopsPerToken = Annotated[
-    float | None,
-    typer.Option(
-        help="Training FLOPs per token of the target, for laws that count attention; needs --params."
-    ),
-]
-PretrainingTokens = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COUNT",
-        help="Tokens the checkpoint was trained on, for variant B; needs --params.",
-    ),
-]
 
 
 class Composing(StrEnum):
@@ -59,116 +26,150 @@ class Composing(StrEnum):
     PAPER = "Paper"
 
 
-Composition = Annotated[
-    Composing,
-    typer.Option(
+def _option(name: str, kind: Any, default: Any = None, **told: Any) -> Parameter:
+    annotation = Annotated[kind, typer.Option(**told)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+COUNT, MOST = "COUNT", 1_000_000
+OPTIONS = (
+    _option(
+        "initial_loss",
+        float | None,
+        help="The checkpoint's loss on the validation data of the laws, nats per token.",
+    ),
+    _option("initial_loss_standard_error", float, 0.0, help="Standard error of the initial loss."),
+    _option("cpt_flops", float | None, help="Planned compute in FLOPs."),
+    _option(
+        "cpt_tokens",
+        str | None,
+        metavar=COUNT,
+        help="Planned tokens, such as 55B; needs --params.",
+    ),
+    _option(
+        "total_flops",
+        float | None,
+        help="Total effective compute in FLOPs, in place of an initial loss and a budget.",
+    ),
+    _option(
+        "params",
+        str | None,
+        metavar=COUNT,
+        help="Active parameters of the target in matrix products, output head included, such as 8B.",
+    ),
+    _option(
+        "flops_per_token",
+        float | None,
+        help="Training FLOPs per token of the target, for laws that count attention; needs --params.",
+    ),
+    _option(
+        "pretraining_tokens",
+        str | None,
+        metavar=COUNT,
+        help="Tokens the checkpoint was trained on, for variant B; needs --params.",
+    ),
+    _option(
+        "composition",
+        Composing,
+        Composing.MEASURED,
         case_sensitive=False,
         help="Paper: a continued run wants what a run from scratch of C_pre + C_cpt wants. Measured: the learning rate "
         "is also multiplied by the square root of s = C_cpt / (C_pre + C_cpt) and the batch size by 2 - s, as continued runs of small "
         "checkpoints wanted.",
     ),
-]
-CompositionError = Annotated[
-    tuple[float, float] | None,
-    typer.Option(
+    _option(
+        "composition_error",
+        tuple[float, float] | None,
         metavar="LR B",
         help="Standard deviations of ln LR and ln B that the intervals carry because a continued run need not "
         "want what a run from scratch wants. As measured on small models by default; 0 0 leaves it out.",
     ),
-]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(
+    _option(
+        "batch_size",
+        int | None,
         min=1,
-        max=1_000_000,
+        max=MOST,
         help="Sequences: print the best learning rate at this batch size, in place of the best pair; needs --params.",
     ),
-]
-BatchSizeTolerance = Annotated[
-    float | None,
-    typer.Option(
-        help="Nats: print the smallest and largest batch size that are expected to cost at most this much."
+    _option(
+        "batch_size_tolerance",
+        float | None,
+        help="Nats: print the smallest and largest batch size that are expected to cost at most this much.",
     ),
-]
-RoundTo = Annotated[
-    int, typer.Option(min=1, max=1_000_000, help="Round the batch size to a multiple of this.")
-]
-SequenceLength = Annotated[
-    int | None, typer.Option(min=1, help="Tokens per sequence of the target run.")
-]
+    _option(
+        "round_to", int, 1, min=1, max=MOST, help="Round the batch size to a multiple of this."
+    ),
+    _option("sequence_length", int | None, min=1, help="Tokens per sequence of the target run."),
+)
+"""Of a question, named as the fields of PredictionQuery."""
+NOTHING_ASKED = PredictionQuery()
+COUNTS = ("cpt_tokens", "params", "pretraining_tokens")
+FIELD = re.compile(rf"\b({'|'.join(each.name for each in OPTIONS)})\b")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The options of a question, as given."""
+def asks(*, without: Collection[str] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Gives a command the options of a question, but for some, in place of its parameter `asked`, which is the PredictionQuery.
 
-    initial_loss: float | None = None
-    initial_loss_standard_error: float = 0.0
-    cpt_flops: float | None = None
-    cpt_tokens: float | None = None
-    total_flops: float | None = None
-    params: float | None = None
-    flops_per_token: float | None = None
-    pretraining_tokens: float | None = None
-    composition: Composing = Composing.MEASURED
-    composition_error: tuple[float, float] | None = None
-    batch_size: int | None = None
-    batch_size_tolerance: float | None = None
-    round_to: int = 1
-    sequence_length: int | None = None
-    max_extrapolation: float | None = None
-    """No option: a HyperparamPrediction has it."""
+    Its numbers are checked, and nothing else of it: see `checked`.
+    """
+    added = [each for each in OPTIONS if each.name not in without]
 
-    def __post_init__(self) -> None:
-        """Raise BadInput for impossible numbers."""
-        for option in (
-            *("initial_loss", "cpt_flops", "cpt_tokens", "total_flops", "params"),
-            *("pretraining_tokens", "flops_per_token", "batch_size", "batch_size_tolerance"),
-        ):
-            positive(f"--{option.replace('_', '-')}", getattr(self, option))
-        error = self.initial_loss_standard_error
-        if not 0 <= error < float("inf"):
-            raise BadInput(f"--initial-loss-standard-error: {error:g} is not a standard error")
-        for deviation in self.composition_error or ():
-            if not 0 <= deviation < float("inf"):
-                raise BadInput(f"--composition-error: {deviation:g} is not a standard deviation")
+    def with_options(body: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(body)
+        def run(**given: Any) -> int:
+            question = {each.name: given.pop(each.name) for each in added}
+            return body(**given, asked=_asked(question))
 
-    @property
-    def budgets(self) -> list[str]:
-        """Names of the given budget options."""
-        names = ("cpt_flops", "cpt_tokens", "total_flops")
-        return [name for name in names if getattr(self, name) is not None]
+        own = signature(body, eval_str=True)
+        parameters = [
+            each.replace(kind=Parameter.KEYWORD_ONLY) for each in own.parameters.values()
+        ]
+        place = list(own.parameters).index("asked")
+        parameters[place : place + 1] = added
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no option of a question was given."""
-        return self == Asked()
+    return with_options
 
-    def query(self) -> PredictionQuery:
-        """The query for the engine. Raises BadInput for options that contradict or need one another."""
-        if len(self.budgets) != 1:
-            raise BadInput("give exactly one of --cpt-flops, --cpt-tokens and --total-flops")
-        if self.total_flops is not None and self.initial_loss is not None:
-            raise BadInput("--total-flops takes no --initial-loss: the total is already given")
-        if self.total_flops is None and self.initial_loss is None:
-            raise BadInput(f"--{self.budgets[0].replace('_', '-')} needs --initial-loss")
-        if self.cpt_tokens is not None and self.params is None:
-            raise BadInput("--cpt-tokens needs --params, to convert tokens to FLOPs")
-        if self.pretraining_tokens is not None and self.params is None:
-            raise BadInput("--pretraining-tokens needs --params, to convert tokens to FLOPs")
-        if self.flops_per_token is not None and self.params is None:
-            raise BadInput(
-                "--flops-per-token needs --params, to know the part that is not attention"
+
+def _asked(question: dict[str, Any]) -> PredictionQuery:
+    """Raises BadInput, naming the option, for an impossible number."""
+    counts = {
+        name: optional_count(f"--{name.replace('_', '-')}", question[name])
+        for name in COUNTS
+        if name in question
+    }
+    asked = PredictionQuery(**{**question, **counts, "composition": question["composition"].value})
+    with _naming_options():
+        asked.check_numbers()
+    return asked
+
+
+def checked(asked: PredictionQuery) -> PredictionQuery:
+    """The question. Raises BadInput for options that contradict or need one another, or of which one would do nothing."""
+    with _naming_options():
+        asked.check()
+        if asked.total_flops is not None and asked.initial_loss is not None:
+            raise ValueError("total_flops takes no initial_loss: the total is already given")
+        if asked.params is None and asked.pretraining_tokens is not None:
+            raise ValueError("pretraining_tokens needs params, to convert tokens to FLOPs")
+        if asked.params is None and asked.flops_per_token is not None:
+            raise ValueError(
+                "flops_per_token needs params, to know the part that is not attention"
             )
-        if self.batch_size is not None and self.params is None:
-            raise BadInput("--batch-size needs --params: it depends on the size, too")
-        if self.batch_size is not None and self.batch_size_tolerance is not None:
-            raise BadInput(
-                "--batch-size-tolerance is about the best batch size: leave --batch-size out"
-            )
-        if self.batch_size is not None and self.round_to != 1:
-            raise BadInput("--round-to is about the best batch size: leave --batch-size out")
-        return PredictionQuery(**{**vars(self), "composition": self.composition.value})
+        if asked.batch_size is not None and asked.round_to != 1:
+            raise ValueError("round_to is about the best batch size: leave batch_size out")
+    return asked
+
+
+@contextmanager
+def _naming_options() -> Iterator[None]:
+    """Turns a ValueError about fields of a question into BadInput about options."""
+    try:
+        yield
+    except ValueError as error:
+        options = FIELD.sub(lambda found: f"--{found[0].replace('_', '-')}", str(error))
+        raise BadInput(options) from error
 
 
 def own_laws(source: str, command: str) -> Laws:
@@ -178,11 +179,3 @@ def own_laws(source: str, command: str) -> Laws:
             f"{source}: isoloss {command} needs laws of your own, fitted to runs; isoloss predict takes published ones, too"
         )
     return read_laws(source)
-
-
-def answer_of(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
-    """The laws' answer. Raises BadInput for a question that they do not take."""
-    try:
-        return predict_from(laws, query)
-    except ValueError as error:  # the engine's own check of the question
-        raise BadInput(str(error)) from error

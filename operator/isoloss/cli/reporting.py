@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from isoloss.cli import querying
-from isoloss.cli.inputs import not_an_input, optional_count, positive
+from isoloss.cli.inputs import not_an_input, positive
 from isoloss.cli.other_runs import other_runs
 from isoloss.cli.outcome import (
     ANSWERED,
@@ -20,15 +20,12 @@ from isoloss.cli.outcome import (
     print_document,
     print_warnings,
 )
-from isoloss.cli.prediction_file import asked_by, changed_since, read_prediction
-from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, Prediction, Refused, Run
+from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, Run, predict
 from isoloss.laws_files import write_file
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report import NOT_IN_EVERY_REPORT, draw_figures, png_files, render_report
-from isoloss.report.probed import Probed, probed_by
 from isoloss.run_sources import RunSet, read_runs
 from isoloss.runs import Weights
 from isoloss.savings import SearchCost
@@ -36,6 +33,7 @@ from isoloss.stored_sweeps import is_sweep_uri, open_sweep
 
 
 @command
+@querying.asks()
 def report(
     laws: Annotated[
         str, typer.Argument(help="A file from isoloss fit, or the URI of a sweep in the store.")
@@ -62,129 +60,43 @@ def report(
             help="FLOPs of a grid of runs on the target itself, to compare the cost of the runs with."
         ),
     ] = None,
-    prediction: Annotated[
-        Path | None,
-        typer.Option(
-            help="A HyperparamPrediction, as its manifest or as kubectl prints it (kubectl get hpred NAME -o json): "
-            "its question is asked, and its probes are shown."
-        ),
-    ] = None,
-    initial_loss: querying.InitialLoss = None,
-    initial_loss_standard_error: querying.InitialLossError = 0.0,
-    cpt_flops: querying.CptFlops = None,
-    cpt_tokens: querying.CptTokens = None,
-    total_flops: querying.TotalFlops = None,
-    params: querying.Params = None,
-    flops_per_token: querying.FlopsPerToken = None,
-    pretraining_tokens: querying.PretrainingTokens = None,
-    composition: querying.Composition = querying.Composing.MEASURED,
-    composition_error: querying.CompositionError = None,
-    batch_size: querying.BatchSize = None,
-    batch_size_tolerance: querying.BatchSizeTolerance = None,
-    round_to: querying.RoundTo = 1,
-    sequence_length: querying.SequenceLength = None,
+    asked: PredictionQuery = querying.NOTHING_ASKED,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Write laws and evidence, and a prediction if one is asked for, to one HTML page."""
-    asked = Asked(
-        initial_loss=initial_loss,
-        initial_loss_standard_error=initial_loss_standard_error,
-        cpt_flops=cpt_flops,
-        cpt_tokens=optional_count("--cpt-tokens", cpt_tokens),
-        total_flops=total_flops,
-        params=optional_count("--params", params),
-        flops_per_token=flops_per_token,
-        pretraining_tokens=optional_count("--pretraining-tokens", pretraining_tokens),
-        composition=composition,
-        composition_error=composition_error,
-        batch_size=batch_size,
-        batch_size_tolerance=batch_size_tolerance,
-        round_to=round_to,
-        sequence_length=sequence_length,
-    )
     positive("--direct-grid-flops", direct_grid_flops)
-    not_an_input("--out", out, [laws, *(runs or []), *([prediction] if prediction else [])])
+    not_an_input("--out", out, [laws, *(runs or [])])
     fitted = querying.own_laws(laws, "report")
     given = _runs(laws, runs, fitted)
     search = _search(laws)
-    stated = read_prediction(prediction) if prediction is not None else None
-    if stated is not None and asked.is_empty:
-        asked = asked_by(stated, fitted, f"--prediction {prediction}")
     answer, refused = _prediction(fitted, asked)
-    probed, changed = _of_status(stated, prediction, answer, fitted.sequence_length)
-    files = _write(
-        _Paths(out, figures or out.with_name(f"{out.stem}-figures")),
+    savings = _saving(given.runs, direct_grid_flops)
+    drawn = draw_figures(
+        fitted, given.runs, answer, initial_loss=asked.initial_loss, search=search
+    )
+    page = render_report(
         fitted,
-        given,
+        given.runs,
         title=title or Path(laws).name,
         facts={"laws": laws, **({"runs": ", ".join(runs)} if runs else {})},
         prediction=answer,
-        probed=probed,
-        asked=asked,
-        savings=_saving(given.runs, direct_grid_flops),
-        warnings=(*given.warnings, *changed),
         no_answer=refused,
-        search=search,
-    )
-    warnings = (*given.warnings, *changed)
-    if as_json:
-        told = {"refused": list(refused), "warnings": warnings}
-        print_document({"report": str(out), "figures": files, **told})
-    else:
-        print_warnings([*warnings, *refused])
-        console().print(f"{out}, and the figures: {', '.join(files)}")
-    return REFUSED if refused else ANSWERED
-
-
-@dataclass(frozen=True)
-class _Paths:
-    """Where the page and the figures go."""
-
-    page: Path
-    figures: Path
-
-
-def _write(
-    paths: _Paths,
-    laws: Laws,
-    given: RunSet,
-    *,
-    title: str,
-    facts: dict[str, str],
-    prediction: Prediction | None,
-    probed: Probed | None,
-    asked: Asked,
-    savings: SearchCost | None,
-    warnings: tuple[str, ...],
-    no_answer: tuple[str, ...],
-    search: SweepState | None,
-) -> list[str]:
-    """Draw and write everything. Returns the paths of the figures."""
-    drawn = draw_figures(
-        laws,
-        given.runs,
-        prediction,
         initial_loss=asked.initial_loss,
-        search=search,
-        probed=probed,
-    )
-    page = render_report(
-        laws,
-        given.runs,
-        title=title,
-        facts=facts,
-        prediction=prediction,
-        no_answer=no_answer,
-        initial_loss=asked.initial_loss,
-        opinions=_opinions(prediction, asked.params),
+        opinions=_opinions(answer, asked.params),
         savings=savings,
-        warnings=warnings,
+        warnings=given.warnings,
         figures=drawn,
         search=search,
-        probed=probed,
     )
-    write_file(paths.page, page)
-    return _write_figures(paths.figures, png_files(drawn))
+    write_file(out, page)
+    files = _write_figures(figures or out.with_name(f"{out.stem}-figures"), png_files(drawn))
+    if as_json:
+        told = {"refused": list(refused), "warnings": given.warnings}
+        print_document({"report": str(out), "figures": files, **told})
+    else:
+        print_warnings([*given.warnings, *refused])
+        console().print(f"{out}, and the figures: {', '.join(files)}")
+    return REFUSED if refused else ANSWERED
 
 
 def _write_figures(folder: Path, files: Mapping[str, bytes]) -> list[str]:
@@ -226,29 +138,11 @@ def _search(laws: str) -> SweepState | None:
     return state if state.searches else None
 
 
-def _of_status(
-    stated: Mapping[str, Any] | None,
-    path: Path | None,
-    answer: Prediction | None,
-    laws_length: int | None,
-) -> tuple[Probed | None, tuple[str, ...]]:
-    """The probes of a prediction, None if it has none yet, and what its status says otherwise than the answer.
-
-    Raises BadInput, naming the file and the field.
-    """
-    if stated is None:
-        return None, ()
-    try:
-        return probed_by(stated, laws_length), changed_since(stated, answer)
-    except BadInput as error:
-        raise BadInput(f"--prediction {path}: {error}") from error
-
-
-def _prediction(laws: Laws, asked: Asked) -> tuple[Prediction | None, tuple[str, ...]]:
+def _prediction(laws: Laws, asked: PredictionQuery) -> tuple[Prediction | None, tuple[str, ...]]:
     """The prediction, or why there is none although one was asked for."""
-    if asked.is_empty:
+    if asked == querying.NOTHING_ASKED:
         return None, ()
-    answer = querying.answer_of(laws, asked.query())
+    answer = predict(laws, querying.checked(asked))
     if isinstance(answer, Refused):
         return None, tuple(
             f"No prediction: {refusal.reason.value}: {refusal.message}"

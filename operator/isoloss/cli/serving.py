@@ -9,13 +9,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from isoloss.cli.prediction_file import Json, asked_by
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, Prediction, fit_laws, predict
+from isoloss.laws import Laws, fit_laws
 from isoloss.progress.moment import Moment
 from isoloss.progress.sweep_reading import StoredSweepReader
 from isoloss.report import PAGE_POLICY, render_report
-from isoloss.report.probed import probed_by
 from isoloss.stored_sweeps import SweepRuns, open_sweep, sweep_runs
 
 ADDRESS: Final = "127.0.0.1"
@@ -33,12 +31,9 @@ class SweepPage:
         uri: str,
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
-        prediction: Callable[[], Json] | None = None,
     ) -> None:
-        """Read the sweep, and the prediction to show with it. Raises BadInput if that fails."""
+        """Read the sweep. Raises BadInput if that fails."""
         self._reader = StoredSweepReader(uri)
-        self._prediction = prediction or dict
-        self._stated = self._prediction()
         self._seconds, self._clock = seconds, clock
         self._lock = threading.Lock()
         self._moment = self._reader.read()
@@ -50,9 +45,8 @@ class SweepPage:
             is_new = not self._page
             if self._clock() - self._read_at >= self._seconds:
                 self._read_at = self._clock()
-                before = self._moment, self._stated
-                self._moment, self._stated = self._reader.read(), self._prediction()
-                is_new = is_new or before != (self._moment, self._stated)
+                before, self._moment = self._moment, self._reader.read()
+                is_new = is_new or before != self._moment
             if is_new:
                 self._page = self._drawn(self._moment)
             return self._page
@@ -65,36 +59,16 @@ class SweepPage:
             found = SweepRuns((), (f"no trajectories: {error}",))
         state = moment.state
         assert state is not None  # it was read from the store
-        laws = self._reader.laws or _no_laws()
-        answer, problems = self._answer(laws)
         return render_report(
-            laws,
+            self._reader.laws or _no_laws(),
             found.runs,
             title=f"{state.ledger.namespace}/{state.ledger.sweep}",
             facts={"sweep": sweep.uri},
-            prediction=answer,
-            no_answer=problems,
-            probed=probed_by(self._stated, laws.sequence_length),
             search=state if state.searches else None,
             watched=moment,
-            refresh_seconds=None if moment.is_over and not self._stated else self._seconds,
+            refresh_seconds=None if moment.is_over else self._seconds,
             # Of a running sweep most points have no run yet.
             warnings=found.warnings if moment.is_over or not found.runs else (),
-        )
-
-    def _answer(self, laws: Laws) -> tuple[Prediction | None, tuple[str, ...]]:
-        """What the laws answer to the prediction, or why there is no answer."""
-        if not self._stated:
-            return None, ()
-        name = f"prediction {(self._stated.get('metadata') or {}).get('name', '')}"
-        try:
-            found = predict(laws, asked_by(self._stated, laws, name).query())
-        except (BadInput, ValueError) as error:
-            return None, (str(error),)
-        if isinstance(found, Prediction):
-            return found, ()
-        return None, tuple(
-            f"{name}: {each.reason.value}: {each.message}" for each in found.refusals
         )
 
 

@@ -11,7 +11,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli import querying
-from isoloss.cli.inputs import optional_count, positive
+from isoloss.cli.inputs import positive
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
@@ -22,9 +22,8 @@ from isoloss.cli.outcome import (
     print_refused,
     print_warnings,
 )
-from isoloss.cli.querying import Asked
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, PredictionQuery, Refused, Run
+from isoloss.laws import Laws, PredictionQuery, Refused, Run, predict
 from isoloss.run_sources import read_runs
 from isoloss.validation import (
     TOLERANCE,
@@ -40,9 +39,15 @@ from isoloss.validation import (
 from isoloss.validation import validate as validate_from
 
 FACTOR, SHARE = 2.0, 0.3
+NOT_OF_PROBES = (
+    *("total_flops", "pretraining_tokens", "batch_size", "batch_size_tolerance"),
+    "sequence_length",
+)
+"""Of a question."""
 
 
 @command
+@querying.asks(without=NOT_OF_PROBES)
 def validate(
     laws: Annotated[
         str,
@@ -52,15 +57,7 @@ def validate(
         list[str] | None,
         typer.Argument(help="Tables of the probes; without any, the probes are planned."),
     ] = None,
-    initial_loss: querying.InitialLoss = None,
-    initial_loss_standard_error: querying.InitialLossError = 0.0,
-    cpt_flops: querying.CptFlops = None,
-    cpt_tokens: querying.CptTokens = None,
-    params: querying.Params = None,
-    flops_per_token: querying.FlopsPerToken = None,
-    composition: querying.Composition = querying.Composing.MEASURED,
-    composition_error: querying.CompositionError = None,
-    round_to: querying.RoundTo = 1,
+    asked: PredictionQuery = querying.NOTHING_ASKED,
     factor: Annotated[
         float, typer.Option(help="Factor between the answer and its neighbours in the plan.")
     ] = FACTOR,
@@ -82,19 +79,9 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Check a prediction with short continued runs of the checkpoint, and refine it."""
-    if cpt_flops is None and cpt_tokens is None:
+    if asked.cpt_flops is None and asked.cpt_tokens is None:
         raise BadInput("give --cpt-flops or --cpt-tokens: probes are a share of that budget")
-    query = Asked(
-        initial_loss=initial_loss,
-        initial_loss_standard_error=initial_loss_standard_error,
-        cpt_flops=cpt_flops,
-        cpt_tokens=optional_count("--cpt-tokens", cpt_tokens),
-        params=optional_count("--params", params),
-        flops_per_token=flops_per_token,
-        composition=composition,
-        composition_error=composition_error,
-        round_to=round_to,
-    ).query()
+    query = querying.checked(asked)
     for option, value in (("--tolerance", tolerance), ("--noise", noise)):
         positive(option, value)
     fitted = querying.own_laws(laws, "validate")
@@ -118,7 +105,7 @@ def _checked(factor: float, share: float) -> float:
 def _planned(
     laws: Laws, query: PredictionQuery, factor: float, share: float, seeds: int, as_json: bool
 ) -> int:
-    answer = querying.answer_of(laws, query)
+    answer = predict(laws, query)
     if isinstance(answer, Refused):
         return print_refused(answer, as_json=as_json)
     assert answer.cpt_flops is not None  # total_flops is no option
@@ -187,7 +174,7 @@ def _judged(
     as_json: bool,
 ) -> int:
     found = read_runs(*sources)
-    answer = querying.answer_of(laws, query)
+    answer = predict(laws, query)
     if isinstance(answer, Refused):
         return print_refused(answer, as_json=as_json)
     warnings = (*found.warnings, *_of_other_lengths(laws, found.runs), *answer.warnings)

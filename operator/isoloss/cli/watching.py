@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -103,25 +103,17 @@ def _in_a_cluster(what: str, namespace: str) -> Read:
 def _serve(what: str, namespace: str, every: float, port: int) -> int:
     # Drawing needs matplotlib, which nothing else here does.
     from isoloss.cli.serving import PageServer, SweepPage
-    from isoloss.progress.resource_reading import stored_sweep_uri
+    from isoloss.progress.resource_reading import PREDICTION, resource_name, stored_sweep_uri
+    from isoloss.stored_sweeps import is_sweep_uri
 
-    page = SweepPage(
-        stored_sweep_uri(what, namespace), every, prediction=_prediction(what, namespace)
-    )
-    server = PageServer(page, port)
+    if not is_sweep_uri(what) and resource_name(what, namespace).kind == PREDICTION:
+        raise BadInput(
+            f"--serve: serves the page of a sweep: isoloss open {what} opens that of a prediction"
+        )
+    server = PageServer(SweepPage(stored_sweep_uri(what, namespace), every), port)
     typer.echo(f"{server.url} shows {what}, at most {every:g} s old. Ctrl-C ends it.")
     server.serve()
     return ANSWERED
-
-
-def _prediction(what: str, namespace: str) -> Callable[[], dict[str, Any]] | None:
-    """Reads the prediction that is named; None if a sweep is."""
-    from isoloss.progress.resource_reading import PREDICTION, Kubectl, resource_name
-    from isoloss.stored_sweeps import is_sweep_uri
-
-    if is_sweep_uri(what) or (resource := resource_name(what, namespace)).kind != PREDICTION:
-        return None
-    return lambda: Kubectl().get(resource)
 
 
 def _reader(what: str, namespace: str) -> Read:

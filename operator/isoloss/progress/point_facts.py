@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from isoloss.errors import BadInput
 from isoloss.progress.fit_summary import FitSummary, read_fit
-from isoloss.stored_sweeps import MAX_LAWS_BYTES, StoredSweep
+from isoloss.stored_sweeps import StoredSweep, stored_laws, trajectory
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord
 from isoloss_contract.records import PointConfig, PointProgress, PointResult, TrajectoryRow
-from isoloss_contract.store import NotFound, StoreError, parse_record_lines
-from isoloss_contract.trajectories import MAX_TRAJECTORY_BYTES, read_finished
+from isoloss_contract.store import NotFound, StoreError
 
 if TYPE_CHECKING:  # the laws bring numpy along, which a point without laws does not need
     from isoloss.laws import Laws
@@ -98,8 +96,9 @@ def read_point(sweep: StoredSweep, record: PointRecord) -> PointFacts:
         lambda: store.read_record(layout.point_result(key), PointResult), needed=done
     )
     fit = reads.value(lambda: read_fit(store, sweep.folder))
+    digest = record.trajectory_sha256 or (result.trajectory_sha256 if result else "")
     known_problems = len(reads.problems)
-    laws = reads.value(lambda: read_stored_laws(sweep))
+    laws = reads.value(lambda: stored_laws(sweep))
     laws_are_unreadable = len(reads.problems) > known_problems
     return PointFacts(
         ledger=sweep.ledger,
@@ -110,7 +109,7 @@ def read_point(sweep: StoredSweep, record: PointRecord) -> PointFacts:
         ),
         progress=reads.value(lambda: store.read_record(layout.point_progress(key), PointProgress)),
         result=result,
-        trajectory=reads.value(lambda: _trajectory(sweep, record, result), needed=done),
+        trajectory=reads.value(lambda: tuple(trajectory(store, key, digest)), needed=done),
         checkpoints=tuple(reads.value(lambda: store.names(layout.point_checkpoints(key))) or ()),
         files=tuple(reads.value(lambda: store.names(folder)) or ()),
         fit=fit,
@@ -118,19 +117,6 @@ def read_point(sweep: StoredSweep, record: PointRecord) -> PointFacts:
         laws_are_unreadable=laws_are_unreadable,
         unreadable=tuple(reads.problems),
     )
-
-
-def read_stored_laws(sweep: StoredSweep) -> Laws:
-    """The sweep's laws. Raises StoreError: NotFound if there are none yet."""
-    from isoloss.laws import BadLaws, laws_from_json
-    from isoloss_contract.store import BadRecord
-
-    path = layout.laws_in(sweep.folder)
-    content = sweep.store.read(path, max_bytes=MAX_LAWS_BYTES)
-    try:
-        return laws_from_json(json.loads(content))
-    except (ValueError, BadLaws, RecursionError) as error:
-        raise BadRecord(f"{sweep.store.location(path)}: {error}"[:400]) from error
 
 
 @dataclass
@@ -150,15 +136,3 @@ class _Reads:
         except StoreError as error:
             self.problems.append(str(error))
             return None
-
-
-def _trajectory(
-    sweep: StoredSweep, record: PointRecord, result: PointResult | None
-) -> tuple[TrajectoryRow, ...]:
-    """The rows that the ledger names; before a result those of the run so far."""
-    digest = record.trajectory_sha256 or (result.trajectory_sha256 if result else "")
-    if digest:
-        return tuple(read_finished(sweep.store, record.key, digest))
-    path = layout.point_trajectory(record.key)
-    content = sweep.store.read(path, max_bytes=MAX_TRAJECTORY_BYTES)
-    return tuple(parse_record_lines(content, TrajectoryRow, sweep.store.location(path)))

@@ -81,12 +81,6 @@ class View:
                 return self.condition(which, "Stalled")
         return {}
 
-    @property
-    def state(self) -> Json:
-        """What changes as long as there is progress."""
-        prediction = self.prediction or {}
-        return {"sweep": self.sweep.get("status"), "prediction": prediction.get("status")}
-
 
 def headline(view: View) -> str:
     """The current state in one line."""
@@ -258,11 +252,3 @@ def _margin(found: Json, *, is_given: bool) -> str:
     # An answer from before the batch size was given has an interval.
     margin = "(given)" if is_given and low == high else f"[{low}, {high}]"
     return f"{found['value']} {margin}"
-
-
-def verdict_line(view: View) -> str:
-    """What the probes say of the answer, in words; empty before they are over, or without any."""
-    found = view.condition(view.prediction, VALIDATED)
-    if not found or not view.is_judged:
-        return ""
-    return f"{VALIDATED}={found['status']} {found['reason']}: {found.get('message', '')}"

@@ -6,11 +6,10 @@ from isoloss.errors import BadInput
 from isoloss.laws import Laws
 from isoloss.progress.fit_summary import FitSummary, read_fit
 from isoloss.progress.moment import Moment
-from isoloss.progress.point_facts import read_stored_laws
 from isoloss.progress.resources import View
 from isoloss.progress.stored_status import read_status
 from isoloss.progress.sweep_state import asks_for_progress, sweep_state
-from isoloss.stored_sweeps import StoredSweep, open_sweep
+from isoloss.stored_sweeps import StoredSweep, open_sweep, stored_laws
 from isoloss.summaries import STATUS_WORDS, law_rows, not_yet
 from isoloss_contract import layout
 from isoloss_contract.records import PointProgress
@@ -57,7 +56,7 @@ class StoredSweepReader:
             return None
         if fit.laws_sha256 != self._laws_sha256:
             try:
-                self.laws = read_stored_laws(sweep)
+                self.laws = stored_laws(sweep)
             except NotFound:
                 return None
             self._laws_sha256 = fit.laws_sha256

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PAGE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """The Content-Security-Policy of a page: no script runs, nothing is fetched."""
 
-NOT_IN_EVERY_REPORT = ("surface.png", "search.png", "probes.png")
+NOT_IN_EVERY_REPORT = ("surface.png", "search.png")
 """Figures that some reports lack."""
 
 __all__ = [

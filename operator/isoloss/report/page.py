@@ -96,14 +96,12 @@ def png_files(figures: ReportFigures) -> dict[str, bytes]:
     """File name -> PNG."""
     surface = {"surface.png": as_png(figures.surface)} if figures.surface else {}
     search = {"search.png": as_png(figures.search)} if figures.search else {}
-    probes = {"probes.png": as_png(figures.probes)} if figures.probes else {}
     return {
         "laws.png": as_png(figures.laws),
         **surface,
         "iso-loss.png": as_png(figures.contours),
         "trajectories.png": as_png(figures.trajectories),
         **search,
-        **probes,
     }
 
 

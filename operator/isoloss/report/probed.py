@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isoloss.errors import BadInput
 from isoloss.laws import Interval
 from isoloss.progress.resources import VALIDATED
 
@@ -55,33 +54,13 @@ class Probed:
 
 
 def probed_by(prediction: Json, laws_length: int | None) -> Probed | None:
-    """The probes in a prediction's status; None if it has none yet. Raises BadInput, naming the field."""
-    if not ((prediction.get("status") or {}).get("validation") or {}).get("places"):
-        return None
-    return read_probed(prediction, laws_length)
-
-
-def read_probed(prediction: Json, laws_length: int | None) -> Probed:
-    """The probes of a HyperparamPrediction, as `kubectl get -o json` prints it, in sequences of the laws' length.
-
-    Raises BadInput, naming the field, if it is no prediction with probes.
-    """
-    if prediction.get("kind") != "HyperparamPrediction":
-        raise BadInput(f"kind is {prediction.get('kind')!r}: give a HyperparamPrediction")
-    status = prediction.get("status") or {}
+    """The probes in a prediction's status, in sequences of the laws' length; None if it has none yet."""
+    status = prediction["status"]
     found = status.get("validation") or {}
     if not found.get("places"):
-        raise BadInput(
-            "status.validation.places: there are no probes yet; does spec.validation ask for any?"
-        )
-    try:
-        target_length = (prediction.get("spec") or {}).get("targetSequenceLength")
-        lengths = _Lengths(laws_length, None if target_length is None else int(target_length))
-        return _probed(status, found, lengths)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(
-            f"status.validation, status.refined or spec.targetSequenceLength cannot be read: {error!r}"
-        ) from error
+        return None
+    target_length = (prediction.get("spec") or {}).get("targetSequenceLength")
+    return _probed(status, found, _Lengths(laws_length, target_length))
 
 
 @dataclass(frozen=True)

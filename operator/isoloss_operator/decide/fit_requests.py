@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Final
 
 from isoloss.laws import FitOptions
+from isoloss.progress.resources import UNDECIDED
 from isoloss.progress.stages import stopped_in_words
 from isoloss.runs import Weights
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key
 from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepSpec
-from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditions
 from isoloss_operator.decide.fits import (
     AnswerPage,
     FitOutcome,
@@ -214,8 +215,8 @@ def answer_page(
 ) -> tuple[AnswerPage | None, float]:
     """The page of an answer to draw now, and in how many seconds the next is due, infinite for none.
 
-    The first is drawn at once, the next a minute later at the earliest, if the answer, its probes or the verdict
-    have changed. It shows the laws as they were fitted, and needs nothing of the store.
+    The first and that of a verdict are drawn at once, others a minute later at the earliest, if the answer or its
+    probes have changed. It shows the laws as they were fitted, and needs nothing of the store.
     """
     answer, fit, observed = view.prediction, view.fit, view.observed
     if isinstance(answer, Finding) or isinstance(fit, Finding) or fit.laws is None:
@@ -223,7 +224,8 @@ def answer_page(
     shows = _shown(status)
     if shows == observed.page_shows:
         return None, math.inf
-    if observed.page_shows and observed.page_seconds < PAGE_SECONDS:
+    waits = observed.page_shows and not _has_new_verdict(observed, status)
+    if waits and observed.page_seconds < PAGE_SECONDS:
         return None, PAGE_SECONDS - observed.page_seconds
     initial_loss = view.result.loss if view.result is not None else view.spec.initial_loss
     page = AnswerPage(
@@ -235,9 +237,21 @@ def answer_page(
         prediction=answer,
         initial_loss=float(initial_loss or 0),
         parameters=target_parameters(view.spec, view.result),
-        resource={"kind": "HyperparamPrediction", "status": status.document()},
+        resource={
+            "spec": {"targetSequenceLength": view.spec.target_sequence_length},
+            "status": status.document(),
+        },
     )
     return page, math.inf
+
+
+def _has_new_verdict(observed: ObservedResource, status: HyperparamPredictionStatus) -> bool:
+    """Whether the probes are judged now: who reads the verdict and opens the page is to find it there."""
+    before = parse_conditions(observed.status).get(VALIDATED)
+    now = next((each for each in status.conditions if each.type == VALIDATED), None)
+    if now is None or (now.status == "Unknown" and now.reason not in UNDECIDED):
+        return False
+    return before is None or before.reason != now.reason
 
 
 def _shown(status: HyperparamPredictionStatus) -> str:

@@ -172,7 +172,7 @@ class AnswerPage(Request):
     parameters: float | None
     """Active ones of the target; None: unknown."""
     resource: Mapping[str, Any]
-    """Its kind and status as the API server shows them."""
+    """Its status as the API server shows it, and of its spec the targetSequenceLength."""
 
 
 Work = FitRequest | SweepPage | AnswerPage

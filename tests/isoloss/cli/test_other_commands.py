@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from isoloss import formatting
 from isoloss.cli import predicting
 from isoloss.cli.other_runs import other_runs
 from isoloss.cli.outcome import folded
-from isoloss.cli.prediction_file import asked_by
 from isoloss.cli.reporting import report
 from isoloss.laws import FitOptions, Interval, fit_laws
 from isoloss.published import PUBLISHED
@@ -36,7 +34,6 @@ from isoloss_operator.planning.pace import (
 )
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.command_line import Isoloss
-from tests.support.planted_laws import fitted_laws
 from tests.support.planted_runs import planted_csv, planted_runs
 from tests.support.published_configs import LLAMA_3_8B
 
@@ -76,38 +73,6 @@ def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_a_report_shows_the_probes_of_a_prediction_and_names_a_file_without_any(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    out, saved = tmp_path / "report.html", tmp_path / "prediction.json"
-    place = {"learningRate": "1.5e-3", "batchSize": "4", "state": "Succeeded", "loss": "3.6"}
-    status = {"validation": {"places": [place], "tokens": 240_128}}
-    spec = {"initialLoss": "2.75", "budget": {"flops": "3e19"}, "targetParameters": 10**9}
-    saved.write_text(json.dumps({"kind": "HyperparamPrediction", "spec": spec, "status": status}))
-    asked = ("report", planted_laws, "--out", out, "--prediction", saved, "--json")
-    ended = isoloss(*asked)
-    assert ended.code == 0
-    assert ">Validation</h2>" in out.read_text()
-    assert any(figure.endswith("probes.png") for figure in ended.document["figures"])
-    place.pop("learningRate")
-    saved.write_text(json.dumps({"kind": "HyperparamPrediction", "spec": spec, "status": status}))
-    refused = isoloss(*asked)
-    assert refused.code == 2
-    assert f"{saved}: status.validation" in refused.document["error"]["message"]
-
-
-def reported(
-    isoloss: Isoloss, laws: Path, folder: Path, spec: dict[str, Any], status: dict[str, Any]
-) -> tuple[Any, str]:
-    """The command's end and the page of a prediction's question."""
-    out, saved = folder / "report.html", folder / "prediction.json"
-    whole = {"initialLoss": "2.75", "budget": {"flops": "3e19"}, "targetParameters": 10**9, **spec}
-    saved.write_text(json.dumps({"kind": "HyperparamPrediction", "spec": whole, "status": status}))
-    ended = isoloss("report", laws, "--out", out, "--prediction", saved, "--json")
-    return ended, html.unescape(out.read_text())
-
-
-@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -135,86 +100,17 @@ def test_report_has_every_option_of_predict() -> None:
 
 
 @pytest.mark.usefixtures("without_figures")
-def test_a_report_keeps_to_the_extrapolation_that_a_prediction_allows(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    ended, page = reported(isoloss, planted_laws, tmp_path, {"maxExtrapolation": "1.5"}, {})
-    assert ended.code == 3
-    assert "ExtrapolationTooFar" in page
-
-
-@pytest.mark.usefixtures("without_figures")
-def test_a_report_has_the_batch_size_in_the_targets_sequences_rounded_as_the_status_has_it(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    spec = {"batchSizeMultipleOf": 16, "targetSequenceLength": 8192}
-    _, page = reported(isoloss, planted_laws, tmp_path, spec, {})
-    question = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
-    asked = (*question, "--round-to", "16", "--sequence-length", "8192", "--json")
-    batch = isoloss("predict", planted_laws, *asked).document["batch_size"]["value"]
-    assert batch % 16 == 0
-    assert f"<div>batch size (sequences of 8192)<b>{batch:.0f}</b>" in page
-
-
-@pytest.mark.usefixtures("without_figures")
-def test_a_report_of_a_given_batch_size_does_not_ask_for_a_multiple(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    """The resource may have both, and its answer is at the batch size."""
-    spec = {"batchSizeMultipleOf": 48, "batchSize": 64}
-    ended, page = reported(isoloss, planted_laws, tmp_path, spec, {})
-    assert ended.code == 0
-    assert re.search(r"batch size \(sequences\)<b>64</b>\s*<span>\(given\)</span>", page)
-
-
-@pytest.mark.usefixtures("without_figures")
-def test_a_report_names_what_the_status_of_a_prediction_says_otherwise(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    question = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9", "--json")
-    answer = isoloss("predict", planted_laws, *question).document
-    alike = {
-        "learningRate": {
-            end: f"{answer['learning_rate'][end]:.3g}" for end in ("value", "low", "high")
-        },
-        "batchSize": {end: f"{answer['batch_size'][end]:.0f}" for end in ("value", "low", "high")},
-    }
-    no_answer = {"conditions": [{"type": "Ready", "status": "False", "reason": "LawRefused"}]}
-    for status, said in (
-        (alike, ""),
-        ({**alike, "batchSize": {"value": "64"}}, "a batch size of 64"),
-        ({**alike, "batchSize": {**alike["batchSize"], "high": "9999"}}, "of at most 9999"),
-        (no_answer, "no answer (LawRefused)"),
-    ):
-        ended, _ = reported(isoloss, planted_laws, tmp_path, {}, status)
-        warnings = ended.document["warnings"]
-        assert any(said in each for each in warnings) if said else not warnings
-
-
-def test_a_report_counts_the_attention_of_a_target_as_its_status_did() -> None:
-    laws = replace(fitted_laws(), flops_convention="WithAttention")
-    spec = {"initialLoss": "2.75", "budget": {"tokens": 5 * 10**9}, "targetParameters": 10**9}
-    prediction = {"spec": spec, "status": {"plannedFlops": "3.3e19"}}
-    assert asked_by(prediction, laws, "x").flops_per_token == pytest.approx(6.6e9)
-    assert asked_by(prediction, fitted_laws(), "x").flops_per_token is None
-
-
-@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize(
     "options",
     [("--params", "1e9"), ("--round-to", "64"), ("--composition", "Paper")],
     ids=lambda options: options[0],
 )
-@pytest.mark.parametrize("stated", [False, True], ids=["alone", "beside a prediction"])
 def test_a_report_drops_no_option_of_a_question_that_lacks_its_budget(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, options: tuple[str, ...], stated: bool
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """Neither for a page without an answer nor for the question of a file, which they replace as a whole."""
-    out, saved = tmp_path / "report.html", tmp_path / "prediction.json"
-    spec = {"initialLoss": "2.75", "budget": {"flops": "3e19"}, "targetParameters": 10**9}
-    saved.write_text(json.dumps({"kind": "HyperparamPrediction", "spec": spec}))
-    from_file = ("--prediction", saved) if stated else ()
-    ended = isoloss("report", planted_laws, "--out", out, *from_file, *options, "--json")
+    """For a page without an answer."""
+    out = tmp_path / "report.html"
+    ended = isoloss("report", planted_laws, "--out", out, *options, "--json")
     assert ended.code == 2
     assert "exactly one of --cpt-flops" in ended.document["error"]["message"]
     assert not out.exists()

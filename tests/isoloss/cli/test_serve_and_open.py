@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
-import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +11,12 @@ import pytest
 
 from isoloss.cli.serving import PageServer, SweepPage
 from isoloss.errors import BadInput
-from isoloss.laws import FitOptions, fit_laws, laws_to_json
 from isoloss.report import PAGE_POLICY
-from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger
 from isoloss_contract.store import Store
 from tests.isoloss.cli.test_watch_and_explain import put_kubectl, resource, write_status
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.command_line import Isoloss
 from tests.support.ledgers import write_ledger
-from tests.support.planted_runs import planted_runs
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 
@@ -108,45 +102,10 @@ def test_the_page_is_read_again_after_its_seconds_and_drawn_again_after_a_change
     assert page() is last
 
 
-def write_fit(store: Store, of: Ledger) -> None:
-    """Final laws of all points, as the operator leaves them."""
-    laws = fit_laws(planted_runs(), FitOptions(bootstrap_samples=20))
-    content = json.dumps(laws_to_json(laws)).encode()
-    fit = {
-        "version": 1,
-        "inputs": "x",
-        "ledger_sha256": of.digest,
-        "points": len(of.points),
-        "laws_sha256": hashlib.sha256(content).hexdigest(),
-        "report_written": True,
-        "error": "",
-    }
-    folder = layout.sweep_folder(of.sweep, of.uid)
-    store.write(layout.laws_in(folder), content)
-    store.write(layout.fit_in(folder), json.dumps(fit).encode())
-
-
-def test_a_prediction_is_on_the_page_of_its_sweep_and_drawn_again_when_it_changes(
-    store: Store,
-) -> None:
-    over = ledger(done(1), done(2))
-    write_ledger(store, over)
-    write_fit(store, over)
-    stated: dict[str, object] = {
-        "kind": "HyperparamPrediction",
-        "metadata": {"name": "next"},
-        "spec": {"checkpoint": {}, "budget": {"flops": "3e19"}, "targetParameters": 10**9},
-    }
-    now = [0.0]
-    page = SweepPage(store.uri, 5.0, lambda: now[0], lambda: dict(stated))
-    in_its_place = page().partition('<h2 id="prediction">')[2].partition("<h2")[0]
-    assert (
-        "prediction next: status.initialLoss: the checkpoint&#39;s loss is not measured"
-        in in_its_place
-    )
-    stated["status"] = {"initialLoss": {"value": "2.75", "low": "2.74", "high": "2.76"}}
-    now[0] = 6.0
-    assert '<div class="answer">' in page()
+def test_a_prediction_is_not_served_and_its_page_is_named(isoloss: Isoloss) -> None:
+    ended = isoloss("watch", "hpred/next", "--serve")
+    assert ended.code == 2
+    assert "--serve: serves the page of a sweep: isoloss open hpred/next opens" in ended.err
 
 
 def test_a_taken_port_is_named(server: PageServer) -> None:
@@ -219,156 +178,3 @@ def test_a_sweep_without_a_page_says_what_to_do(
     stored = isoloss("open", store.uri)
     assert stored.code == 2
     assert "isoloss report draws one" in stored.err
-
-
-# ------------------------------------------------------------------ report --prediction FILE
-
-
-def prediction_file(folder: Path, name: str = "prediction.json", **changes: object) -> Path:
-    found = {
-        "kind": "HyperparamPrediction",
-        "spec": {
-            "sweepRef": {"name": "dense"},
-            "checkpoint": {"uri": "s3://models/dense-1b"},
-            "budget": {"tokens": 5_000_000_000},
-            "batchSizeMultipleOf": 8,
-        },
-        "status": {
-            "initialLoss": {"value": "2.75", "low": "2.7436", "high": "2.7564"},
-            "plannedFlops": "3e19",
-            "extrapolation": {"parametersFactor": "3.33333"},
-        },
-    }
-    path = folder / name
-    path.write_text(json.dumps(found | changes))
-    return path
-
-
-def test_a_prediction_in_a_file_asks_its_question_without_a_number_typed(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    """The same page as with the numbers of its spec and status on the command line."""
-    by_file, by_hand = tmp_path / "file.html", tmp_path / "hand.html"
-    asked = ("report", planted_laws, "--out", by_file)
-    ended = isoloss(*asked, "--prediction", prediction_file(tmp_path), "--json")
-    assert ended.code == 0
-    numbers = ("--initial-loss", "2.75", "--initial-loss-standard-error", "0.004994")
-    more = ("--cpt-flops", "3e19", "--params", "999999000", "--round-to", "8")
-    assert isoloss("report", planted_laws, "--out", by_hand, *numbers, *more).code == 0
-    answers = [path.read_text().partition('<div class="answer">')[2][:600] for path in
-               (by_file, by_hand)]  # fmt: skip
-    assert answers[0] == answers[1]
-    assert "learning rate<b>" in answers[0]
-
-
-def test_a_manifest_in_yaml_beside_its_sweep_is_enough_where_it_states_the_loss(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    manifest = tmp_path / "both.yaml"
-    manifest.write_text(
-        "kind: ScalingSweep\nmetadata: {name: dense}\n---\nkind: HyperparamPrediction\n"
-        'spec: {initialLoss: "2.75", budget: {tokens: 5000000000}, targetParameters: 1000000000}\n'
-    )
-    out = tmp_path / "page.html"
-    ended = isoloss("report", planted_laws, "--out", out, "--prediction", manifest)
-    assert ended.code == 0
-    assert '<div class="answer">' in out.read_text()
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"status": {}}, "status.initialLoss: the checkpoint's loss is not measured yet"),
-        ({"spec": {"initialLoss": "2.7", "budget": {}}, "status": {}}, "spec.budget: give flops"),
-        (
-            {"spec": {"initialLoss": "2.7", "budget": {"tokens": 5}}, "status": {}},
-            "spec.targetParameters",
-        ),
-        ({"spec": {"initialLoss": "high", "budget": {"flops": "1e19"}}}, "cannot be read"),
-        (
-            {"spec": {"initialLoss": "2,75", "budget": {"flops": "1e19"}}},
-            "spec.initialLoss: '2,75' cannot be read as a number",
-        ),
-        (
-            {"spec": {"initialLoss": "2.75", "budget": "1e19"}},
-            "spec.budget: '1e19' has no field flops",
-        ),
-        (
-            {"spec": {"initialLoss": "2.75", "budget": {"flops": 1e19}, "batchSizeMultipleOf": 0}},
-            "spec.batchSizeMultipleOf: 0 is not a positive, finite number",
-        ),
-        (
-            {
-                "spec": {
-                    "initialLoss": "2.75",
-                    "budget": {"flops": 1e19},
-                    "batchSizeMultipleOf": 1.5,
-                }
-            },
-            "spec.batchSizeMultipleOf: 1.5 is not a whole number",
-        ),
-        (
-            {"spec": {"initialLoss": "2.75", "budget": {"flops": 1e19}, "composition": "Best"}},
-            "spec.composition: 'Best' cannot be read: write Measured or Paper",
-        ),
-        (
-            {
-                "spec": {
-                    "initialLoss": "2.75",
-                    "budget": {"flops": 3e19},
-                    "targetParameters": 1e9,
-                },
-                "status": {"learningRate": {"low": "2,5e-4"}},
-            },
-            "status.learningRate.low: '2,5e-4' cannot be read as a number",
-        ),
-        ({"kind": "ScalingSweep"}, "holds 0 objects of kind HyperparamPrediction"),
-    ],
-)
-def test_a_file_that_asks_no_answerable_question_names_the_field(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, changes: dict[str, object], says: str
-) -> None:
-    path = prediction_file(tmp_path, **changes)
-    out = tmp_path / "page.html"
-    ended = isoloss("report", planted_laws, "--out", out, "--prediction", path)
-    assert ended.code == 2
-    assert str(path) in ended.err
-    assert says in ended.err
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        # To Kubernetes a date is text, one that there is not as well.
-        ("a: 2024-13-45", "holds 0 objects of kind HyperparamPrediction"),
-        (
-            "kind: HyperparamPrediction\nspec:\n  batchSize: 8\n  batchSize: 16\n",
-            "neither JSON nor YAML: batchSize is in line 3 already: keep one of them",
-        ),
-        ("[" * 200_000, "neither JSON nor YAML: its brackets are nested too deeply"),
-        ("a: " + "9" * 5000, "neither JSON nor YAML: Exceeds the limit"),
-        ('{"a": ' + "9" * 5000 + "}", "neither JSON nor YAML: Exceeds the limit"),
-    ],
-    ids=["date", "a key twice", "brackets", "number", "number in JSON"],
-)
-def test_a_file_that_is_neither_json_nor_yaml_is_named(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, text: str, says: str
-) -> None:
-    path = tmp_path / "prediction.yaml"
-    path.write_text(text)
-    asked = ("report", planted_laws, "--out", tmp_path / "page.html", "--prediction", path)
-    ended = isoloss(*asked, "--json")
-    assert ended.code == 2
-    assert ended.document["error"]["message"].startswith(f"--prediction {path}: {says}")
-
-
-def test_an_answer_from_other_laws_than_the_status_has_is_told(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    spec = {"initialLoss": "2.75", "budget": {"flops": "3e19"}, "targetParameters": 10**9}
-    stale = {"learningRate": {"value": "9e-1"}}
-    path = prediction_file(tmp_path, spec=spec, status=stale)
-    ended = isoloss("report", planted_laws, "--out", tmp_path / "x.html", "--prediction", path)
-    assert ended.code == 0
-    assert "status says a learning rate of 9e-1, which came from other laws" in ended.err

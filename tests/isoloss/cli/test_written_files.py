@@ -138,16 +138,15 @@ def test_laws_are_not_written_over_the_runs_that_they_are_fitted_to(
     assert planted_table.read_bytes() == before
 
 
-@pytest.mark.parametrize("which", ["laws", "runs", "prediction"])
+@pytest.mark.parametrize("which", ["laws", "runs"])
 def test_a_report_is_not_written_over_what_it_reports(
-    which: str, isoloss: Isoloss, planted_laws: Path, planted_table: Path, tmp_path: Path
+    which: str, isoloss: Isoloss, planted_laws: Path, planted_table: Path
 ) -> None:
-    files = {"laws": planted_laws, "runs": planted_table, "prediction": tmp_path / "hpred.json"}
-    files["prediction"].write_text("{}")
+    files = {"laws": planted_laws, "runs": planted_table}
     before = files[which].read_bytes()
     ended = isoloss(
         *("report", files["laws"], "--runs", f"file://{files['runs']}"),
-        *("--prediction", files["prediction"], "--out", files[which], "--json"),
+        *("--out", files[which], "--json"),
     )
     assert ended.code == 2
     assert "--out" in ended.document["error"]["message"]
@@ -160,10 +159,10 @@ def test_a_report_removes_the_figures_of_an_earlier_one_that_it_does_not_have(
 ) -> None:
     figures, out = tmp_path / "report-figures", tmp_path / "report.html"
     figures.mkdir()
-    for name in ("laws.png", "iso-loss.png", "trajectories.png", "probes.png", "mine.png"):
+    for name in ("laws.png", "iso-loss.png", "trajectories.png", "search.png", "mine.png"):
         (figures / name).write_bytes(b"old")
     assert isoloss("report", planted_laws, "--out", out).code == 0
-    assert not (figures / "probes.png").exists()
+    assert not (figures / "search.png").exists()
     assert (figures / "mine.png").exists()
     assert (figures / "laws.png").read_bytes() != b"old"
 
@@ -172,7 +171,7 @@ def test_a_report_removes_the_figures_of_an_earlier_one_that_it_does_not_have(
 def test_a_report_removes_nothing_from_a_folder_that_no_report_wrote(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "probes.png").write_bytes(b"mine")
+    (tmp_path / "search.png").write_bytes(b"mine")
     out = tmp_path / "report.html"
     assert isoloss("report", planted_laws, "--out", out, "--figures", tmp_path).code == 0
-    assert (tmp_path / "probes.png").read_bytes() == b"mine"
+    assert (tmp_path / "search.png").read_bytes() == b"mine"

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from isoloss.errors import BadInput
 from isoloss.laws import FitOptions, Interval, Laws, fit_laws
-from isoloss.report import draw_figures, png_files, render_report
+from isoloss.report import draw_figures, render_report
 from isoloss.report.drawing import as_png
-from isoloss.report.probed import Probed, read_probed
+from isoloss.report.probed import Probed, probed_by
 from isoloss.report.probes_figure import probes_figure, probes_table
-from tests.support.empty_figures import BLANK, draw_empty_figures
+from tests.support.empty_figures import draw_empty_figures
 from tests.support.planted_runs import planted_runs
 
 PREDICTION: dict[str, Any] = {
-    "kind": "HyperparamPrediction",
     "status": {
         "conditions": [
             {
@@ -62,6 +59,12 @@ PREDICTION: dict[str, Any] = {
         },
     },
 }
+
+
+def read_probed(prediction: dict[str, Any], laws_length: int | None) -> Probed:
+    found = probed_by(prediction, laws_length)
+    assert found is not None
+    return found
 
 
 def probed(**status: Any) -> Probed:
@@ -185,22 +188,8 @@ def test_the_page_has_the_verdict_and_escapes_its_message(laws: Laws) -> None:
     assert ">Validation</h2>" not in plain
 
 
-def test_the_figure_is_drawn_and_saved_where_there_are_probes(laws: Laws) -> None:
+def test_the_figure_is_drawn_where_there_are_probes(laws: Laws) -> None:
     drawn = draw_figures(laws, (), probed=probed()).probes
-    assert png_files(replace(BLANK, probes=drawn))["probes.png"] == as_png(probes_figure(probed()))
-    assert "probes.png" not in png_files(BLANK)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"kind": "ScalingSweep"}, "kind is 'ScalingSweep'"),
-        ({"status": {}}, "status.validation.places"),
-        ({"status": {"validation": {"places": [{"loss": "1"}]}}}, "learningRate"),
-        ({"status": {"validation": {"places": ["x"]}}}, "status.validation"),
-        ({"spec": {"targetSequenceLength": "long"}}, "spec.targetSequenceLength"),
-    ],
-)
-def test_what_is_no_prediction_with_probes_is_named(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(BadInput, match=named):
-        read_probed({**PREDICTION, **changes}, 2048)
+    assert drawn is not None
+    assert as_png(drawn) == as_png(probes_figure(probed()))
+    assert draw_figures(laws, ()).probes is None

@@ -524,6 +524,13 @@ def test_a_batch_size_that_is_given_is_answered_with_the_learning_rate_there() -
     assert plain.batch_size_cost is None
 
 
+def test_an_answer_keeps_to_the_extrapolation_that_its_spec_allows() -> None:
+    asked = {"budget": {"flops": "1e20"}}
+    for limit, reason in ((None, "Predicted"), ("1.5", "ExtrapolationTooFar")):
+        plan = decide_prediction(observed(prediction_spec(**asked, maxExtrapolation=limit)))
+        assert condition(plan, "Ready")[1] == reason
+
+
 @pytest.mark.parametrize("length", [None, 256])
 def test_a_multiple_far_from_the_best_batch_size_is_answered_as_if_it_were_given(
     length: int | None,

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from isoloss.laws import Laws, Prediction, loss_curvature, predict
+from isoloss.report.probed import probed_by
 from isoloss_contract.ledger import Ledger, PointState, Spend
 from isoloss_contract.reading import ABSENT, Newer, Unanswered
 from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
@@ -697,6 +698,37 @@ def test_refined_batch_sizes_are_in_sequences_of_the_planned_run() -> None:
         assert refined.batch_size is not None
         batches.append(float(refined.batch_size.value or 0))
     assert batches[1] / batches[0] == pytest.approx(16, rel=0.05)
+
+
+def test_the_page_of_an_answer_has_the_refined_batch_size_in_the_sequences_of_the_laws() -> None:
+    """As the probes beside it are."""
+    plan = decide_prediction(trained(raw=spec() | {"targetSequenceLength": 8}))
+    refined = plan.status.refined
+    assert refined is not None
+    assert refined.batch_size is not None
+    assert plan.page is not None
+    shown = probed_by(plan.page.resource, 128)
+    assert shown is not None
+    assert shown.batch_size is not None
+    assert shown.batch_size.value == pytest.approx(float(refined.batch_size.value or 0) / 16)
+
+
+def test_the_page_of_a_verdict_is_drawn_at_once() -> None:
+    """One with another loss is drawn a minute after the last at the earliest."""
+    before = decide_prediction(started())
+    assert before.page is not None
+    page = {"page_shows": before.page.inputs, "page_seconds": 5.0}
+    verdict = decide_prediction(after(trained(), before, **page))
+    assert condition(verdict, "Validated")[1] == "AnswerHolds"
+    assert verdict.page is not None
+    again = decide_prediction(after(noisy(trained()), verdict, **page))
+    assert condition(again, "Validated")[1] == "WithinNoise"
+    assert again.page is not None
+    other = noisy(trained(lambda index, _: 2.5 if index == 0 else 2.56))
+    the_same = decide_prediction(after(other, again, **page))
+    assert condition(the_same, "Validated")[1] == "WithinNoise"
+    assert the_same.page is None
+    assert the_same.requeue_after <= 55.0
 
 
 def test_finished_probes_are_recorded_before_their_jobs_may_go() -> None:

@@ -37,7 +37,7 @@ from isoloss.laws.answer.prediction import (
     PredictionQuery,
     Refused,
 )
-from isoloss.laws.answer.query_refusals import check_query, refuse_query, unseen_past
+from isoloss.laws.answer.query_refusals import refuse_query, unseen_past
 from isoloss.laws.answer.rounding import far_sentence, is_far, rounded, rounding_sentences
 from isoloss.laws.answer.routes import (
     budget_flops,
@@ -106,7 +106,7 @@ def _in_words(refused: Refused, length: int) -> Refused:
 
 def _predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
     """The same in sequences of the laws' length, whatever the query's is."""
-    check_query(query)
+    query.check()
     refusals = refuse_query(laws, query)
     if refusals:
         return Refused(tuple(refusals), laws.warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from numbers import Real
 from typing import TYPE_CHECKING, Literal, get_args
@@ -19,6 +20,8 @@ Composition = Literal["Measured", "Paper"]
 C_pre + C_cpt wants. Measured: the learning rate besides times (C_cpt / C_total)^0.5, as `make bench-transfer` found it."""
 NO_NUMBERS = frozenset({"composition", "composition_error", "tokenizer"})
 """Fields of a query."""
+MAY_BE_ZERO = frozenset({"initial_loss_standard_error"})
+BUDGETS = ("cpt_flops", "cpt_tokens", "total_flops")
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,39 @@ class PredictionQuery:
             known = " or ".join(get_args(Composition))
             raise ValueError(
                 f"PredictionQuery: composition must be {known}, not {self.composition!r}"
+            )
+
+    def check_numbers(self) -> None:
+        """Raise ValueError, naming the field, for a number that is out of range."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name in NO_NUMBERS or each.name in MAY_BE_ZERO or value is None:
+                continue
+            if not 0 < value < math.inf:
+                raise ValueError(f"{each.name}: {value:g} is not a positive, finite number")
+        error = self.initial_loss_standard_error
+        if not 0 <= error < math.inf:
+            raise ValueError(f"initial_loss_standard_error: {error:g} is not a standard error")
+        for deviation in self.composition_error or ():
+            if not 0 <= deviation < math.inf:
+                raise ValueError(f"composition_error: {deviation:g} is not a standard deviation")
+
+    def check(self) -> None:
+        """Raise ValueError, naming the fields, if they contradict or need one another, or a number is out of range."""
+        self.check_numbers()
+        budgets = [each for each in BUDGETS if getattr(self, each) is not None]
+        if len(budgets) != 1:
+            raise ValueError("give exactly one of cpt_flops, cpt_tokens and total_flops")
+        if self.total_flops is None and self.initial_loss is None:
+            raise ValueError(f"{budgets[0]} needs initial_loss")
+        if self.params is None:
+            if self.cpt_tokens is not None and self.flops_per_token is None:
+                raise ValueError("cpt_tokens needs params, to convert tokens to FLOPs")
+            if self.batch_size is not None:
+                raise ValueError("batch_size needs params: it depends on the size, too")
+        if self.batch_size is not None and self.batch_size_tolerance is not None:
+            raise ValueError(
+                "batch_size_tolerance is about the best batch size: leave batch_size out"
             )
 
 

@@ -16,40 +16,6 @@ LARGEST_UNSEEN_SHARE = 0.05
 two."""
 
 
-def check_query(query: PredictionQuery) -> None:
-    """Raise ValueError for a query that contradicts itself."""
-    budgets = [query.cpt_flops, query.cpt_tokens, query.total_flops]
-    if sum(b is not None for b in budgets) != 1:
-        raise ValueError("give exactly one of cpt_flops, cpt_tokens and total_flops")
-    if query.cpt_tokens is not None and query.params is None and query.flops_per_token is None:
-        raise ValueError("cpt_tokens needs params or flops_per_token")
-    if query.batch_size is not None and query.params is None:
-        raise ValueError("batch_size needs params")
-    if query.batch_size is not None and query.batch_size_tolerance is not None:
-        raise ValueError("give one of batch_size and batch_size_tolerance")
-    if query.total_flops is None and query.initial_loss is None:
-        raise ValueError("cpt_flops and cpt_tokens need initial_loss")
-    numbers = (
-        *budgets,
-        query.initial_loss,
-        query.params,
-        query.flops_per_token,
-        query.pretraining_tokens,
-        query.batch_size,
-        query.batch_size_tolerance,
-        query.round_to,
-        query.max_extrapolation,
-    )
-    if any(v is not None and not (np.isfinite(v) and v > 0) for v in numbers):
-        raise ValueError("every number of a query must be positive and finite")
-    if not (
-        np.isfinite(query.initial_loss_standard_error) and query.initial_loss_standard_error >= 0
-    ):
-        raise ValueError("initial_loss_standard_error must not be negative")
-    if any(not (np.isfinite(e) and e >= 0) for e in query.composition_error or ()):
-        raise ValueError("composition_error must be two numbers that are not negative")
-
-
 def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
     """Reasons that need no arithmetic."""
     if laws.status == "refused" and query.batch_size is None:
