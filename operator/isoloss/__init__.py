@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from isoloss.report import draw_figures, render_report
     from isoloss.report.plots import plot_contours, plot_laws, plot_surface, plot_trajectories
     from isoloss.run_sources import RunSet, read_runs
-    from isoloss.savings import SearchCost, iso_loss_savings, search_cost
+    from isoloss.savings import SearchCost, search_cost
     from isoloss.validation import Probe, Validation, probe_cross, probes_of_runs, validate
 
     __version__: str
@@ -48,7 +48,7 @@ _HOMES = {
     "report": ("draw_figures", "render_report"),
     "report.plots": ("plot_contours", "plot_laws", "plot_surface", "plot_trajectories"),
     "run_sources": ("RunSet", "read_runs"),
-    "savings": ("SearchCost", "iso_loss_savings", "search_cost"),
+    "savings": ("SearchCost", "search_cost"),
     "validation": ("Probe", "Validation", "probe_cross", "probes_of_runs", "validate"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -72,7 +72,6 @@ __all__ = [
     "Validation",
     "draw_figures",
     "fit_laws",
-    "iso_loss_savings",
     "plot_contours",
     "plot_laws",
     "plot_surface",
