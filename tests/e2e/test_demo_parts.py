@@ -248,7 +248,7 @@ def answered(**validation: Any) -> Json:
 def test_the_report_places_the_prediction_on_the_laws_of_the_sweep(tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}/store")
     write_sweep(store)
-    laws = layout.sweep_laws("dense", UID)
+    laws = layout.laws_in(layout.sweep_folder("dense", UID))
     store.write(laws, json.dumps(laws_to_json(fit_laws(planted_runs()))).encode())
     sweep = {"metadata": {"name": "dense"}, "status": {"lawsUri": f"{store.uri}/{laws}"}}
     saved = tmp_path / "prediction.json"
@@ -264,7 +264,7 @@ def test_the_report_places_the_prediction_on_the_laws_of_the_sweep(tmp_path: Pat
 def test_the_report_has_the_probes_of_a_prediction_that_asks_for_them(tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}/store")
     write_sweep(store)
-    laws = layout.sweep_laws("dense", UID)
+    laws = layout.laws_in(layout.sweep_folder("dense", UID))
     store.write(laws, json.dumps(laws_to_json(fit_laws(planted_runs()))).encode())
     place = {"learningRate": "1.5e-3", "batchSize": "4", "state": "Succeeded", "loss": "3.6"}
     saved = tmp_path / "prediction.json"
