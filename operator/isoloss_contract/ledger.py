@@ -265,21 +265,14 @@ class PointRecord:
         return max(self.flops, self.unfinished_flops)
 
     @property
-    def spent_by_others(self) -> Spend:
-        """What others spent on the run as it is."""
-        if self.adopted and self.others == Spend():  # of a ledger of version 3
-            return Spend(self.flops, self.accelerator_seconds)
-        return self.others
-
-    @property
     def spent_flops(self) -> float:
         """FLOPs of this sweep's own attempts: what others trained cost it nothing."""
-        return max(0.0, self.reached_flops - self.spent_by_others.flops)
+        return max(0.0, self.reached_flops - self.others.flops)
 
     @property
     def spent_accelerator_seconds(self) -> float:
         """Seconds of this sweep's own attempts: as seen from outside, or from the result if that knows of more."""
-        stated = self.accelerator_seconds - self.spent_by_others.accelerator_seconds
+        stated = self.accelerator_seconds - self.others.accelerator_seconds
         return max(stated, self.attempts.accelerator_seconds)
 
 

@@ -269,7 +269,7 @@ def _ended(facts: SweepFacts) -> dict[str, float]:
         if record.tokens and record.spent_accelerator_seconds and not record.adopted:
             name = point.proxy.name
             seconds[name] += record.spent_accelerator_seconds / _devices(name, facts)
-            own = recorded_flops(point, record) - record.spent_by_others.flops
+            own = recorded_flops(point, record) - record.others.flops
             tokens[name] += max(0.0, own) / _token_flops(point)
     return {name: seconds[name] / tokens[name] for name in seconds if tokens[name]}
 
