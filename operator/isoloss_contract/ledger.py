@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, TypedDict, Unpack
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -291,26 +291,6 @@ class ConfigurationError(Record):
     message: str = Field(max_length=1024)
 
 
-class _Changes(TypedDict, total=False):
-    """What may change in a ledger."""
-
-    data_digest: str
-    prepare_key: str
-    preparation: Attempts
-    evaluate_key: str
-    evaluation: Attempts
-    configuration_error: ConfigurationError | None
-    points: tuple[PointRecord, ...]
-    former: tuple[PointRecord, ...]
-    carried: Spend
-    additions: tuple[AddedPoint, ...]
-    placements: tuple[Placement, ...]
-    former_placements: tuple[Placement, ...]
-    derived: tuple[DerivedModel, ...]
-    corpus: DataManifest | None
-    versions: tuple[dict[str, str], ...]
-
-
 class LedgerHeader(Record):
     """What a ledger has in addition to its points' records."""
 
@@ -352,8 +332,8 @@ class Ledger(LedgerHeader):
     """Points that an edit of the spec dropped after they had cost something. They keep their attempts'
     numbers and their cost, and return to `points` as they were if they are planned again."""
 
-    def replace(self, **changes: Unpack[_Changes]) -> Ledger:
-        """A copy with these fields changed and validated."""
+    def replace(self, **changes: Any) -> Ledger:
+        """A copy with these fields changed and validated: a name that is no field's is refused."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **changes})
 

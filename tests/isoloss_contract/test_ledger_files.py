@@ -49,7 +49,7 @@ def record(number: int, **changes: object) -> PointRecord:
 def ledger(points: int, **changes: object) -> Ledger:
     records = tuple(record(number) for number in range(points))
     plain = Ledger(sweep="dense", namespace="research", uid="u", points=records)
-    return plain.replace(**changes)  # type: ignore[arg-type]
+    return plain.replace(**changes)
 
 
 def done(number: int) -> PointRecord:
