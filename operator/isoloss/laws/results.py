@@ -371,6 +371,8 @@ class Laws:
     batch_size: HyperparameterLaw
     loss_compute: LossComputeLaw
     surface: SurfaceLaw
+    rate_at_batch: RateAtBatchLaw
+    """Answers if the batch size is given."""
     selection: Selection
     optima: tuple[Optimum, ...]
     """Per level and size."""
@@ -389,8 +391,6 @@ class Laws:
     flops_convention: FlopsConvention | None = None
     run_noise: RunNoise | None = None
     """Between seeds; None: nothing was trained with two."""
-    rate_at_batch: RateAtBatchLaw = RateAtBatchLaw("refused")
-    """Answers if the batch size is given."""
 
     def summary(self) -> str:
         """The laws as a table, and why what is refused is."""

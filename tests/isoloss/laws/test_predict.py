@@ -28,6 +28,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.laws.answer.routes import deviating
+from isoloss.laws.results import RateAtBatchLaw
 from tests.support.planted import Grid, Planted, planted_runs
 
 L0, ALPHA, GAMMA = 1.7, 2000.0, 0.15
@@ -50,6 +51,7 @@ def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
         ),
         loss_compute=LossComputeLaw("fitted", L0, float(np.log(ALPHA)), GAMMA),
         surface=SurfaceLaw("refused"),
+        rate_at_batch=RateAtBatchLaw("refused"),
         selection=Selection("iso-loss", "nothing held out"),
         optima=(),
         frontier=(),
