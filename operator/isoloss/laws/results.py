@@ -98,8 +98,6 @@ class LossComputeLaw:
     irreducible_loss_interval: Interval | None = None
     alpha_interval: Interval | None = None
     gamma_interval: Interval | None = None
-    rmse_without_irreducible_loss: Real | None = None
-    """RMSE of the same fit with L0 = 0, for comparison."""
     refusal: Refusal | None = None
 
     @property
@@ -313,8 +311,6 @@ class Selection:
     """In words: what was held out, or why nothing could be."""
     scores: tuple[HeldOutScore, ...] = ()
     cells: int = 0
-    log_distance: Real = 1.0
-    """Mean ln C of the held-out cells over the largest C shown: how far the test extrapolated."""
 
     def score_of(self, route: Route) -> HeldOutScore | None:
         """The evidence about one route, if there is some."""

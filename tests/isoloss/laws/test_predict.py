@@ -330,5 +330,3 @@ def test_a_fixed_irreducible_loss_is_used_and_said():
     laws = fit_laws(runs, FitOptions(irreducible_loss=1.69, bootstrap_samples=50))
     assert laws.loss_compute.irreducible_loss == pytest.approx(1.69)
     assert laws.loss_compute.irreducible_loss_fixed
-    free = fit_laws(runs, FitOptions(bootstrap_samples=50)).loss_compute
-    assert free.rmse < free.rmse_without_irreducible_loss
