@@ -12,27 +12,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isoloss.errors import BadInput
-    from isoloss.fitting import fit_laws
-    from isoloss.laws import (
-        FitOptions,
-        Interval,
-        Laws,
-        Prediction,
-        PredictionQuery,
-        Refusal,
-        RefusalReason,
-        Refused,
-        Run,
-        predict,
-    )
-    from isoloss.laws_files import read_laws, write_laws
-    from isoloss.published import PUBLISHED, PublishedLaw, published_law, published_opinions
-    from isoloss.report import draw_figures, render_report
-    from isoloss.report.plots import plot_contours, plot_laws, plot_surface, plot_trajectories
-    from isoloss.run_sources import RunSet, read_runs
-    from isoloss.savings import SearchCost, iso_loss_savings, search_cost
-    from isoloss.validation import Probe, Validation, probe_cross, probes_of_runs, validate
+    from isoloss.errors import BadInput as BadInput
+    from isoloss.fitting import fit_laws as fit_laws
+    from isoloss.laws import FitOptions as FitOptions
+    from isoloss.laws import Interval as Interval
+    from isoloss.laws import Laws as Laws
+    from isoloss.laws import Prediction as Prediction
+    from isoloss.laws import PredictionQuery as PredictionQuery
+    from isoloss.laws import Refusal as Refusal
+    from isoloss.laws import RefusalReason as RefusalReason
+    from isoloss.laws import Refused as Refused
+    from isoloss.laws import Run as Run
+    from isoloss.laws import predict as predict
+    from isoloss.laws_files import read_laws as read_laws
+    from isoloss.laws_files import write_laws as write_laws
+    from isoloss.published import PUBLISHED as PUBLISHED
+    from isoloss.published import PublishedLaw as PublishedLaw
+    from isoloss.published import published_law as published_law
+    from isoloss.published import published_opinions as published_opinions
+    from isoloss.report import draw_figures as draw_figures
+    from isoloss.report import render_report as render_report
+    from isoloss.report.plots import plot_contours as plot_contours
+    from isoloss.report.plots import plot_laws as plot_laws
+    from isoloss.report.plots import plot_surface as plot_surface
+    from isoloss.report.plots import plot_trajectories as plot_trajectories
+    from isoloss.run_sources import RunSet as RunSet
+    from isoloss.run_sources import read_runs as read_runs
+    from isoloss.savings import SearchCost as SearchCost
+    from isoloss.savings import search_cost as search_cost
+    from isoloss.validation import Probe as Probe
+    from isoloss.validation import Validation as Validation
+    from isoloss.validation import probe_cross as probe_cross
+    from isoloss.validation import probes_of_runs as probes_of_runs
+    from isoloss.validation import validate as validate
 
     __version__: str
 
@@ -48,47 +60,13 @@ _HOMES = {
     "report": ("draw_figures", "render_report"),
     "report.plots": ("plot_contours", "plot_laws", "plot_surface", "plot_trajectories"),
     "run_sources": ("RunSet", "read_runs"),
-    "savings": ("SearchCost", "iso_loss_savings", "search_cost"),
+    "savings": ("SearchCost", "search_cost"),
     "validation": ("Probe", "Validation", "probe_cross", "probes_of_runs", "validate"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "PUBLISHED",
-    "BadInput",
-    "FitOptions",
-    "Interval",
-    "Laws",
-    "Prediction",
-    "PredictionQuery",
-    "Probe",
-    "PublishedLaw",
-    "Refusal",
-    "RefusalReason",
-    "Refused",
-    "Run",
-    "RunSet",
-    "SearchCost",
-    "Validation",
-    "draw_figures",
-    "fit_laws",
-    "iso_loss_savings",
-    "plot_contours",
-    "plot_laws",
-    "plot_surface",
-    "plot_trajectories",
-    "predict",
-    "probe_cross",
-    "probes_of_runs",
-    "published_law",
-    "published_opinions",
-    "read_laws",
-    "read_runs",
-    "render_report",
-    "search_cost",
-    "validate",
-    "write_laws",
-]
+if not TYPE_CHECKING:  # for "import *"; type checkers take the imports above
+    __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
@@ -103,4 +81,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_HOME_OF)

@@ -86,19 +86,14 @@ PREDICTIONS = "predictions"
 """Folder of all predictions, each in a folder NAME-UID."""
 
 
-def folder_in(collection: str, name: str, uid: str) -> str:
-    """Folder of one sweep in SWEEPS, or of one prediction in PREDICTIONS."""
-    return f"{collection}/{name}-{uid}"
-
-
 def sweep_folder(name: str, uid: str) -> str:
     """Folder of one sweep, written by the operator."""
-    return folder_in(SWEEPS, name, uid)
+    return f"{SWEEPS}/{name}-{uid}"
 
 
 def prediction_folder(name: str, uid: str) -> str:
     """Folder of one prediction, written by the operator, in the store of its sweep."""
-    return folder_in(PREDICTIONS, name, uid)
+    return f"{PREDICTIONS}/{name}-{uid}"
 
 
 def ledger_in(folder: str) -> str:
@@ -129,18 +124,3 @@ def fit_in(folder: str) -> str:
 def report_in(folder: str) -> str:
     """The page of the sweep or prediction in `folder`."""
     return f"{folder}/report.html"
-
-
-def sweep_ledger(name: str, uid: str) -> str:
-    """The head of the sweep's ledger."""
-    return ledger_in(sweep_folder(name, uid))
-
-
-def sweep_laws(name: str, uid: str) -> str:
-    """The sweep's fitted laws."""
-    return laws_in(sweep_folder(name, uid))
-
-
-def sweep_report(name: str, uid: str) -> str:
-    """The sweep's report page."""
-    return report_in(sweep_folder(name, uid))

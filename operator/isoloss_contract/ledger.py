@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, TypedDict, Unpack
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -265,21 +265,14 @@ class PointRecord:
         return max(self.flops, self.unfinished_flops)
 
     @property
-    def spent_by_others(self) -> Spend:
-        """What others spent on the run as it is."""
-        if self.adopted and self.others == Spend():  # of a ledger of version 3
-            return Spend(self.flops, self.accelerator_seconds)
-        return self.others
-
-    @property
     def spent_flops(self) -> float:
         """FLOPs of this sweep's own attempts: what others trained cost it nothing."""
-        return max(0.0, self.reached_flops - self.spent_by_others.flops)
+        return max(0.0, self.reached_flops - self.others.flops)
 
     @property
     def spent_accelerator_seconds(self) -> float:
         """Seconds of this sweep's own attempts: as seen from outside, or from the result if that knows of more."""
-        stated = self.accelerator_seconds - self.spent_by_others.accelerator_seconds
+        stated = self.accelerator_seconds - self.others.accelerator_seconds
         return max(stated, self.attempts.accelerator_seconds)
 
 
@@ -296,26 +289,6 @@ class ConfigurationError(Record):
     """Field of the spec, if one is to blame."""
     code: str = Field(max_length=64)
     message: str = Field(max_length=1024)
-
-
-class _Changes(TypedDict, total=False):
-    """What may change in a ledger."""
-
-    data_digest: str
-    prepare_key: str
-    preparation: Attempts
-    evaluate_key: str
-    evaluation: Attempts
-    configuration_error: ConfigurationError | None
-    points: tuple[PointRecord, ...]
-    former: tuple[PointRecord, ...]
-    carried: Spend
-    additions: tuple[AddedPoint, ...]
-    placements: tuple[Placement, ...]
-    former_placements: tuple[Placement, ...]
-    derived: tuple[DerivedModel, ...]
-    corpus: DataManifest | None
-    versions: tuple[dict[str, str], ...]
 
 
 class LedgerHeader(Record):
@@ -359,8 +332,8 @@ class Ledger(LedgerHeader):
     """Points that an edit of the spec dropped after they had cost something. They keep their attempts'
     numbers and their cost, and return to `points` as they were if they are planned again."""
 
-    def replace(self, **changes: Unpack[_Changes]) -> Ledger:
-        """A copy with these fields changed and validated."""
+    def replace(self, **changes: Any) -> Ledger:
+        """A copy with these fields changed and validated: a name that is no field's is refused."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **changes})
 

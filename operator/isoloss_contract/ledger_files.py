@@ -50,8 +50,7 @@ class SegmentReference(Record):
 class LedgerHead(LedgerHeader):
     """What stands in the head: all of a ledger but its points' records."""
 
-    ledger_version: Literal[3, 4] = 4
-    """3 had no PointRecord.others: it reads as one in which no adopted run was continued."""
+    ledger_version: Literal[4] = 4
     epoch: int = Field(default=0, ge=0)
     """Epoch of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
     revision: int = Field(default=1, ge=1)

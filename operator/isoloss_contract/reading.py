@@ -51,6 +51,11 @@ def value_of(read: Read[T]) -> T | None:
     return None if isinstance(read, Absent | Unreadable | Newer | Unanswered) else read
 
 
+def problem_of(read: Read[T]) -> str:
+    """Why what may be there cannot be used; empty for a value, and if nothing is there."""
+    return read.message if isinstance(read, Unreadable | Newer | Unanswered) else ""
+
+
 def is_unknown(read: Read[T]) -> TypeGuard[Newer | Unanswered]:
     """Whether nothing may be concluded: neither that something is there nor that it is missing."""
     return isinstance(read, Newer | Unanswered)

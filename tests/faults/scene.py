@@ -227,7 +227,7 @@ class Scene:
 
     def ledger_head(self) -> Path:
         """The first file of the ledger that the row is about."""
-        return self.folder / layout.sweep_ledger(SWEEP, self.sweep()["metadata"]["uid"])
+        return Path(layout.ledger_in(f"{self.sweep_folder()}"))
 
     def most_allowed(self, _owner: str) -> int:
         """Most training Jobs at a time of an owner, by its uid."""

@@ -115,7 +115,7 @@ def test_no_segment_of_a_ledger_takes_the_operator_from_its_neighbours(
     with Neighbour(user, limited, place) as neighbour:
         made = tenant.apply_sweep(named(place, "lab", "lab"))
         done(tenant, "lab")
-        head = folder / layout.sweep_ledger("lab", made["metadata"]["uid"])
+        head = folder / layout.ledger_in(layout.sweep_folder("lab", made["metadata"]["uid"]))
         for what, content in SEGMENTS.items():
             forged = with_segment(head, content)
             wait_until(
@@ -187,7 +187,7 @@ def test_a_report_that_cannot_be_written_does_not_keep_the_fits_from_its_neighbo
     body["spec"]["suspend"] = True
     with Neighbour(user, limited, place) as neighbour:
         uid = tenant.apply_sweep(body)["metadata"]["uid"]
-        report = folder / layout.sweep_report("lab", uid)
+        report = folder / layout.report_in(layout.sweep_folder("lab", uid))
         (report / "in-its-place").mkdir(parents=True)
         tenant.apply_sweep(named(place, "lab", "lab"))
         done(tenant, "lab")

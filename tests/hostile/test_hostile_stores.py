@@ -59,7 +59,7 @@ def put(store: Store, kind: str, content: bytes, spec: Json, name: str, uid: str
     else:
         named = {
             "ledger head": layout.ledger_in(folder),
-            "laws": layout.sweep_laws(name, uid),
+            "laws": layout.laws_in(layout.sweep_folder(name, uid)),
             "fit": layout.fit_in(folder),
         }
         paths = [named[kind]]

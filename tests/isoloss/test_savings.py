@@ -1,4 +1,4 @@
-"""Search cost and iso-loss savings as plain ratios of FLOPs."""
+"""Search cost as plain ratios of FLOPs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from isoloss.savings import SearchCost, iso_loss_saving, search_cost
+from isoloss.savings import SearchCost, search_cost
 from tests.support.paper_costs import PAPER_COSTS
 
 
@@ -25,14 +25,7 @@ def test_a_direct_grid_does_not_overflow_64_bit_integers() -> None:
     assert cost.direct_flops == pytest.approx(9 * 6 * 8e9 * 55e9)
 
 
-def test_iso_loss_saving_compares_compute_to_one_loss() -> None:
-    saving = iso_loss_saving(loss=2.5, reference_flops=4e18, optimal_flops=3e18)
-    assert saving.saving == pytest.approx(0.25)
-
-
 @pytest.mark.parametrize("flops", [0.0, -1.0, math.nan, math.inf])
 def test_costs_that_are_none_are_refused(flops: float) -> None:
     with pytest.raises(ValueError, match="positive and finite"):
         SearchCost(direct_flops=1e20, proxy_flops=flops)
-    with pytest.raises(ValueError, match="positive and finite"):
-        iso_loss_saving(loss=2.0, reference_flops=flops, optimal_flops=1e18)

@@ -49,7 +49,7 @@ def record(number: int, **changes: object) -> PointRecord:
 def ledger(points: int, **changes: object) -> Ledger:
     records = tuple(record(number) for number in range(points))
     plain = Ledger(sweep="dense", namespace="research", uid="u", points=records)
-    return plain.replace(**changes)  # type: ignore[arg-type]
+    return plain.replace(**changes)
 
 
 def done(number: int) -> PointRecord:
@@ -241,14 +241,3 @@ def test_a_dropped_point_keeps_its_cost() -> None:
     spent = replace(done(0), attempts=Attempts(ended=1, accelerator_seconds=60.0))
     now = ledger(1, former=(spent,), carried=Spend(1e15, 30.0))
     assert now.spent == Spend(2e15, 90.0)
-
-
-def test_a_ledger_of_version_3_is_read_and_what_others_trained_costs_nothing_in_it() -> None:
-    """It did not say what others spent: all of an adopted result."""
-    adopted = replace(record(0), adopted=True, flops=1e12, accelerator_seconds=60.0)
-    folder = Folder()
-    folder.write(ledger(0).replace(points=(adopted,)))
-    folder.head = folder.head.replace(b'"ledger_version":4', b'"ledger_version":3')
-    found = folder.read()
-    assert found.ledger.points == (adopted,)
-    assert found.ledger.spent == Spend()

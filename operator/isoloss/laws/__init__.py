@@ -9,62 +9,55 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isoloss.laws.answer.expected_regret import loss_curvature
-    from isoloss.laws.answer.predict import predict
-    from isoloss.laws.answer.prediction import (
-        BatchSizeRange,
-        Composition,
-        Extrapolation,
-        Point,
-        Prediction,
-        PredictionQuery,
-        Refused,
-    )
-    from isoloss.laws.answer.sequence_lengths import for_length, in_sequences
-    from isoloss.laws.arrays import Array
-    from isoloss.laws.curves import (
-        HyperparameterCurve,
-        LossCurve,
-        OptimumPlanes,
-        Plane,
-    )
-    from isoloss.laws.data.copies import shared_if_copy
-    from isoloss.laws.document import (
-        LAWS_VERSION,
-        BadLaws,
-        LawsDocument,
-        laws_from_json,
-        laws_to_json,
-    )
-    from isoloss.laws.fit import fit_laws, measured_noise, surface_residual
-    from isoloss.laws.model import (
-        FitOptions,
-        FlopsConvention,
-        Interval,
-        InvalidRunError,
-        LawForm,
-        Refusal,
-        RefusalReason,
-        Route,
-        Run,
-        SizeTrend,
-        Status,
-    )
-    from isoloss.laws.refusals import refused_laws
-    from isoloss.laws.results import (
-        Contour,
-        DataRange,
-        Draws,
-        Exclusion,
-        HeldOutScore,
-        HyperparameterLaw,
-        Laws,
-        LossComputeLaw,
-        Optimum,
-        Selection,
-        SurfaceLaw,
-    )
-    from isoloss.laws.run_noise import RunNoise
+    from isoloss.laws.answer.expected_regret import loss_curvature as loss_curvature
+    from isoloss.laws.answer.predict import predict as predict
+    from isoloss.laws.answer.prediction import BatchSizeRange as BatchSizeRange
+    from isoloss.laws.answer.prediction import Composition as Composition
+    from isoloss.laws.answer.prediction import Extrapolation as Extrapolation
+    from isoloss.laws.answer.prediction import Point as Point
+    from isoloss.laws.answer.prediction import Prediction as Prediction
+    from isoloss.laws.answer.prediction import PredictionQuery as PredictionQuery
+    from isoloss.laws.answer.prediction import Refused as Refused
+    from isoloss.laws.answer.sequence_lengths import for_length as for_length
+    from isoloss.laws.answer.sequence_lengths import in_sequences as in_sequences
+    from isoloss.laws.arrays import Array as Array
+    from isoloss.laws.curves import HyperparameterCurve as HyperparameterCurve
+    from isoloss.laws.curves import LossCurve as LossCurve
+    from isoloss.laws.curves import OptimumPlanes as OptimumPlanes
+    from isoloss.laws.curves import Plane as Plane
+    from isoloss.laws.data.copies import shared_if_copy as shared_if_copy
+    from isoloss.laws.document import LAWS_VERSION as LAWS_VERSION
+    from isoloss.laws.document import BadLaws as BadLaws
+    from isoloss.laws.document import LawsDocument as LawsDocument
+    from isoloss.laws.document import laws_from_json as laws_from_json
+    from isoloss.laws.document import laws_to_json as laws_to_json
+    from isoloss.laws.fit import fit_laws as fit_laws
+    from isoloss.laws.fit import measured_noise as measured_noise
+    from isoloss.laws.fit import surface_residual as surface_residual
+    from isoloss.laws.model import FitOptions as FitOptions
+    from isoloss.laws.model import FlopsConvention as FlopsConvention
+    from isoloss.laws.model import Interval as Interval
+    from isoloss.laws.model import InvalidRunError as InvalidRunError
+    from isoloss.laws.model import LawForm as LawForm
+    from isoloss.laws.model import Refusal as Refusal
+    from isoloss.laws.model import RefusalReason as RefusalReason
+    from isoloss.laws.model import Route as Route
+    from isoloss.laws.model import Run as Run
+    from isoloss.laws.model import SizeTrend as SizeTrend
+    from isoloss.laws.model import Status as Status
+    from isoloss.laws.refusals import refused_laws as refused_laws
+    from isoloss.laws.results import Contour as Contour
+    from isoloss.laws.results import DataRange as DataRange
+    from isoloss.laws.results import Draws as Draws
+    from isoloss.laws.results import Exclusion as Exclusion
+    from isoloss.laws.results import HeldOutScore as HeldOutScore
+    from isoloss.laws.results import HyperparameterLaw as HyperparameterLaw
+    from isoloss.laws.results import Laws as Laws
+    from isoloss.laws.results import LossComputeLaw as LossComputeLaw
+    from isoloss.laws.results import Optimum as Optimum
+    from isoloss.laws.results import Selection as Selection
+    from isoloss.laws.results import SurfaceLaw as SurfaceLaw
+    from isoloss.laws.run_noise import RunNoise as RunNoise
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
@@ -115,57 +108,8 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "LAWS_VERSION",
-    "Array",
-    "BadLaws",
-    "BatchSizeRange",
-    "Composition",
-    "Contour",
-    "DataRange",
-    "Draws",
-    "Exclusion",
-    "Extrapolation",
-    "FitOptions",
-    "FlopsConvention",
-    "HeldOutScore",
-    "HyperparameterCurve",
-    "HyperparameterLaw",
-    "Interval",
-    "InvalidRunError",
-    "LawForm",
-    "Laws",
-    "LawsDocument",
-    "LossComputeLaw",
-    "LossCurve",
-    "Optimum",
-    "OptimumPlanes",
-    "Plane",
-    "Point",
-    "Prediction",
-    "PredictionQuery",
-    "Refusal",
-    "RefusalReason",
-    "Refused",
-    "Route",
-    "Run",
-    "RunNoise",
-    "Selection",
-    "SizeTrend",
-    "Status",
-    "SurfaceLaw",
-    "fit_laws",
-    "for_length",
-    "in_sequences",
-    "laws_from_json",
-    "laws_to_json",
-    "loss_curvature",
-    "measured_noise",
-    "predict",
-    "refused_laws",
-    "shared_if_copy",
-    "surface_residual",
-]
+if not TYPE_CHECKING:  # for "import *"; type checkers take the imports above
+    __all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
@@ -176,4 +120,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_HOME_OF)

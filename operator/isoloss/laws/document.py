@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from isoloss.laws.results import Laws
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
-LAWS_VERSION: Literal[6] = 6
+LAWS_VERSION: Literal[7] = 7
 
 
 class BadLaws(ValueError):
@@ -27,7 +27,7 @@ class LawsDocument(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format: Literal["isoloss.dev/laws"]
-    version: Literal[6]
+    version: Literal[7]
     laws: Laws
 
 
@@ -69,15 +69,15 @@ def _check_version(version: object) -> None:
 
 def _check_data(laws: Laws) -> None:
     """Raise BadLaws for laws without the data, or the errors, that their answers are measured against."""
-    if laws.status == "refused":
-        return
     for name in ("sizes", "batch_sizes", "learning_rates"):
-        if not getattr(laws.data, name):
+        if laws.status != "refused" and not getattr(laws.data, name):
             raise BadLaws(f"laws.data.{name}: empty, although laws are fitted")
     surface, rate = laws.surface, laws.rate_at_batch
+    if rate.curve is None and rate.refusal is None:
+        raise BadLaws("laws.rate_at_batch.refusal: missing, although this law is not fitted")
     for where, law, is_there, needed in (
         ("surface", surface, surface.planes, ("bend", "token_bend", "target_covariance")),
-        ("rate_at_batch", rate, rate.curve, ("bend", "token_bend")),
+        ("rate_at_batch", rate, rate.curve, ("curvature", "bend", "token_bend")),
     ):
         for name in needed:
             if is_there is not None and getattr(law, name) is None:

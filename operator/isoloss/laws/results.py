@@ -98,8 +98,6 @@ class LossComputeLaw:
     irreducible_loss_interval: Interval | None = None
     alpha_interval: Interval | None = None
     gamma_interval: Interval | None = None
-    rmse_without_irreducible_loss: Real | None = None
-    """RMSE of the same fit with L0 = 0, for comparison."""
     refusal: Refusal | None = None
 
     @property
@@ -313,8 +311,6 @@ class Selection:
     """In words: what was held out, or why nothing could be."""
     scores: tuple[HeldOutScore, ...] = ()
     cells: int = 0
-    log_distance: Real = 1.0
-    """Mean ln C of the held-out cells over the largest C shown: how far the test extrapolated."""
 
     def score_of(self, route: Route) -> HeldOutScore | None:
         """The evidence about one route, if there is some."""
@@ -371,6 +367,8 @@ class Laws:
     batch_size: HyperparameterLaw
     loss_compute: LossComputeLaw
     surface: SurfaceLaw
+    rate_at_batch: RateAtBatchLaw
+    """Answers if the batch size is given."""
     selection: Selection
     optima: tuple[Optimum, ...]
     """Per level and size."""
@@ -389,8 +387,6 @@ class Laws:
     flops_convention: FlopsConvention | None = None
     run_noise: RunNoise | None = None
     """Between seeds; None: nothing was trained with two."""
-    rate_at_batch: RateAtBatchLaw = RateAtBatchLaw("refused")
-    """Answers if the batch size is given."""
 
     def summary(self) -> str:
         """The laws as a table, and why what is refused is."""

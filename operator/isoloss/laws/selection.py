@@ -18,8 +18,6 @@ from isoloss.laws.model import FitOptions, Route
 from isoloss.laws.results import HeldOutScore, Selection
 from isoloss.usual import SEED_NOISE, USUAL_SCATTER
 
-SHORTEST_DISTANCE = 0.5
-"""ln C; a held-out test nearer than this says no more about far extrapolation than about this."""
 SURE = 2.0
 INDEPENDENT = 4.0
 """Cells of one held-out size share their runs or their size: they count as this many."""
@@ -54,9 +52,7 @@ def select_route(
         # Held-out tokens do not test another size. The joint surface at least separates N from D.
         default = "surface"
         words += "; with two sizes this does not decide, and the joint surface answers"
-    most = max(np.log(t.flops_per_token) + t.log_tokens[-1] for t in shown if t.usable)
-    distance = float(np.mean([c.log_flops for c in late]) - most)
-    return Selection(default, words, scores, len(late), max(distance, SHORTEST_DISTANCE))
+    return Selection(default, words, scores, len(late))
 
 
 def _better(

@@ -9,6 +9,7 @@ from typing import Any
 from isoloss.laws import RefusalReason
 from isoloss.summaries import not_yet
 from isoloss_contract import layout
+from isoloss_contract.timestamps import parse_timestamp
 
 Json = dict[str, Any]
 _LAWS = (
@@ -163,12 +164,10 @@ def active_points(view: View) -> list[tuple[str, str, str]]:
 
 
 def _time_left(completion: str) -> str:
-    """How long it is until an RFC 3339 time, in words; one without a zone is in UTC. Empty if it is none."""
-    try:
-        end = datetime.fromisoformat(completion)
-    except ValueError:
+    """How long it is until an RFC 3339 time, in words; empty if it is none."""
+    end = parse_timestamp(completion)
+    if end is None:
         return ""
-    end = end if end.tzinfo else end.replace(tzinfo=UTC)
     return f", about {_duration((end - datetime.now(UTC)).total_seconds())} left"
 
 

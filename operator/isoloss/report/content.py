@@ -15,7 +15,7 @@ from isoloss.laws import (
     Refusal,
     Run,
 )
-from isoloss.savings import SearchCost, iso_loss_savings
+from isoloss.savings import SearchCost
 from isoloss.summaries import LAW_HEADS, STATUS_WORDS, law_rows, why_not
 
 Cells = tuple[str, ...]
@@ -269,16 +269,3 @@ def saving_sentence(cost: SearchCost) -> str:
     if cost.saving < 0:
         return f"{costs}: the direct grid would be cheaper."
     return f"{costs}: {formatting.percent(cost.saving)} saved."
-
-
-def iso_loss_sentence(laws: Laws) -> str | None:
-    """What the optimum saves against the median configuration of the grid, at the lowest loss."""
-    savings = iso_loss_savings(laws)
-    if not savings:
-        return None
-    last = savings[-1]
-    return (
-        f"To reach a loss of {formatting.loss(last.loss)}, the optimum needs {formatting.flops(last.optimal_flops)} "
-        f"FLOPs and the median configuration of the grid at that size {formatting.flops(last.reference_flops)}: "
-        f"a saving of at least {formatting.percent(last.saving)}."
-    )

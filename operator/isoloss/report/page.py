@@ -177,7 +177,6 @@ def render_report(
         interval_costs=predicted.interval_costs(laws, prediction) if prediction else None,
         outside_band=predicted.outside_band(laws, prediction) if prediction else (),
         saving=content.saving_sentence(savings) if savings else None,
-        iso_loss_saving=content.iso_loss_sentence(laws),
         search=search,
         searched=search_table(search) if search is not None else None,
         search_sentence=search_sentence(search) if search is not None else "",

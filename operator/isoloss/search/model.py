@@ -5,28 +5,12 @@ Batch sizes are sequences, losses nats per token, FLOPs counted as `flops_per_to
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from numbers import Integral
 
 from isoloss.laws import FitOptions, Interval, Run
 from isoloss_contract.ledger import IntentAction
 from isoloss_contract.schedule import whole_steps
-
-
-def _require_positive(name: str, value: float) -> None:
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, not {value}")
-
-
-OPTIONAL_NUMBERS = (
-    "flops_per_token",
-    "largest_batch_size",
-    "sequence_length",
-    "seconds_per_flop",
-)
-"""Of a size."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +33,6 @@ class Size:
     seconds_per_flop: float | None = None
     """Accelerator seconds that training takes, by which SearchOptions.seconds_left counts; None: it takes none of
     them."""
-
-    def __post_init__(self) -> None:
-        for name in ("params", "tokens", *OPTIONAL_NUMBERS):
-            if (value := getattr(self, name)) is not None:
-                _require_positive(f"size {self.name}: {name}", value)
-        for name in ("batch_sizes", "learning_rates"):
-            if not getattr(self, name):
-                raise ValueError(f"size {self.name}: {name} must have at least one value")
-            for value in getattr(self, name):
-                _require_positive(f"size {self.name}: each of {name}", value)
 
     def trained_tokens(self, batch_size: float, tokens: float) -> float:
         """Of a run that `tokens` are wanted of."""
@@ -135,33 +109,9 @@ class SearchOptions:
     """For everything seen and still to come; None: no limit."""
     seconds_left: float | None = None
     """Accelerator seconds for what is still to come; None: no limit."""
-    run_noise: float | None = None
-    """Standard deviation of a final loss from seed to seed, nats, taken as 1e-5 at the least; None: estimated from
-    replicates and from the fit's residuals."""
     replicates: int = 0
     """Repeats with other seeds of the best point of the cheapest size: they measure the noise between runs."""
     fit: FitOptions = field(default_factory=lambda: FitOptions(bootstrap_samples=100))
-
-    def __post_init__(self) -> None:
-        for name in ("learning_rate_precision", "batch_size_precision"):
-            if not getattr(self, name) > 1.0:
-                raise ValueError(f"{name} must be above 1, not {getattr(self, name)}")
-        for name in ("max_added_points", "replicates"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral):
-                raise ValueError(f"{name} must be a whole number, not {value}")
-            if value < 0:
-                raise ValueError(f"{name} must not be negative, not {value}")
-        if not 0.0 <= self.negligible_regret < math.inf:
-            raise ValueError(
-                f"negligible_regret must be finite and not negative, not {self.negligible_regret}"
-            )
-        for name in ("budget_flops", "seconds_left"):
-            value = getattr(self, name)
-            if value is not None and not value >= 0.0:
-                raise ValueError(f"{name} must not be negative, not {value}")
-        if self.run_noise is not None:
-            _require_positive("run_noise", self.run_noise)
 
 
 class Reason(StrEnum):

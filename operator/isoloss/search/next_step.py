@@ -58,8 +58,6 @@ EDGES = {
     "batch_size": StopReason.BATCH_SIZE_AT_EDGE,
 }
 """By the axis on which a best point is at an edge."""
-FINEST_NOISE = 1e-5
-"""Nats below which no noise is believed: forecasts divide by it."""
 COSTLY_REGRET = 0.005
 """Nats that an answer may be expected to cost at the most before points far from the optima are trained, too."""
 
@@ -68,10 +66,9 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     """The next decisions, or why the search is over.
 
     A rung is judged once everything that runs has reached its target: until then there is nothing to decide.
-    Points of the grid that were never wanted may be left out of `seen`. Raises InvalidRunError if a run's
-    numbers are impossible, and ValueError without sizes, for two of one name, and for a point of none of them.
+    Points of the grid that were never wanted may be left out of `seen`; the others are of sizes among `sizes`, which have
+    a name each. Raises InvalidRunError if a run's numbers are impossible.
     """
-    _require_sizes(sizes, seen)
     state = State.of(sizes, seen, options, LEAST_NOISE)
     if any(not s.closed and s.tokens < REACHED * s.wanted for s in state.all_seen):
         return Step()
@@ -93,25 +90,11 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     return repeats if repeats.decisions else _affordable(state, _narrow(state))
 
 
-def _require_sizes(sizes: Sequence[Size], seen: Sequence[Seen]) -> None:
-    names = [size.name for size in sizes]
-    if not names:
-        raise ValueError("sizes: give at least one")
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"sizes: two are named {name}: points know their size by its name")
-    for s in seen:
-        if s.point.size not in names:
-            raise ValueError(f"seen: a point is of size {s.point.size}, which is none of sizes")
-
-
 def _noise(state: State) -> float:
-    """As given, but no finer than losses are told apart, else as the runs scatter about the surface through them, of which replicates show how much is noise.
+    """As the runs scatter about the surface through them, of which replicates show how much is noise.
 
     Never less than is usual, nor than replicates differ.
     """
-    if state.options.run_noise is not None:
-        return max(state.options.run_noise, FINEST_NOISE)
     runs = state.runs(state.sizes)
     scattered, measured = scatter(runs, state.options.fit), noise_of_seeds(runs, state.options.fit)
     if measured is None:

@@ -110,14 +110,15 @@ def _sweep_request(
 ) -> SweepRequest:
     """What fits and pages of a sweep have in common, of the sweep as it is now."""
     fitted = fitted_records(ledger.points)
+    folder = layout.sweep_folder(observed.name, observed.uid)
     return SweepRequest(
         inputs=inputs,
         points=tuple(_fit_point(record, points[record.key]) for record in fitted),
         weights=_weights(spec),
         flops=spec.fit.flops,
         ledger_sha256=ledger.digest,
-        laws_path=layout.sweep_laws(observed.name, observed.uid),
-        report_path=layout.sweep_report(observed.name, observed.uid),
+        laws_path=layout.laws_in(folder),
+        report_path=layout.report_in(folder),
         missing=tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
         searched=ledger if spec.searches else None,
     )
@@ -231,7 +232,7 @@ def answer_page(
     page = AnswerPage(
         inputs=shows,
         ledger_sha256=fit.ledger_sha256,
-        laws_path=layout.sweep_laws(view.reference.name, view.reference.uid),
+        laws_path=layout.laws_in(layout.sweep_folder(view.reference.name, view.reference.uid)),
         report_path=layout.report_in(layout.prediction_folder(observed.name, observed.uid)),
         laws=fit.laws,
         prediction=answer,

@@ -9,7 +9,7 @@ from isoloss.laws import Laws, PredictionQuery, RefusalReason, Refused, predict
 from isoloss.placement import rounded_place
 from isoloss.runs import training_flops_per_token
 from isoloss_contract.ledger import Placement
-from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.reading import Read, problem_of, value_of
 from isoloss_contract.store import BadRecord, NotFound, StoreError
 from isoloss_operator.api import Proxy, ScalingSweepSpec
 from isoloss_operator.decide.conditions import FIT_READY, READY, Finding, parse_conditions
@@ -38,13 +38,10 @@ def without_likenesses(observed: ObservedSweep, spec: ScalingSweepSpec) -> Scali
 def _model_config(
     checkpoint: str, read: Read[Mapping[str, Any]]
 ) -> Mapping[str, Any] | StoreError:
-    match read:
-        case Absent():
-            return NotFound(f"{checkpoint}/config.json: not found")
-        case Unreadable(message) | Newer(message) | Unanswered(message):
-            return BadRecord(message)
-        case config:
-            return config
+    if problem := problem_of(read):
+        return BadRecord(problem)
+    config = value_of(read)
+    return NotFound(f"{checkpoint}/config.json: not found") if config is None else config
 
 
 # ------------------------------------------------------------------------- the laws of another sweep

@@ -220,7 +220,7 @@ def _next_look(view: PointsView) -> float:
 
 
 def _report_uri(observed: ObservedSweep, store_uri: str) -> str:
-    return f"{store_uri}/{layout.sweep_report(observed.name, observed.uid)}"
+    return f"{store_uri}/{layout.report_in(layout.sweep_folder(observed.name, observed.uid))}"
 
 
 def _search_ended(observed: ObservedSweep) -> str:

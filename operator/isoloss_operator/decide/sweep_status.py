@@ -122,8 +122,8 @@ def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> S
     laws = fit.laws if fit is not None else None
     provisional = not facts.fit_is_final
     sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}
-    report_uri = f"{uri}/{layout.sweep_report(world.name, world.uid)}"
-    laws_uri = f"{uri}/{layout.sweep_laws(world.name, world.uid)}"
+    folder = layout.sweep_folder(world.name, world.uid)
+    report_uri, laws_uri = f"{uri}/{layout.report_in(folder)}", f"{uri}/{layout.laws_in(folder)}"
     ledger_uri = f"{uri}/{layout.ledger_in(facts.folder)}"
     return ScalingSweepStatus(
         points=counts,
@@ -269,7 +269,7 @@ def _ended(facts: SweepFacts) -> dict[str, float]:
         if record.tokens and record.spent_accelerator_seconds and not record.adopted:
             name = point.proxy.name
             seconds[name] += record.spent_accelerator_seconds / _devices(name, facts)
-            own = recorded_flops(point, record) - record.spent_by_others.flops
+            own = recorded_flops(point, record) - record.others.flops
             tokens[name] += max(0.0, own) / _token_flops(point)
     return {name: seconds[name] / tokens[name] for name in seconds if tokens[name]}
 

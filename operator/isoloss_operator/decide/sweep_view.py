@@ -13,13 +13,9 @@ from isoloss.progress.words import BUDGET_SPENT
 from isoloss_contract.ledger import DONE, DerivedModel, Ledger, Placement, PointRecord
 from isoloss_contract.reading import Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, PrepareConfig
+from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.conditions import (
-    DATA_READY,
-    Finding,
-    parse_conditions,
-    parse_timestamp,
-)
+from isoloss_operator.decide.conditions import DATA_READY, Finding, parse_conditions
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.fits import SearchRequest, SearchStep
 from isoloss_operator.decide.jobs.requests import store_label, store_uri

@@ -12,14 +12,7 @@ from typing import Final
 
 from isoloss.laws import Laws, Prediction, PredictionQuery
 from isoloss.validation import Place, refuse_share
-from isoloss_contract.reading import (
-    Absent,
-    Newer,
-    Unanswered,
-    Unreadable,
-    is_unknown,
-    value_of,
-)
+from isoloss_contract.reading import Newer, is_unknown, problem_of, value_of
 from isoloss_operator.api import (
     AnswerValidation,
     Checkpoint,
@@ -148,9 +141,8 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
 def _unknown_ledger(observed: ObservedPrediction) -> ValidationStep:
     """Without it nothing may start: what is in it would be trained again."""
     read = observed.probes.ledger
-    message = read.message if isinstance(read, Newer | Unanswered) else ""
     reason = Reason.LEDGER_NEWER if isinstance(read, Newer) else Reason.STORAGE_UNREACHABLE
-    return _held_up(observed, Finding.unknown(reason, message))
+    return _held_up(observed, Finding.unknown(reason, problem_of(read)))
 
 
 def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
@@ -200,8 +192,7 @@ def planned_probes(view: PredictionView) -> PlannedProbes | Finding:
         return Finding.unknown(Reason.ANSWER_AWAITED, message)
     config = view.observed.probes.config
     if is_unknown(config):
-        message = config.message if isinstance(config, Newer | Unanswered) else ""
-        return Finding.unknown(Reason.STORAGE_UNREACHABLE, message)
+        return Finding.unknown(Reason.STORAGE_UNREACHABLE, config.message)
     try:
         return _planned(view, fit, answer, validation, checkpoint)
     except NoProbes as error:
@@ -298,13 +289,11 @@ def _known_places(observed: ObservedPrediction) -> tuple[Place, ...]:
 
 def _config(view: PredictionView, checkpoint: Checkpoint) -> dict[str, object]:
     """Raises NoProbes."""
-    match view.observed.probes.config:
-        case Absent():
-            raise NoProbes(f"{checkpoint.uri}/config.json: not found")
-        case Unreadable(message) | Newer(message) | Unanswered(message):
-            raise NoProbes(message)
-        case config:
-            return dict(config)
+    config = value_of(view.observed.probes.config)
+    if config is None:
+        problem = problem_of(view.observed.probes.config)
+        raise NoProbes(problem or f"{checkpoint.uri}/config.json: not found")
+    return dict(config)
 
 
 def probe_tasks(view: PredictionView, planned: PlannedProbes) -> TaskSet:

@@ -111,7 +111,8 @@ class SweepSteps:
         """This process' newest fit, or the one that an earlier process left in the store."""
         storage, fitter = self._services.storage, self._services.fitter
         owner, memory = resource.owner, resource.memory
-        path, known = layout.sweep_laws(owner.name, owner.uid), fitter.outcome(owner.uid)
+        path = layout.laws_in(layout.sweep_folder(owner.name, owner.uid))
+        known = fitter.outcome(owner.uid)
         digest = known.laws_sha256 if known is not None and known.laws is not None else ""
         is_idle = digest and not fitter.running(owner.uid)
         interval = self._services.settings.resync_seconds

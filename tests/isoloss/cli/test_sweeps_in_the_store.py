@@ -87,7 +87,7 @@ def test_a_fit_of_a_running_sweep_is_provisional(isoloss: Isoloss, store: Store)
 def test_laws_of_a_sweep_answer_predictions(isoloss: Isoloss, store: Store) -> None:
     write_sweep(store)
     document = laws_to_json(fit_laws(planted_runs()))
-    store.write(layout.sweep_laws("dense", UID), json.dumps(document).encode())
+    store.write(layout.laws_in(layout.sweep_folder("dense", UID)), json.dumps(document).encode())
     assert isoloss("predict", store.uri, "--total-flops", "3e19", "--json").code == 0
 
 
@@ -128,7 +128,7 @@ def test_a_changed_trajectory_is_refused_by_its_uri(isoloss: Isoloss, store: Sto
 
 def test_a_damaged_ledger_is_refused_by_its_field(store: Store) -> None:
     write_sweep(store)
-    path = layout.sweep_ledger("dense", UID)
+    path = layout.ledger_in(layout.sweep_folder("dense", UID))
     store.write(path, store.read(path).replace(b'"namespace":', b'"place":', 1))
     with pytest.raises(BadSweep, match=r"ledger/head\.json: namespace"):
         open_sweep(f"{store.uri}/sweeps/dense-{UID}")

@@ -137,7 +137,7 @@ def test_a_point_of_a_resource_is_explained_from_the_store_its_status_names(
     isoloss: Isoloss, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = write_sweep(store)
-    head = store.location(layout.sweep_ledger(written.sweep, written.uid))
+    head = store.location(layout.ledger_in(layout.sweep_folder(written.sweep, written.uid)))
     put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=resource(ledger={"uri": head}))
     name = written.points[0].name
     ended = isoloss("explain", "scalingsweep/dense", name, "-n", "research")
@@ -287,7 +287,7 @@ def test_watching_prints_a_line_per_change_and_outlives_a_store_that_fails(
 ) -> None:
     """Nothing is printed for a reading that shows the same, a failed one is told, the last ends it."""
     going, over = ledger(done(1), record(2)), ledger(done(1), done(2))
-    head = layout.sweep_ledger(going.sweep, going.uid)
+    head = layout.ledger_in(layout.sweep_folder(going.sweep, going.uid))
     write_ledger(store, going)
     write_status(store, going, ("Ready", "False", "Training"), points={"total": 2, "succeeded": 1})
     pauses = iter(range(3))
@@ -371,7 +371,7 @@ def test_a_sweep_in_a_cluster_is_shown_with_its_maps_from_the_store(
 ) -> None:
     stored = ledger(done(1), record(2, rate=2e-3))
     write_ledger(store, stored)
-    head = store.location(layout.sweep_ledger(stored.sweep, stored.uid))
+    head = store.location(layout.ledger_in(layout.sweep_folder(stored.sweep, stored.uid)))
     sweep = resource(("Ready", "False", "Training"), ledger={"uri": head}, points={"total": 2})
     put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=sweep)
     ended = isoloss("watch", "scalingsweep/dense", "-n", "research", "--once")

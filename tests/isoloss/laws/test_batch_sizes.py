@@ -18,7 +18,6 @@ from isoloss.laws import (
     laws_to_json,
     predict,
 )
-from isoloss.laws.results import RateAtBatchLaw
 from tests.support.planted import Deviating, Planted
 
 OPTIONS = FitOptions(bootstrap_samples=100)
@@ -340,12 +339,6 @@ def test_the_learning_rate_of_another_batch_size_is_not_that_of_a_far_multiple()
     assert isinstance(found, Refused)
     assert found.refusals[0].reason is RefusalReason.LAW_REFUSED
     assert "The learning rate at the multiple is not known" in found.refusals[0].message
-    # Laws of earlier versions never had one: then the words say what the learning rate is of.
-    old = replace(laws, rate_at_batch=RateAtBatchLaw("refused"))
-    told = predict(old, query)
-    assert isinstance(told, Prediction)
-    assert not told.batch_size.low <= told.batch_size.value <= told.batch_size.high
-    assert f"The learning rate is that of {best.batch_size_raw:.4g} sequences" in told.warnings[0]
 
 
 def test_a_multiple_outside_the_interval_of_the_best_batch_size_is_said(wide: Laws) -> None:

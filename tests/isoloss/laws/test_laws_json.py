@@ -61,6 +61,8 @@ def test_the_document_of_many_runs_stays_below_two_megabytes():
         lambda d: d.update(extra=1),
         lambda d: d.pop("laws"),
         lambda d: d["laws"].pop("status"),
+        lambda d: d["laws"].pop("rate_at_batch"),
+        lambda d: d["laws"]["rate_at_batch"].update(curve=None),
         lambda d: d["laws"].update(status="perfect"),
         lambda d: d["laws"].update(surprise=1),
         lambda d: d["laws"]["loss_compute"].update(gamma="0.1"),
@@ -108,7 +110,12 @@ def test_laws_of_another_version_name_both_and_what_to_do(text, by, words):
 
 @pytest.mark.parametrize(
     ("law", "name"),
-    [("surface", "token_bend"), ("surface", "bend"), ("rate_at_batch", "token_bend")],
+    [
+        ("surface", "token_bend"),
+        ("surface", "bend"),
+        ("rate_at_batch", "token_bend"),
+        ("rate_at_batch", "curvature"),
+    ],
 )
 def test_fitted_laws_without_their_errors_are_refused(text, law, name):
     document = json.loads(text)

@@ -32,7 +32,7 @@ from isoloss.report import (
 from isoloss.report.content import optima_table
 from isoloss.report.surface_figure import PALE, surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours
-from isoloss.savings import SearchCost, iso_loss_savings
+from isoloss.savings import SearchCost
 from tests.support.empty_figures import BLANK
 from tests.support.paper_costs import PAPER_COSTS
 from tests.support.planted_runs import planted_runs
@@ -260,14 +260,6 @@ def test_without_runs_the_laws_tell_what_they_remember(laws: Laws) -> None:
     figures = replace(BLANK, trajectories_remembered=True)
     page = render_report(laws, (), title="x", figures=figures)
     assert "as stored with the laws" in page
-
-
-def test_iso_loss_savings_compare_the_optimum_with_the_grids_median(laws: Laws) -> None:
-    savings = iso_loss_savings(laws)
-    assert len(savings) == sum(item.status == "fitted" for item in laws.optima)
-    for saving in savings:
-        assert 0 < saving.saving < 0.5
-        assert saving.optimal_flops < saving.reference_flops
 
 
 def test_the_page_says_how_to_repeat_the_fit(runs: tuple[Run, ...]) -> None:

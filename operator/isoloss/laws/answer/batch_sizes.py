@@ -13,6 +13,7 @@ from isoloss.laws.answer.expected_regret import (
     tried,
 )
 from isoloss.laws.answer.prediction import BatchSizeRange, Point, PredictionQuery
+from isoloss.laws.answer.query_refusals import law_figures
 from isoloss.laws.answer.routes import deviating, exponential, target_loss, target_of
 from isoloss.laws.estimates import with_draws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
@@ -30,8 +31,10 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
     """The learning rate at the batch size of the query and ln C (draws), or why there is none."""
     law, batch = laws.rate_at_batch, query.batch_size
     assert batch is not None
-    if law.curve is None or law.curvature is None or law.bend is None or law.token_bend is None:
-        return _refused_law(law.refusal)
+    if law.curve is None:
+        assert law.refusal is not None
+        return Refusal(RefusalReason.LAW_REFUSED, law.refusal.message, law_figures(law.refusal))
+    assert law.curvature is not None and law.bend is not None and law.token_bend is not None  # noqa: PT018
     far = _too_far(laws, batch)
     if far is not None:
         return far
@@ -59,17 +62,6 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
         total_flops=float(np.exp(total[0])),
         target_loss=None if loss is None else loss.value,
     )
-
-
-def _refused_law(refusal: Refusal | None) -> Refusal:
-    if refusal is None:
-        return Refusal(
-            RefusalReason.LAW_REFUSED,
-            "These laws were fitted without one of the learning rate at a batch size: fit the runs again.",
-            {"law_reason": "absent"},
-        )
-    figures = {**refusal.figures, "law_reason": refusal.reason.value}
-    return Refusal(RefusalReason.LAW_REFUSED, refusal.message, figures)
 
 
 def _too_far(laws: Laws, batch: float) -> Refusal | None:

@@ -208,9 +208,8 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     )
     if route == "surface" and (given := _far_multiple(query, chosen.batch_size.value)):
         there = _answer_at_batch(laws, given, compute)
-        if not _is_unknown(there):
-            said = far_sentence(chosen.batch_size.value, query.round_to)
-            return _with_context(there, within, (said, *of_range), warnings)
+        said = far_sentence(chosen.batch_size.value, query.round_to)
+        return _with_context(there, within, (said, *of_range), warnings)
     warnings = (
         *composition_sentences(query, compute.continuation(laws, query)),
         *rounding_sentences(chosen.batch_size, query.round_to),
@@ -322,14 +321,6 @@ def _far_multiple(query: PredictionQuery, batch_size: float) -> PredictionQuery 
         return None
     given = rounded(batch_size, query.round_to)
     return replace(query, batch_size=given, batch_size_tolerance=None)
-
-
-def _is_unknown(answer: Prediction | Refused) -> bool:
-    """Whether there is no law of the learning rate at a batch size, as in files of earlier versions.
-
-    One that was refused says why there is no answer.
-    """
-    return isinstance(answer, Refused) and answer.refusals[0].figures.get("law_reason") == "absent"
 
 
 def _with_context(

@@ -34,7 +34,6 @@ def fit_loss_compute(
     source = DrawSource(options.seed, 6, len(log_flops))
     log_flops = with_misfit(log_flops, along, 3, deciding, source)
     draws = fit_curves(losses, log_flops, weights, options.irreducible_loss)
-    without = fit_curves(losses, log_flops[:1], weights, 0.0)
     level = options.interval
     irreducible, log_alpha, gamma = (
         np.asarray(a) for a in (draws.irreducible, draws.log_alpha, draws.gamma)
@@ -43,7 +42,6 @@ def fit_loss_compute(
     with np.errstate(over="ignore"):
         alpha = interval(float(np.exp(log_alpha[0])), np.exp(log_alpha), level)
     predicted = draws.take(slice(1)).loss(log_flops[0])
-    flat = without.loss(log_flops[0])
     spread = ((losses - losses.mean()) ** 2).sum()
     likely = interval(float(irreducible[0]), irreducible[:deciding], level)
     wide = likely.high - likely.low > 0.5 * losses.min()
@@ -61,7 +59,6 @@ def fit_loss_compute(
         irreducible_loss_interval=intervals[0],
         alpha_interval=alpha,
         gamma_interval=intervals[1],
-        rmse_without_irreducible_loss=float(np.sqrt(np.mean((losses - flat) ** 2))),
     )
     return law, draws
 

@@ -21,7 +21,8 @@ from isoloss_contract.ledger import (
     Ledger,
     PointRecord,
 )
-from isoloss_operator.decide.conditions import parse_timestamp, shortened, timestamp
+from isoloss_contract.timestamps import parse_timestamp
+from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.failures import MAX_VANISHED, UNCHARGED, Failure, FailureClass
 from isoloss_operator.decide.observation import ObservedJob
 

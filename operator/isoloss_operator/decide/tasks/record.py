@@ -389,7 +389,7 @@ def started_over(record: PointRecord, progress: PointProgress | None) -> PointRe
 
 
 def _is_behind_others(record: PointRecord, flops: float) -> bool:
-    return flops < (1.0 - 1e-9) * record.spent_by_others.flops
+    return flops < (1.0 - 1e-9) * record.others.flops
 
 
 def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointRecord:
@@ -419,7 +419,7 @@ def partial_result_found(
     record: PointRecord, result: PointResult, *, adopted: bool
 ) -> PointRecord:
     """The facts of a result are known, whether or not it trained far enough."""
-    flops, others = six_nd(result.parameters, result.trained_tokens), record.spent_by_others
+    flops, others = six_nd(result.parameters, result.trained_tokens), record.others
     if not adopted and _is_behind_others(record, flops):
         others = Spend()
     if adopted:
