@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup site demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts draw-dashboard images test-images check lint format types \
+.PHONY: help setup site demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts images test-images check lint format types \
 	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
 
 help: ## List the commands
@@ -68,11 +68,6 @@ test-alerts: setup ## Fire and clear every alert, and ask a real Prometheus what
 	@$(PY) -m devcluster build $(TEST_TOOLS)
 	@./scripts/find-prometheus.sh --fetch
 	$(PY) -m pytest -v tests/monitoring tests/isoloss_operator/test_prometheus.py
-
-draw-dashboard: setup ## Draw docs/guides/dashboard.png again, of an operator at work (five minutes)
-	@$(PY) -m devcluster build $(TEST_TOOLS)
-	@./scripts/find-prometheus.sh --fetch
-	$(PY) -m tests.monitoring.picture
 
 images: setup ## Build both images with buildah, docker or podman (see python -m images --help)
 	@$(PY) -m images

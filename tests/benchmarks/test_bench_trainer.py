@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,12 @@ pytest.importorskip("torch")
 
 import torch
 
-from benchmarks import bench_trainer, checkpoint_pauses, trainer_rivals
-from benchmarks.bench_trainer import compare, main, parse
-from benchmarks.offloading import offload, resident
+from benchmarks import bench_trainer, trainer_rivals
+from benchmarks.bench_trainer import compare, main
 from benchmarks.rebuilt_models import DecoderRival, SpeedrunRival
-from benchmarks.trainer_rivals import Entrant, Setting, Shape, largest_divisor, rivals
-from isoloss_operator.planning.flops import Convention, token_flops
+from benchmarks.trainer_rivals import Entrant, Setting, Shape
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
-from isoloss_trainer.run_log import peak_of
 
 SHAPE = Shape("dense-tiny", 32, 2, 2)
 
@@ -34,9 +30,7 @@ def rebuilt(preset: str) -> list[torch.nn.Module]:
     return found
 
 
-@pytest.mark.parametrize(
-    "preset", ["dense-100m", "dense-500m", "moe-100m", "moe-500m", "moe-tiny"]
-)
+@pytest.mark.parametrize("preset", ["dense-100m", "moe-100m"])
 def test_rebuilt_models_have_as_many_matrix_parameters_as_ours(preset: str) -> None:
     counts = parameter_counts(preset_config(preset))
     for model in rebuilt(preset):
@@ -79,50 +73,6 @@ def _states(model: torch.nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     return found[0]
 
 
-def test_mfu_of_latent_attention_counts_heads_as_they_are() -> None:
-    """moe-100m: 12 layers, 6 heads, queries of 192, values of 128, which kernels widen to 192."""
-    flops = token_flops(preset_config("moe-100m"), 8192)
-    attention = flops.total(Convention.PALM) - flops.total(Convention.SIX_ND)
-    assert attention == 6 * 12 * 6 * (192 + 128) * 8192
-
-
-@pytest.mark.parametrize(
-    ("device", "peak"),
-    [
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA H200", 989e12),
-        ("NVIDIA A100-SXM4-80GB", 312e12),
-        ("Some Future Device", None),
-    ],
-)
-def test_the_peak_is_that_of_the_device(device: str, peak: float | None) -> None:
-    assert peak_of(device) == peak
-
-
-def test_tensors_come_back_as_they_were_with_their_views() -> None:
-    whole = torch.arange(1000.0)
-    view = whole[100:200]
-    gone = offload([whole, view])
-    assert gone.bytes == 4000
-    assert whole.untyped_storage().nbytes() == 0
-    gone.load()
-    assert torch.equal(whole, torch.arange(1000.0))
-    assert view[0] == 100
-    view.zero_()
-    assert whole[150] == 0
-
-
-def test_large_tensors_are_found_wherever_they_are_kept() -> None:
-    class Holder:
-        tensor = torch.ones(2**19)
-
-    small = torch.ones(10)
-    pointers = {t.data_ptr() for t in resident(torch.device("cpu"), 2**21)}
-    assert Holder.tensor.data_ptr() in pointers
-    assert small.data_ptr() not in pointers
-
-
 def _rival(trains_up_to: int, calls: list[str], name: str):
     def make(setting: Setting, size: int) -> Entrant:
         def run() -> float:
@@ -154,46 +104,6 @@ def test_rivals_take_turns_and_one_without_memory_tries_half(monkeypatch, capsys
     assert "out of memory" in printed
 
 
-def test_no_round_begins_when_the_time_is_over(monkeypatch) -> None:
-    field = {"ours": _rival(8, [], "ours"), "b": _rival(8, [], "b")}
-    monkeypatch.setattr(bench_trainer, "rivals", lambda _: field)
-    assert compare(SHAPE, 50, seconds_at_most=0)["b"].rounds == 1
-
-
-def test_without_ours_there_is_no_ratio(monkeypatch) -> None:
-    field = {"ours": _rival(0, [], "ours"), "b": _rival(8, [], "b")}
-    monkeypatch.setattr(bench_trainer, "rivals", lambda _: field)
-    found = compare(SHAPE, 2)
-    assert found["ours"] is None
-    assert found["b"].ratio is None
-
-
-def test_experts_have_no_rival_that_has_none() -> None:
-    assert "nanochat-like" in rivals(Setting.of(SHAPE))
-    assert "nanochat-like" not in rivals(Setting.of(Shape("moe-tiny", 32, 2, 2)))
-
-
-@pytest.mark.parametrize(("number", "most", "wanted"), [(16, 5, 4), (16, 0, 1), (6, 99, 6)])
-def test_micro_batches_divide_the_batch(number: int, most: int, wanted: int) -> None:
-    assert largest_divisor(number, most) == wanted
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--rounds", "1"], "--rounds must be 2 or more"),
-        (["--dry", "--shape", "toy"], "--dry counts all presets"),
-        (["--shape", "dense-100m"], "--shape dense-100m needs a GPU"),
-        (["--json", "/nowhere/at/all.json"], "its folder does not exist"),
-        (["--shape", "huge"], "invalid choice"),
-    ],
-)
-def test_a_wrong_option_is_named(arguments: list[str], words: str, capsys) -> None:
-    with pytest.raises(SystemExit):
-        parse(arguments, cuda=False)
-    assert words in capsys.readouterr().err
-
-
 @pytest.mark.whole
 def test_the_command_measures_every_rival(monkeypatch, tmp_path: Path, capsys) -> None:
     shapes = {**trainer_rivals.SHAPES, "toy": SHAPE}
@@ -206,13 +116,3 @@ def test_the_command_measures_every_rival(monkeypatch, tmp_path: Path, capsys) -
     assert "2 rounds" in printed
     assert "cores" in printed
     assert '"tokens_per_second"' in file.read_text()
-
-
-def test_help_on_the_pauses_of_checkpoints_measures_none(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["checkpoint_pauses", "--help"])
-    monkeypatch.setattr(checkpoint_pauses, "print_pauses", pytest.fail)
-    with pytest.raises(SystemExit, match="0"):
-        checkpoint_pauses.main()
-    assert "python -m benchmarks.checkpoint_pauses" in capsys.readouterr().out

@@ -18,11 +18,9 @@ from packaging.utils import canonicalize_name
 pytest.importorskip("torch")
 
 import benchmarks.gpu_check.__main__ as command
-from benchmarks.gpu_check import heads
 from benchmarks.gpu_check.__main__ import OtherMachine, Results, main, run_all
 from benchmarks.gpu_check.checks import CHECKS, run_check
 from benchmarks.gpu_check.packages import SMALL, STACK, advice
-from benchmarks.gpu_check.table import as_markdown
 
 # One worker for all of them: what the checks find takes minutes, and each worker would look for it.
 pytestmark = pytest.mark.xdist_group("gpu check")
@@ -52,6 +50,7 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_losses_and_gradients_agree_with_the_reference(found) -> None:
     for name, row in found["agreement"].items():
         assert row["loss off by, nats"] < (1e-6 if "float32" in name else 0.02)
@@ -60,6 +59,7 @@ def test_losses_and_gradients_agree_with_the_reference(found) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_attention_is_timed_with_each_kernel(found) -> None:
     """A CPU has flash attention alone."""
     for row in found["attention"].values():
@@ -112,6 +112,7 @@ def test_every_rival_is_measured(found) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_the_head_is_measured_alone_and_says_what_is_not_installed(found) -> None:
     rows = found["cross-entropy"]
     assert rows["ours"]["loss off by, nats"] < 1e-4 < rows["plain"]["loss off by, nats"]
@@ -127,6 +128,7 @@ def test_a_random_checkpoint_knows_nothing(found) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_reading_a_checkpoint_is_held_against_a_loop_of_transformers_own_loss(found) -> None:
     rows = found["reading"]
     assert rows["ours"]["tokens/s"] > 0 < rows["labels"]["tokens/s"]
@@ -151,17 +153,6 @@ def test_every_check_runs_and_its_findings_can_be_written(found, tmp_path: Path)
     text = (tmp_path / "results.md").read_text()
     assert all(f"## {name}\n" in text for name in RUN)
     assert results.left(RUN, again=False) == []
-
-
-def test_a_package_that_fails_leaves_the_others_their_figures(monkeypatch) -> None:
-    def broken():
-        raise RuntimeError("no kernel\nfor this device")
-
-    monkeypatch.setitem(heads.OTHER_PACKAGES, "Liger", ("json", broken))
-    monkeypatch.setattr(heads, "_heads", lambda _: {"ours": lambda: heads.ours, "Liger": broken})
-    rows = heads.compare_heads("cpu", toy=True, rounds=2)
-    assert rows["Liger"] == {"ms": "RuntimeError: no kernel for this device"}
-    assert rows["ours"]["ms"] > 0
 
 
 @pytest.mark.slow
@@ -215,27 +206,6 @@ def test_results_of_another_machine_are_not_overwritten(tmp_path: Path) -> None:
         Results(tmp_path, {"machine": "NVIDIA H200", "toy": False})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--budget", "5"], "--budget must be 30 seconds or more"),
-        (["--folder", __file__], "is a file"),
-        (["--budget", "soon"], "invalid float value"),
-    ],
-)
-def test_a_wrong_option_is_named(arguments: list[str], words: str, capsys) -> None:
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert words in capsys.readouterr().err
-
-
-def test_an_unknown_check_is_named_with_those_there_are(tmp_path: Path, capsys) -> None:
-    assert main(["--only", "sped", "--folder", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert "no check is called 'sped'" in error
-    assert "speed-dense-100m" in error
-
-
 def test_missing_packages_are_told_apart_from_the_stack() -> None:
     words = advice(["torch", "pydantic"])
     assert "torch must come with the machine" in words
@@ -259,12 +229,3 @@ def _with_requirements(names: Iterable[str]) -> set[str]:
         wanted = map(Requirement, importlib.metadata.requires(name) or ())
         left += [r.name for r in wanted if not r.marker or r.marker.evaluate({"extra": ""})]
     return found
-
-
-def test_findings_of_the_same_kind_share_a_table() -> None:
-    found = {"torch": "2.11", "a": {"ms": 1.23456, "peak": None}, "b": {"ms": [1.0, 2.0]}}
-    text = as_markdown(TOY, {"heads": {"status": "done", "seconds": 1.0, "found": found}})
-    assert "| torch | 2.11 |" in text
-    assert "| a | 1.235 | – |" in text
-    assert "| b | 1, 2 | – |" in text
-    assert "this says nothing about a GPU" in text

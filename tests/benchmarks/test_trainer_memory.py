@@ -6,26 +6,21 @@ import pytest
 
 pytest.importorskip("torch")
 
-import torch
 
 from benchmarks.trainer_memory import (
     GPU_PRESETS,
     LENGTH,
     PAGE,
-    AliveBytes,
     bytes_per_logit,
     bytes_per_parameter,
     check_shapes,
     fits_table,
     kept_by_compiled_layers,
-    misfits,
     model_of,
     plain_peak,
 )
 from isoloss_contract.memory import GRADIENT_BYTES, STATE_BYTES
-from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.memory import footprint
-from isoloss_trainer.model import build_network
 from tests.support.compilers import needs_cxx_compiler
 
 
@@ -66,35 +61,6 @@ def test_every_planned_micro_batch_of_a_preset_trains_on_the_meta_device() -> No
     assert planned[True]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"intermediate_size": 2436}, "2436 is no multiple of 8"),
-        ({"head_dim": 260}, "a head of 260 is no multiple of 8 up to 256"),
-        ({"vocab_size": 131_071}, "131071 is no multiple of 8"),
-    ],
-)
-def test_a_size_that_fast_kernels_refuse_is_named(change: dict[str, int], words: str) -> None:
-    config = {**preset_config("dense-100m"), "num_hidden_layers": 1, **change}
-    with torch.device("meta"):
-        network = build_network(config)
-    assert any(words in refused for refused in misfits(network))
-
-
 def test_the_reference_page_says_what_fits_now() -> None:
     """`make bench-trainer ARGS=--dry` writes it."""
     assert fits_table() in PAGE.read_text()
-
-
-def test_bytes_alive_are_counted_once_and_forgotten_when_freed() -> None:
-    with AliveBytes() as alive:
-        first = torch.zeros(1000, device="meta")
-        view = first.view(10, 100)
-        second = first + 1
-        del second
-        third = torch.zeros(500, device="meta")
-    assert alive.peak == 8000
-    assert alive.now == 6000
-    assert alive.largest == 1000
-    del first, view, third
-    assert alive.now == 0

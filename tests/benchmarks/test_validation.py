@@ -1,8 +1,11 @@
-"""The benchmark of refined answers, briefly: its tables from planted runs."""
+"""The benchmark of refined answers, briefly: its command with planted runs instead of trained ones."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +14,10 @@ pytest.importorskip("torch")
 
 from benchmarks.transfer.design import Grid
 from benchmarks.transfer.design import Place as Exponents
-from benchmarks.validation.deciding import SHARES, decision_table
+from benchmarks.validation import __main__ as command
 from benchmarks.validation.design import OWN, Lattice, Shift
 from benchmarks.validation.judging import Question
 from benchmarks.validation.measuring import Measured, Probed
-from benchmarks.validation.table import tables
 from benchmarks.validation.training import ProbePlan
 from isoloss.laws import Laws, Prediction, PredictionQuery, Run, loss_curvature, predict
 from isoloss.validation import Place
@@ -105,9 +107,6 @@ def cross(lattice: Lattice, i: int = 0, j: int = 0) -> tuple[Place, ...]:
     return lattice.cross(Exponents(i, j))
 
 
-# ----------------------------------------------------------------------------------------- places
-
-
 def shortened(runs: dict[int, dict[Place, Run]], share: float) -> dict[int, dict[Place, Run]]:
     """The same losses after fewer tokens."""
     return {
@@ -118,7 +117,10 @@ def shortened(runs: dict[int, dict[Place, Run]], share: float) -> dict[int, dict
 
 @pytest.mark.whole
 def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_length(
-    question: Question, lattice: Lattice
+    question: Question,
+    lattice: Lattice,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     long = ends(question, lattice)
     probed = tuple(
@@ -133,7 +135,14 @@ def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_lengt
         for p in lattice.interior(Grid((-2, 2), (-1, 1)))
     )
     measured = Measured(question, GRID, probed, long, ((OWN, cross(lattice)),), inner)
-    text = "\n".join(tables(measured))
+    bench = SimpleNamespace(measure=lambda: measured)
+    for name in ("Workshop", "training_pool"):
+        monkeypatch.setattr(command, name, lambda *_: nullcontext())
+    monkeypatch.setattr(command, "Bench", lambda *_: bench)
+    monkeypatch.setattr(command.Interruption, "listen", lambda self: self)
+    monkeypatch.setattr(sys, "argv", ["validation"])
+    assert command.main() == 0
+    text = capsys.readouterr().out
     kinds = [(share, noise) for share in ("30%", "60%") for noise in ("assumed", "measured")]
     kinds += [("all", noise) for noise in ("assumed", "measured")]
     for share, noise in kinds:
@@ -145,15 +154,3 @@ def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_lengt
         moves = question.with_probes(each.plan.flops).moves()
         assert f"(carried as {moves.mean[0]:+.2f} +- {moves.deviation[0]:.2f})" in text
     assert "(60 degrees of freedom)" in text
-
-
-def test_whole_runs_decide_for_a_right_answer_and_against_a_wrong_one(
-    question: Question, lattice: Lattice
-) -> None:
-    right, wrong = (
-        list(decision_table(question, cross(lattice), ends(question, lattice, factors), 2 * NOISE))
-        for factors in ((1.0, 1.0), (5.0, 1.0))
-    )
-    assert len(right) == 2 + len(SHARES)
-    assert right[-1].startswith("| 100% | 3 AnswerHolds")
-    assert wrong[-1].startswith("| 100% | 3 BetterAnswerNearby")

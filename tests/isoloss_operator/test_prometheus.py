@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 
 from devcluster.process_node import ProcessNode
 from tests.isoloss_operator.conftest import Place, sweep
-from tests.monitoring.dashboard import dashboard_panels, dashboard_queries
-from tests.monitoring.drawing import draw
-from tests.monitoring.prometheus import Prometheus, Window, scraping
+from tests.monitoring.dashboard import dashboard_queries
+from tests.monitoring.prometheus import Prometheus, scraping
 from tests.monitoring.rules import alerts, program
 from tests.support.cluster import wait_until
 from tests.support.operator_process import OperatorProcess, User, prediction_manifest
@@ -79,7 +77,6 @@ def test_every_expression_returns_what_it_should_while_sweeps_are_broken(
     place: Place,
     prometheus: Prometheus,
 ) -> None:
-    began = time.time()
     rules = alerts()
 
     def holding() -> dict[str, set[str]]:
@@ -104,8 +101,6 @@ def test_every_expression_returns_what_it_should_while_sweeps_are_broken(
         lambda: not empty_panels(prometheus),
         lambda: f"data in the panels {sorted(empty_panels(prometheus))}",
     )
-    # What a real Prometheus answers can be drawn (python -m tests.monitoring.picture).
-    draw(dashboard_panels(), Window(prometheus, began, time.time()))
 
     (jobs,) = prometheus.query('isoloss_scalingsweep_jobs{name="blocked",state="blocked"}')
     assert jobs["value"][1] == "1"

@@ -6,7 +6,7 @@ import json
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 
 from devcluster.ports import free_ports
 from isoloss.yaml_text import to_yaml
-from tests.monitoring.drawing import Series
 from tests.monitoring.rules import JOB, program, rule_file
 from tests.support.cluster import wait_until
 
@@ -30,14 +29,6 @@ class Prometheus:
     def query(self, expression: str) -> list[Json]:
         """Samples that hold now."""
         answer = self._get("query", query=expression)
-        assert answer["status"] == "success", answer
-        found: list[Json] = answer["data"]["result"]
-        return found
-
-    def query_range(self, expression: str, start: float, end: float, step: float) -> list[Json]:
-        """Series between two times (seconds since the epoch), a sample every `step` seconds."""
-        times = {"start": f"{start}", "end": f"{end}", "step": f"{step}"}
-        answer = self._get("query_range", query=expression, **times)
         assert answer["status"] == "success", answer
         found: list[Json] = answer["data"]["result"]
         return found
@@ -62,43 +53,17 @@ class Prometheus:
             return False
 
 
-@dataclass(frozen=True)
-class Window:
-    """What a dashboard asks between two times, in seconds since the epoch."""
-
-    server: Prometheus
-    start: float
-    end: float
-    step: float = 3.0
-    """Seconds."""
-
-    def over_time(self, expression: str) -> list[Series]:
-        """The series of an expression."""
-        found = self.server.query_range(expression, self.start, self.end, self.step)
-        return [_series(each["metric"], each["values"]) for each in found]
-
-    def now(self, expression: str) -> list[Series]:
-        """Its samples, each as a series of one value."""
-        return [_series(each["metric"], [each["value"]]) for each in self.server.query(expression)]
-
-
-def _series(labels: Mapping[str, str], samples: list[tuple[float, str]]) -> Series:
-    times = tuple(float(time) for time, _ in samples)
-    return Series(labels, times, tuple(float(value) for _, value in samples))
-
-
 @contextmanager
-def scraping(
-    target: str, folder: Path, labels: Mapping[str, str] | None = None
-) -> Iterator[Prometheus]:
+def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
     """A Prometheus with the chart's rules that scrapes host:port, under the job that the chart's monitors set."""
     path = program("prometheus")
-    targets = {"targets": [target], "labels": dict(labels or {})}
     configuration = {
         # A scrape may take as long as the interval: seconds, where the machine is busy.
         "global": {"scrape_interval": "3s", "evaluation_interval": "1s"},
         "rule_files": [str(rule_file(folder))],
-        "scrape_configs": [{"job_name": JOB, "honor_labels": True, "static_configs": [targets]}],
+        "scrape_configs": [
+            {"job_name": JOB, "honor_labels": True, "static_configs": [{"targets": [target]}]}
+        ],
     }
     file = folder / "prometheus.yaml"
     file.write_text(to_yaml(configuration))

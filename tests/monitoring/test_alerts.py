@@ -14,6 +14,7 @@ from isoloss_operator.decide.jobs.failures import FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.process.sweep_load import SUCCEEDED
 from tests.deploy.chart import CHART, ROOT, of_kind, render
+from tests.monitoring.dashboard import FILE as DASHBOARD
 from tests.monitoring.dashboard import dashboard_queries
 from tests.monitoring.rules import JOB, RUNBOOKS, alerts, promtool, rule_file
 from tests.monitoring.troubles import FALSE_ALARMS, ROWS
@@ -21,6 +22,7 @@ from tests.monitoring.troubles import FALSE_ALARMS, ROWS
 pytestmark = [pytest.mark.cluster, pytest.mark.alerts]
 RUNBOOK_PAGE = ROOT / "docs" / "guides" / "runbooks.md"
 METRICS_PAGE = ROOT / "docs" / "reference" / "metrics.md"
+GRAFANA_COLUMNS = 24
 HEALTHY = {f'isoloss_leader{{job="{JOB}"}}': "1x1700"}
 """A healthy operator beside the trouble, so that only the trouble is told."""
 
@@ -142,6 +144,16 @@ def test_alerts_and_dashboard_ask_for_metrics_that_are_served_only() -> None:
     for expression in expressions:
         for name in re.findall(r"\bisoloss_\w+", expression):
             assert re.sub(r"_(bucket|count|sum)$", "", name) in served, expression
+
+
+def test_no_panel_of_the_dashboard_leaves_the_page_or_covers_another() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        x, y, width, height = (panel["gridPos"][each] for each in "xywh")
+        places = {(x + i, y + j) for i in range(width) for j in range(height)}
+        assert x + width <= GRAFANA_COLUMNS, panel["title"]
+        assert not places & taken, panel["title"]
+        taken |= places
 
 
 def test_alerts_name_reasons_and_classes_that_exist() -> None:

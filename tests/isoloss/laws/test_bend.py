@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -196,6 +197,14 @@ def test_any_other_law_is_read_off_whole_runs(shape: str) -> None:
     assert max(first_cells(shape)) < 0.2 * LATE
 
 
+@cache
+def laws_of(shape: str, planted: int, noise: int) -> Laws:
+    """Of the planted surface of that seed, whose runs scatter by another."""
+    return fit_laws(
+        runs_on(surface(shape, planted), WIDE, noise), FitOptions(bootstrap_samples=60)
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("beyond", [1.0, 4.0])
 @pytest.mark.parametrize(
@@ -208,8 +217,8 @@ def test_optima_that_bend_over_tokens_are_held_and_nearly_found(
     n, d = beyond * WIDE.sizes[-1], beyond * WIDE.tokens[-1]
     for seed in range(3):
         truth = PlantedJudge(surface(shape, seed), n, d)
-        laws = fit_laws(runs_on(truth.truth, WIDE, seed), FitOptions(bootstrap_samples=60))
-        found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+        query = PredictionQuery(total_flops=6 * n * d, params=n)
+        found = predict(laws_of(shape, seed, seed), query)
         rate, batch = np.exp(truth.vertex)
         assert found.learning_rate.low <= rate <= found.learning_rate.high
         assert found.batch_size.low <= batch <= found.batch_size.high
@@ -241,7 +250,7 @@ def test_the_best_rate_at_a_batch_size_that_bends_over_tokens_is_held_and_nearly
     n, d = beyond * WIDE.sizes[-1], beyond * WIDE.tokens[-1]
     truth = surface(shape, 0)
     for seed in range(2):
-        laws = fit_laws(runs_on(truth, WIDE, seed), FitOptions(bootstrap_samples=60))
+        laws = laws_of(shape, 0, seed)
         for factor in (0.5, 2.0):
             batch = round(factor * truth.batch(n, d))
             query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=batch)

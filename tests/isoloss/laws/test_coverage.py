@@ -37,7 +37,14 @@ def runs_of(scenario: Scenario, grid: str, seed: int = 0):  # type: ignore[no-un
     return sweep_runs(scenario, GRIDS[grid], np.random.default_rng([seed, 11]))
 
 
-@pytest.mark.parametrize("name", ["a inside the grid", "g one diverged row", "h 8 evaluations"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a inside the grid",
+        pytest.param("g one diverged row", marks=pytest.mark.whole),
+        pytest.param("h 8 evaluations", marks=pytest.mark.whole),
+    ],
+)
 def test_intervals_hold_the_truth_over_seeds(name):
     pooled = Tally()
     for grid in ("two-3x3", "two-3x4"):

@@ -188,8 +188,8 @@ def test_the_page_has_the_verdict_and_escapes_its_message(laws: Laws) -> None:
     assert ">Validation</h2>" not in plain
 
 
-def test_the_figure_is_drawn_where_there_are_probes(laws: Laws) -> None:
-    drawn = draw_figures(laws, (), probed=probed()).probes
+def test_the_figure_is_drawn_where_there_are_probes() -> None:
+    drawn = draw_figures(fit_laws(()), (), probed=probed()).probes
     assert drawn is not None
     assert as_png(drawn) == as_png(probes_figure(probed()))
-    assert draw_figures(laws, ()).probes is None
+    assert draw_figures(fit_laws(()), ()).probes is None

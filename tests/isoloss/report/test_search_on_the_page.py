@@ -13,6 +13,7 @@ from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.report import draw_figures, png_files, point_rows, render_report
 from isoloss.report.drawing import as_png
 from isoloss.report.search_figure import search_map, search_sentence, search_table
+from isoloss.report.trajectory_figure import trajectories
 from isoloss_contract.ledger import NOT_CHOSEN, AddedPoint, Intent, IntentAction
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.empty_figures import BLANK, draw_empty_figures
@@ -95,7 +96,7 @@ def test_a_report_has_the_section_where_there_is_a_search_alone(laws: Laws) -> N
     with draw_empty_figures:
         assert ">Search</h2>" in render_report(laws, runs, title="dense", search=searched())
         assert ">Search</h2>" not in render_report(laws, runs, title="dense")
-    drawn = draw_figures(laws, runs, search=searched()).search
+    drawn = draw_figures(fit_laws(()), (), search=searched()).search
     assert png_files(replace(BLANK, search=drawn))["search.png"] == as_png(search_map(searched()))
     assert "search.png" not in png_files(BLANK)
 
@@ -106,10 +107,10 @@ def test_what_a_search_stopped_is_not_said_to_train(laws: Laws) -> None:
     stopped = [replace(run, finished=False, stopped="pruned") for run in others]
     states = [row.state for row in point_rows(stopped, laws)]
     assert set(states) == {"Pruned"}
-    assert "still training" not in _words(draw_figures(laws, stopped).trajectories)
+    assert "still training" not in _words(trajectories(stopped, laws))
     running = [*stopped, replace(goes_on, finished=False)]
     assert [row.state for row in point_rows(running, laws)].count("Training") == 1
-    assert "still training" in _words(draw_figures(laws, running).trajectories)
+    assert "still training" in _words(trajectories(running, laws))
 
 
 def test_a_stored_point_says_why_it_goes_on_no_more() -> None:

@@ -13,6 +13,7 @@ from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.attempts import after_failure
 from isoloss_operator.decide.jobs.failures import Failure, FailureClass
+from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.law_status import (
     hyperparameter_law,
     loss_compute_law,
@@ -42,6 +43,7 @@ from tests.support.ledgers import read_back
 from tests.support.planted_laws import fitted_laws
 
 STATUS_LIMIT = 32 * 1024
+STORE_URI = "s3://bucket/" + "x" * 500
 LONG = "ä€𝄞" * 400
 
 
@@ -52,11 +54,10 @@ def status_bytes(status: ScalingSweepStatus) -> int:
 def huge_spec() -> dict[str, object]:
     """10,000 points and the longest storage URI."""
     grid = {"batchSizes": list(range(1, 101)), "learningRates": [f"{n}e-5" for n in range(1, 101)]}
-    uri = "s3://bucket/" + "x" * 500
     return sweep_spec(
         proxies=[sweep_spec()["proxies"][0]],
         grid=grid,
-        storage={"uri": uri},
+        storage={"uri": STORE_URI},
         parallelism=1000,
         failurePolicy={"retriesPerPoint": 0, "maxFailedPoints": 10_000},
     )
@@ -66,7 +67,7 @@ def test_status_keeps_its_limit_when_ten_thousand_points_failed_with_long_last_w
     """Four-byte letters in every message."""
     spec = huge_spec()
     planned = points(spec)
-    store = decide_sweep(observed(spec)).create[0].labels["isoloss.dev/store"]
+    store = store_label(STORE_URI)
     jobs = tuple(failed(p, 1, store=store, pod_message=LONG) for p in planned)
     plan = decide_sweep(observed(spec, jobs=jobs, create_error=LONG))
     assert plan.status.points.failed == 10_000
@@ -100,7 +101,7 @@ def test_the_status_of_a_finished_sweep_of_any_size_fits_and_is_the_ledgers() ->
     """1000 running points, 9000 done, laws with their optima and long warnings."""
     spec = huge_spec()
     planned = points(spec)
-    store = decide_sweep(observed(spec)).create[0].labels["isoloss.dev/store"]
+    store = store_label(STORE_URI)
     laws = replace(fitted_laws(), warnings=(LONG,) * 50)
     world = observed(
         spec,

@@ -24,6 +24,13 @@ def test_conventions_agree_with_the_published_table(
     assert flops.total(Convention.PALM) == pytest.approx(palm, rel=1e-2)
 
 
+def test_latent_attention_counts_heads_as_they_are() -> None:
+    """moe-100m: 12 layers, 6 heads, queries of 192, values of 128, which kernels widen to 192."""
+    flops = token_flops(preset_config("moe-100m"), 8192)
+    attention = flops.total(Convention.PALM) - flops.total(Convention.SIX_ND)
+    assert attention == 6 * 12 * 6 * (192 + 128) * 8192
+
+
 def test_the_causal_mask_halves_attention_and_the_diagonal_adds_a_half_token() -> None:
     """A query sees (S + 1) / 2 tokens on average."""
     flops = token_flops(preset_config("dense-tiny"), 128)
