@@ -47,8 +47,6 @@ ANY_VOCABULARIES = (1024, 2048)
 """Models that are the same with either tokenizer are the same with any: toy presets take its vocabulary."""
 MAX_ERRORS = 10
 """Errors in one message."""
-MAX_STORAGE_URI = 640
-"""Characters. Folders and files are appended, and the result must fit into tasks and the status."""
 
 Spec = TypeVar("Spec", bound=BaseModel)
 
@@ -89,7 +87,6 @@ def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
     """
     spec = parsed(raw, ScalingSweepSpec)
     errors = [
-        *_storage_errors(spec),
         *_proxy_errors(spec),
         *_optimizer_errors(spec.optimizer),
         *_search_errors(spec),
@@ -298,13 +295,6 @@ def _lower(message: str) -> str:
 
 
 # --------------------------------------------------------------------------------------- rules
-
-
-def _storage_errors(spec: ScalingSweepSpec) -> list[SpecError]:
-    length = len(spec.storage.uri)
-    if length <= MAX_STORAGE_URI:
-        return []
-    return [SpecError("spec.storage.uri", f"has {length} characters, more than {MAX_STORAGE_URI}")]
 
 
 def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
