@@ -477,6 +477,7 @@ REST_OF_SWEEP = (
         {"optimizer.gradientClip": "0.0"},
         "must be a positive number",
     ),
+    _sweep("a zLoss above one", {"optimizer.zLoss": "1.5"}, "must be a number from 0 to 1"),
     _sweep(
         "an unknown schedule",
         {"optimizer.schedule": "Cosine"},
@@ -691,6 +692,7 @@ ACCEPTED = {
     "betas and decay of zero": sweep(
         {"optimizer": {"beta1": "0", "beta2": "0.0", "weightDecay": "0"}}
     ),
+    "the largest zLoss": sweep({"optimizer.zLoss": "1"}),
     "an irreducible loss of one's own": sweep({"fit.irreducibleLoss": "1.69"}),
     "storage on a shared volume": sweep({"storage.uri": "file:///mnt/sweeps/dense"}),
     "a whole bucket as storage": sweep({"storage.uri": "gs://bucket"}),

@@ -163,6 +163,10 @@ NonNegativeDecimal = Annotated[
     DecimalText,
     decimal("double(self) >= 0.0", lambda x: x >= 0, 'a number of 0 or more such as "0.1"'),
 ]
+LossWeight = Annotated[
+    DecimalText,
+    decimal("double(self) <= 1.0", lambda x: x <= 1, 'a number from 0 to 1 such as "1e-4"'),
+]
 Factor = Annotated[
     DecimalText,
     decimal(

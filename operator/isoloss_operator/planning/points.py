@@ -213,7 +213,7 @@ def planned_point(
 def planned_proxy(
     spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
 ) -> PlannedProxy:
-    """What the points of spec.proxies[index] share. Raises UnsupportedModel, InvalidSpec."""
+    """What the points of spec.proxies[index] share. Raises UnsupportedModel."""
     proxy = spec.proxies[index]
     model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
     parameters = parameter_counts(model)
