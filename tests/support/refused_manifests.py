@@ -351,9 +351,9 @@ REST_OF_SWEEP = (
         "every proxy's tokens must cover a step of its largest batch",
     ),
     _sweep(
-        "a warm-up longer than a run",
-        {"optimizer.warmupTokens": 1_500_000},
-        "optimizer.warmupTokens must be less than every proxy's tokens",
+        "a warm-up of half a run",
+        {"optimizer.warmupTokens": 500_000},
+        "every proxy's tokens must be more than 2 x optimizer.warmupTokens",
     ),
     _sweep(
         "a first evaluation after the end of a run",
@@ -692,6 +692,7 @@ ACCEPTED = {
     "betas and decay of zero": sweep(
         {"optimizer": {"beta1": "0", "beta2": "0.0", "weightDecay": "0"}}
     ),
+    "a warm-up of just under half a run": sweep({"optimizer.warmupTokens": 499_999}),
     "the largest zLoss": sweep({"optimizer.zLoss": "1"}),
     "an irreducible loss of one's own": sweep({"fit.irreducibleLoss": "1.69"}),
     "storage on a shared volume": sweep({"storage.uri": "file:///mnt/sweeps/dense"}),

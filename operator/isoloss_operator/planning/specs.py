@@ -28,7 +28,6 @@ from isoloss_operator.api import (
     Like,
     Model,
     Optimizer,
-    Proxy,
     ScalingSweepSpec,
 )
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
@@ -286,10 +285,8 @@ def _lower(message: str) -> str:
 def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     errors = []
     for index, proxy in enumerate(spec.proxies):
-        field = f"spec.proxies[{index}]"
         if proxy.model.like is None:
-            errors += _model_errors(proxy.model, f"{field}.model")
-        errors += _warmup_errors(spec, proxy, field)
+            errors += _model_errors(proxy.model, f"spec.proxies[{index}].model")
     return errors or [*_position_errors(spec), *_same_model_errors(spec)]
 
 
@@ -340,20 +337,6 @@ def _same_model_errors(spec: ScalingSweepSpec) -> list[SpecError]:
         if proxy.model.like is None
     }
     return [SpecError(field, message) for field, message in same_model_problems(spec, keys)]
-
-
-def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[SpecError]:
-    given = spec.optimizer.warmup_tokens
-    if given is None or proxy.tokens > WARMUP_MULTIPLE * given:
-        return []
-    return [
-        SpecError(
-            f"{field}.tokens",
-            f"must be more than {WARMUP_MULTIPLE} x optimizer.warmupTokens "
-            f"({given}): "
-            "earlier evaluations are not fitted",
-        )
-    ]
 
 
 def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:

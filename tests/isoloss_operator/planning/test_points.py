@@ -254,11 +254,6 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
             "must have at most 512 bytes in UTF-8",
         ),
         (
-            sweep_spec(optimizer={"warmupTokens": 500_000}),
-            "spec.proxies[0].tokens",
-            "more than 2 x optimizer.warmupTokens",
-        ),
-        (
             with_model({**OWN, "hiden_size": 3}),
             "spec.proxies[0].model.config.hiden_size",
             "hidden_size?",
