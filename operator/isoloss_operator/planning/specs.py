@@ -145,7 +145,7 @@ def with_derived_proxies(
     if errors:
         raise InvalidSpec(errors)
     derived = spec.model_copy(update={"proxies": tuple(proxies)})
-    errors = [*_position_errors(derived), *_same_model_errors(derived)]
+    errors = [*_position_errors(derived), *same_model_errors(derived)]
     if errors:
         raise InvalidSpec(errors)
     return derived
@@ -287,7 +287,7 @@ def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     for index, proxy in enumerate(spec.proxies):
         if proxy.model.like is None:
             errors += _model_errors(proxy.model, f"spec.proxies[{index}].model")
-    return errors or [*_position_errors(spec), *_same_model_errors(spec)]
+    return errors or [*_position_errors(spec), *same_model_errors(spec)]
 
 
 def _model_errors(model: Model, field: str) -> list[SpecError]:
@@ -329,10 +329,12 @@ def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     ]
 
 
-def _same_model_errors(spec: ScalingSweepSpec) -> list[SpecError]:
-    """Sizes that are one, as far as their configs are known."""
+def same_model_errors(
+    spec: ScalingSweepSpec, vocabularies: Sequence[int] = ANY_VOCABULARIES
+) -> list[SpecError]:
+    """Sizes that are one with tokenizers of these vocabularies, as far as their configs are known."""
     keys = {
-        proxy.name: content_key([model_config(proxy.model, each) for each in ANY_VOCABULARIES])
+        proxy.name: content_key([model_config(proxy.model, each) for each in vocabularies])
         for proxy in spec.proxies
         if proxy.model.like is None
     }

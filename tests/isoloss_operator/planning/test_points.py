@@ -358,6 +358,19 @@ def test_two_names_of_one_model_may_have_grids_apart_beside_another_size(
     assert plan_points(parse_sweep_spec(spec))
 
 
+def test_a_preset_that_turns_out_to_be_anothers_config_is_refused_with_the_corpus() -> None:
+    same = named(TINY, {"config": OWN})
+    with pytest.raises(
+        InvalidSpec, match="a and b are the same model, and one size gives no laws"
+    ):
+        plan_points(parse_sweep_spec(same), manifest())
+    same["design"] = "Unchecked"
+    assert plan_points(parse_sweep_spec(same), manifest())
+    same["proxies"][1]["grid"] = GRID
+    with pytest.raises(InvalidSpec, match="are the same run: give a and b different models"):
+        plan_points(parse_sweep_spec(same), manifest())
+
+
 def test_proxies_that_turn_out_to_be_one_model_are_refused_once_they_are_derived() -> None:
     found = {"s3://bucket/models/x": TOY_CHECKPOINT}
     spec = parse_sweep_spec(named(LIKE["model"], LIKE["model"]))
