@@ -560,6 +560,11 @@ PREDICTIONS = (
         {"batchSize": 64, "batchSizeTolerance": "0.01"},
         "batchSizeTolerance is about the best batch size",
     ),
+    _prediction(
+        "a multiple beside a batch size that is given",
+        {"batchSize": 64, "batchSizeMultipleOf": 8},
+        "batchSizeMultipleOf rounds the best batch size: remove it, or batchSize",
+    ),
     _prediction("a budget of no kind", {"budget": {}}, "set exactly one of flops and tokens"),
     _prediction("no budget", {"budget": ABSENT}, "spec.budget: Required value", "Field required"),
     _prediction(

@@ -232,7 +232,7 @@ def _planned(
         answer.learning_rate.value,
         answer.batch_size.value,
         float(validation.factor),
-        multiple_of=_multiple(view),
+        multiple_of=_multiple(view, query),
         raw_batch_size=answer.batch_size_raw,
         known=_known_places(view.observed),
     )
@@ -280,8 +280,13 @@ def _check_length(
         raise NoProbes(f"spec.validation.tokensShare: {short.message}{enough}")
 
 
-def _multiple(view: PredictionView) -> int:
-    """What batch sizes of probes are multiples of, in sequences of the sweep: 1 for a target with others."""
+def _multiple(view: PredictionView, query: PredictionQuery) -> int:
+    """What batch sizes of probes are multiples of, in sequences of the sweep: 1 for a target with others.
+
+    A batch size that is given is a multiple of itself alone: probes at a rounded one would be at another.
+    """
+    if query.batch_size is not None:
+        return max(round(query.batch_size), 1)
     length = target_length(view.spec, view.sweep)
     return view.spec.batch_size_multiple_of if length == view.sweep.data.sequence_length else 1
 
