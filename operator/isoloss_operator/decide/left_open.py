@@ -20,7 +20,12 @@ from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import previous_status
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.placement import kept_places, model_key, sizes_to_place
-from isoloss_operator.planning.specs import InvalidSpec, model_config, with_derived_proxies
+from isoloss_operator.planning.specs import (
+    InvalidSpec,
+    SpecError,
+    model_config,
+    with_derived_proxies,
+)
 
 # -------------------------------------------------------------------------- models like a checkpoint
 
@@ -115,7 +120,8 @@ def placements_by_prior(
     known: Sequence[Placement],
     vocabulary: int | None,
 ) -> tuple[Placement, ...] | Finding:
-    """One for each size to place: as `known`, else by the prior's laws; or why these place none yet.
+    """One for each size to place: as `known`, else by the prior's laws; or why these place none yet. Raises InvalidSpec
+    if the sweep is its own prior.
 
     `spec` has no `like` any more, and a prior; `vocabulary` is that of the corpus, once it is prepared.
     """
@@ -139,8 +145,8 @@ def _laws(observed: ObservedSweep, spec: ScalingSweepSpec) -> tuple[str, int, La
     assert spec.search.prior is not None
     name, prior = spec.search.prior.name, observed.prior
     if name == observed.name:
-        message = "spec.search.prior: a sweep cannot be its own: name one that is finished"
-        return Finding.false(Reason.INVALID_SPEC, message, stalled=True)
+        message = "a sweep cannot be its own: name one that is finished"
+        raise InvalidSpec([SpecError("spec.search.prior", message)])
     if prior is None or prior.reference is None:
         message = f"spec.search.prior: there is no ScalingSweep {name} in this namespace."
         return Finding.false(Reason.SWEEP_NOT_FOUND, message)
