@@ -28,6 +28,7 @@ from isoloss_operator.api import (
     ValidationStatus,
 )
 from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditions
+from isoloss_operator.decide.evaluation import ledger_unknown
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
@@ -117,8 +118,8 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
     """
     if view is None:
         return _as_it_was(observed)
-    if is_unknown(observed.probes.ledger):
-        return _unknown_ledger(observed)
+    if (unknown := ledger_unknown(observed)) is not None:
+        return _held_up(observed, Finding.unknown(unknown.reason, unknown.message))
     if view.spec.validation is None:
         return _stopped(view) if observed.train_jobs else ValidationStep()
     planned = planned_probes(view)
@@ -143,14 +144,6 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
     if known is None and not isinstance(observed.spec, InvalidSpec):
         known = Finding.unknown()
     return ValidationStep(known, before.validation, before.refined)
-
-
-def _unknown_ledger(observed: ObservedPrediction) -> ValidationStep:
-    """Without it nothing may start: what is in it would be trained again."""
-    read = observed.probes.ledger
-    message = read.message if isinstance(read, Newer | Unanswered) else ""
-    reason = Reason.LEDGER_NEWER if isinstance(read, Newer) else Reason.STORAGE_UNREACHABLE
-    return _held_up(observed, Finding.unknown(reason, message))
 
 
 def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
@@ -200,8 +193,7 @@ def planned_probes(view: PredictionView) -> PlannedProbes | Finding:
         return Finding.unknown(Reason.ANSWER_AWAITED, message)
     config = view.observed.probes.config
     if is_unknown(config):
-        message = config.message if isinstance(config, Newer | Unanswered) else ""
-        return Finding.unknown(Reason.STORAGE_UNREACHABLE, message)
+        return Finding.unknown(Reason.STORAGE_UNREACHABLE, config.message)
     try:
         return _planned(view, fit, answer, validation, checkpoint)
     except NoProbes as error:
