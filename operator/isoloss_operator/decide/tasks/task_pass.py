@@ -180,7 +180,7 @@ def affordable(
 
     `committed` is what running points still need.
     """
-    flops_left, seconds_left = _left(budget, spent)
+    flops_left, seconds_left = budget_left(budget, spent)
     flops, seconds = committed.flops, committed.accelerator_seconds
     for index, point in enumerate(pending):
         needed = remaining_flops(point, records[point.key])
@@ -199,7 +199,7 @@ def exceeded(budget: Budget | None, spent: Spending) -> str:
     """Which part of the budget is spent, with what was spent; empty: there is some left."""
     if budget is None:
         return ""
-    flops_left, seconds_left = _left(budget, spent)
+    flops_left, seconds_left = budget_left(budget, spent)
     # A run at its very end has spent just what was planned: rounding must not stop it there.
     if budget.flops and flops_left < -ROUNDING * float(budget.flops):
         return (
@@ -212,24 +212,19 @@ def exceeded(budget: Budget | None, spent: Spending) -> str:
 
 
 class BudgetLeft(NamedTuple):
-    """What of a budget is not spent; None: it does not limit that."""
+    """What of a budget is not spent; infinite: it does not limit that."""
 
-    flops: float | None
-    seconds: float | None
+    flops: float
+    seconds: float
     """Accelerator seconds."""
 
 
 def budget_left(budget: Budget | None, spent: Spending) -> BudgetLeft:
-    """Of a sweep's budget."""
-    return BudgetLeft(*(None if math.isinf(left) else left for left in _left(budget, spent)))
-
-
-def _left(budget: Budget | None, spent: Spending) -> tuple[float, float]:
-    """FLOPs and accelerator seconds."""
+    """Negative where more was spent."""
     flops = float(budget.flops) if budget and budget.flops else math.inf
     hours = budget.accelerator_hours if budget else None
     seconds = hours * 3600.0 if hours else math.inf
-    return flops - spent.flops, seconds - spent.accelerator_seconds
+    return BudgetLeft(flops - spent.flops, seconds - spent.accelerator_seconds)
 
 
 # -------------------------------------------------------------- intend: what is wanted of every task
