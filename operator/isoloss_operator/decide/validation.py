@@ -23,6 +23,7 @@ from isoloss_contract.reading import (
 from isoloss_operator.api import (
     AnswerValidation,
     Checkpoint,
+    HyperparamPredictionStatus,
     RefinedStatus,
     ScalingSweepSpec,
     ValidationStatus,
@@ -42,7 +43,6 @@ from isoloss_operator.decide.owners import (
 )
 from isoloss_operator.decide.plans import Event, TaskWrites
 from isoloss_operator.decide.prediction_status import (
-    previous_prediction,
     question,
     target_length,
 )
@@ -135,7 +135,7 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
     """What was known stands; Jobs go on by themselves, unless they are to stop."""
     if not isinstance(observed.spec, InvalidSpec) and observed.spec.validation is None:
         return ValidationStep()
-    before = previous_prediction(observed.status)
+    before = HyperparamPredictionStatus.read(observed.status)
     said = parse_conditions(observed.status).get(VALIDATED)
     known = finding or (Finding.of(said) if said else None)
     if observed.spec.suspend and (known is None or known.status == "Unknown"):
@@ -168,7 +168,7 @@ def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
     if view.answer_stands and finding.reason is Reason.ANSWER_AWAITED:
         known = _as_it_was(observed)
         return replace(step, finding=known.finding, status=known.status, refined=known.refined)
-    before = previous_prediction(observed.status).validation
+    before = HyperparamPredictionStatus.read(observed.status).validation
     return replace(step, finding=finding, status=numbers_only(before))
 
 
