@@ -236,22 +236,19 @@ BUDGET_RAISED: Final = "BudgetRaised"
 
 def intend(tasks: TaskSet, ledger: Ledger, *, is_spent: bool) -> Ledger:
     """The ledger with an intent for every task; `is_spent`: the budget is."""
-    ledger = _with_search_intents(ledger, searches=tasks.policy.searches)
-    return _with_budget_intents(ledger, is_spent=is_spent, searches=tasks.policy.searches)
-
-
-def _with_search_intents(ledger: Ledger, *, searches: bool) -> Ledger:
-    """The ledger in which a new point waits until the search chooses it; without a search all run to their ends."""
-
-    def intended(record: PointRecord) -> PointRecord:
-        if searches and record.intent == Intent():
-            return replace(record, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN))
-        if not searches and _is_of_a_search(record.intent):
-            return replace(record, intent=Intent())
-        return record
-
-    points = tuple(intended(record) for record in ledger.points)
+    searches = tasks.policy.searches
+    chosen = (_if_chosen(record, searches=searches) for record in ledger.points)
+    points = tuple(_if_paid(each, is_spent=is_spent, searches=searches) for each in chosen)
     return ledger if points == ledger.points else ledger.replace(points=points)
+
+
+def _if_chosen(record: PointRecord, *, searches: bool) -> PointRecord:
+    """A new point waits until the search chooses it; without a search all run to their ends."""
+    if searches and record.intent == Intent():
+        return replace(record, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN))
+    if not searches and _is_of_a_search(record.intent):
+        return replace(record, intent=Intent())
+    return record
 
 
 def _is_of_a_search(intent: Intent) -> bool:
@@ -259,23 +256,15 @@ def _is_of_a_search(intent: Intent) -> bool:
     return intent.tokens > 0 or intent.reason == NOT_CHOSEN
 
 
-def _with_budget_intents(ledger: Ledger, *, is_spent: bool, searches: bool) -> Ledger:
-    """The ledger in which a spent budget pauses every unfinished point, and one with room lets them run.
-
-    Points that are paused or pruned for another reason stay so.
-    """
-
-    def intended(record: PointRecord) -> PointRecord:
-        is_paused = record.intent.reason == BUDGET_SPENT
-        if is_spent and record.intent.action is IntentAction.RUN and _may_run(record):
-            tokens = record.intent.tokens
-            return replace(record, intent=Intent(IntentAction.PAUSE, tokens, BUDGET_SPENT))
-        if is_paused and not (is_spent and _may_run(record)):
-            return replace(record, intent=_resumed(record.intent.tokens, searches=searches))
-        return record
-
-    points = tuple(intended(record) for record in ledger.points)
-    return ledger if points == ledger.points else ledger.replace(points=points)
+def _if_paid(record: PointRecord, *, is_spent: bool, searches: bool) -> PointRecord:
+    """A spent budget pauses every unfinished point, and one with room lets those run that it paused. Points that are
+    paused or pruned for another reason stay so."""
+    intent, is_paused = record.intent, record.intent.reason == BUDGET_SPENT
+    if is_spent and intent.action is IntentAction.RUN and _may_run(record):
+        return replace(record, intent=Intent(IntentAction.PAUSE, intent.tokens, BUDGET_SPENT))
+    if is_paused and not (is_spent and _may_run(record)):
+        return replace(record, intent=_resumed(intent.tokens, searches=searches))
+    return record
 
 
 def _resumed(tokens: int, *, searches: bool) -> Intent:
