@@ -351,9 +351,9 @@ REST_OF_SWEEP = (
         "every proxy's tokens must cover a step of its largest batch",
     ),
     _sweep(
-        "a warm-up longer than a run",
-        {"optimizer.warmupTokens": 1_500_000},
-        "optimizer.warmupTokens must be less than every proxy's tokens",
+        "a warm-up of half a run",
+        {"optimizer.warmupTokens": 500_000},
+        "every proxy's tokens must be more than 2 x optimizer.warmupTokens",
     ),
     _sweep(
         "a first evaluation after the end of a run",
@@ -477,6 +477,7 @@ REST_OF_SWEEP = (
         {"optimizer.gradientClip": "0.0"},
         "must be a positive number",
     ),
+    _sweep("a zLoss above one", {"optimizer.zLoss": "1.5"}, "must be a number from 0 to 1"),
     _sweep(
         "an unknown schedule",
         {"optimizer.schedule": "Cosine"},
@@ -558,6 +559,11 @@ PREDICTIONS = (
         "a tolerance beside a batch size that is given",
         {"batchSize": 64, "batchSizeTolerance": "0.01"},
         "batchSizeTolerance is about the best batch size",
+    ),
+    _prediction(
+        "a multiple beside a batch size that is given",
+        {"batchSize": 64, "batchSizeMultipleOf": 8},
+        "batchSizeMultipleOf rounds the best batch size: remove it, or batchSize",
     ),
     _prediction("a budget of no kind", {"budget": {}}, "set exactly one of flops and tokens"),
     _prediction("no budget", {"budget": ABSENT}, "spec.budget: Required value", "Field required"),
@@ -691,6 +697,8 @@ ACCEPTED = {
     "betas and decay of zero": sweep(
         {"optimizer": {"beta1": "0", "beta2": "0.0", "weightDecay": "0"}}
     ),
+    "a warm-up of just under half a run": sweep({"optimizer.warmupTokens": 499_999}),
+    "the largest zLoss": sweep({"optimizer.zLoss": "1"}),
     "an irreducible loss of one's own": sweep({"fit.irreducibleLoss": "1.69"}),
     "storage on a shared volume": sweep({"storage.uri": "file:///mnt/sweeps/dense"}),
     "a whole bucket as storage": sweep({"storage.uri": "gs://bucket"}),

@@ -6,8 +6,9 @@ both refuse the same manifests.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
 
@@ -123,12 +124,25 @@ def is_decimal(text: str) -> bool:
     return re.fullmatch(DECIMAL_PATTERN, text) is not None
 
 
-def decimal(bound: str, holds: Callable[[float], bool], words: str) -> Rule:
-    """The rule of a decimal field: `bound` in CEL over `double(self)`, `holds` in Python."""
+COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+"""Alike in CEL and in Python."""
+
+
+def decimal(words: str, *bounds: tuple[str, float]) -> Rule:
+    """The rule of a decimal field, with each of its bounds as a comparison and a number."""
+    in_cel = (f"double(self) {sign} {number:.1f}" for sign, number in bounds)
     return Rule(
-        f"{is_decimal_cel('self')} && {bound}",
+        " && ".join([is_decimal_cel("self"), *in_cel]),
         f"must be {words}, in quotes",
-        lambda text: is_decimal(text) and holds(float(text)),
+        lambda text: (
+            is_decimal(text)
+            and all(COMPARISONS[sign](float(text), number) for sign, number in bounds)
+        ),
     )
 
 
@@ -143,87 +157,43 @@ DecimalText = Annotated[
     ),
 ]
 """Text in the form of a decimal number; each use adds its bounds."""
-Decimal = Annotated[
-    DecimalText,
-    decimal("double(self) > 0.0", lambda x: x > 0, 'a positive number such as "2e-4"'),
-]
+Decimal = Annotated[DecimalText, decimal('a positive number such as "2e-4"', (">", 0))]
 LearningRate = Annotated[
     DecimalText,
-    decimal(
-        "double(self) > 0.0 && double(self) <= 10.0",
-        lambda x: 0 < x <= 10,
-        'a learning rate above 0 and at most 10 such as "2e-4"',
-    ),
+    decimal('a learning rate above 0 and at most 10 such as "2e-4"', (">", 0), ("<=", 10)),
 ]
-Fraction = Annotated[
-    DecimalText,
-    decimal("double(self) < 1.0", lambda x: x < 1, 'a number from 0 to below 1 such as "0.95"'),
-]
+Fraction = Annotated[DecimalText, decimal('a number from 0 to below 1 such as "0.95"', ("<", 1))]
 NonNegativeDecimal = Annotated[
-    DecimalText,
-    decimal("double(self) >= 0.0", lambda x: x >= 0, 'a number of 0 or more such as "0.1"'),
+    DecimalText, decimal('a number of 0 or more such as "0.1"', (">=", 0))
 ]
+LossWeight = Annotated[DecimalText, decimal('a number from 0 to 1 such as "1e-4"', ("<=", 1))]
 Factor = Annotated[
-    DecimalText,
-    decimal(
-        "double(self) > 1.0 && double(self) <= 100.0",
-        lambda x: 1 < x <= 100,
-        'a number above 1, up to 100, such as "1.3"',
-    ),
+    DecimalText, decimal('a number above 1, up to 100, such as "1.3"', (">", 1), ("<=", 100))
 ]
 PlacementFactor = Annotated[
-    DecimalText,
-    decimal(
-        "double(self) >= 1.5 && double(self) <= 10.0",
-        lambda x: 1.5 <= x <= 10,
-        'a number from 1.5 to 10, such as "2"',
-    ),
+    DecimalText, decimal('a number from 1.5 to 10, such as "2"', (">=", 1.5), ("<=", 10))
 ]
 BudgetShare = Annotated[
-    DecimalText,
-    decimal(
-        "double(self) > 0.0 && double(self) <= 1.0",
-        lambda x: 0 < x <= 1,
-        'a number above 0, up to 1, such as "0.3"',
-    ),
+    DecimalText, decimal('a number above 0, up to 1, such as "0.3"', (">", 0), ("<=", 1))
 ]
 NeighbourFactor = Annotated[
-    DecimalText,
-    decimal(
-        "double(self) > 1.0 && double(self) <= 10.0",
-        lambda x: 1 < x <= 10,
-        'a number above 1, up to 10, such as "2"',
-    ),
+    DecimalText, decimal('a number above 1, up to 10, such as "2"', (">", 1), ("<=", 10))
 ]
 CooldownShare = Annotated[
-    DecimalText,
-    decimal(
-        "double(self) > 0.0 && double(self) <= 0.5",
-        lambda x: 0 < x <= 0.5,
-        'a number above 0, up to 0.5, such as "0.2"',
-    ),
+    DecimalText, decimal('a number above 0, up to 0.5, such as "0.2"', (">", 0), ("<=", 0.5))
 ]
-Nodes = Annotated[int, Field(ge=1, le=64)]
-AtLeastOne = Annotated[
-    DecimalText,
-    decimal("double(self) >= 1.0", lambda x: x >= 1, 'a number of 1 or more such as "1000"'),
-]
+AtLeastOne = Annotated[DecimalText, decimal('a number of 1 or more such as "1000"', (">=", 1))]
 Loss = Annotated[
     DecimalText,
     decimal(
-        "double(self) > 0.0 && double(self) < 100.0",
-        lambda x: 0 < x < 100,
-        'a loss in nats per token, above 0 and below 100, such as "2.08"',
+        'a loss in nats per token, above 0 and below 100, such as "2.08"', (">", 0), ("<", 100)
     ),
 ]
 IrreducibleLoss = Annotated[
     DecimalText,
-    decimal(
-        "double(self) < 100.0",
-        lambda x: x < 100,
-        'a loss in nats per token, from 0 to below 100, such as "1.69"',
-    ),
+    decimal('a loss in nats per token, from 0 to below 100, such as "1.69"', ("<", 100)),
 ]
+Nodes = Annotated[int, Field(ge=1, le=64)]
 
 DnsLabel = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)

@@ -133,6 +133,11 @@ class HyperparamPredictionSpec(ApiType):
             lambda spec: spec.batch_size is None or spec.batch_size_tolerance is None,
         ),
         Rule(
+            "!has(self.batchSize) || self.batchSizeMultipleOf == 1",
+            "batchSizeMultipleOf rounds the best batch size: remove it, or batchSize",
+            lambda spec: spec.batch_size is None or spec.batch_size_multiple_of == 1,
+        ),
+        Rule(
             "!has(self.validation) || has(self.checkpoint)",
             "validation continues a checkpoint: set checkpoint instead of initialLoss",
             lambda spec: spec.validation is None or spec.checkpoint is not None,

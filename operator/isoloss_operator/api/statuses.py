@@ -6,9 +6,10 @@ on reading: an older or newer operator may have written the status.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from isoloss_operator.api.fields import ApiType
 
@@ -21,6 +22,14 @@ class StatusType(ApiType):
     def document(self) -> dict[str, Any]:
         """As the API server gets it: what is None is left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Self:
+        """A status as observed; an empty one if it cannot be read."""
+        try:
+            return cls.model_validate(raw)
+        except ValidationError:
+            return cls()
 
 
 class Condition(StatusType):

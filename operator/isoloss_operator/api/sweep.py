@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.api.corpus import Data, Storage
 from isoloss_operator.api.fields import (
     BY_NAME,
@@ -204,10 +205,14 @@ class ScalingSweepSpec(ApiType):
             ),
         ),
         Rule(
-            "!has(self.optimizer.warmupTokens)"
-            " || self.proxies.all(p, self.optimizer.warmupTokens < p.tokens)",
-            "optimizer.warmupTokens must be less than every proxy's tokens",
-            lambda spec: all((spec.optimizer.warmup_tokens or 0) < p.tokens for p in spec.proxies),
+            "!has(self.optimizer.warmupTokens) || self.proxies.all(p,"
+            f" self.optimizer.warmupTokens * {WARMUP_MULTIPLE} < p.tokens)",
+            f"every proxy's tokens must be more than {WARMUP_MULTIPLE} x optimizer.warmupTokens: earlier evaluations"
+            " are not fitted",
+            lambda spec: all(
+                WARMUP_MULTIPLE * (spec.optimizer.warmup_tokens or 0) < p.tokens
+                for p in spec.proxies
+            ),
         ),
         Rule(
             "self.proxies.all(p, self.evaluation.firstTokens < p.tokens)",

@@ -12,6 +12,7 @@ from isoloss_operator.api.fields import (
     CooldownShare,
     Decimal,
     Fraction,
+    LossWeight,
     NonNegativeDecimal,
     NonNegativeTokens,
     PositiveTokens,
@@ -42,7 +43,7 @@ class Optimizer(ApiType):
     weight_decay_tokens: NonNegativeTokens = 0
     """Time constant of the weight decay in tokens, in place of weightDecay, so that it is the same at every
     batch size and learning rate. 0 means weightDecay applies."""
-    z_loss: NonNegativeDecimal = "0"
+    z_loss: LossWeight = "0"
     """Weight of the squared log of the softmax's denominator in the gradient, which keeps logits small.
     Losses never include it."""
     schedule: Literal["Constant"] = "Constant"

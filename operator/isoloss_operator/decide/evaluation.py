@@ -7,7 +7,7 @@ from typing import Final
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
-from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.reading import Absent, Newer, Read, Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult
 from isoloss_operator.api import Checkpoint, ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
@@ -97,7 +97,7 @@ def evaluation_step(
     own = by_attempt(job for job in observed.evaluate_jobs if job.key == config.key)
     others = [job for job in observed.evaluate_jobs if job.key != config.key]
     delete = deletions(others)
-    stored, known = observed.probes.ledger, prediction_ledger(observed)
+    known = prediction_ledger(observed)
     ledger = under_generation(known.ledger, observed.generation)
     found = _usable(observed.evaluation, config)
     if (result := value_of(found)) is not None:
@@ -111,11 +111,8 @@ def evaluation_step(
                 expire=expiries(sweep, observed.evaluate_jobs),
             ),
         )
-    if isinstance(stored, Newer | Unanswered):
-        # Without it nothing may start: what failed for good would be tried again.
-        reason = Reason.LEDGER_NEWER if isinstance(stored, Newer) else Reason.STORAGE_UNREACHABLE
-        finding = Finding.false(reason, stored.message)
-        return EvaluationStep(finding, writes=TaskWrites(delete=delete))
+    if (unknown := ledger_unknown(observed)) is not None:
+        return EvaluationStep(unknown, writes=TaskWrites(delete=delete))
     task = SingleTask(
         words=WORDS,
         world=observed,
@@ -157,6 +154,15 @@ def evaluation_step(
         ),
         requeue_after=30.0 if measured.active else max(30.0, measured.seconds_until_due),
     )
+
+
+def ledger_unknown(observed: ObservedPrediction) -> Finding | None:
+    """Without the prediction's ledger nothing may start: what failed for good or is in it would be tried again."""
+    stored = observed.probes.ledger
+    if not is_unknown(stored):
+        return None
+    reason = Reason.LEDGER_NEWER if isinstance(stored, Newer) else Reason.STORAGE_UNREACHABLE
+    return Finding.false(reason, stored.message)
 
 
 def _usable(found: Read[EvaluationResult], config: EvaluateConfig) -> Read[EvaluationResult]:

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from isoloss import formatting
-from isoloss.laws import HyperparameterLaw, Interval, Laws, LossComputeLaw, Optimum, Refusal
+from isoloss.laws import (
+    HyperparameterLaw,
+    Interval,
+    Laws,
+    LossComputeLaw,
+    Optimum,
+    Refusal,
+    RefusalReason,
+    Refused,
+)
 from isoloss_operator.api import IntervalStatus, LawStatus, OptimumStatus
 from isoloss_operator.decide.conditions import Finding, shortened
 from isoloss_operator.decide.reasons import Reason
@@ -55,6 +64,13 @@ def loss_compute_law(laws: Laws, *, provisional: bool) -> LawStatus:
         formula=formatting.loss_compute_formula(law),
         quality=formatting.loss_compute_quality(law),
     )
+
+
+def refused_in_words(refused: Refused) -> tuple[RefusalReason, str]:
+    """Why the laws do not answer. A refused law is named by its own reason, which says what to change about the sweep."""
+    first = refused.refusals[0]
+    reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
+    return reason, " ".join(refusal.message for refusal in refused.refusals)
 
 
 def _state(law: HyperparameterLaw | LossComputeLaw, provisional: bool) -> LawState:

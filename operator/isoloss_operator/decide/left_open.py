@@ -11,16 +11,21 @@ from isoloss.runs import training_flops_per_token
 from isoloss_contract.ledger import Placement
 from isoloss_contract.reading import Read, problem_of, value_of
 from isoloss_contract.store import BadRecord, NotFound, StoreError
-from isoloss_operator.api import Proxy, ScalingSweepSpec
+from isoloss_operator.api import Proxy, ScalingSweepSpec, ScalingSweepStatus
 from isoloss_operator.decide.conditions import FIT_READY, READY, Finding, parse_conditions
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.law_status import refused_in_words
 from isoloss_operator.decide.observation import ObservedReference, ObservedSweep
 from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.sweep_status import previous_status
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.placement import kept_places, model_key, sizes_to_place
-from isoloss_operator.planning.specs import InvalidSpec, model_config, with_derived_proxies
+from isoloss_operator.planning.specs import (
+    InvalidSpec,
+    SpecError,
+    model_config,
+    with_derived_proxies,
+)
 
 # -------------------------------------------------------------------------- models like a checkpoint
 
@@ -76,7 +81,7 @@ def final_fit(reference: ObservedReference, read: Read[FitOutcome]) -> FitOutcom
     fit = value_of(read)
     if fit is None or fit.laws is None:
         return Finding.false(Reason.LAWS_UNREADABLE, "laws.json is missing or cannot be read.")
-    if fit.laws_sha256 != previous_status(reference.status).laws_sha256:
+    if fit.laws_sha256 != ScalingSweepStatus.read(reference.status).laws_sha256:
         message = "laws.json is not the one that the sweep's status names."
         return Finding.false(Reason.LAWS_UNREADABLE, message)
     return fit
@@ -112,7 +117,8 @@ def placements_by_prior(
     known: Sequence[Placement],
     vocabulary: int | None,
 ) -> tuple[Placement, ...] | Finding:
-    """One for each size to place: as `known`, else by the prior's laws; or why these place none yet.
+    """One for each size to place: as `known`, else by the prior's laws; or why these place none yet. Raises InvalidSpec
+    if the sweep is its own prior.
 
     `spec` has no `like` any more, and a prior; `vocabulary` is that of the corpus, once it is prepared.
     """
@@ -136,8 +142,8 @@ def _laws(observed: ObservedSweep, spec: ScalingSweepSpec) -> tuple[str, int, La
     assert spec.search.prior is not None
     name, prior = spec.search.prior.name, observed.prior
     if name == observed.name:
-        message = "spec.search.prior: a sweep cannot be its own: name one that is finished"
-        return Finding.false(Reason.INVALID_SPEC, message, stalled=True)
+        message = "a sweep cannot be its own: name one that is finished"
+        raise InvalidSpec([SpecError("spec.search.prior", message)])
     if prior is None or prior.reference is None:
         message = f"spec.search.prior: there is no ScalingSweep {name} in this namespace."
         return Finding.false(Reason.SWEEP_NOT_FOUND, message)
@@ -168,9 +174,7 @@ def _by_laws(
     )
     answer = predict(laws, query)
     if isinstance(answer, Refused):
-        first = answer.refusals[0]
-        reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
-        said = " ".join(refusal.message for refusal in answer.refusals)
+        reason, said = refused_in_words(answer)
         message = f"The laws of ScalingSweep {name} place no points of {proxy.name}: {said}"
         return Finding.false(reason, message, stalled=True)
     # The laws are of tokens per batch: the same in sequences of this sweep's length.

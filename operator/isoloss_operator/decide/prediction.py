@@ -39,7 +39,6 @@ from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import (
     predicted_in_words,
-    previous_prediction,
     publication,
     with_measurement,
     withdrawals,
@@ -291,7 +290,7 @@ def _plan(
         generation=observed.generation,
         now=observed.now,
     )
-    before = previous_prediction(observed.status)
+    before = HyperparamPredictionStatus.read(observed.status)
     status = with_measurement(state.answer or before, state.measurement or before).model_copy(
         update={
             "observed_generation": observed.generation,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from isoloss.formatting import batch_size, learning_rate, loss, number
 from isoloss.laws import (
     BatchSizeRange,
@@ -15,7 +13,6 @@ from isoloss.laws import (
     Point,
     Prediction,
     PredictionQuery,
-    RefusalReason,
     Route,
     for_length,
     predict,
@@ -42,6 +39,7 @@ from isoloss_operator.decide.law_status import (
     MAX_ENTRIES,
     interval_status,
     precise,
+    refused_in_words,
     texts,
 )
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
@@ -72,11 +70,7 @@ def predicted(
         return Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
     if isinstance(outcome, Prediction):
         return outcome
-    first = outcome.refusals[0]
-    # A refused law is named by its own reason, which says what to change about the sweep.
-    reason = RefusalReason(str(first.figures.get("law_reason", first.reason)))
-    message = " ".join(refusal.message for refusal in outcome.refusals)
-    return Finding.false(reason, message, stalled=True)
+    return Finding.false(*refused_in_words(outcome), stalled=True)
 
 
 def question(
@@ -185,14 +179,6 @@ def with_measurement(
             "evaluation_uri": measured.evaluation_uri,
         }
     )
-
-
-def previous_prediction(raw: Mapping[str, Any]) -> HyperparamPredictionStatus:
-    """The status as observed; an empty one if it cannot be read."""
-    try:
-        return HyperparamPredictionStatus.model_validate(raw)
-    except ValidationError:
-        return HyperparamPredictionStatus()
 
 
 def measured(result: EvaluationResult, sweep: ScalingSweepSpec) -> HyperparamPredictionStatus:

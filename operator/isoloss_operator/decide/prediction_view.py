@@ -14,6 +14,7 @@ from isoloss_operator.api import (
     HyperparamPredictionSpec,
     HyperparamPredictionStatus,
     ScalingSweepSpec,
+    ScalingSweepStatus,
 )
 from isoloss_operator.decide.conditions import READY, Finding, parse_conditions, stands
 from isoloss_operator.decide.evaluation import EvaluationStep, evaluation_step, given_loss_step
@@ -27,10 +28,8 @@ from isoloss_operator.decide.prediction_status import (
     given,
     measured,
     predicted,
-    previous_prediction,
 )
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.sweep_status import previous_status
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -172,7 +171,7 @@ def needs_corpus(observed: ObservedPrediction) -> bool:
     ready = parse_conditions(reference.status).get(READY)
     if ready is None or ready.status != "True":
         return False
-    trained_on = previous_status(reference.status).data_digest
+    trained_on = ScalingSweepStatus.read(reference.status).data_digest
     manifest = value_of(observed.manifest)
     return manifest is None or bool(trained_on and manifest.digest != trained_on)
 
@@ -200,7 +199,7 @@ def _listed_no_longer(observed: ObservedPrediction) -> str:
 
     Under the URI alone they would be measured again, and each probe trained again.
     """
-    spec, before = observed.spec, previous_prediction(observed.status)
+    spec, before = observed.spec, HyperparamPredictionStatus.read(observed.status)
     if isinstance(spec, InvalidSpec) or spec.checkpoint is None:
         return ""
     is_listed = value_of(observed.checkpoint_stamp) is not None

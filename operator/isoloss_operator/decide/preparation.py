@@ -8,6 +8,7 @@ from typing import Final
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Absent, value_of
+from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.requests import (
     aside,
@@ -26,7 +27,6 @@ from isoloss_operator.decide.sweep_status import (
     Findings,
     SweepFacts,
     numbers_of,
-    previous_status,
     stated,
 )
 from isoloss_operator.decide.sweep_view import SweepView, known_tasks
@@ -85,7 +85,7 @@ def _facts(view: SweepView, ledger: Ledger) -> SweepFacts:
         facts,
         points=tuple(tasks.points.values()),
         active=tasks.active,
-        search=previous_status(observed.status).search,
+        search=ScalingSweepStatus.read(observed.status).search,
         parallelism=spec.parallelism,
         added=len(tasks.points) - spec.points,
     )

@@ -5,6 +5,7 @@ What it decides is isoloss.search, which runs in the process of a fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -68,9 +69,9 @@ def search_request(
             batch_size_precision=float(search.precision.batch_size),
             max_added_points=min(most, len(ledger.additions) - repeated + room),
             replicates=min(search.replicates, repeated + room),
-            seconds_left=None if left.seconds is None else max(left.seconds, 0.0),
+            seconds_left=None if math.isinf(left.seconds) else max(left.seconds, 0.0),
         ),
-        flops_left=left.flops,
+        flops_left=None if math.isinf(left.flops) else left.flops,
     )
 
 

@@ -16,6 +16,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import DONE
 from isoloss_contract.reading import Newer, Unanswered
 from isoloss_contract.records import DataManifest
+from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_requests import (
@@ -42,7 +43,6 @@ from isoloss_operator.decide.sweep_status import (
     Findings,
     SweepFacts,
     numbers_of,
-    previous_status,
     standing,
     stated,
 )
@@ -79,13 +79,13 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
         view = SweepView.of(observed)
         planned = sweep_tasks(view)
         if planned is None:
-            unplaced = view.unplaced
-            is_invalid = unplaced is not None and unplaced.reason is Reason.INVALID_SPEC
-            if view.manifest is None and not is_invalid:
+            if view.manifest is None:
                 return decide_preparation(view)  # preparation.py: no points before the corpus
-            assert unplaced  # sweep_tasks says so
-            return _without_places(view, unplaced)
-    except InvalidSpec as error:  # a proxy that cannot be derived, a corpus that does not fit
+            assert view.unplaced  # sweep_tasks says so
+            return _without_places(view, view.manifest, view.unplaced)
+    except (
+        InvalidSpec
+    ) as error:  # a proxy that cannot be derived, a corpus that does not fit, its own prior
         found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
         return _without_points(observed, Findings(ready=found, accepted=found))
     tasks, manifest = planned
@@ -148,12 +148,10 @@ def _without_points(observed: ObservedSweep, findings: Findings) -> SweepPlan:
     return SweepPlan(status=status, events=events, requeue_after=requeue_after)
 
 
-def _without_places(view: SweepView, finding: Finding) -> SweepPlan:
+def _without_places(view: SweepView, manifest: DataManifest, finding: Finding) -> SweepPlan:
     """The prior says nothing yet, or nothing of use."""
-    is_refused = finding.reason in (Reason.INVALID_SPEC, Reason.STORAGE_NOT_ALLOWED)
-    findings = Findings(ready=finding, accepted=finding if is_refused else ALL_ACCEPTED)
-    if view.manifest is not None:
-        findings = replace(findings, data=_prepared(view.manifest))
+    accepted = finding if finding.reason is Reason.STORAGE_NOT_ALLOWED else ALL_ACCEPTED
+    findings = Findings(ready=finding, accepted=accepted, data=_prepared(manifest))
     return _without_points(view.observed, findings)
 
 
@@ -225,7 +223,7 @@ def _report_uri(observed: ObservedSweep, store_uri: str) -> str:
 
 def _search_ended(observed: ObservedSweep) -> str:
     """Why the search was over when the status was last written; empty: it was not."""
-    search = previous_status(observed.status).search
+    search = ScalingSweepStatus.read(observed.status).search
     return "" if search is None else search.ended
 
 

@@ -9,9 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
-
-from pydantic import ValidationError
+from typing import Final
 
 from isoloss.formatting import loss
 from isoloss_contract import layout
@@ -75,14 +73,6 @@ from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.search_cost import search_estimate
 
 FARTHEST_COMPLETION = timedelta(days=3650)
-
-
-def previous_status(raw: Mapping[str, Any]) -> ScalingSweepStatus:
-    """The status as observed; an empty one if it cannot be read."""
-    try:
-        return ScalingSweepStatus.model_validate(raw)
-    except ValidationError:
-        return ScalingSweepStatus()
 
 
 @dataclass(frozen=True)
@@ -416,7 +406,7 @@ def stated(
         now=observed.now,
     )
     news = turned(conditions, previous)
-    status = (numbers or previous_status(observed.status)).model_copy(
+    status = (numbers or ScalingSweepStatus.read(observed.status)).model_copy(
         update={"observed_generation": observed.generation, "conditions": conditions}
     )
     return status, condition_events(news, _ANNOUNCED, stalled=findings.ready.stalled)

@@ -12,15 +12,17 @@ from typing import Final
 
 from isoloss.laws import Laws, Prediction, PredictionQuery
 from isoloss.validation import Place, refuse_share
-from isoloss_contract.reading import Newer, is_unknown, problem_of, value_of
+from isoloss_contract.reading import is_unknown, problem_of, value_of
 from isoloss_operator.api import (
     AnswerValidation,
     Checkpoint,
+    HyperparamPredictionStatus,
     RefinedStatus,
     ScalingSweepSpec,
     ValidationStatus,
 )
 from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditions
+from isoloss_operator.decide.evaluation import ledger_unknown
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
@@ -34,7 +36,6 @@ from isoloss_operator.decide.owners import (
 )
 from isoloss_operator.decide.plans import Event, TaskWrites
 from isoloss_operator.decide.prediction_status import (
-    previous_prediction,
     question,
     target_length,
 )
@@ -110,8 +111,8 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
     """
     if view is None:
         return _as_it_was(observed)
-    if is_unknown(observed.probes.ledger):
-        return _unknown_ledger(observed)
+    if (unknown := ledger_unknown(observed)) is not None:
+        return _held_up(observed, Finding.unknown(unknown.reason, unknown.message))
     if view.spec.validation is None:
         return _stopped(view) if observed.train_jobs else ValidationStep()
     planned = planned_probes(view)
@@ -127,7 +128,7 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
     """What was known stands; Jobs go on by themselves, unless they are to stop."""
     if not isinstance(observed.spec, InvalidSpec) and observed.spec.validation is None:
         return ValidationStep()
-    before = previous_prediction(observed.status)
+    before = HyperparamPredictionStatus.read(observed.status)
     said = parse_conditions(observed.status).get(VALIDATED)
     known = finding or (Finding.of(said) if said else None)
     if observed.spec.suspend and (known is None or known.status == "Unknown"):
@@ -136,13 +137,6 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
     if known is None and not isinstance(observed.spec, InvalidSpec):
         known = Finding.unknown()
     return ValidationStep(known, before.validation, before.refined)
-
-
-def _unknown_ledger(observed: ObservedPrediction) -> ValidationStep:
-    """Without it nothing may start: what is in it would be trained again."""
-    read = observed.probes.ledger
-    reason = Reason.LEDGER_NEWER if isinstance(read, Newer) else Reason.STORAGE_UNREACHABLE
-    return _held_up(observed, Finding.unknown(reason, problem_of(read)))
 
 
 def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
@@ -167,7 +161,7 @@ def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
     if view.answer_stands and finding.reason is Reason.ANSWER_AWAITED:
         known = _as_it_was(observed)
         return replace(step, finding=known.finding, status=known.status, refined=known.refined)
-    before = previous_prediction(observed.status).validation
+    before = HyperparamPredictionStatus.read(observed.status).validation
     return replace(step, finding=finding, status=numbers_only(before))
 
 
@@ -223,7 +217,7 @@ def _planned(
         answer.learning_rate.value,
         answer.batch_size.value,
         float(validation.factor),
-        multiple_of=_multiple(view),
+        multiple_of=_multiple(view, query),
         raw_batch_size=answer.batch_size_raw,
         known=_known_places(view.observed),
     )
@@ -271,8 +265,13 @@ def _check_length(
         raise NoProbes(f"spec.validation.tokensShare: {short.message}{enough}")
 
 
-def _multiple(view: PredictionView) -> int:
-    """What batch sizes of probes are multiples of, in sequences of the sweep: 1 for a target with others."""
+def _multiple(view: PredictionView, query: PredictionQuery) -> int:
+    """What batch sizes of probes are multiples of, in sequences of the sweep: 1 for a target with others.
+
+    A batch size that is given is a multiple of itself alone: probes at a rounded one would be at another.
+    """
+    if query.batch_size is not None:
+        return max(round(query.batch_size), 1)
     length = target_length(view.spec, view.sweep)
     return view.spec.batch_size_multiple_of if length == view.sweep.data.sequence_length else 1
 

@@ -27,13 +27,13 @@ from isoloss_contract.schedule import cooldown_tokens, whole_steps
 from isoloss_operator.api import Evaluation, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.same_models import refused_by_search
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     SpecError,
     model_config,
     optimizer_config,
     parsed,
+    same_model_errors,
 )
 from isoloss_operator.planning.warmup import warmup_tokens
 
@@ -153,8 +153,6 @@ def _plan(
         for index in range(len(spec.proxies))
         for point in _proxy_points(spec, index, manifest)
     )
-    if manifest is not None and (twins := _twins(points, searches=spec.searches)):
-        raise InvalidSpec(twins)
     return (*points, *_added_points(spec, points, additions))
 
 
@@ -213,7 +211,7 @@ def planned_point(
 def planned_proxy(
     spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
 ) -> PlannedProxy:
-    """What the points of spec.proxies[index] share. Raises UnsupportedModel, InvalidSpec."""
+    """What the points of spec.proxies[index] share. Raises UnsupportedModel."""
     proxy = spec.proxies[index]
     model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
     parameters = parameter_counts(model)
@@ -335,7 +333,8 @@ def _corpus_errors(spec: ScalingSweepSpec, manifest: DataManifest) -> list[SpecE
                     "sequence: raise validation.documentsPerThousand or add documents",
                 )
             )
-    return errors
+    # A preset with the tokenizer's vocabulary may be another proxy's config: only the corpus shows it.
+    return errors or same_model_errors(spec, [manifest.vocabulary_size])
 
 
 def repeated_domains(spec: ScalingSweepSpec, manifest: DataManifest) -> dict[str, float]:
@@ -348,30 +347,6 @@ def repeated_domains(spec: ScalingSweepSpec, manifest: DataManifest) -> dict[str
         if domain.name in shares
     }
     return {name: times for name, times in epochs.items() if times > 1}
-
-
-def _twins(points: Sequence[PlannedPoint], *, searches: bool) -> list[SpecError]:
-    """Points of two proxies with one key, which only the corpus shows: a preset with its vocabulary may be another's config.
-
-    What shows without it is refused with the spec (same_models.py), by the same rules.
-    """
-    first: dict[str, PlannedPoint] = {}
-    errors: dict[str, SpecError] = {}
-    for point in points:
-        base = point.proxy.base
-        other = first.setdefault(base.key if searches and base else point.key, point)
-        if searches and base and other.proxy.name != point.proxy.name:
-            errors[point.proxy.name] = SpecError(
-                "spec.proxies",
-                refused_by_search(other.proxy.name, point.proxy.name),
-            )
-        elif other.key == point.key and other is not point:
-            errors[point.proxy.name] = SpecError(
-                "spec.proxies",
-                f"{point.name} and {other.name} are the same run: give {point.proxy.name} and "
-                f"{other.proxy.name} different models or grids",
-            )
-    return list(errors.values())
 
 
 # ----------------------------------------------------------------------------------------- names

@@ -82,7 +82,6 @@ def _deepseek_v3(
 class Preset:
     """A proxy known by name; `build` takes the vocabulary size."""
 
-    description: str
     build: Callable[[int], dict[str, Any]]
     vocabulary: int | None
     """None: that of the tokenizer."""
@@ -92,14 +91,12 @@ PRESETS: Mapping[str, Preset] = {
     # Grouped queries as in Zhou et al.'s Dense-8B; what fewer key-value heads save went to the
     # feed-forward layers, which then are 3.2 hidden sizes wide (theirs: 3.5).
     "dense-100m": Preset(
-        "Llama, 12 layers x 768, 86 M in the layers and 101 M in the head",
         lambda v: _llama(
             layers=12, hidden=768, ffn=2432, heads=6, kv_heads=2, head_dim=128, vocabulary=v
         ),
         PAPER_VOCABULARY,
     ),
     "dense-500m": Preset(
-        "Llama, 24 layers x 1280, 472 M in the layers and 168 M in the head",
         lambda v: _llama(
             layers=24, hidden=1280, ffn=4096, heads=10, kv_heads=2, head_dim=128, vocabulary=v
         ),
@@ -109,7 +106,6 @@ PRESETS: Mapping[str, Preset] = {
     # and h/6) in multiples of 64, 8 experts of 64 instead of 256: so that the larger one trains on one
     # 80 GB device.
     "moe-100m": Preset(
-        "DeepSeek-V3 (MLA), 12 layers x 768, 8 of 64 experts, 83 M active in the layers",
         lambda v: _deepseek_v3(
             layers=12,
             hidden=768,
@@ -126,7 +122,6 @@ PRESETS: Mapping[str, Preset] = {
         PAPER_VOCABULARY,
     ),
     "moe-500m": Preset(
-        "DeepSeek-V3 (MLA), 24 layers x 1280, 8 of 64 experts, 476 M active in the layers",
         lambda v: _deepseek_v3(
             layers=24,
             hidden=1280,
@@ -143,21 +138,18 @@ PRESETS: Mapping[str, Preset] = {
         PAPER_VOCABULARY,
     ),
     "dense-tiny": Preset(
-        "Llama, 2 layers x 64, about 0.15 M with its head: for trying out on a CPU",
         lambda v: _llama(
             layers=2, hidden=64, ffn=176, heads=2, kv_heads=1, head_dim=32, vocabulary=v
         ),
         None,
     ),
     "dense-small": Preset(
-        "Llama, 3 layers x 128, about 0.7 M with its head: for trying out on a CPU",
         lambda v: _llama(
             layers=3, hidden=128, ffn=352, heads=4, kv_heads=2, head_dim=32, vocabulary=v
         ),
         None,
     ),
     "moe-tiny": Preset(
-        "DeepSeek-V3 (MLA), 2 layers x 64, 2 of 8 experts: for trying out on a CPU",
         lambda v: _deepseek_v3(
             layers=2,
             hidden=64,

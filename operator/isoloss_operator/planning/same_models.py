@@ -21,7 +21,11 @@ def same_model_problems(
         if models[first.name] != models[second.name]:
             continue
         if spec.searches:
-            yield "spec.proxies", refused_by_search(first.name, second.name)
+            yield (
+                "spec.proxies",
+                f"{second.name} and {first.name} are the same model, and a search may add the same run to both: "
+                "leave one of them out, or give them different models",
+            )
         elif shared := _shared_points(spec, first, second):
             batch_size, rate = min(shared)
             yield (
@@ -29,14 +33,6 @@ def same_model_problems(
                 f"{first.name} and {second.name} are the same model, and their points of batch size {batch_size} and "
                 f"learning rate {rate:g} are the same run: give {first.name} and {second.name} different models or grids",
             )
-
-
-def refused_by_search(first: str, second: str) -> str:
-    """Why a search has one size of each model; the arguments are names of proxies."""
-    return (
-        f"{second} and {first} are the same model, and a search may add the same run to both: "
-        "leave one of them out, or give them different models"
-    )
 
 
 def _one_size(proxies: tuple[Proxy, ...]) -> tuple[str, str]:

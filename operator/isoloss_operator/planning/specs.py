@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from isoloss_contract.ledger import MAX_DERIVED, DerivedModel
@@ -29,7 +28,6 @@ from isoloss_operator.api import (
     Like,
     Model,
     Optimizer,
-    Proxy,
     ScalingSweepSpec,
 )
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
@@ -47,8 +45,6 @@ ANY_VOCABULARIES = (1024, 2048)
 """Models that are the same with either tokenizer are the same with any: toy presets take its vocabulary."""
 MAX_ERRORS = 10
 """Errors in one message."""
-MAX_STORAGE_URI = 640
-"""Characters. Folders and files are appended, and the result must fit into tasks and the status."""
 
 Spec = TypeVar("Spec", bound=BaseModel)
 
@@ -88,12 +84,7 @@ def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
     Models with `like` are checked by `with_derived_proxies`. Raises InvalidSpec.
     """
     spec = parsed(raw, ScalingSweepSpec)
-    errors = [
-        *_storage_errors(spec),
-        *_proxy_errors(spec),
-        *_optimizer_errors(spec.optimizer),
-        *_search_errors(spec),
-    ]
+    errors = [*_proxy_errors(spec), *_search_errors(spec)]
     if errors:
         raise InvalidSpec(errors)
     return spec
@@ -154,7 +145,7 @@ def with_derived_proxies(
     if errors:
         raise InvalidSpec(errors)
     derived = spec.model_copy(update={"proxies": tuple(proxies)})
-    errors = [*_position_errors(derived), *_same_model_errors(derived)]
+    errors = [*_position_errors(derived), *same_model_errors(derived)]
     if errors:
         raise InvalidSpec(errors)
     return derived
@@ -213,28 +204,19 @@ def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
 
 
 def optimizer_config(optimizer: Optimizer, warmup_tokens: int) -> OptimizerConfig:
-    """The trainer's optimizer settings with a size's warm-up (warmup.py).
-
-    Raises InvalidSpec if a value is out of range.
-    """
-    try:
-        return OptimizerConfig(
-            beta1=float(optimizer.beta1),
-            beta2=float(optimizer.beta2),
-            epsilon=float(optimizer.epsilon),
-            weight_decay=float(optimizer.weight_decay),
-            gradient_clip=float(optimizer.gradient_clip),
-            warmup_tokens=warmup_tokens,
-            schedule=optimizer.schedule,
-            second_moment_tokens=optimizer.second_moment_tokens,
-            weight_decay_tokens=optimizer.weight_decay_tokens,
-            z_loss=float(optimizer.z_loss),
-        )
-    except ValidationError as error:
-        raise InvalidSpec(
-            SpecError(f"spec.optimizer.{to_camel(str(detail['loc'][0]))}", _lower(detail["msg"]))
-            for detail in error.errors(include_url=False)
-        ) from error
+    """The trainer's optimizer settings with a size's warm-up (warmup.py)."""
+    return OptimizerConfig(
+        beta1=float(optimizer.beta1),
+        beta2=float(optimizer.beta2),
+        epsilon=float(optimizer.epsilon),
+        weight_decay=float(optimizer.weight_decay),
+        gradient_clip=float(optimizer.gradient_clip),
+        warmup_tokens=warmup_tokens,
+        schedule=optimizer.schedule,
+        second_moment_tokens=optimizer.second_moment_tokens,
+        weight_decay_tokens=optimizer.weight_decay_tokens,
+        z_loss=float(optimizer.z_loss),
+    )
 
 
 def model_config(model: Model, tokenizer_vocabulary: int | None = None) -> dict[str, Any]:
@@ -300,21 +282,12 @@ def _lower(message: str) -> str:
 # --------------------------------------------------------------------------------------- rules
 
 
-def _storage_errors(spec: ScalingSweepSpec) -> list[SpecError]:
-    length = len(spec.storage.uri)
-    if length <= MAX_STORAGE_URI:
-        return []
-    return [SpecError("spec.storage.uri", f"has {length} characters, more than {MAX_STORAGE_URI}")]
-
-
 def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     errors = []
     for index, proxy in enumerate(spec.proxies):
-        field = f"spec.proxies[{index}]"
         if proxy.model.like is None:
-            errors += _model_errors(proxy.model, f"{field}.model")
-        errors += _warmup_errors(spec, proxy, field)
-    return errors or [*_position_errors(spec), *_same_model_errors(spec)]
+            errors += _model_errors(proxy.model, f"spec.proxies[{index}].model")
+    return errors or [*_position_errors(spec), *same_model_errors(spec)]
 
 
 def _model_errors(model: Model, field: str) -> list[SpecError]:
@@ -356,28 +329,16 @@ def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     ]
 
 
-def _same_model_errors(spec: ScalingSweepSpec) -> list[SpecError]:
-    """Sizes that are one, as far as their configs are known."""
+def same_model_errors(
+    spec: ScalingSweepSpec, vocabularies: Sequence[int] = ANY_VOCABULARIES
+) -> list[SpecError]:
+    """Sizes that are one with tokenizers of these vocabularies, as far as their configs are known."""
     keys = {
-        proxy.name: content_key([model_config(proxy.model, each) for each in ANY_VOCABULARIES])
+        proxy.name: content_key([model_config(proxy.model, each) for each in vocabularies])
         for proxy in spec.proxies
         if proxy.model.like is None
     }
     return [SpecError(field, message) for field, message in same_model_problems(spec, keys)]
-
-
-def _warmup_errors(spec: ScalingSweepSpec, proxy: Proxy, field: str) -> list[SpecError]:
-    given = spec.optimizer.warmup_tokens
-    if given is None or proxy.tokens > WARMUP_MULTIPLE * given:
-        return []
-    return [
-        SpecError(
-            f"{field}.tokens",
-            f"must be more than {WARMUP_MULTIPLE} x optimizer.warmupTokens "
-            f"({given}): "
-            "earlier evaluations are not fitted",
-        )
-    ]
 
 
 def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
@@ -398,11 +359,3 @@ def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
                 f"({warmup}), or raise the tokens"
             )
             yield SpecError(f"spec.proxies[{index}].tokens", message)
-
-
-def _optimizer_errors(optimizer: Optimizer) -> tuple[SpecError, ...]:
-    try:
-        optimizer_config(optimizer, optimizer.warmup_tokens or 0)
-    except InvalidSpec as error:
-        return error.errors
-    return ()

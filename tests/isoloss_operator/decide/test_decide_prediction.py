@@ -510,10 +510,12 @@ def test_the_composition_that_the_spec_asks_for_answers_and_the_other_is_a_varia
 
 
 def test_a_batch_size_that_is_given_is_answered_with_the_learning_rate_there() -> None:
-    """To the letter, also in sequences of another length than the sweep's, and whatever the batch size is a multiple of."""
+    """To the letter, also in sequences of another length than the sweep's."""
     plain = decide_prediction(observed()).status
     for length in (None, 256):
-        given = prediction_spec(batchSize=100, targetSequenceLength=length)
+        given = prediction_spec(
+            batchSize=100, batchSizeMultipleOf=None, targetSequenceLength=length
+        )
         status = decide_prediction(observed(given)).status
         assert status.batch_size == IntervalStatus(value="100", low="100", high="100")
         assert status.learning_rate.value != plain.learning_rate.value
@@ -539,7 +541,10 @@ def test_a_multiple_far_from_the_best_batch_size_is_answered_as_if_it_were_given
     for multiple in (512, 4096):
         rounded, given = (
             decide_prediction(observed(prediction_spec(targetSequenceLength=length, **field)))
-            for field in ({"batchSizeMultipleOf": multiple}, {"batchSize": multiple})
+            for field in (
+                {"batchSizeMultipleOf": multiple},
+                {"batchSizeMultipleOf": None, "batchSize": multiple},
+            )
         )
         assert condition(rounded, "Ready")[:2] == condition(given, "Ready")[:2]
         assert rounded.status.learning_rate == given.status.learning_rate
@@ -566,7 +571,8 @@ def test_a_far_multiple_keeps_range_and_warnings_for_another_sequence_length() -
 
 def test_a_sweep_of_one_batch_size_answers_for_it_and_says_so_where_none_is_given() -> None:
     laws = fit(one_batch_size_laws())
-    status = decide_prediction(observed(prediction_spec(batchSize=128), fit=laws)).status
+    given = prediction_spec(batchSize=128, batchSizeMultipleOf=None)
+    status = decide_prediction(observed(given, fit=laws)).status
     assert status.batch_size == IntervalStatus(value="128", low="128", high="128")
     assert status.learning_rate is not None
     plan = decide_prediction(observed(fit=laws))

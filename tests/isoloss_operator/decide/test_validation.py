@@ -841,7 +841,7 @@ def test_probes_of_a_far_multiple_are_judged_at_the_multiple_for_another_sequenc
 
 
 def test_with_a_given_batch_size_probes_at_it_judge_the_learning_rate() -> None:
-    raw = {**spec(), "batchSize": 512}
+    raw = {**spec(), "batchSizeMultipleOf": 1, "batchSize": 512}
     assert {point.batch_size for point in planned(world(raw)).points} == {512}
     verdict = condition(decide_prediction(noisy(trained(lambda *_: 2.5, raw=raw))), "Validated")
     assert verdict[1] != "TooFewProbes"

@@ -254,11 +254,6 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
             "must have at most 512 bytes in UTF-8",
         ),
         (
-            sweep_spec(optimizer={"warmupTokens": 500_000}),
-            "spec.proxies[0].tokens",
-            "more than 2 x optimizer.warmupTokens",
-        ),
-        (
             with_model({**OWN, "hiden_size": 3}),
             "spec.proxies[0].model.config.hiden_size",
             "hidden_size?",
@@ -361,6 +356,19 @@ def test_two_names_of_one_model_may_have_grids_apart_beside_another_size(
     spec: dict[str, Any],
 ) -> None:
     assert plan_points(parse_sweep_spec(spec))
+
+
+def test_a_preset_that_turns_out_to_be_anothers_config_is_refused_with_the_corpus() -> None:
+    same = named(TINY, {"config": OWN})
+    with pytest.raises(
+        InvalidSpec, match="a and b are the same model, and one size gives no laws"
+    ):
+        plan_points(parse_sweep_spec(same), manifest())
+    same["design"] = "Unchecked"
+    assert plan_points(parse_sweep_spec(same), manifest())
+    same["proxies"][1]["grid"] = GRID
+    with pytest.raises(InvalidSpec, match="are the same run: give a and b different models"):
+        plan_points(parse_sweep_spec(same), manifest())
 
 
 def test_proxies_that_turn_out_to_be_one_model_are_refused_once_they_are_derived() -> None:

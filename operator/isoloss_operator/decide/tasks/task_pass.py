@@ -180,7 +180,7 @@ def affordable(
 
     `committed` is what running points still need.
     """
-    flops_left, seconds_left = _left(budget, spent)
+    flops_left, seconds_left = budget_left(budget, spent)
     flops, seconds = committed.flops, committed.accelerator_seconds
     for index, point in enumerate(pending):
         needed = remaining_flops(point, records[point.key])
@@ -199,7 +199,7 @@ def exceeded(budget: Budget | None, spent: Spending) -> str:
     """Which part of the budget is spent, with what was spent; empty: there is some left."""
     if budget is None:
         return ""
-    flops_left, seconds_left = _left(budget, spent)
+    flops_left, seconds_left = budget_left(budget, spent)
     # A run at its very end has spent just what was planned: rounding must not stop it there.
     if budget.flops and flops_left < -ROUNDING * float(budget.flops):
         return (
@@ -212,24 +212,19 @@ def exceeded(budget: Budget | None, spent: Spending) -> str:
 
 
 class BudgetLeft(NamedTuple):
-    """What of a budget is not spent; None: it does not limit that."""
+    """What of a budget is not spent; infinite: it does not limit that."""
 
-    flops: float | None
-    seconds: float | None
+    flops: float
+    seconds: float
     """Accelerator seconds."""
 
 
 def budget_left(budget: Budget | None, spent: Spending) -> BudgetLeft:
-    """Of a sweep's budget."""
-    return BudgetLeft(*(None if math.isinf(left) else left for left in _left(budget, spent)))
-
-
-def _left(budget: Budget | None, spent: Spending) -> tuple[float, float]:
-    """FLOPs and accelerator seconds."""
+    """Negative where more was spent."""
     flops = float(budget.flops) if budget and budget.flops else math.inf
     hours = budget.accelerator_hours if budget else None
     seconds = hours * 3600.0 if hours else math.inf
-    return flops - spent.flops, seconds - spent.accelerator_seconds
+    return BudgetLeft(flops - spent.flops, seconds - spent.accelerator_seconds)
 
 
 # -------------------------------------------------------------- intend: what is wanted of every task
@@ -241,22 +236,19 @@ BUDGET_RAISED: Final = "BudgetRaised"
 
 def intend(tasks: TaskSet, ledger: Ledger, *, is_spent: bool) -> Ledger:
     """The ledger with an intent for every task; `is_spent`: the budget is."""
-    ledger = _with_search_intents(ledger, searches=tasks.policy.searches)
-    return _with_budget_intents(ledger, is_spent=is_spent, searches=tasks.policy.searches)
-
-
-def _with_search_intents(ledger: Ledger, *, searches: bool) -> Ledger:
-    """The ledger in which a new point waits until the search chooses it; without a search all run to their ends."""
-
-    def intended(record: PointRecord) -> PointRecord:
-        if searches and record.intent == Intent():
-            return replace(record, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN))
-        if not searches and _is_of_a_search(record.intent):
-            return replace(record, intent=Intent())
-        return record
-
-    points = tuple(intended(record) for record in ledger.points)
+    searches = tasks.policy.searches
+    chosen = (_if_chosen(record, searches=searches) for record in ledger.points)
+    points = tuple(_if_paid(each, is_spent=is_spent, searches=searches) for each in chosen)
     return ledger if points == ledger.points else ledger.replace(points=points)
+
+
+def _if_chosen(record: PointRecord, *, searches: bool) -> PointRecord:
+    """A new point waits until the search chooses it; without a search all run to their ends."""
+    if searches and record.intent == Intent():
+        return replace(record, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN))
+    if not searches and _is_of_a_search(record.intent):
+        return replace(record, intent=Intent())
+    return record
 
 
 def _is_of_a_search(intent: Intent) -> bool:
@@ -264,23 +256,15 @@ def _is_of_a_search(intent: Intent) -> bool:
     return intent.tokens > 0 or intent.reason == NOT_CHOSEN
 
 
-def _with_budget_intents(ledger: Ledger, *, is_spent: bool, searches: bool) -> Ledger:
-    """The ledger in which a spent budget pauses every unfinished point, and one with room lets them run.
-
-    Points that are paused or pruned for another reason stay so.
-    """
-
-    def intended(record: PointRecord) -> PointRecord:
-        is_paused = record.intent.reason == BUDGET_SPENT
-        if is_spent and record.intent.action is IntentAction.RUN and _may_run(record):
-            tokens = record.intent.tokens
-            return replace(record, intent=Intent(IntentAction.PAUSE, tokens, BUDGET_SPENT))
-        if is_paused and not (is_spent and _may_run(record)):
-            return replace(record, intent=_resumed(record.intent.tokens, searches=searches))
-        return record
-
-    points = tuple(intended(record) for record in ledger.points)
-    return ledger if points == ledger.points else ledger.replace(points=points)
+def _if_paid(record: PointRecord, *, is_spent: bool, searches: bool) -> PointRecord:
+    """A spent budget pauses every unfinished point, and one with room lets those run that it paused. Points that are
+    paused or pruned for another reason stay so."""
+    intent, is_paused = record.intent, record.intent.reason == BUDGET_SPENT
+    if is_spent and intent.action is IntentAction.RUN and _may_run(record):
+        return replace(record, intent=Intent(IntentAction.PAUSE, intent.tokens, BUDGET_SPENT))
+    if is_paused and not (is_spent and _may_run(record)):
+        return replace(record, intent=_resumed(intent.tokens, searches=searches))
+    return record
 
 
 def _resumed(tokens: int, *, searches: bool) -> Intent:
