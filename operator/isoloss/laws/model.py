@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+import numpy as np
+
 from isoloss.laws.arrays import Array, Real
 
 Status = Literal["fitted", "provisional", "refused"]
@@ -66,6 +68,13 @@ class Run:
     """Names the seed."""
     flops_convention: FlopsConvention | None = None
     """How `flops_per_token` is counted; None: unknown, but alike in all runs."""
+
+    def __post_init__(self) -> None:
+        """Make arrays of lists."""
+        for name in ("tokens", "losses", "loss_standard_errors"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, np.asarray(value, dtype=float))
 
 
 class RefusalReason(StrEnum):
