@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         PredictionQuery,
         Refused,
     )
+    from isoloss.laws.answer.rounding import rounded, rounding_sentences
     from isoloss.laws.answer.sequence_lengths import for_length, in_sequences
     from isoloss.laws.arrays import Array
     from isoloss.laws.curves import (
@@ -78,6 +79,7 @@ _HOMES = {
         "PredictionQuery",
         "Refused",
     ),
+    "answer.rounding": ("rounded", "rounding_sentences"),
     "answer.sequence_lengths": ("for_length", "in_sequences"),
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
@@ -163,6 +165,8 @@ __all__ = [
     "measured_noise",
     "predict",
     "refused_laws",
+    "rounded",
+    "rounding_sentences",
     "shared_if_copy",
     "surface_residual",
 ]
