@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isoloss.laws.answer.expected_regret import loss_curvature
+    from isoloss.laws.answer.foundation import contradicted
     from isoloss.laws.answer.predict import predict
     from isoloss.laws.answer.prediction import (
         BatchSizeRange,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
+    "answer.foundation": ("contradicted",),
     "answer.predict": ("predict",),
     "answer.prediction": (
         "BatchSizeRange",
@@ -156,6 +158,7 @@ __all__ = [
     "SizeTrend",
     "Status",
     "SurfaceLaw",
+    "contradicted",
     "fit_laws",
     "for_length",
     "in_sequences",
