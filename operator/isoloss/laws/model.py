@@ -92,6 +92,7 @@ class RefusalReason(StrEnum):
     IRREDUCIBLE_LOSS_NOT_IDENTIFIED = "IrreducibleLossNotIdentified"
     INITIAL_LOSS_BELOW_IRREDUCIBLE = "InitialLossBelowIrreducible"
     INITIAL_LOSS_ABOVE_ALL_SEEN = "InitialLossAboveAllSeen"
+    INITIAL_LOSS_UNCERTAIN = "InitialLossUncertain"
     EXTRAPOLATION_TOO_FAR = "ExtrapolationTooFar"
     BUDGET_TOO_SMALL = "BudgetTooSmall"
     MIXED_TOKENIZERS = "MixedTokenizers"

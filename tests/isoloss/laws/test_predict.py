@@ -148,6 +148,18 @@ def test_an_unidentified_irreducible_loss_is_carried_through_the_inversion():
     assert near.refusals[0].reason is RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
 
 
+@pytest.mark.parametrize("error", [0.3, 5.0])
+def test_an_initial_loss_that_was_measured_too_roughly_is_no_fault_of_the_laws(error):
+    """Without its own error the equivalent compute is known, wherever the draws end up."""
+    asked = {"initial_loss": 2.8, "cpt_flops": 1e19}
+    answer(power_laws(), **asked, initial_loss_standard_error=0.01)
+    rough = predict(power_laws(), PredictionQuery(**asked, initial_loss_standard_error=error))
+    assert isinstance(rough, Refused)
+    (refusal,) = rough.refusals
+    assert refusal.reason is RefusalReason.INITIAL_LOSS_UNCERTAIN
+    assert f"standard error of {error:g}" in refusal.message
+
+
 @pytest.mark.parametrize(
     ("rate", "batch", "flops", "learning_rate", "batch_size"),
     [

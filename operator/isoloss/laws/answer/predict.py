@@ -140,11 +140,21 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
     total = np.logaddexp(equivalent, np.log(cpt))
     spread = interval(float(total[0]), total, laws.options.interval)
     if below > MOST_BELOW or spread.high - spread.low > np.log(WIDEST_COMPUTE):
+        error = query.initial_loss_standard_error
+        unknown = f"its equivalent compute is unknown: the total is between {np.exp(spread.low):.2g} and {np.exp(min(spread.high, 700)):.2g} FLOPs"
+        if error and isinstance(
+            _compute(laws, replace(query, initial_loss_standard_error=0.0)), Compute
+        ):
+            return Refusal(
+                RefusalReason.INITIAL_LOSS_UNCERTAIN,
+                f"The initial loss {query.initial_loss:.4g} has a standard error of {error:.3g}, so large that {unknown}. "
+                "Measure it on more text.",
+                {"initial_loss": query.initial_loss, "standard_error": error},
+            )
         return Refusal(
             RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
-            f"The initial loss {query.initial_loss:.4g} is so close to the irreducible loss that its "
-            f"equivalent compute is unknown: the total is between {np.exp(spread.low):.2g} and "
-            f"{np.exp(min(spread.high, 700)):.2g} FLOPs, with {below:.0%} of the bootstrap below the irreducible loss.",
+            f"The initial loss {query.initial_loss:.4g} is so close to the irreducible loss that {unknown}, with "
+            f"{below:.0%} of the bootstrap below the irreducible loss.",
             {"initial_loss": query.initial_loss, "share_below": below},
         )
     # A draw below L0 means more compute than can be computed, not none.
