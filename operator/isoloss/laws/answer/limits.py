@@ -131,8 +131,9 @@ def too_few_steps(
         return None
     return Refusal(
         RefusalReason.BUDGET_TOO_SMALL,
-        f"The budget of {_budget(laws, query, tokens)} is {steps:.2g} steps of the answer's batch size, {batch_tokens:.3g} tokens; "
-        f"at least {FEWEST_STEPS} are needed. Check its unit: write 60 billion tokens as 60e9.",
+        f"The budget of {_budget(laws, query, tokens)} is fewer than {FEWEST_STEPS} steps of the answer's batch size, {batch_tokens:.3g} "
+        f"tokens: at least {np.ceil(FEWEST_STEPS * batch_tokens):,.0f} tokens are needed. Check its unit: write 60 billion tokens "
+        "as 60e9.",
         {"tokens": tokens, "steps": steps, "fewest_steps": FEWEST_STEPS},
     )
 
