@@ -163,10 +163,11 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
 
 
 def _too_far(laws: Laws, query: PredictionQuery, log_flops: float) -> Refusal | None:
-    log_tokens = None
+    place = None
     if query.params is not None:
-        log_tokens = log_flops - float(np.log(flops_per_token(laws, query)))
-    return refuse_distance(laws, query, log_flops, log_tokens)
+        per_token = flops_per_token(laws, query)
+        place = float(np.log(query.params)), log_flops - float(np.log(per_token))
+    return refuse_distance(laws, query, log_flops, place)
 
 
 def _continuation(
@@ -193,6 +194,12 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
             laws.warnings,
         )
     route = _route(laws, query, routes)
+    if route == "surface" and query.params is None:
+        far = refuse_distance(
+            laws, query, compute.total[0], laws.surface.on_the_frontier(compute.total[0])
+        )
+        if far is not None:
+            return Refused((far,), laws.warnings)
     answers = _composed(laws, query, compute, routes)
     chosen = answers[route]
     vague = too_vague(expected_regret(laws, route, target_of(laws, query, compute.total)))
