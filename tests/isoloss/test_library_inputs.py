@@ -131,6 +131,24 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert query.round_to == 8
 
 
+def test_whole_numbers_beyond_64_bits_are_asked_as_floats_are(
+    expected: isoloss.Laws,
+) -> None:
+    params, tokens = 10**9, 5 * 10**9
+    asked = {"params": params, "initial_loss": 2.75, "cpt_flops": 6 * params * tokens}
+    whole, floats = isoloss.PredictionQuery(**asked), {k: float(v) for k, v in asked.items()}
+    answer = isoloss.predict(expected, whole)
+    assert answer == isoloss.predict(expected, isoloss.PredictionQuery(**floats))  # type: ignore[arg-type]
+
+
+def test_runs_of_lists_are_those_of_arrays(runs: isoloss.RunSet, expected: isoloss.Laws) -> None:
+    lists = [
+        replace(run, tokens=run.tokens.tolist(), losses=run.losses.tolist())  # type: ignore[arg-type]
+        for run in runs.runs
+    ]
+    assert isoloss.fit_laws(lists, FEW).learning_rate.slope == expected.learning_rate.slope
+
+
 def test_an_unknown_composition_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="composition must be Measured or Paper, not 'paper'"):
         isoloss.PredictionQuery(total_flops=1e20, composition="paper")  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from isoloss.cli.outcome import (
 )
 from isoloss.errors import BadInput
 from isoloss.fitting import fit_laws
-from isoloss.laws import FitOptions, Laws, RefusalReason, Run, SizeTrend
+from isoloss.laws import FitOptions, Laws, RefusalReason, Run, SizeTrend, contradicted
 from isoloss.laws_files import write_laws
 from isoloss.published import NotApplicable, size_exponents
 from isoloss.report import content
@@ -138,7 +138,14 @@ def fit(
     else:
         print_warnings(laws.warnings)
         _print_laws(laws, out)
-    return REFUSED if laws.refusals else ANSWERED
+    return REFUSED if _are_refused(laws) else ANSWERED
+
+
+def _are_refused(laws: Laws) -> bool:
+    if laws.options.size_trend is not None:
+        # The joint surface has the trend and answers; at single loss levels one size is too few as before.
+        return laws.status == "refused" or laws.loss_compute.refusal is not None
+    return bool(laws.refusals) or contradicted(laws) is not None
 
 
 def _size_trend(name: str | None, runs: Sequence[Run]) -> SizeTrend | None:
@@ -186,7 +193,8 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
         )
     for reason, message in refusals(laws):
         terminal.print(f"refused: {reason}: {message}")
-    if RefusalReason.TOO_FEW_SIZES in {refusal.reason for refusal in laws.refusals}:
+    few = RefusalReason.TOO_FEW_SIZES in {refusal.reason for refusal in laws.refusals}
+    if few and laws.options.size_trend is None:
         terminal.print(
             "--size-trend published:NAME takes the trend over sizes from a published law (isoloss laws)."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Annotated
 
@@ -19,7 +20,16 @@ from isoloss.cli.outcome import (
     print_warnings,
 )
 from isoloss.errors import BadInput
-from isoloss.laws import Prediction, PredictionQuery, Refusal, RefusalReason, Refused
+from isoloss.laws import (
+    Interval,
+    Prediction,
+    PredictionQuery,
+    Refusal,
+    RefusalReason,
+    Refused,
+    rounded,
+    rounding_sentences,
+)
 from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws
 from isoloss.published import (
@@ -124,19 +134,23 @@ def _from_published(law: PublishedLaw, asked: PredictionQuery, as_json: bool) ->
         return print_refused(Refused((_no_curve(law),)), as_json=as_json)
     querying.checked(asked)
     total_flops = asked.total_flops
+    length = asked.sequence_length or law.sequence_length
     try:
         answer = law.evaluate(total_flops=total_flops, params=asked.params)
+        raw = _sequences(law, answer, length)
     except MissingParams as error:
         raise BadInput(f"published:{law.name}: {error} (--params)") from error
     except NotApplicable as error:
         figures: dict[str, float | str] = {"total_flops": total_flops}
         reason = RefusalReason.EXTRAPOLATION_TOO_FAR
         return print_refused(Refused((Refusal(reason, str(error), figures),)), as_json=as_json)
-    length = asked.sequence_length or law.sequence_length
-    batch = float(max(1, round(answer.batch_size(length) / asked.round_to)) * asked.round_to)
-    # Rounding is asked for with --round-to; without it the formula's own value is more use.
-    batch = batch if asked.round_to > 1 else answer.batch_size(length)
     warnings = (*_published_warnings(law, asked, length), *answer.warnings)
+    batch = raw
+    # Rounding is asked for with --round-to; without it the formula's own value is more use.
+    if asked.round_to > 1:
+        batch = rounded(raw, asked.round_to)
+        anywhere = Interval(raw, 0.0, math.inf)
+        warnings = (*warnings, *rounding_sentences(anywhere, asked.round_to))
     opinions, silent = published_opinions(total_flops=total_flops, params=asked.params)
     others = tuple(opinion for opinion in opinions if opinion.name != law.name)
     if as_json:
@@ -144,8 +158,8 @@ def _from_published(law: PublishedLaw, asked: PredictionQuery, as_json: bool) ->
             {
                 "learning_rate": _without_interval(answer.learning_rate),
                 "batch_size": _without_interval(batch),
-                "batch_size_raw": answer.batch_size(length),
-                "batch_size_tokens": _without_interval(answer.batch_size_tokens),
+                "batch_size_raw": raw,
+                "batch_size_tokens": _without_interval(batch * length),
                 "total_flops": _without_interval(total_flops),
                 "interval_level": None,
                 "route": f"published:{law.name}",
@@ -172,6 +186,15 @@ def _check_options(law: PublishedLaw, asked: PredictionQuery) -> None:
         raise BadInput(
             f"--{unknown[0].replace('_', '-')}: published:{law.name} does not take it, only laws of your own do"
         )
+
+
+def _sequences(law: PublishedLaw, answer: PublishedOptimum, length: int) -> float:
+    """The batch size in sequences of the length asked for. Raises NotApplicable for less than one."""
+    if answer.batch_size(length) < 1:
+        raise NotApplicable(
+            f"{law.name} gives a batch size of {answer.batch_size_tokens:.3g} tokens, less than one sequence of {length} tokens"
+        )
+    return answer.batch_size(length)
 
 
 def _without_interval(value: float) -> dict[str, float | None]:
@@ -206,6 +229,6 @@ def _print_published(
     table = grid("", "no interval is published")
     table.add_row("learning rate", formatting.learning_rate(answer.learning_rate))
     table.add_row(f"batch size (sequences of {length})", formatting.batch_size(batch_size))
-    table.add_row("batch size (tokens)", formatting.count(answer.batch_size_tokens))
+    table.add_row("batch size (tokens)", formatting.count(batch_size * length))
     table.add_row("source", law.source)
     console().print(table)

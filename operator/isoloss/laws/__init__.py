@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isoloss.laws.answer.expected_regret import loss_curvature as loss_curvature
+    from isoloss.laws.answer.foundation import contradicted as contradicted
     from isoloss.laws.answer.predict import predict as predict
     from isoloss.laws.answer.prediction import BatchSizeRange as BatchSizeRange
     from isoloss.laws.answer.prediction import Composition as Composition
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from isoloss.laws.answer.prediction import Prediction as Prediction
     from isoloss.laws.answer.prediction import PredictionQuery as PredictionQuery
     from isoloss.laws.answer.prediction import Refused as Refused
+    from isoloss.laws.answer.rounding import rounded as rounded
+    from isoloss.laws.answer.rounding import rounding_sentences as rounding_sentences
     from isoloss.laws.answer.sequence_lengths import for_length as for_length
     from isoloss.laws.answer.sequence_lengths import in_sequences as in_sequences
     from isoloss.laws.arrays import Array as Array
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
+    "answer.foundation": ("contradicted",),
     "answer.predict": ("predict",),
     "answer.prediction": (
         "BatchSizeRange",
@@ -71,6 +75,7 @@ _HOMES = {
         "PredictionQuery",
         "Refused",
     ),
+    "answer.rounding": ("rounded", "rounding_sentences"),
     "answer.sequence_lengths": ("for_length", "in_sequences"),
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),

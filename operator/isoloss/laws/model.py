@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+import numpy as np
+
 from isoloss.laws.arrays import Array, Real
 
 Status = Literal["fitted", "provisional", "refused"]
@@ -67,6 +69,13 @@ class Run:
     flops_convention: FlopsConvention | None = None
     """How `flops_per_token` is counted; None: unknown, but alike in all runs."""
 
+    def __post_init__(self) -> None:
+        """Make arrays of lists."""
+        for name in ("tokens", "losses", "loss_standard_errors"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, np.asarray(value, dtype=float))
+
 
 class RefusalReason(StrEnum):
     """Why there is no answer; each value is also a condition reason."""
@@ -83,6 +92,7 @@ class RefusalReason(StrEnum):
     IRREDUCIBLE_LOSS_NOT_IDENTIFIED = "IrreducibleLossNotIdentified"
     INITIAL_LOSS_BELOW_IRREDUCIBLE = "InitialLossBelowIrreducible"
     INITIAL_LOSS_ABOVE_ALL_SEEN = "InitialLossAboveAllSeen"
+    INITIAL_LOSS_UNCERTAIN = "InitialLossUncertain"
     EXTRAPOLATION_TOO_FAR = "ExtrapolationTooFar"
     BUDGET_TOO_SMALL = "BudgetTooSmall"
     MIXED_TOKENIZERS = "MixedTokenizers"

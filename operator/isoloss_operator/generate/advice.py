@@ -166,6 +166,10 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Check tokenizer and validation text of the initial loss. If they are the sweep's, plan a larger budget, or create a "
         "sweep with a lower `evaluation.firstTokens`.",
     ),
+    Refused.INITIAL_LOSS_UNCERTAIN: (
+        "The standard error of the initial loss leaves the checkpoint's equivalent compute open.",
+        "Measure the loss on more of the sweep's validation text.",
+    ),
     Refused.EXTRAPOLATION_TOO_FAR: (
         "The target is too far outside the data.",
         "Train larger proxies, or for more tokens.",

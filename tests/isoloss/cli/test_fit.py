@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from isoloss import datasets
 from tests.support.command_line import Isoloss
 from tests.support.planted_runs import planted_csv, planted_runs
 from tests.support.tables import as_csv, good_rows
@@ -213,11 +214,29 @@ def test_one_size_has_a_loss_compute_law_and_settings_with_a_published_trend(
     assert plain.document["loss_compute"]["status"] == "fitted"
     assert isoloss("predict", laws, *question).code == 3
     assert "--size-trend published:NAME" in isoloss("fit", table, "--bootstrap-samples", 20).out
-    isoloss("fit", table, "--size-trend", "published:step-law", "--out", laws)
+    trended = isoloss("fit", table, "--size-trend", "published:step-law", "--out", laws)
+    assert trended.code == 0
+    assert "--size-trend" not in trended.out
     answered = isoloss("predict", laws, *question)
     assert answered.code == 0
     (marked,) = [w for w in answered.document["warnings"] if "published:step-law" in w]
     assert "N^-0.713" in marked
+
+
+def test_laws_that_the_joint_surface_contradicts_are_refused_as_every_prediction_of_them_is(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    third = {(3e7, 5e-4, 128.0), (1e8, 5e-4, 128.0), (3e8, 2.5e-4, 128.0)}
+    runs = datasets.load_sample_runs().runs
+    few = [
+        r for r in runs if r.batch_size < 128 or (r.params, r.learning_rate, r.batch_size) in third
+    ]
+    table, laws = tmp_path / "few.csv", tmp_path / "laws.json"
+    table.write_bytes(planted_csv(few))
+    ended = isoloss("fit", table, "--bootstrap-samples", 20, "--out", laws)
+    assert isoloss("predict", laws, "--total-flops", "6e19", "--params", "1e9").code == 3
+    assert ended.code == 3
+    assert "refused: OptimumOnBatchSizeEdge" in ended.out
 
 
 @pytest.mark.parametrize("name", ["published:bogus", "bogus"])

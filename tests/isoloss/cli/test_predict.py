@@ -338,6 +338,30 @@ def test_a_published_batch_size_is_rounded_and_converted_when_asked(isoloss: Iso
     assert any("converted" in warning for warning in short["warnings"])
 
 
+@pytest.mark.parametrize(("multiple", "far"), [(64, False), (512, True), (1024, True)])
+def test_a_published_batch_size_in_tokens_is_that_of_the_rounded_one(
+    isoloss: Isoloss, multiple: int, far: bool
+) -> None:
+    asked = ("predict", "published:step-law", "--total-flops", "1e21", "--params", "1e9")
+    found = isoloss(*asked, "--round-to", multiple, "--json").document
+    batch = found["batch_size"]["value"]
+    assert batch % multiple == 0
+    assert found["batch_size_tokens"]["value"] == batch * found["sequence_length"]
+    assert any("far from the optimum" in warning for warning in found["warnings"]) == far
+    printed = isoloss(*asked, "--round-to", multiple).out
+    assert f"{batch * 2048 / 1e6:.3g}M" in printed
+
+
+def test_a_published_law_refuses_sequences_longer_than_its_batch(isoloss: Isoloss) -> None:
+    asked = ("predict", "published:step-law", "--total-flops", "1e19", "--params", "1e8", "--json")
+    assert isoloss(*asked, "--sequence-length", 100_000).code == 0
+    ended = isoloss(*asked, "--sequence-length", 1_000_000)
+    assert ended.code == 3
+    (refusal,) = ended.document["refused"]
+    assert refusal["reason"] == "ExtrapolationTooFar"
+    assert "less than one sequence of 1000000 tokens" in refusal["message"]
+
+
 def test_a_published_law_refuses_an_initial_loss(isoloss: Isoloss) -> None:
     ended = isoloss("predict", "published:cpt-dense", *QUESTION, "--json")
     assert ended.code == 3

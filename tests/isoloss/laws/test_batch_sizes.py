@@ -148,6 +148,19 @@ def test_a_batch_size_far_from_those_tried_is_refused(wide):
     assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
 
 
+def test_the_nearest_batch_sizes_that_are_taken_are_named(wide):
+    law = wide.rate_at_batch
+    for limit, beyond, words in (
+        (law.smallest_batch / 4, -1, "at least"),
+        (law.largest_batch * 4, 1, "at most"),
+    ):
+        asked = PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=limit + beyond)
+        found = predict(wide, asked)
+        assert isinstance(found, Refused)
+        assert f"{words} {limit:g}" in found.refusals[0].message
+        assert answer(wide, batch_size=limit)
+
+
 def test_an_optimum_beyond_the_edge_of_the_batch_sizes_does_not_matter_to_the_learning_rate():
     laws = fit_laws(sweep((512.0, 1024.0, 2048.0)), OPTIONS)
     assert laws.status == "refused"

@@ -150,6 +150,18 @@ def test_an_unidentified_irreducible_loss_is_carried_through_the_inversion():
     assert near.refusals[0].reason is RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
 
 
+@pytest.mark.parametrize("error", [0.3, 5.0])
+def test_an_initial_loss_that_was_measured_too_roughly_is_no_fault_of_the_laws(error):
+    """Without its own error the equivalent compute is known, wherever the draws end up."""
+    asked = {"initial_loss": 2.8, "cpt_flops": 1e19}
+    answer(power_laws(), **asked, initial_loss_standard_error=0.01)
+    rough = predict(power_laws(), PredictionQuery(**asked, initial_loss_standard_error=error))
+    assert isinstance(rough, Refused)
+    (refusal,) = rough.refusals
+    assert refusal.reason is RefusalReason.INITIAL_LOSS_UNCERTAIN
+    assert f"standard error of {error:g}" in refusal.message
+
+
 @pytest.mark.parametrize(
     ("rate", "batch", "flops", "learning_rate", "batch_size"),
     [
@@ -256,6 +268,28 @@ def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_k
     (said,) = [w for w in counted.warnings if "No target size was given" in w]
     own = f"are those of about 3e+08 parameters, and {flops / (6 * 3e8):.3g} tokens"
     assert f"The 1.8e+09 FLOPs per token that were given {own}" in said
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ({"sizes": (1e7, 1.1e7)}, "where none is named"),
+        ({"smallest_tokens": 1e8, "largest_tokens": 1.1e8}, "token count"),
+    ],
+)
+def test_the_size_that_stands_in_for_one_has_the_limits_of_one_that_is_named(kept, words):
+    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
+    runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.0005)
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+    flops = 2.0 * laws.data.largest_flops
+    params = float(np.exp(laws.surface.on_the_frontier(np.log(flops))[0]))
+    far = replace(laws, data=replace(laws.data, **kept))
+    for size in (params, None):
+        assert answer(laws, total_flops=flops, params=size).route == "surface"
+        found = predict(far, PredictionQuery(total_flops=flops, params=size))
+        assert isinstance(found, Refused)
+        assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
+    assert words in found.refusals[0].message
 
 
 def test_the_compute_of_a_sweep_is_that_of_its_longest_runs_whatever_their_noise():

@@ -85,6 +85,28 @@ def test_the_points_that_a_refusal_names_mend_the_design(rates, batches, design,
     assert mended is None or mended.reason is not RefusalReason.CURVATURE_NOT_IDENTIFIED
 
 
+def _diagonal(rates: Sequence[float], batches: Sequence[float], run: Run) -> bool:
+    return rates.index(run.learning_rate) == batches.index(run.batch_size)
+
+
+@pytest.mark.parametrize(
+    ("rates", "batches", "design", "opened"),
+    [
+        (5, 1, _everything, 2),
+        (2, 2, _everything, 2),
+        (5, 5, _diagonal, 2),
+        (3, 3, _cross, 1),
+        (4, 2, _everything, 1),
+    ],
+)
+def test_that_more_than_one_direction_is_open_is_said_with_the_runs_for_the_first(
+    rates, batches, design, opened
+):
+    message = fit_laws(sweep(0, rates, batches, design), OPTIONS).surface.refusal.message
+    assert ("Train at least" in message) == (opened > 1)
+    assert (f"{opened} directions are open" in message) == (opened > 1)
+
+
 def _trained(
     world: Deviating, size: float, batch: float, rate: float, rng: np.random.Generator
 ) -> Run:

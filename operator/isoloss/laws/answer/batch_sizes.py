@@ -79,8 +79,8 @@ def _too_far(laws: Laws, batch: float) -> Refusal | None:
     )
     return Refusal(
         RefusalReason.EXTRAPOLATION_TOO_FAR,
-        f"The batch size, {batch:.4g} sequences, is a factor of {factor:.3g} outside of those with enough learning rates, "
-        f"{low:.4g} to {high:.4g}; the limit is {limit:.3g}.{known}",
+        f"The batch size, {batch:.6g} sequences, is too far from those with enough learning rates, {low:.4g} to {high:.4g}: "
+        f"it must be at least {low / limit:.6g} and at most {high * limit:.6g}.{known}",
         {"value": batch, "factor": factor, "limit": limit},
     )
 

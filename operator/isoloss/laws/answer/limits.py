@@ -14,6 +14,7 @@ import numpy as np
 
 from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.answer.routes import flops_per_token
+from isoloss.laws.curves import Number
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.results import Laws
 
@@ -23,6 +24,7 @@ LARGEST_RATE = 0.1
 """Learning rates from here on are refused, unless the sweep itself tried as large ones."""
 SMALLEST_BATCH = 0.5
 """Sequences."""
+CHECK_UNIT = " Check its unit."
 FEWEST_PARAMS = 1e4
 """Smaller counts are probably in millions or billions."""
 FEWEST_STEPS = 30
@@ -38,6 +40,7 @@ class Asked:
     smallest: float
     largest: float
     unit: str
+    advice: str = CHECK_UNIT
 
     def refusal(self, above: float | None = None) -> Refusal | None:
         """Too far below or above the data; `above` replaces the limit of the factor above them."""
@@ -59,15 +62,18 @@ class Asked:
     def _unit_mistake(self) -> str:
         if self.unit == "parameters" and self.value < FEWEST_PARAMS:
             return f" Write a size of {self.value:g} billion parameters as {self.value:g}e9."
-        return " Check its unit."
+        return self.advice
 
 
 def refuse_distance(
-    laws: Laws, query: PredictionQuery, log_flops: float, log_tokens: float | None
+    laws: Laws, query: PredictionQuery, log_flops: float, place: tuple[Number, Number] | None
 ) -> Refusal | None:
-    """Refuse a size, compute or tokens (ln, None without a size) too far from the sweep's own."""
+    """Refuse a size, compute or tokens too far from the sweep's own.
+
+    `place` is ln N and ln D, the query's or those that are answered for where it names no size; None: no size matters.
+    """
     limit = query.max_extrapolation or laws.options.max_extrapolation
-    for asked in _asked(laws, query, log_flops, log_tokens):
+    for asked in _asked(laws, query, log_flops, place):
         refusal = asked.refusal(limit if asked.unit == "FLOPs" else None)
         if refusal is not None:
             return refusal
@@ -75,11 +81,16 @@ def refuse_distance(
 
 
 def _asked(
-    laws: Laws, query: PredictionQuery, log_flops: float, log_tokens: float | None
+    laws: Laws, query: PredictionQuery, log_flops: float, place: tuple[Number, Number] | None
 ) -> Iterator[Asked]:
     data = laws.data
-    if query.params is not None and data.sizes:
-        yield Asked("target size", query.params, min(data.sizes), max(data.sizes), "parameters")
+    if place is not None and data.sizes:
+        words, advice = "target size", CHECK_UNIT
+        if query.params is None:
+            words = "size that is answered for where none is named"
+            advice = " Name the size of your model."
+        params = query.params or float(np.exp(place[0]))
+        yield Asked(words, params, min(data.sizes), max(data.sizes), "parameters", advice)
     if data.largest_flops is not None:
         smallest = data.smallest_flops or data.largest_flops
         if data.smallest_tokens is not None and data.sizes:
@@ -88,8 +99,8 @@ def _asked(
             smallest = min(smallest, per_token * data.smallest_tokens)
         flops = float(np.exp(min(log_flops, 700.0)))
         yield Asked("total compute", flops, smallest, data.largest_flops, "FLOPs")
-    if log_tokens is not None and None not in (data.smallest_tokens, data.largest_tokens):
-        tokens = float(np.exp(min(log_tokens, 700.0)))
+    if place is not None and None not in (data.smallest_tokens, data.largest_tokens):
+        tokens = float(np.exp(min(float(place[1]), 700.0)))
         yield Asked(
             "token count that the total compute buys at this size",
             tokens,
@@ -131,8 +142,9 @@ def too_few_steps(
         return None
     return Refusal(
         RefusalReason.BUDGET_TOO_SMALL,
-        f"The budget of {_budget(laws, query, tokens)} is {steps:.2g} steps of the answer's batch size, {batch_tokens:.3g} tokens; "
-        f"at least {FEWEST_STEPS} are needed. Check its unit: write 60 billion tokens as 60e9.",
+        f"The budget of {_budget(laws, query, tokens)} is fewer than {FEWEST_STEPS} steps of the answer's batch size, {batch_tokens:.3g} "
+        f"tokens: at least {np.ceil(FEWEST_STEPS * batch_tokens):,.0f} tokens are needed. Check its unit: write 60 billion tokens "
+        "as 60e9.",
         {"tokens": tokens, "steps": steps, "fewest_steps": FEWEST_STEPS},
     )
 

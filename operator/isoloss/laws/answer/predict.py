@@ -140,11 +140,21 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
     total = np.logaddexp(equivalent, np.log(cpt))
     spread = interval(float(total[0]), total, laws.options.interval)
     if below > MOST_BELOW or spread.high - spread.low > np.log(WIDEST_COMPUTE):
+        error = query.initial_loss_standard_error
+        unknown = f"its equivalent compute is unknown: the total is between {np.exp(spread.low):.2g} and {np.exp(min(spread.high, 700)):.2g} FLOPs"
+        if error and isinstance(
+            _compute(laws, replace(query, initial_loss_standard_error=0.0)), Compute
+        ):
+            return Refusal(
+                RefusalReason.INITIAL_LOSS_UNCERTAIN,
+                f"The initial loss {query.initial_loss:.4g} has a standard error of {error:.3g}, so large that {unknown}. "
+                "Measure it on more text.",
+                {"initial_loss": query.initial_loss, "standard_error": error},
+            )
         return Refusal(
             RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
-            f"The initial loss {query.initial_loss:.4g} is so close to the irreducible loss that its "
-            f"equivalent compute is unknown: the total is between {np.exp(spread.low):.2g} and "
-            f"{np.exp(min(spread.high, 700)):.2g} FLOPs, with {below:.0%} of the bootstrap below the irreducible loss.",
+            f"The initial loss {query.initial_loss:.4g} is so close to the irreducible loss that {unknown}, with "
+            f"{below:.0%} of the bootstrap below the irreducible loss.",
             {"initial_loss": query.initial_loss, "share_below": below},
         )
     # A draw below L0 means more compute than can be computed, not none.
@@ -153,10 +163,11 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
 
 
 def _too_far(laws: Laws, query: PredictionQuery, log_flops: float) -> Refusal | None:
-    log_tokens = None
+    place = None
     if query.params is not None:
-        log_tokens = log_flops - float(np.log(flops_per_token(laws, query)))
-    return refuse_distance(laws, query, log_flops, log_tokens)
+        per_token = flops_per_token(laws, query)
+        place = float(np.log(query.params)), log_flops - float(np.log(per_token))
+    return refuse_distance(laws, query, log_flops, place)
 
 
 def _continuation(
@@ -183,6 +194,12 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
             laws.warnings,
         )
     route = _route(laws, query, routes)
+    if route == "surface" and query.params is None:
+        far = refuse_distance(
+            laws, query, compute.total[0], laws.surface.on_the_frontier(compute.total[0])
+        )
+        if far is not None:
+            return Refused((far,), laws.warnings)
     answers = _composed(laws, query, compute, routes)
     chosen = answers[route]
     vague = too_vague(expected_regret(laws, route, target_of(laws, query, compute.total)))

@@ -71,6 +71,9 @@ class PredictionQuery:
                 raise TypeError(
                     f"PredictionQuery: {each.name} must be a number, not {type(value).__name__} {value!r}"
                 )
+            if each.name != "sequence_length":
+                # FLOPs as a product of whole numbers are soon beyond the 64 bits of numpy's.
+                object.__setattr__(self, each.name, float(value))
         if self.composition not in get_args(Composition):
             known = " or ".join(get_args(Composition))
             raise ValueError(

@@ -57,30 +57,33 @@ def refuse_unidentified(
     All columns are weighted: `curvature` (points, 3), the same `inside` cells, without their means, and `slopes`
     (points, k) inside cells.
     """
-    share, direction = _least_shown(curvature, inside, slopes)
+    share, direction, opened = _least_shown(curvature, inside, slopes)
     if share >= LEAST_SHARE:
         return None
     missing, words = DIRECTIONS[direction]
     places = list(_mending(missing, trajectories, cells))
     named = "; ".join(str(place) for place in places)
+    # Which runs show the others depends on these.
+    train = "Train also" if opened == 1 else f"{opened} directions are open. Train at least"
     return Refusal(
         RefusalReason.CURVATURE_NOT_IDENTIFIED,
-        f"The runs do not show {words}: levels and slopes explain {1.0 - share:.1%} of what would. Train also {named}.",
+        f"The runs do not show {words}: levels and slopes explain {1.0 - share:.1%} of what would. {train} {named}.",
         {"missing": missing, "share": share, "params": places[0].params},
     )
 
 
-def _least_shown(curvature: Array, inside: Array, slopes: Array) -> tuple[float, Shape]:
-    """The direction of curvature that the other terms explain most of, and the share that they leave."""
+def _least_shown(curvature: Array, inside: Array, slopes: Array) -> tuple[float, Shape, int]:
+    """The share that the other terms leave of the direction of curvature that they explain most of, that direction, and how
+    many are left so little of."""
     left = inside - slopes @ np.linalg.lstsq(slopes, inside, rcond=1e-10)[0]
     spread = np.sqrt((inside**2).sum(axis=0))
     whole = np.sqrt((curvature**2).sum(axis=0))
     flat = spread <= 1e-6 * whole
-    if flat.any():
-        return 0.0, Shape(int(np.argmax(flat)))
-    scaled = left / spread
+    scaled = left / np.where(flat, np.inf, spread)
     values, vectors = np.linalg.eigh(scaled.T @ scaled)
-    return max(float(values[0]), 0.0), Shape(int(np.argmax(np.abs(vectors[:, 0]))))
+    least = flat if flat.any() else np.abs(vectors[:, 0])
+    opened = int((values < LEAST_SHARE).sum())
+    return max(float(values[0]), 0.0), Shape(int(np.argmax(least))), opened
 
 
 def _mending(
