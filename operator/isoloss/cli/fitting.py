@@ -194,7 +194,7 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
     for reason, message in refusals(laws):
         terminal.print(f"refused: {reason}: {message}")
     few = RefusalReason.TOO_FEW_SIZES in {refusal.reason for refusal in laws.refusals}
-    if few and laws.options.size_trend is None:
+    if few and len(laws.data.sizes) == 1 and laws.options.size_trend is None:
         terminal.print(
             "--size-trend published:NAME takes the trend over sizes from a published law (isoloss laws)."
         )

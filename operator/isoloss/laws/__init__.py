@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from isoloss.laws.results import Selection as Selection
     from isoloss.laws.results import SurfaceLaw as SurfaceLaw
     from isoloss.laws.run_noise import RunNoise as RunNoise
+    from isoloss.laws.sizes import refuse_alike_sizes as refuse_alike_sizes
 
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
@@ -110,6 +111,7 @@ _HOMES = {
         "SurfaceLaw",
     ),
     "run_noise": ("RunNoise",),
+    "sizes": ("refuse_alike_sizes",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

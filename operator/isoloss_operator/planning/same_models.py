@@ -1,10 +1,11 @@
-"""Proxies that are one model under several names: one size to the laws, and at the same point one run."""
+"""Proxies that are one size to the laws: one model under several names, whose points may be one run, or alike in size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 
+from isoloss.laws import refuse_alike_sizes
 from isoloss_operator.api import Proxy, ScalingSweepSpec
 
 
@@ -33,6 +34,19 @@ def same_model_problems(
                 f"{first.name} and {second.name} are the same model, and their points of batch size {batch_size} and "
                 f"learning rate {rate:g} are the same run: give {first.name} and {second.name} different models or grids",
             )
+
+
+def alike_sizes_problem(
+    spec: ScalingSweepSpec, active: Mapping[str, int]
+) -> tuple[str, str] | None:
+    """Field and message. `active` are the active parameters of all proxies, by name."""
+    alike = refuse_alike_sizes(active.values()) if spec.is_checked else None
+    if alike is None:
+        return None
+    return (
+        "spec.proxies",
+        f"{alike.message[0].lower()}{alike.message[1:-1]}, or set design to Unchecked to train them all the same",
+    )
 
 
 def _one_size(proxies: tuple[Proxy, ...]) -> tuple[str, str]:

@@ -35,7 +35,7 @@ from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_pro
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.planning.qk_norm import with_qk_norm
-from isoloss_operator.planning.same_models import same_model_problems
+from isoloss_operator.planning.same_models import alike_sizes_problem, same_model_problems
 
 FIRST_JUDGED_SHARE = 0.3
 """Share of a proxy's tokens at which a search compares points for the first time (isoloss.search)."""
@@ -333,12 +333,18 @@ def same_model_errors(
     spec: ScalingSweepSpec, vocabularies: Sequence[int] = ANY_VOCABULARIES
 ) -> list[SpecError]:
     """Sizes that are one with tokenizers of these vocabularies, as far as their configs are known."""
-    keys = {
-        proxy.name: content_key([model_config(proxy.model, each) for each in vocabularies])
+    configs = {
+        proxy.name: [model_config(proxy.model, each) for each in vocabularies]
         for proxy in spec.proxies
         if proxy.model.like is None
     }
-    return [SpecError(field, message) for field, message in same_model_problems(spec, keys)]
+    keys = {name: content_key(config) for name, config in configs.items()}
+    found = [*same_model_problems(spec, keys)]
+    if not found and len(configs) == len(spec.proxies):
+        # The fewest tokens in a vocabulary leave sizes the farthest apart.
+        active = {name: parameter_counts(first).active for name, (first, *_) in configs.items()}
+        found = [each for each in (alike_sizes_problem(spec, active),) if each is not None]
+    return [SpecError(field, message) for field, message in found]
 
 
 def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:

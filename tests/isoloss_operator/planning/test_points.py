@@ -371,6 +371,16 @@ def test_a_preset_that_turns_out_to_be_anothers_config_is_refused_with_the_corpu
         plan_points(parse_sweep_spec(same), manifest())
 
 
+def test_sizes_too_alike_to_show_what_a_size_does_are_refused_before_they_are_trained() -> None:
+    alike = named(
+        {"config": OWN}, {"config": {**OWN, "intermediate_size": OWN["intermediate_size"] + 2}}
+    )
+    with pytest.raises(InvalidSpec, match=r"spec.proxies: the sizes are alike .* train another"):
+        parse_sweep_spec(alike)
+    alike["design"] = "Unchecked"
+    assert plan_points(parse_sweep_spec(alike), manifest())
+
+
 def test_proxies_that_turn_out_to_be_one_model_are_refused_once_they_are_derived() -> None:
     found = {"s3://bucket/models/x": TOY_CHECKPOINT}
     spec = parse_sweep_spec(named(LIKE["model"], LIKE["model"]))
