@@ -46,9 +46,9 @@ test-oldest: setup ## Run the cluster's tests against the oldest supported Kuber
 	@DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m devcluster build $(TEST_TOOLS)
 	DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m pytest -n 2 --dist loadgroup -m "cluster and not whole" tests/devcluster tests/isoloss_operator tests/deploy tests/gitops
 
-test-hostile: setup ## Play hostile tenants and stores against an operator with a neighbour at work (a part of make test)
+test-hostile: setup ## Play hostile tenants and stores against an operator with a neighbour at work
 	@$(PY) -m devcluster build $(TEST_TOOLS)
-	$(PY) -m pytest -n 2 -m "not whole" --durations=0 tests/hostile
+	$(PY) -m pytest -n 2 --durations=0 tests/hostile
 
 test-versions: ## Run the trainer's tests at the corners of its supported range (large downloads)
 	@./scripts/test-versions.sh

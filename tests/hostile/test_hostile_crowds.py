@@ -119,6 +119,7 @@ def repeated(act: Callable[[int], object]) -> Iterator[list[int]]:
             thread.join()
 
 
+@pytest.mark.whole
 def test_edits_without_end_delay_no_neighbour(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:

@@ -64,6 +64,7 @@ def create_as_large_as_may_be(tenant: User, place: Place) -> int:
     raise AssertionError("the API server took none")
 
 
+@pytest.mark.whole
 def test_nothing_around_a_spec_takes_the_operator_from_its_neighbours(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:

@@ -106,6 +106,7 @@ def left(folder: Path) -> set[str]:
     }
 
 
+@pytest.mark.whole
 def test_no_segment_of_a_ledger_takes_the_operator_from_its_neighbours(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:
@@ -141,6 +142,7 @@ def is_other(head: Path, forged: bytes) -> bool:
     return head.exists() and head.read_bytes() != forged
 
 
+@pytest.mark.whole
 def test_no_progress_takes_the_operator_from_its_neighbours(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:

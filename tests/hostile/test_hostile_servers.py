@@ -110,6 +110,7 @@ def attack(
     tenant.apply_sweep(body)
 
 
+@pytest.mark.whole
 def test_no_answer_of_a_store_takes_the_operator_from_its_neighbours(
     server: HostileServer,
     limited: OperatorProcess,
