@@ -265,5 +265,11 @@ def print_validations(validations: Mapping[str, ProbeCost]) -> None:
             _say(f"over its budget of {formatting.flops(limit)} FLOPs: some probes may not start")
 
 
+def print_refused(refused: Mapping[str, str]) -> None:
+    """Predictions that these sizes cannot answer, whatever their runs show."""
+    for name, why in refused.items():
+        _say(f"Laws of these sizes would refuse prediction {name} (ExtrapolationTooFar): {why}")
+
+
 def _say(sentence: str) -> None:
     console(PIPED_WIDTH).print(sentence)

@@ -599,6 +599,42 @@ spec:
 
 
 @pytest.mark.parametrize(
+    ("target", "is_refused"),
+    [
+        ('checkpoint: {uri: "CHECKPOINT"}', True),
+        ('checkpoint: {uri: "s3://models/of-unknown-size"}', False),
+        ('initialLoss: "2.1"\n  targetParameters: 7500000000', True),
+        ('initialLoss: "2.1"\n  targetParameters: 1500000000', False),
+        ('initialLoss: "2.1"', False),
+    ],
+)
+def test_a_plan_says_of_which_target_the_size_will_be_refused(
+    isoloss: Isoloss, tmp_path: Path, target: str, is_refused: bool
+) -> None:
+    """From 100M and 180M parameters to 1.8B; nothing is known of what a checkpoint has that no proxy is like."""
+    path = alike(tmp_path, LLAMA_3_8B)
+    uri = (tmp_path / "models" / "llama").as_uri()
+    second = f'like: {{checkpoint: "{uri}", parameters: 180000000}}'
+    prediction = f"""
+---
+apiVersion: isoloss.dev/v1alpha1
+kind: HyperparamPrediction
+metadata: {{name: target}}
+spec:
+  sweepRef: {{name: dense}}
+  budget: {{flops: "2e21"}}
+  {target.replace("CHECKPOINT", uri)}
+"""
+    path.write_text(path.read_text().replace("preset: dense-500m", second) + prediction)
+    refused = isoloss("plan", path, "--json").document["refused_predictions"]
+    assert list(refused) == (["target"] if is_refused else [])
+    said = " ".join(isoloss("plan", path).out.split())
+    sentence = "would refuse prediction target (ExtrapolationTooFar): The target size, 7.5e+09"
+    assert (sentence in said) is is_refused
+    assert ("Train a larger proxy, of at least" in said) is is_refused
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "holds 0 objects"),
