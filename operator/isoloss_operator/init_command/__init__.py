@@ -209,17 +209,11 @@ def _costs(written: Written, plan: Planned) -> list[str]:
             f"Cost: {expected} of an H100 ({shares} of its peak) expected of the search;",
             f"the whole grid of {whole}.",
         ]
-    beyond = formatting.number(_extrapolation(written), 2)
+    beyond = formatting.number(written.design.extrapolation, 2)
     return [
         *sentences,
         f"The continued run itself takes {formatting.flops(planned_run)} FLOPs, {beyond} times a run of the largest proxy.",
     ]
-
-
-def _extrapolation(written: Written) -> float:
-    """Compute of the continued run, over that of a run of the largest proxy: what the laws have to bridge at least."""
-    largest = max(run.size.active * run.tokens for run in written.design.runs)
-    return written.checkpoint.active * written.cpt_tokens / largest
 
 
 def _cost(flops: float, plan: Planned, hours: float) -> str:
@@ -237,8 +231,9 @@ def _doubts(found: Design) -> Iterator[str]:
         share = formatting.number(found.cost_share, 2)
         instead = "; trying learning rates on the checkpoint itself may be cheaper"
         yield (
-            f"All points cost {share} times the planned run, and no smaller proxies of this checkpoint make sense: they "
-            f"would be hardly more than its vocabulary{instead if found.cost_share > 1 else ''}."
+            f"All points cost {share} times the planned run, and no cheaper proxies of this checkpoint make sense: they "
+            "would be hardly more than its vocabulary, or too small to tell anything of its "
+            f"size{instead if found.cost_share > 1 else ''}."
         )
     if found.tokens_per_parameter < FEWEST_TOKENS_PER_PARAMETER:
         yield (
@@ -253,9 +248,9 @@ def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
     print_plan(plan, PACE, plan.cost(written.checkpoint.active, written.cpt_tokens))
     for sentence in _doubts(written.design):
         terminal.print(f"\n{sentence}")
-    if _extrapolation(written) > FAR:
+    if written.design.extrapolation > FAR:
         terminal.print(
-            f"\nThis run takes {formatting.number(_extrapolation(written), 2)} times the compute of the largest proxy's, and "
+            f"\nThis run takes {formatting.number(written.design.extrapolation, 2)} times the compute of the largest proxy's, and "
             "predictions beyond 1000 times that, the checkpoint's past included, are refused: train larger proxies."
         )
     where = f" --namespace {written.namespace}" if written.namespace else ""
