@@ -38,7 +38,7 @@ from isoloss_operator.plan_command.printed import print_plan
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,
-    evaluation_share,
+    largest_evaluation_share,
 )
 from isoloss_operator.planning.placement import GIVE_A_GRID
 from isoloss_operator.planning.specs import (
@@ -165,10 +165,8 @@ def _completed(written: Written, accelerators: int, *, grid: bool) -> tuple[Writ
     written = replace(written, design=jobs)
     if grid:
         written = replace(written, grids=draft.placed)
-    shortest = min(proxy.tokens for proxy in draft.spec.proxies)
-    if evaluation_share(draft.spec, shortest) > GOAL:
-        sequences = affordable_sequences(draft.spec, shortest)
-        written = replace(written, validation_sequences=sequences)
+    if largest_evaluation_share(draft.spec) > GOAL:
+        written = replace(written, validation_sequences=affordable_sequences(draft.spec))
     plan = _plan_of(written)
     written = replace(written, budget=BUDGET * plan.flops, costs=tuple(_costs(written, plan)))
     return written, _plan_of(written)

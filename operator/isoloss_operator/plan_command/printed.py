@@ -14,7 +14,7 @@ from isoloss_operator.plan_command.figures import Elapsed, Pace, PlacedSize, Pla
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,
-    evaluation_share,
+    largest_evaluation_share,
 )
 from isoloss_operator.planning.placement import COVERAGE
 from isoloss_operator.planning.probe_cost import ProbeCost
@@ -137,13 +137,11 @@ def _warmup_sentence(sizes: Sequence[SizePlan]) -> str:
 
 
 def _print_evaluation(spec: ScalingSweepSpec) -> None:
-    shortest = min(proxy.tokens for proxy in spec.proxies)
-    share = evaluation_share(spec, shortest)
+    share = largest_evaluation_share(spec)
     if share > GOAL:
-        fewer = affordable_sequences(spec, shortest)
         _say(
             f"Evaluations take up to {share:.1%} of a run on top of that: for {GOAL:.0%}, set "
-            f"data.validation.sequencesPerDomain to {fewer}, or fewer evaluation.perDecade with more "
+            f"data.validation.sequencesPerDomain to {affordable_sequences(spec)}, or fewer evaluation.perDecade with more "
             "sequences."
         )
 

@@ -306,7 +306,7 @@ def test_a_plan_tells_what_evaluations_take_and_how_to_take_less(
             )
         }
     )
-    fewer = affordable_sequences(wasteful, 2_000_000_000)
+    fewer = affordable_sequences(wasteful)
     for count, fits in ((fewer, True), (fewer + 1, False)):
         data = wasteful.data.model_copy(
             update={"validation": Validation(sequences_per_domain=count)}
@@ -314,6 +314,31 @@ def test_a_plan_tells_what_evaluations_take_and_how_to_take_less(
         share = evaluation_share(wasteful.model_copy(update={"data": data}), 2_000_000_000)
         assert (share <= GOAL) is fits
     assert evaluation_share(wasteful, 2_000_000_000) > 0.5
+
+
+def test_a_plan_tells_the_largest_share_of_evaluations_whichever_runs_have_it(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """The longer runs have an evaluation more, at 1.58e9 tokens."""
+    path = tmp_path / "sweep.yaml"
+    (raw,) = read_documents(EXAMPLE.read_text())
+    spec = raw["spec"]
+    for proxy, tokens in zip(spec["proxies"], (1_570_000_000, 1_600_000_000), strict=True):
+        proxy["tokens"] = tokens
+    spec["evaluation"] = {"firstTokens": 500_000_000, "perDecade": 4}
+    spec["data"]["validation"] = {"sequencesPerDomain": 1024}
+    path.write_text(json.dumps(raw))
+    shares = [
+        each["evaluation_share"] for each in isoloss("plan", path, "--json").document["sizes"]
+    ]
+    assert GOAL < shares[0] < shares[1]
+    said = " ".join(isoloss("plan", path).out.split())
+    assert f"Evaluations take up to {shares[1]:.1%} of a run" in said
+    fewer = re.search(r"sequencesPerDomain to (\d+)", said)
+    assert fewer is not None
+    spec["data"]["validation"]["sequencesPerDomain"] = int(fewer[1])
+    path.write_text(json.dumps(raw))
+    assert isoloss("plan", path, "--json").document["sizes"][1]["evaluation_share"] <= GOAL
 
 
 def test_a_plan_of_a_search_tells_its_expected_and_its_worst_cost(
