@@ -16,7 +16,7 @@ from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.generate.crdgen import definitions
 from tests.support.crds import create
 from tests.support.kubectl import Kubectl
-from tests.support.published_configs import DEEPSEEK_V3, LLAMA_3_8B, QWEN3_8B, write_checkpoint
+from tests.support.published_configs import LLAMA_3_8B, QWEN3_8B, SMALL_DEEPSEEK, write_checkpoint
 from tests.support.refused_manifests import ACCEPTED, REFUSED, Refused, prediction, sweep
 
 pytestmark = pytest.mark.cluster
@@ -71,7 +71,7 @@ def test_a_second_client_side_apply_of_an_example_changes_nothing(
 
 @pytest.mark.parametrize("grid", [(), ("--grid",)], ids=["search", "grid"])
 @pytest.mark.parametrize(
-    "config", [LLAMA_3_8B, QWEN3_8B, DEEPSEEK_V3], ids=lambda c: c["model_type"]
+    "config", [LLAMA_3_8B, QWEN3_8B, SMALL_DEEPSEEK], ids=lambda c: c["model_type"]
 )
 def test_what_isoloss_init_writes_is_accepted_and_a_second_apply_changes_nothing(
     config: dict[str, Any],

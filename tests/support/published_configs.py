@@ -178,6 +178,8 @@ DEEPSEEK_V3: dict[str, Any] = {
     "v_head_dim": 128,
     "vocab_size": 129280,
 }
+# As it was published, no proxies of a node reach its size.
+SMALL_DEEPSEEK = {**DEEPSEEK_V3, "n_routed_experts": 64}
 TOY_CHECKPOINT: dict[str, Any] = {
     **LLAMA_3_8B,
     "hidden_size": 256,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isoloss.laws.answer.expected_regret import loss_curvature as loss_curvature
     from isoloss.laws.answer.foundation import contradicted as contradicted
+    from isoloss.laws.answer.limits import size_refusal as size_refusal
     from isoloss.laws.answer.predict import predict as predict
     from isoloss.laws.answer.prediction import BatchSizeRange as BatchSizeRange
     from isoloss.laws.answer.prediction import Composition as Composition
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "answer.expected_regret": ("loss_curvature",),
     "answer.foundation": ("contradicted",),
+    "answer.limits": ("size_refusal",),
     "answer.predict": ("predict",),
     "answer.prediction": (
         "BatchSizeRange",

@@ -38,7 +38,7 @@ from isoloss_operator.plan_command.printed import print_plan
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,
-    evaluation_share,
+    largest_evaluation_share,
 )
 from isoloss_operator.planning.placement import GIVE_A_GRID
 from isoloss_operator.planning.specs import (
@@ -165,10 +165,8 @@ def _completed(written: Written, accelerators: int, *, grid: bool) -> tuple[Writ
     written = replace(written, design=jobs)
     if grid:
         written = replace(written, grids=draft.placed)
-    shortest = min(proxy.tokens for proxy in draft.spec.proxies)
-    if evaluation_share(draft.spec, shortest) > GOAL:
-        sequences = affordable_sequences(draft.spec, shortest)
-        written = replace(written, validation_sequences=sequences)
+    if largest_evaluation_share(draft.spec) > GOAL:
+        written = replace(written, validation_sequences=affordable_sequences(draft.spec))
     plan = _plan_of(written)
     written = replace(written, budget=BUDGET * plan.flops, costs=tuple(_costs(written, plan)))
     return written, _plan_of(written)
@@ -209,17 +207,11 @@ def _costs(written: Written, plan: Planned) -> list[str]:
             f"Cost: {expected} of an H100 ({shares} of its peak) expected of the search;",
             f"the whole grid of {whole}.",
         ]
-    beyond = formatting.number(_extrapolation(written), 2)
+    beyond = formatting.number(written.design.extrapolation, 2)
     return [
         *sentences,
         f"The continued run itself takes {formatting.flops(planned_run)} FLOPs, {beyond} times a run of the largest proxy.",
     ]
-
-
-def _extrapolation(written: Written) -> float:
-    """Compute of the continued run, over that of a run of the largest proxy: what the laws have to bridge at least."""
-    largest = max(run.size.active * run.tokens for run in written.design.runs)
-    return written.checkpoint.active * written.cpt_tokens / largest
 
 
 def _cost(flops: float, plan: Planned, hours: float) -> str:
@@ -237,8 +229,9 @@ def _doubts(found: Design) -> Iterator[str]:
         share = formatting.number(found.cost_share, 2)
         instead = "; trying learning rates on the checkpoint itself may be cheaper"
         yield (
-            f"All points cost {share} times the planned run, and no smaller proxies of this checkpoint make sense: they "
-            f"would be hardly more than its vocabulary{instead if found.cost_share > 1 else ''}."
+            f"All points cost {share} times the planned run, and no cheaper proxies of this checkpoint make sense: they "
+            "would be hardly more than its vocabulary, or too small to tell anything of its "
+            f"size{instead if found.cost_share > 1 else ''}."
         )
     if found.tokens_per_parameter < FEWEST_TOKENS_PER_PARAMETER:
         yield (
@@ -253,9 +246,9 @@ def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
     print_plan(plan, PACE, plan.cost(written.checkpoint.active, written.cpt_tokens))
     for sentence in _doubts(written.design):
         terminal.print(f"\n{sentence}")
-    if _extrapolation(written) > FAR:
+    if written.design.extrapolation > FAR:
         terminal.print(
-            f"\nThis run takes {formatting.number(_extrapolation(written), 2)} times the compute of the largest proxy's, and "
+            f"\nThis run takes {formatting.number(written.design.extrapolation, 2)} times the compute of the largest proxy's, and "
             "predictions beyond 1000 times that, the checkpoint's past included, are refused: train larger proxies."
         )
     where = f" --namespace {written.namespace}" if written.namespace else ""

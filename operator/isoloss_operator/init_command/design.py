@@ -1,7 +1,8 @@
 """Which proxies of a checkpoint are worth training for a planned run, for how long and on how much. Pure.
 
 Rules of thumb, written into the manifest for its owner to change: three sizes, each 2.5 times the one before, their
-tokens such that their losses overlap, and grids that cost half of the planned run if they are trained as a whole.
+tokens such that their losses overlap, and grids that cost half of the planned run if they are trained as a whole. What
+its own prediction would be refused for is not designed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from isoloss import formatting
+from isoloss.laws import FitOptions, size_refusal
 from isoloss.significant_digits import to_significant_digits
 from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.api.sweep import MAX_PARALLELISM
@@ -104,7 +107,9 @@ class Design:
     parallelism: int
     """Jobs at a time."""
     cost_share: float
-    """FLOPs of the whole grids over those of the planned run; more than COST_SHARE if no smaller sizes are sound."""
+    """FLOPs of the whole grids over those of the planned run; more than COST_SHARE if no smaller sizes serve."""
+    extrapolation: float
+    """FLOPs of the planned run over those of a run of the largest proxy: what the laws have to bridge at least."""
 
     @property
     def tokens_per_parameter(self) -> float:
@@ -122,13 +127,9 @@ def design(
     """
     active = parameter_counts(config).active
     sizes = tuple(_ladder(config, active))
-    if len(sizes) < 2:
-        raise NoDesign("--checkpoint", _why_none(active))
     # Of grids of lines x lines runs and of the planned run, both at 6 FLOPs a parameter and token.
     planned_run = float(active) * tokens / lines**2
-    chosen = _chosen(sizes, tokens, COST_SHARE * planned_run) or _cheapest(sizes, tokens)
-    if chosen is None:
-        raise NoDesign("--checkpoint", _why_none(active))
+    chosen = _chosen(sizes, active, tokens, COST_SHARE * planned_run)
     needed = max(size.accelerators or 0 for size in chosen)
     if needed > accelerators:
         raise NoDesign(
@@ -136,6 +137,14 @@ def design(
             f"the largest proxy, of {chosen[-1].total:,} parameters in all, needs {needed}",
         )
     runs = tuple(_runs(chosen, tokens))
+    extrapolation = active * tokens / max(run.size.active * run.tokens for run in runs)
+    if extrapolation > FitOptions.max_extrapolation:
+        raise NoDesign(
+            "--tokens",
+            f"this run takes {formatting.number(extrapolation, 2)} times the compute of the largest proxy's, and a prediction "
+            f"is refused beyond {FitOptions.max_extrapolation:g}: write the manifest by hand, with larger proxies on "
+            "several nodes, or spec.maxExtrapolation in the prediction",
+        )
     each = max(needed, _most(accelerators // JOBS_OF_SEARCH) if searches else 1)
     shortest = min(run.tokens for run in runs)
     return Design(
@@ -144,6 +153,7 @@ def design(
         accelerators=each,
         parallelism=_parallelism(accelerators, each),
         cost_share=_cost(chosen, tokens) / planned_run,
+        extrapolation=extrapolation,
     )
 
 
@@ -187,23 +197,27 @@ def _ladder(config: Mapping[str, Any], active: int) -> Iterator[ProxySize]:
 
 
 def _chosen(
-    sizes: Sequence[ProxySize], tokens: int, affordable: float
-) -> tuple[ProxySize, ...] | None:
-    """The largest affordable sizes of the first layout that has any."""
-    for layout in LAYOUTS:
-        for largest in reversed(sizes):
-            found = _laid_out(sizes, largest, layout)
-            if found is not None and _cost(found, tokens) <= affordable:
-                return found
-    return None
-
-
-def _cheapest(sizes: Sequence[ProxySize], tokens: int) -> tuple[ProxySize, ...] | None:
-    """The smallest two sizes of any layout."""
-    pairs = (layout for layout in LAYOUTS if layout[0] == 2)
-    found = (_laid_out(sizes, largest, layout) for layout in pairs for largest in sizes)
-    pairs_found = (each for each in found if each is not None)
-    return min(pairs_found, key=lambda each: _cost(each, tokens), default=None)
+    sizes: Sequence[ProxySize], active: int, tokens: int, affordable: float
+) -> tuple[ProxySize, ...]:
+    """The largest affordable sizes of the first layout that has any, else the cheapest; only of those whose laws reach
+    the checkpoint's `active` parameters."""
+    every = (
+        _laid_out(sizes, largest, layout) for layout in LAYOUTS for largest in reversed(sizes)
+    )
+    sound = [found for found in every if found is not None]
+    if not sound:
+        raise NoDesign("--checkpoint", _why_none(active))
+    reaching = [
+        found for found in sound if size_refusal(active, [size.active for size in found]) is None
+    ]
+    if not reaching:
+        raise NoDesign(
+            "--checkpoint",
+            f"predictions for its {active:,} active parameters are refused if no proxy is larger than {sizes[-1].active:,}, "
+            "the most that fits a node: write the manifest by hand, with larger ones on several",
+        )
+    affordable_ones = (found for found in reaching if _cost(found, tokens) <= affordable)
+    return next(affordable_ones, None) or min(reaching, key=lambda found: _cost(found, tokens))
 
 
 def _laid_out(

@@ -12,13 +12,19 @@ from isoloss import formatting
 from isoloss.cli.inputs import optional_count, positive
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
-from isoloss_operator.plan_command.figures import Pace, planned, search_document, sizes_document
-from isoloss_operator.plan_command.manifest import (
-    read_derived_proxies,
-    read_manifest,
-    read_validations,
+from isoloss_operator.plan_command.figures import (
+    Pace,
+    out_of_reach,
+    planned,
+    search_document,
+    sizes_document,
 )
-from isoloss_operator.plan_command.printed import print_plan, print_validations
+from isoloss_operator.plan_command.manifest import (
+    read_checkpoints,
+    read_manifest,
+    read_predictions,
+)
+from isoloss_operator.plan_command.printed import print_plan, print_refused, print_validations
 from isoloss_operator.planning.pace import (
     DENSE_UTILISATION,
     MIXTURE_UTILISATION,
@@ -26,7 +32,8 @@ from isoloss_operator.planning.pace import (
     SMALL_PARAMETERS,
     SMALL_UTILISATION,
 )
-from isoloss_operator.planning.specs import InvalidSpec
+from isoloss_operator.planning.probe_cost import probe_cost
+from isoloss_operator.planning.specs import InvalidSpec, with_derived_proxies
 
 UTILISATIONS = (
     f"{DENSE_UTILISATION:g}, of dense models below {formatting.count(SMALL_PARAMETERS)} parameters "
@@ -85,11 +92,17 @@ def plan(
     if (params is None) != (tokens is None):
         raise BadInput("give --target-params and --target-tokens together")
     try:
-        validations = read_validations(manifest)
-        written = read_derived_proxies(read_manifest(manifest))
+        predictions = read_predictions(manifest)
+        validations = {
+            name: probes for name, spec in predictions.items() if (probes := probe_cost(spec))
+        }
+        sweep = read_manifest(manifest)
+        checkpoints = read_checkpoints(sweep)
+        written = with_derived_proxies(sweep, checkpoints)
     except InvalidSpec as error:
         raise BadInput(str(error)) from error
     found = planned(written)
+    refused = out_of_reach(found.sizes, predictions, checkpoints)
     pace = Pace(tokens_per_second, peak_flops, utilisation)
     has_target = params is not None and tokens is not None
     cost = found.cost(params or 0.0, tokens or 0.0) if has_target else None
@@ -101,9 +114,11 @@ def plan(
                 "elapsed": asdict(found.elapsed(pace)),
                 "placed": [asdict(each) for each in found.placed],
                 "validations": {name: asdict(each) for name, each in validations.items()},
+                "refused_predictions": refused,
             }
         )
     else:
         print_plan(found, pace, cost)
         print_validations(validations)
+        print_refused(refused)
     return ANSWERED

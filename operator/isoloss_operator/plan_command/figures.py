@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from isoloss import formatting
 from isoloss.errors import BadInput
+from isoloss.laws import size_refusal
 from isoloss.savings import SearchCost, search_cost
 from isoloss.search import SearchOptions, Step, next_step
 from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.memory import DEVICES, StateMemory, state_memory
-from isoloss_operator.api import ScalingSweepSpec
+from isoloss_contract.store import StoreError
+from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
@@ -24,7 +26,7 @@ from isoloss_operator.planning.elapsed import elapsed
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
-from isoloss_operator.planning.parameters import model_shape
+from isoloss_operator.planning.parameters import model_shape, parameter_counts
 from isoloss_operator.planning.placement import placed_sizes, placements, with_placed_grids
 from isoloss_operator.planning.points import PRECISIONS, PlannedPoint, PlannedProxy, plan_points
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
@@ -279,6 +281,26 @@ def _first_step(spec: ScalingSweepSpec, points: Sequence[PlannedPoint]) -> Step:
     )
     paces = {point.proxy.name: assumed_seconds_per_flop([point]) for point in points}
     return next_step(search_sizes(spec, points, paces), (), options)
+
+
+def out_of_reach(
+    sizes: Sequence[SizePlan],
+    predictions: Mapping[str, HyperparamPredictionSpec],
+    checkpoints: Mapping[str, Mapping[str, Any] | StoreError],
+) -> dict[str, str]:
+    """Why predictions will be refused for the size of their target, by name; those whose size is known here.
+
+    Of a checkpoint it is if proxies are like it, whose config.json `checkpoints` has by URI.
+    """
+    refusals = {}
+    for name, spec in predictions.items():
+        params = spec.target_parameters
+        config = checkpoints.get(spec.checkpoint.uri) if spec.checkpoint else None
+        if isinstance(config, Mapping):
+            params = parameter_counts(config).active
+        if params and (refusal := size_refusal(params, [size.params for size in sizes])):
+            refusals[name] = refusal.message
+    return refusals
 
 
 def sizes_document(

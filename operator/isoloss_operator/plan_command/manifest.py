@@ -10,13 +10,17 @@ import yaml
 from isoloss.errors import BadInput
 from isoloss.yaml_text import read_documents
 from isoloss_contract.store import Store, StoreError
-from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND, ScalingSweepSpec
-from isoloss_operator.planning.probe_cost import ProbeCost, probe_cost
+from isoloss_operator.api import (
+    API_VERSION,
+    PREDICTION_KIND,
+    SWEEP_KIND,
+    HyperparamPredictionSpec,
+    ScalingSweepSpec,
+)
 from isoloss_operator.planning.specs import (
     like_checkpoints,
     parse_prediction_spec,
     parse_sweep_spec,
-    with_derived_proxies,
 )
 
 MAX_MANIFEST_BYTES = 4 * 2**20
@@ -56,23 +60,21 @@ def _objects(path: Path, kind: str) -> list[dict[str, Any]]:
     ]
 
 
-def read_validations(path: Path) -> dict[str, ProbeCost]:
-    """What the probes of each prediction in the file cost, by its name. Raises BadInput or InvalidSpec."""
-    costs = {}
+def read_predictions(path: Path) -> dict[str, HyperparamPredictionSpec]:
+    """The specs of the predictions in the file, by name. Raises BadInput or InvalidSpec."""
+    specs = {}
     for item in _objects(path, PREDICTION_KIND):
         spec, metadata = item.get("spec"), item.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
         if not isinstance(spec, dict):
             raise BadInput(f"{path}: spec of {PREDICTION_KIND} {name}: missing")
-        if (cost := probe_cost(parse_prediction_spec(spec))) is not None:
-            costs[str(name)] = cost
-    return costs
+        specs[str(name)] = parse_prediction_spec(spec)
+    return specs
 
 
-def read_derived_proxies(spec: ScalingSweepSpec) -> ScalingSweepSpec:
-    """The spec with derived proxies; reads the config.json of their checkpoints."""
-    uris = like_checkpoints(spec).values()
-    return with_derived_proxies(spec, {uri: _model_config(uri) for uri in uris})
+def read_checkpoints(spec: ScalingSweepSpec) -> dict[str, dict[str, Any] | StoreError]:
+    """The config.json of the checkpoints that proxies are to be like, by URI."""
+    return {uri: _model_config(uri) for uri in like_checkpoints(spec).values()}
 
 
 def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:

@@ -14,7 +14,7 @@ from isoloss_operator.plan_command.figures import Elapsed, Pace, PlacedSize, Pla
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,
-    evaluation_share,
+    largest_evaluation_share,
 )
 from isoloss_operator.planning.placement import COVERAGE
 from isoloss_operator.planning.probe_cost import ProbeCost
@@ -137,13 +137,11 @@ def _warmup_sentence(sizes: Sequence[SizePlan]) -> str:
 
 
 def _print_evaluation(spec: ScalingSweepSpec) -> None:
-    shortest = min(proxy.tokens for proxy in spec.proxies)
-    share = evaluation_share(spec, shortest)
+    share = largest_evaluation_share(spec)
     if share > GOAL:
-        fewer = affordable_sequences(spec, shortest)
         _say(
             f"Evaluations take up to {share:.1%} of a run on top of that: for {GOAL:.0%}, set "
-            f"data.validation.sequencesPerDomain to {fewer}, or fewer evaluation.perDecade with more "
+            f"data.validation.sequencesPerDomain to {affordable_sequences(spec)}, or fewer evaluation.perDecade with more "
             "sequences."
         )
 
@@ -263,6 +261,12 @@ def print_validations(validations: Mapping[str, ProbeCost]) -> None:
         limit = cost.max_flops
         if limit is not None and cost.flops is not None and cost.flops > limit:
             _say(f"over its budget of {formatting.flops(limit)} FLOPs: some probes may not start")
+
+
+def print_refused(refused: Mapping[str, str]) -> None:
+    """Predictions that these sizes cannot answer, whatever their runs show."""
+    for name, why in refused.items():
+        _say(f"Laws of these sizes would refuse prediction {name} (ExtrapolationTooFar): {why}")
 
 
 def _say(sentence: str) -> None:

@@ -44,10 +44,16 @@ def evaluation_share(spec: ScalingSweepSpec, tokens: int) -> float:
     return spent / (spent + tokens)
 
 
-def affordable_sequences(spec: ScalingSweepSpec, tokens: int) -> int:
-    """The sequencesPerDomain at which a run of `tokens` reaches GOAL, at least 1."""
-    each = _forward_passes(spec, tokens) * FORWARD_SHARE * len(spec.data.domains)
-    return max(1, math.floor(GOAL / (1 - GOAL) * tokens / (each * _length(spec))))
+def largest_evaluation_share(spec: ScalingSweepSpec) -> float:
+    """Of any proxy's runs; seldom of the shortest alone, which may just miss an evaluation that longer ones have."""
+    return max(evaluation_share(spec, proxy.tokens) for proxy in spec.proxies)
+
+
+def affordable_sequences(spec: ScalingSweepSpec) -> int:
+    """The sequencesPerDomain at which no proxy's runs exceed GOAL, at least 1."""
+    a_sequence = FORWARD_SHARE * len(spec.data.domains) * _length(spec)
+    each = max(_forward_passes(spec, proxy.tokens) / proxy.tokens for proxy in spec.proxies)
+    return max(1, math.floor(GOAL / (1 - GOAL) / (each * a_sequence)))
 
 
 def _sequences(spec: ScalingSweepSpec) -> int:

@@ -7,22 +7,25 @@ from typing import Any
 
 import pytest
 
+from isoloss.laws import size_refusal
 from isoloss.yaml_text import read_documents
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from tests.support.command_line import Ended, Isoloss
 from tests.support.published_configs import (
     DEEPSEEK_V3,
     LLAMA_3_8B,
+    MISTRAL_7B,
     MIXTRAL_8X7B,
     QWEN3_8B,
     QWEN3_30B_A3B,
+    SMALL_DEEPSEEK,
     write_checkpoint,
 )
 
 FAMILIES = {
     "llama": LLAMA_3_8B,
     "qwen3": QWEN3_8B,
-    "deepseek-v3": DEEPSEEK_V3,
+    "deepseek-v3": SMALL_DEEPSEEK,
     "mixtral": MIXTRAL_8X7B,
 }
 CORPUS = ("--corpus", "s3://corpora/pile/*.parquet")
@@ -241,7 +244,7 @@ def test_a_checkpoint_without_config_or_tokenizer_is_named(init: Isoloss, llama:
 def test_too_few_accelerators_for_the_largest_proxy_are_refused(
     init: Isoloss, tmp_path: Path
 ) -> None:
-    uri = write_checkpoint(tmp_path / "models" / "deepseek", DEEPSEEK_V3)
+    uri = write_checkpoint(tmp_path / "models" / "deepseek", SMALL_DEEPSEEK)
     asked = ("--checkpoint", uri, *CORPUS, "--tokens", "55B", "--accelerators", 2)
     assert_refused(init(*asked), "--accelerators: the largest proxy")
 
@@ -263,7 +266,7 @@ def test_corpora_with_a_file_that_can_be_read_are_taken(
 
 
 @pytest.mark.parametrize(
-    ("grid", "share"), [((), "0.67"), (("--grid",), "1.2")], ids=["search", "grid"]
+    ("grid", "share"), [((), "0.88"), (("--grid",), "1.6")], ids=["search", "grid"]
 )
 def test_a_run_too_short_for_proxies_is_told_so(
     init: Isoloss, tmp_path: Path, grid: tuple[str, ...], share: str
@@ -277,19 +280,44 @@ def test_a_run_too_short_for_proxies_is_told_so(
 
 @pytest.mark.parametrize("tokens", ["3B", "1B"])
 def test_runs_as_long_as_a_short_planned_run_cost_what_they_train(
-    init: Isoloss, llama: str, tokens: str
+    init: Isoloss, tmp_path: Path, tokens: str
 ) -> None:
-    ended = init("--checkpoint", llama, *CORPUS, "--tokens", tokens)
+    uri = write_checkpoint(tmp_path / "models" / "mistral", MISTRAL_7B)
+    ended = init("--checkpoint", uri, *CORPUS, "--tokens", tokens)
     assert "make sense" not in ended.out
-    sweep, prediction = specs(Path("llama-3-8b.yaml"))
+    sweep, prediction = specs(Path("mistral.yaml"))
     assert {proxy.tokens for proxy in sweep.proxies} == {prediction.budget.tokens}
-    # 130M and 230M would cost 0.45 of the planned run; half of it is allowed.
-    assert [proxy.model.like.parameters for proxy in sweep.proxies] == [130_000_000, 280_000_000]
+    # Half of the planned run is allowed. Runs as long as the sizes want cost 1.4 of 3B tokens, and 4.2 of 1B.
+    sizes = [proxy.model.like.parameters for proxy in sweep.proxies]
+    assert sizes == [39_000_000, 100_000_000, 260_000_000]
 
 
-def test_runs_that_are_mostly_warm_up_are_told_so(init: Isoloss, llama: str) -> None:
-    out = " ".join(init("--checkpoint", llama, *CORPUS, "--tokens", "100M").out.split())
-    assert "0.39 per parameter of the largest proxy" in out
+@pytest.mark.parametrize("tokens", ["100M", "10B", "15B", "55B"])
+def test_the_laws_of_what_is_written_reach_the_checkpoint(
+    init: Isoloss, isoloss: Isoloss, llama: str, tokens: str
+) -> None:
+    """Of 137M and 254M, half of the cost at 10B tokens, they would not: 7.5B are 30 times as many."""
+    out = " ".join(init("--checkpoint", llama, *CORPUS, "--tokens", tokens).out.split())
+    plan = isoloss("plan", "llama-3-8b.yaml", "--json").document
+    assert size_refusal(7.5e9, [size["params"] for size in plan["sizes"]]) is None
+    assert plan["refused_predictions"] == {}
+    said = "no cheaper proxies of this checkpoint make sense: they would be hardly more"
+    assert (said in out) is (tokens != "55B")
+
+
+def test_a_checkpoint_that_no_proxies_of_a_node_can_reach_is_refused(
+    init: Isoloss, tmp_path: Path
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "deepseek", DEEPSEEK_V3)
+    ended = init("--checkpoint", uri, *CORPUS, "--tokens", "1T", "--accelerators", 64)
+    assert_refused(ended, "--checkpoint: predictions for its 36,624,596,992 active parameters")
+    assert list(Path().iterdir()) == []
+
+
+def test_runs_that_are_mostly_warm_up_are_told_so(init: Isoloss, tmp_path: Path) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "mistral", MISTRAL_7B)
+    out = " ".join(init("--checkpoint", uri, *CORPUS, "--tokens", "100M").out.split())
+    assert "0.4 per parameter of the largest proxy" in out
     assert "make sense" not in out
 
 
@@ -309,10 +337,16 @@ def test_a_job_has_no_more_accelerators_than_its_smallest_batch_has_sequences(
     assert plan["accelerator_hours"] == ended.document["accelerator_hours"]
 
 
-def test_a_run_far_beyond_what_proxies_can_tell_is_told_so(init: Isoloss, tmp_path: Path) -> None:
-    uri = write_checkpoint(tmp_path / "models" / "deepseek", DEEPSEEK_V3)
-    ended = init("--checkpoint", uri, *CORPUS, "--tokens", "1T", "--accelerators", 64)
-    assert "beyond 1000 times" in " ".join(ended.out.split())
+def test_a_run_far_beyond_what_proxies_can_tell_is_told_so_or_refused(
+    init: Isoloss, tmp_path: Path
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "deepseek", SMALL_DEEPSEEK)
+    asked = ("--checkpoint", uri, *CORPUS, "--accelerators", 64)
+    assert "beyond 1000 times" in " ".join(init(*asked, "--tokens", "1T").out.split())
+    Path("deepseek.yaml").unlink()
+    ended = init(*asked, "--tokens", "1.5T")
+    assert_refused(ended, "--tokens: this run takes 1121 times the compute of the largest proxy's")
+    assert list(Path().iterdir()) == []
 
 
 def test_domains_are_named_by_their_folders_each_once(init: Isoloss, llama: str) -> None:

@@ -306,7 +306,7 @@ def test_a_plan_tells_what_evaluations_take_and_how_to_take_less(
             )
         }
     )
-    fewer = affordable_sequences(wasteful, 2_000_000_000)
+    fewer = affordable_sequences(wasteful)
     for count, fits in ((fewer, True), (fewer + 1, False)):
         data = wasteful.data.model_copy(
             update={"validation": Validation(sequences_per_domain=count)}
@@ -314,6 +314,31 @@ def test_a_plan_tells_what_evaluations_take_and_how_to_take_less(
         share = evaluation_share(wasteful.model_copy(update={"data": data}), 2_000_000_000)
         assert (share <= GOAL) is fits
     assert evaluation_share(wasteful, 2_000_000_000) > 0.5
+
+
+def test_a_plan_tells_the_largest_share_of_evaluations_whichever_runs_have_it(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """The longer runs have an evaluation more, at 1.58e9 tokens."""
+    path = tmp_path / "sweep.yaml"
+    (raw,) = read_documents(EXAMPLE.read_text())
+    spec = raw["spec"]
+    for proxy, tokens in zip(spec["proxies"], (1_570_000_000, 1_600_000_000), strict=True):
+        proxy["tokens"] = tokens
+    spec["evaluation"] = {"firstTokens": 500_000_000, "perDecade": 4}
+    spec["data"]["validation"] = {"sequencesPerDomain": 1024}
+    path.write_text(json.dumps(raw))
+    shares = [
+        each["evaluation_share"] for each in isoloss("plan", path, "--json").document["sizes"]
+    ]
+    assert GOAL < shares[0] < shares[1]
+    said = " ".join(isoloss("plan", path).out.split())
+    assert f"Evaluations take up to {shares[1]:.1%} of a run" in said
+    fewer = re.search(r"sequencesPerDomain to (\d+)", said)
+    assert fewer is not None
+    spec["data"]["validation"]["sequencesPerDomain"] = int(fewer[1])
+    path.write_text(json.dumps(raw))
+    assert isoloss("plan", path, "--json").document["sizes"][1]["evaluation_share"] <= GOAL
 
 
 def test_a_plan_of_a_search_tells_its_expected_and_its_worst_cost(
@@ -596,6 +621,42 @@ spec:
     refused = isoloss("plan", path, "--json")
     assert refused.code == 2
     assert "spec.validation.tokensShare" in refused.document["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("target", "is_refused"),
+    [
+        ('checkpoint: {uri: "CHECKPOINT"}', True),
+        ('checkpoint: {uri: "s3://models/of-unknown-size"}', False),
+        ('initialLoss: "2.1"\n  targetParameters: 7500000000', True),
+        ('initialLoss: "2.1"\n  targetParameters: 1500000000', False),
+        ('initialLoss: "2.1"', False),
+    ],
+)
+def test_a_plan_says_of_which_target_the_size_will_be_refused(
+    isoloss: Isoloss, tmp_path: Path, target: str, is_refused: bool
+) -> None:
+    """From 100M and 180M parameters to 1.8B; nothing is known of what a checkpoint has that no proxy is like."""
+    path = alike(tmp_path, LLAMA_3_8B)
+    uri = (tmp_path / "models" / "llama").as_uri()
+    second = f'like: {{checkpoint: "{uri}", parameters: 180000000}}'
+    prediction = f"""
+---
+apiVersion: isoloss.dev/v1alpha1
+kind: HyperparamPrediction
+metadata: {{name: target}}
+spec:
+  sweepRef: {{name: dense}}
+  budget: {{flops: "2e21"}}
+  {target.replace("CHECKPOINT", uri)}
+"""
+    path.write_text(path.read_text().replace("preset: dense-500m", second) + prediction)
+    refused = isoloss("plan", path, "--json").document["refused_predictions"]
+    assert list(refused) == (["target"] if is_refused else [])
+    said = " ".join(isoloss("plan", path).out.split())
+    sentence = "would refuse prediction target (ExtrapolationTooFar): The target size, 7.5e+09"
+    assert (sentence in said) is is_refused
+    assert ("Train a larger proxy, of at least" in said) is is_refused
 
 
 @pytest.mark.parametrize(

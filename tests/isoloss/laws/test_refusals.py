@@ -1,5 +1,6 @@
 """Where the data support no answer, the engine says so: which reason, in words, with figures."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from isoloss.laws import (
     Run,
     fit_laws,
     predict,
+    size_refusal,
 )
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import too_few_levels
@@ -324,6 +326,25 @@ def test_a_question_too_far_from_the_data_on_either_side(laws, query, words):
     assert isinstance(found, Refused)
     assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
     assert words in found.refusals[0].message
+
+
+@pytest.mark.parametrize(
+    ("params", "sizes", "train"),
+    [
+        (7.5e9, (1.37e8, 2.54e8), "larger proxy, of at least"),
+        (7.5e9, (3e8, 3e8), "larger proxy, of at least"),
+        (1e12, (1e8, 9e8), "larger proxy, of at least"),
+        (4e6, (1.37e8, 2.54e8), "smaller proxy, of at most"),
+        (2e5, (1e8, 9e8), "smaller proxy, of at most"),
+    ],
+)
+def test_the_proxy_that_a_size_too_far_away_asks_for_is_near_enough(params, sizes, train):
+    refusal = size_refusal(params, sizes)
+    found = re.search(rf"Train a {train} (\S+) parameters, or check its unit", refusal.message)
+    needed = float(found[1])
+    assert size_refusal(params, (*sizes, needed)) is None
+    short = 0.97 if params > max(sizes) else 1 / 0.97
+    assert size_refusal(params, (*sizes, needed * short)) is not None
 
 
 def test_a_budget_of_fewer_than_30_steps_of_its_own_answer_is_refused(laws):

@@ -7,7 +7,7 @@ above the data has its own limit, the option max_extrapolation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,14 +55,31 @@ class Asked:
             RefusalReason.EXTRAPOLATION_TOO_FAR,
             f"The {self.words}, {self.value:.3g} {self.unit}, is a factor of {factor:.3g} {side} the "
             f"sweep's range of {self.smallest:.3g} to {self.largest:.3g}; the limit is {most:.3g}."
-            + self._unit_mistake(),
+            + self._what_to_do(side),
             {"value": self.value, "factor": factor, "limit": most, "side": side},
         )
 
-    def _unit_mistake(self) -> str:
+    def _what_to_do(self, side: str) -> str:
         if self.unit == "parameters" and self.value < FEWEST_PARAMS:
             return f" Write a size of {self.value:g} billion parameters as {self.value:g}e9."
-        return self.advice
+        if self.unit != "parameters" or self.advice != CHECK_UNIT:
+            return self.advice
+        # A proxy nearer to the target also widens the range, of which the reach is SPANS times. The percent is for
+        # the rounding.
+        if side == "above":
+            widened = self.smallest * (self.value / self.smallest) ** (1 / (1 + SPANS))
+            least = 1.01 * max(self.value / FAR_ABOVE, min(self.value / NEAR, widened))
+            proxy = f"larger proxy, of at least {least:.3g} parameters"
+        else:
+            widened = self.largest * (self.value / self.largest) ** (1 / (1 + SPANS))
+            most = 0.99 * min(self.value * FAR_BELOW, max(self.value * NEAR, widened))
+            proxy = f"smaller proxy, of at most {most:.3g} parameters"
+        return f" Train a {proxy}, or check its unit."
+
+
+def size_refusal(params: float, sizes: Sequence[float]) -> Refusal | None:
+    """Refuse a target of so many parameters if it is too far from the sizes of a sweep; its laws need not exist yet."""
+    return Asked("target size", params, min(sizes), max(sizes), "parameters").refusal()
 
 
 def refuse_distance(
