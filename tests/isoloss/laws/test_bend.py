@@ -19,12 +19,14 @@ from isoloss.laws import (
     predict,
     surface_residual,
 )
-from isoloss.laws.data.cells import CELLS_PER_SIZE, LATE
+from isoloss.laws.data.cells import CELLS_PER_SIZE, LATE, make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.model import Refusal
 from isoloss.laws.results import Bend, TokenBend
 from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
-from isoloss.laws.surface.token_range import fit_late_if_bent
+from isoloss.laws.surface.joint_fit import fit_surface
+from isoloss.laws.surface.token_range import LATER, fit_late_if_bent
+from isoloss.laws.surface.uncertainty import Uncertainty
 from isoloss.usual import USUAL_BEND, USUAL_SCATTER, USUAL_TOKEN_BEND
 from tests.support.planted import Valley
 
@@ -189,7 +191,27 @@ def first_cells(shape: str) -> list[float]:
 
 @pytest.mark.parametrize("shape", ["turning", "saturating"])
 def test_a_law_that_bends_over_tokens_is_read_off_the_last_part_of_runs(shape: str) -> None:
-    assert first_cells(shape) == pytest.approx([LATE] * 3, rel=1e-6)
+    """It still bends from LATE on."""
+    assert first_cells(shape) == pytest.approx([LATER] * 3, rel=1e-6)
+
+
+def test_the_interval_of_runs_that_were_cut_twice_keeps_the_bend_of_the_longer_part() -> None:
+    """The short part knows its bend to 0.04, and its line errs by nearly as much as the longer part's."""
+    trajectories = collect(runs_on(surface("turning", 0), WIDE, 0)).trajectories
+    found = fit_late_if_bent(trajectories)
+    assert not isinstance(found, Refusal)
+    longer = fit_surface(trajectories, make_cells(trajectories, earliest=LATE))
+    assert not isinstance(longer, Refusal)
+    expected = Uncertainty(longer).token_bend
+    assert expected.spread[0] == pytest.approx(0.04, abs=0.005)
+    assert found[0].token_bend.error(np.log(TARGET), np.log(TOKENS)) == pytest.approx(
+        expected.error(np.log(TARGET), np.log(TOKENS))
+    )
+
+
+def test_a_bend_at_one_size_is_not_one_of_all_alike() -> None:
+    """Such runs are cut once, not twice."""
+    assert not own_bends(np.array([-0.06, 0.07, 0.0])).are_alike
 
 
 @pytest.mark.parametrize("shape", ["exact", "scattered", "skewed"])

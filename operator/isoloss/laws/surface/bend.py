@@ -77,10 +77,14 @@ class OwnBends(NamedTuple):
     @property
     def are_clear(self) -> bool:
         """Whether the optimum of any hyperparameter bends over tokens beyond doubt, at all sizes alike or at one of them."""
-        means, squares = self.moments()
-        alike = means**2 > CLEAR**2 * (squares - means**2)
         alone = self.shown**2 > CLEAR**2 * (self.noise + TOKEN_BEND_SCATTER**2)
-        return bool(alike.any() or alone.any())
+        return self.are_alike or bool(alone.any())
+
+    @property
+    def are_alike(self) -> bool:
+        """Whether it does at all sizes alike."""
+        means, squares = self.moments()
+        return bool((means**2 > CLEAR**2 * (squares - means**2)).any())
 
 
 def possible_token_bend(

@@ -3,12 +3,15 @@
 The law is a line over ln D. Where the best learning rate or batch size visibly bends over tokens, as after a warm-up or
 where a batch size saturates, a line through whole runs is off at their end, which is what answers are for. A line through their
 last part is off by much less there, and from there on. Where no bend shows, whole runs tell the exponents of D far better;
-where too few runs of a size came that far, it would be lost.
+where too few runs of a size came that far, it would be lost. Where that part still bends, at all sizes alike, its last part
+is better again, but does not tell how far it bends itself: its interval keeps the bend of the longer one. A bend of
+single sizes is mostly noise by then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from isoloss.laws.data.cells import LATE, Cell, make_cells
 from isoloss.laws.data.trajectories import Trajectory
@@ -16,11 +19,14 @@ from isoloss.laws.model import Refusal, SizeTrend
 from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.uncertainty import Uncertainty
 
+LATER = 0.5
+"""Share of their tokens from which on runs are read where those from LATE on still bend. Later ones, of 0.3 of runs, tell no bend and little of exponents."""
+
 
 def fit_late_if_bent(
     trajectories: Sequence[Trajectory], fewest_sizes: int = 2, trend: SizeTrend | None = None
 ) -> tuple[Uncertainty, list[Cell]] | Refusal:
-    """The surface and its cells: through whole runs, or from LATE of their tokens on if its optimum clearly bends over them.
+    """The surface and its cells: through whole runs, or from LATE or LATER of their tokens on if its optimum clearly bends over them.
 
     `trend` is the one over sizes, for a single size.
     """
@@ -29,10 +35,23 @@ def fit_late_if_bent(
     if isinstance(fit, Refusal):
         return fit
     known = Uncertainty(fit, trend)
-    if not fit.is_convex or not known.bends_over_tokens:
+    if not fit.is_convex or not known.own_bends.are_clear:
         return known, cells
-    late_cells = make_cells(trajectories, earliest=LATE)
-    late = fit_surface(trajectories, late_cells, fewest_sizes)
-    if isinstance(late, Refusal) or not late.is_convex or set(late.sizes) != set(fit.sizes):
-        return known, cells
-    return Uncertainty(late, trend), late_cells
+    late = _from(LATE, trajectories, known)
+    if late is None or not late[0].own_bends.are_alike:
+        return late or (known, cells)
+    later = _from(LATER, trajectories, late[0])
+    if later is None:
+        return late
+    return replace(later[0], longer_bend=late[0].token_bend), later[1]
+
+
+def _from(
+    earliest: float, trajectories: Sequence[Trajectory], known: Uncertainty
+) -> tuple[Uncertainty, list[Cell]] | None:
+    """Through their part from `earliest` on; None if it has no optimum, or not all sizes."""
+    cells = make_cells(trajectories, earliest=earliest)
+    fit = fit_surface(trajectories, cells, len(set(known.fit.sizes)))
+    if isinstance(fit, Refusal) or not fit.is_convex:
+        return None
+    return Uncertainty(fit, known.size_trend), cells

@@ -59,6 +59,8 @@ class Uncertainty:
     fit: SurfaceFit
     size_trend: SizeTrend | None = None
     """Set if a single size shows none."""
+    longer_bend: TokenBend | None = None
+    """What the law through a longer part of the runs may bend by, if they were cut twice (token_range.py)."""
 
     def _trend_of_size(self, source: DrawSource) -> Array:
         """(draws, 6) to add to the law's coefficients, the published trend's own error included."""
@@ -155,18 +157,17 @@ class Uncertainty:
     @cached_property
     def token_bend(self) -> TokenBend:
         """What the law of ln LR and ln B may bend by over tokens; the fit must be convex."""
+        if self.longer_bend is not None:
+            # The short part's line is better, but its bend is lost in noise, and the error falls by less than a smaller one would say.
+            return self.longer_bend
         log_params = np.array(self.fit.sizes)[self.fit.cell]
         return possible_token_bend(
-            log_params, self.fit.log_tokens, self.fit.weights, self._own_bends
+            log_params, self.fit.log_tokens, self.fit.weights, self.own_bends
         )
 
-    @property
-    def bends_over_tokens(self) -> bool:
-        """Whether the optimum clearly bends over ln D; the fit must be convex."""
-        return self._own_bends.are_clear
-
     @cached_property
-    def _own_bends(self) -> OwnBends:
+    def own_bends(self) -> OwnBends:
+        """What every size's own optimum bends by over ln D; the fit must be convex."""
         fit = self.fit
         solvers = bend_solvers(self._left_over, fit.sizes, fit.past_end)
         turn = -np.linalg.inv(fit.hessian)
