@@ -79,7 +79,7 @@ def test_from_apply_to_prediction_and_then_silence(
     assert low <= rate <= high
     assert predicted["status"]["ledgerSha256"] == ledger.digest
     target = place.folder / "predictions" / f"target-{predicted['metadata']['uid']}"
-    wait_until(lambda: user.prediction("target")["status"]["reportUri"], "the answer's page")
+    wait_until(lambda: user.prediction("target")["status"]["reportUri"], "the answer's page", 180)
     assert (target / "report.html").stat().st_size > 100_000
     for copied, shown in (
         (folder, lambda: user.sweep("dense")),

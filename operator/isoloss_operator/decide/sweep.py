@@ -83,9 +83,8 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
                 return decide_preparation(view)  # preparation.py: no points before the corpus
             assert view.unplaced  # sweep_tasks says so
             return _without_places(view, view.manifest, view.unplaced)
-    except (
-        InvalidSpec
-    ) as error:  # a proxy that cannot be derived, a corpus that does not fit, its own prior
+    except InvalidSpec as error:
+        # A proxy that cannot be derived, a corpus that does not fit, or a sweep that is its own prior.
         found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
         return _without_points(observed, Findings(ready=found, accepted=found))
     tasks, manifest = planned
