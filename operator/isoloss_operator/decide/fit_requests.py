@@ -225,7 +225,7 @@ def answer_page(
     shows = _shown(status)
     if shows == observed.page_shows:
         return None, math.inf
-    waits = observed.page_shows and not _has_new_verdict(observed, status)
+    waits = bool(observed.page_shows) and not _has_new_verdict(observed, status)
     if waits and observed.page_seconds < PAGE_SECONDS:
         return None, PAGE_SECONDS - observed.page_seconds
     initial_loss = view.result.loss if view.result is not None else view.spec.initial_loss
@@ -234,6 +234,7 @@ def answer_page(
         ledger_sha256=fit.ledger_sha256,
         laws_path=layout.laws_in(layout.sweep_folder(view.reference.name, view.reference.uid)),
         report_path=layout.report_in(layout.prediction_folder(observed.name, observed.uid)),
+        provisional=waits,
         laws=fit.laws,
         prediction=answer,
         initial_loss=float(initial_loss or 0),

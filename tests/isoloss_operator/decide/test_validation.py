@@ -714,13 +714,15 @@ def test_the_page_of_an_answer_has_the_refined_batch_size_in_the_sequences_of_th
 
 
 def test_the_page_of_a_verdict_is_drawn_at_once() -> None:
-    """One with another loss is drawn a minute after the last at the earliest."""
+    """Nor does it wait for the rest that others keep; one with another loss is drawn a minute after the last at the earliest."""
     before = decide_prediction(started())
     assert before.page is not None
+    assert not before.page.provisional, "the first of an answer"
     page = {"page_shows": before.page.inputs, "page_seconds": 5.0}
     verdict = decide_prediction(after(trained(), before, **page))
     assert condition(verdict, "Validated")[1] == "AnswerHolds"
     assert verdict.page is not None
+    assert not verdict.page.provisional
     again = decide_prediction(after(noisy(trained()), verdict, **page))
     assert condition(again, "Validated")[1] == "WithinNoise"
     assert again.page is not None
@@ -729,6 +731,11 @@ def test_the_page_of_a_verdict_is_drawn_at_once() -> None:
     assert condition(the_same, "Validated")[1] == "WithinNoise"
     assert the_same.page is None
     assert the_same.requeue_after <= 55.0
+    later = decide_prediction(
+        after(other, again, page_shows=before.page.inputs, page_seconds=61.0)
+    )
+    assert later.page is not None
+    assert later.page.provisional
 
 
 def test_finished_probes_are_recorded_before_their_jobs_may_go() -> None:
