@@ -23,10 +23,26 @@ def take_over() -> None:
     """
     kube_config: Any = importlib.import_module("kubernetes.config.kube_config")
     kube_config.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "")
-    server: Any = multiprocessing.forkserver
-    server._forkserver.ensure_running = lambda: None
+    _share_what_fits_are_forked_from()
     fitter: Any = importlib.import_module("isoloss_operator.fitting.fitter")
     fitter._main = functools.partial(_fit, dict(os.environ))
+
+
+def _share_what_fits_are_forked_from() -> None:
+    """Until it is gone: an operator that is killed as it asks for a fit takes it along. Then this one makes its own."""
+    module: Any = multiprocessing.forkserver
+    server = module._forkserver
+    make, connect = server.ensure_running, server.connect_to_new_process
+
+    def connect_or_make(descriptors: list[int]) -> Any:
+        try:
+            return connect(descriptors)
+        except ConnectionRefusedError:
+            server.ensure_running, server._forkserver_pid = make, None
+            return connect(descriptors)
+
+    server.ensure_running = lambda: None
+    module.connect_to_new_process = connect_or_make
 
 
 def _fit(environment: Mapping[str, str], *job: Any) -> None:

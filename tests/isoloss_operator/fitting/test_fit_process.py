@@ -6,6 +6,8 @@ import hashlib
 import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -279,6 +281,28 @@ def test_the_process_of_a_fit_logs_as_the_operator_does(
     )
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert "a font is missing" in [line["message"] for line in lines]
+
+
+def test_an_operator_of_the_tests_that_is_killed_as_it_asks_for_a_fit_stops_no_fit_of_another() -> None:
+    """They are forked from one process and share what their fits are forked from, which such a death ends."""
+    program = (
+        "import multiprocessing.forkserver, os, socket\n"
+        "from isoloss_operator.fitting import fitter\n"
+        "from tests.support.warm_operator import take_over\n"
+        "fitter._PROCESSES.set_forkserver_preload([])\n"
+        "fitter.start_ahead()\n"
+        "take_over()\n"
+        "server = multiprocessing.forkserver._forkserver\n"
+        "with socket.socket(socket.AF_UNIX) as killed:\n"
+        "    killed.connect(server._forkserver_address)\n"
+        "os.waitpid(server._forkserver_pid, 0)\n"
+        "for _ in range(2):\n"
+        "    process = fitter._PROCESSES.Process(target=fitter._nothing)\n"
+        "    process.start()\n"
+        "    process.join()\n"
+        "    assert process.exitcode == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_fit_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
