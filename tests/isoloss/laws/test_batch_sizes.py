@@ -18,6 +18,7 @@ from isoloss.laws import (
     laws_to_json,
     predict,
 )
+from isoloss.laws.surface import rate_at_batch
 from tests.support.planted import Deviating, Planted
 
 OPTIONS = FitOptions(bootstrap_samples=100)
@@ -397,3 +398,14 @@ def test_a_multiple_far_from_the_best_batch_size_is_answered_as_if_it_were_given
     assert f"The nearest multiple of {multiple} is {multiple}" in rounded.warnings[0]
     near = answer(wide, round_to=4)
     assert near.learning_rate == best.learning_rate
+
+
+def test_a_line_whose_learning_rates_miss_its_valley_does_not_widen_the_interval_of_all_others():
+    """Of such a line one point has weight, and its shift says nothing: early in runs whose best learning rate falls."""
+    line, rate = np.repeat(np.arange(8), 3), np.tile(np.log([0.5, 1.0, 2.0]), 8)
+    weights, waste = np.ones(24), 0.5 * rate**2
+    weights[1:3], waste[:3] = 1e-6, [0.0, 5.0, 20.0]
+    where = np.column_stack([np.log(1e8) + line // 4, np.log(1e10) + 0.0 * line, line % 4.0])
+    points = rate_at_batch._Points(rate, where, waste, weights, line, line // 4, np.arange(24))
+    residuals = points.lines.without_levels(waste - 0.5 * rate**2)
+    assert rate_at_batch._scatter(points, residuals, 1.0, 2).of_lines < 0.05

@@ -345,19 +345,23 @@ def _scatter(points: _Points, residuals: Array, curvature: float, slopes: int) -
     """As the residual slopes show it, with what is usual of sizes."""
     about = points.lines.without_levels(points.x)
 
-    def shifts(of: Indices) -> Array:
+    def shifts(of: Indices) -> tuple[Array, Array]:
         pull = np.bincount(of, points.weights * about * residuals)
-        return np.asarray(-pull / (curvature * np.bincount(of, points.weights * about**2)))
+        information = np.bincount(of, points.weights * about**2).astype(float)
+        return np.asarray(-pull / (curvature * information)), information
 
-    sizes, lines = shifts(points.size), shifts(points.line)
+    sizes, _ = shifts(points.size)
+    lines, information = shifts(points.line)
     size_of = points.size[np.unique(points.line, return_index=True)[1]]
     # Two of the law's coefficients, at most, are of the sizes.
     freedom = float(max(len(sizes) - 2, 0))
     squares = float((sizes**2).sum()) if freedom else 0.0
     of_sizes = (squares + SCATTER_FREEDOM * USUAL_SCATTER**2) / (freedom + SCATTER_FREEDOM)
-    means = np.bincount(size_of, lines) / np.bincount(size_of)
+    means = np.bincount(size_of, information * lines) / np.bincount(size_of, information)
     spare = max(len(lines) - len(sizes) - slopes, 1)
-    of_lines = float(((lines - means[size_of]) ** 2).sum()) / spare
+    # A line whose optimum lies beyond its learning rates has next to no information, and a shift that says nothing.
+    square = np.average((lines - means[size_of]) ** 2, weights=information)
+    of_lines = float(square) * len(lines) / spare
     return _Scatter(
         float(np.sqrt(of_sizes)), float(np.sqrt(of_lines)), freedom + SCATTER_FREEDOM, sizes
     )
