@@ -283,7 +283,9 @@ def test_the_process_of_a_fit_logs_as_the_operator_does(
     assert "a font is missing" in [line["message"] for line in lines]
 
 
-def test_an_operator_of_the_tests_that_is_killed_as_it_asks_for_a_fit_stops_no_fit_of_another() -> None:
+def test_an_operator_of_the_tests_that_is_killed_as_it_asks_for_a_fit_stops_no_fit_of_another() -> (
+    None
+):
     """They are forked from one process and share what their fits are forked from, which such a death ends."""
     program = (
         "import multiprocessing.forkserver, os, socket\n"
