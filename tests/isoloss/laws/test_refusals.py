@@ -161,9 +161,9 @@ def test_one_ratio_of_tokens_to_parameters_can_not_tell_them_apart():
     assert laws.status == "refused"
     assert laws.surface.refusal.reason is RefusalReason.TOO_FEW_EVALUATIONS
     assert laws.refusals[0] == laws.surface.refusal, "what it says of loss levels mends nothing"
-    assert "same ratio of tokens to parameters" in laws.refusals[0].message
+    assert "tokens that grow with the size as N^1.00" in laws.refusals[0].message
     found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
-    assert "more tokens per parameter" in found.refusals[0].message
+    assert "train at least one size for more tokens" in found.refusals[0].message
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,6 @@ def _not_covered(log_loss: Array, level: int, params: float | None = None) -> Re
         figures["params"] = params
     return Refusal(
         RefusalReason.NO_COMMON_LOSS_RANGE,
-        f"At loss {loss:.4g} {who} enough runs that reach it. Train for more tokens.",
+        f"At loss {loss:.4g} {who} enough runs that reach it. Train for more tokens, and evaluate runs on the way there.",
         figures,
     )

@@ -178,11 +178,20 @@ def _refuse_cells(cells: Sequence[Cell], fewest_sizes: int) -> Refusal | None:
     if spread / np.sqrt(len(cells)) < NARROWEST_SPREAD:
         return Refusal(
             RefusalReason.TOO_FEW_EVALUATIONS,
-            "Every size was evaluated at the same ratio of tokens to parameters: the effects of size and "
-            "of tokens cannot be separated. Train at least one size for more tokens per parameter.",
+            f"{_one_line(n_and_d)} The effects of size and of tokens cannot be separated. Evaluate runs earlier as well, or train "
+            "at least one size for more tokens.",
             {"cells": len(cells), "spread": float(spread)},
         )
     return None
+
+
+def _one_line(n_and_d: Array) -> str:
+    """How the tokens of cells go with their sizes, if with anything."""
+    if n_and_d.shape[1] == 1:
+        return "All losses are at one token count."
+    log_params, log_tokens = n_and_d.T
+    exponent = float(np.polyfit(log_params, log_tokens, 1)[0])
+    return f"All losses are at tokens that grow with the size as N^{exponent:.2f}."
 
 
 def _members(cells: Sequence[Cell]) -> tuple[Indices, Indices]:
