@@ -14,7 +14,7 @@ from isoloss.laws.iso_loss.estimate import IsoLossEstimate, IsoLossFit
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import NO_MINIMUM, FitOptions, Run, Status
-from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection
+from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection, StableRate
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
 from isoloss.laws.surface.rate_at_batch import RateAtBatchFit
 
@@ -138,6 +138,19 @@ def _data_range(
         highest_loss=max((float(np.exp(t.log_losses.max())) for t in usable), default=None),
         smallest_tokens=min((float(np.exp(t.log_tokens[0])) for t in usable), default=None),
         largest_tokens=max((float(np.exp(t.log_tokens[-1])) for t in usable), default=None),
+        stable_rates=_stable_rates(trajectories),
+    )
+
+
+def _stable_rates(trajectories: Sequence[Trajectory]) -> tuple[StableRate, ...]:
+    rates: dict[tuple[float, float], tuple[list[float], list[float]]] = {}
+    for t in trajectories:
+        stable, diverged = rates.setdefault((t.params, t.batch_size), ([], []))
+        (diverged if t.diverged else stable).append(t.learning_rate)
+    return tuple(
+        StableRate(*of, max(stable), min((r for r in diverged if r > max(stable)), default=None))
+        for of, (stable, diverged) in sorted(rates.items())
+        if stable
     )
 
 

@@ -326,6 +326,19 @@ class Exclusion:
 
 
 @dataclass(frozen=True)
+class StableRate:
+    """How large a learning rate one size and batch size of the sweep bore."""
+
+    params: Real
+    batch_size: Real
+    """Sequences."""
+    highest: Real
+    """The largest learning rate whose run did not diverge."""
+    diverged: Real | None = None
+    """The smallest above it, whose run did; None: none was tried."""
+
+
+@dataclass(frozen=True)
 class DataRange:
     """What the data cover; extrapolation is measured from here."""
 
@@ -345,6 +358,8 @@ class DataRange:
     largest_tokens: Real | None = None
     smallest_tokens: Real | None = None
     """Smallest token count of a first evaluation that was used."""
+    stable_rates: tuple[StableRate, ...] = ()
+    """Of every size and batch size of which a run did not diverge."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from isoloss.laws.answer.composition import (
     other_composition,
 )
 from isoloss.laws.answer.disagreement import disagreements, routes_disagree
+from isoloss.laws.answer.divergence import above_stable_rates
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
 from isoloss.laws.answer.foundation import contradicted, foundation
 from isoloss.laws.answer.limits import (
@@ -228,6 +229,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
         said = far_sentence(chosen.batch_size.value, query.round_to)
         return _with_context(there, within, (said, *of_range), warnings)
     warnings = (
+        *above_stable_rates(laws, query, chosen),
         *composition_sentences(query, compute.continuation(laws, query)),
         *rounding_sentences(chosen.batch_size, query.round_to),
         *of_range,
@@ -272,6 +274,7 @@ def _answer_at_batch(laws: Laws, query: PredictionQuery, compute: Compute) -> Pr
     answers["fixed-batch"] = replace(answers["fixed-batch"], batch_size=found.batch_size)
     best = answers.get("surface")
     warnings = (
+        *above_stable_rates(laws, query, answers["fixed-batch"]),
         *composition_sentences(query, compute.continuation(laws, query)),
         *foundation(laws, "fixed-batch"),
         *laws.warnings,
