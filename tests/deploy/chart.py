@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 import os
+import pickle
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -94,8 +95,25 @@ def template(
     values: Mapping[str, Any] | None = None, *options: str
 ) -> subprocess.CompletedProcess[str]:
     """The answer of `helm template` for the release `isoloss`."""
+    return _templated(json.dumps(with_images(values or {})), *options)
+
+
+@functools.cache
+def _templated(values: str, *options: str) -> subprocess.CompletedProcess[str]:
     arguments = ["template", "isoloss", str(CHART), "--namespace", NAMESPACE, "--values", "-"]
-    return helm(*arguments, *options, stdin=json.dumps(with_images(values or {})))
+    return helm(*arguments, *options, stdin=values)
+
+
+def manifests_of(text: str) -> list[Any]:
+    """The documents that helm printed. Most of it are the CRDs, which are the same nearly every time."""
+    parts = re.split(r"^---$", text, flags=re.MULTILINE)
+    return [document for part in parts for document in pickle.loads(_documents(part))]
+
+
+@functools.cache
+def _documents(text: str) -> bytes:
+    """Pickled: the tests change what they get."""
+    return pickle.dumps(read_documents(text))
 
 
 def with_images(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,14 +133,9 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def render(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The manifests for these values, without what `helm test` runs."""
-    return copy.deepcopy(_rendered(json.dumps(values or {})))
-
-
-@functools.cache
-def _rendered(values: str) -> list[dict[str, Any]]:
-    answer = template(json.loads(values), "--skip-tests")
+    answer = template(values, "--skip-tests")
     assert answer.returncode == 0, answer.stderr
-    return read_documents(answer.stdout)
+    return manifests_of(answer.stdout)
 
 
 def of_kind(manifests: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:

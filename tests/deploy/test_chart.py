@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from isoloss.yaml_text import read_documents
 from isoloss_operator.cluster import rbac
 from isoloss_operator.generate.crdgen import definitions
 from isoloss_operator.settings import read_settings
@@ -19,6 +18,7 @@ from tests.deploy.chart import (
     NAMESPACE,
     ROOT,
     helm,
+    manifests_of,
     of_kind,
     render,
     template,
@@ -110,7 +110,7 @@ def test_the_guide_prints_the_roles_that_are_left_to_an_administrator(
     answer = helm(*arguments)
     assert answer.returncode == 0, answer.stderr
     printed = rbac.main([NAMESPACE, *watched, "--no-account", *(["--kueue"] if kueue else [])])
-    assert by_name(read_documents(answer.stdout)) == by_name(printed)
+    assert by_name(manifests_of(answer.stdout)) == by_name(printed)
 
 
 def test_the_roles_are_printed_with_the_account_unless_it_is_left_out() -> None:

@@ -15,7 +15,7 @@ from kubernetes import client, dynamic
 
 from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
-from isoloss.yaml_text import read_documents, to_yaml
+from isoloss.yaml_text import read_documents
 from isoloss_operator.cluster import rbac
 from tests.deploy.chart import (
     CHART,
@@ -27,7 +27,7 @@ from tests.deploy.chart import (
     render,
     with_images,
 )
-from tests.deploy.kubeconform import kubeconform, write_schemas
+from tests.deploy.kubeconform import Kubeconform
 from tests.support.kubectl import Kubectl
 
 # One worker for all: the chart names its namespaces.
@@ -93,30 +93,31 @@ def pod_of_the_chart(values: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+@pytest.fixture(scope="module")
+def kubeconform(
+    isoloss_api: client.ApiClient, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory
+) -> Kubeconform:
+    """With the schemas of this very API server, our own kinds included."""
+    assert isoloss_api
+    document = json.loads(kubectl("get", "--raw", "/openapi/v2").stdout)
+    return Kubeconform(document["definitions"], tmp_path_factory.mktemp("own") / "schemas")
+
+
 @pytest.mark.parametrize("values", VALUES)
 def test_kubeconform_finds_every_manifest_valid(
-    values: dict[str, Any], isoloss_api: client.ApiClient, kubectl: Kubectl, tmp_path: Path
+    values: dict[str, Any], kubeconform: Kubeconform
 ) -> None:
-    """With schemas of this very API server, our own kinds included."""
-    schemas = own_schemas(kubectl, tmp_path / "schemas")
-    answer = kubeconform(schemas, to_yaml(*render(values)))
+    answer = kubeconform(*render(values))
     assert answer.returncode == 0, answer.stdout
     assert "Invalid: 0, Errors: 0, Skipped: 0" in answer.stdout
 
 
-def test_kubeconform_would_find_a_mistake(kubectl: Kubectl, tmp_path: Path) -> None:
-    schemas = own_schemas(kubectl, tmp_path / "schemas")
+def test_kubeconform_would_find_a_mistake(kubeconform: Kubeconform) -> None:
     (deployment,) = of_kind(render(), "Deployment")
     deployment["spec"]["template"]["spec"]["container"] = []
-    answer = kubeconform(schemas, to_yaml(deployment))
+    answer = kubeconform(deployment)
     assert answer.returncode != 0
     assert "'container' not allowed" in answer.stdout
-
-
-def own_schemas(kubectl: Kubectl, folder: Path) -> str:
-    """Of this API server, our own kinds included."""
-    document = json.loads(kubectl("get", "--raw", "/openapi/v2").stdout)
-    return write_schemas(document["definitions"], folder)
 
 
 ALLOWED = [

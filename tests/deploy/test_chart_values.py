@@ -9,11 +9,20 @@ from typing import Any
 import pytest
 import yaml
 
-from isoloss.yaml_text import read_documents
 from isoloss_operator.cluster.manifests import job_manifest
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.settings import Settings, read_settings
-from tests.deploy.chart import CHART, NAMESPACE, ROOT, helm, of_kind, render, template, with_images
+from tests.deploy.chart import (
+    CHART,
+    NAMESPACE,
+    ROOT,
+    helm,
+    manifests_of,
+    of_kind,
+    render,
+    template,
+    with_images,
+)
 from tests.isoloss_operator.cluster.test_manifests import OWNER, request
 from tests.support.pages import blocks
 
@@ -156,7 +165,7 @@ def test_a_value_whose_content_is_commented_out_has_its_default() -> None:
             _put(nulls, path, True if name in SWITCHES else None)
     answer = template(nulls)
     assert answer.returncode == 0, answer.stderr
-    (deployment,) = of_kind(read_documents(answer.stdout), "Deployment")
+    (deployment,) = of_kind(manifests_of(answer.stdout), "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     entries = [entry for entry in container["env"] if "valueFrom" not in entry]
     assert [entry["name"] for entry in entries if not isinstance(entry["value"], str)] == []
@@ -258,7 +267,7 @@ def test_a_label_given_for_all_and_for_one_object_is_there_once() -> None:
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.count("team: platform") == 2, "of the pod, and of the one that tests it"
-    (deployment,) = of_kind(read_documents(answer.stdout), "Deployment")
+    (deployment,) = of_kind(manifests_of(answer.stdout), "Deployment")
     assert deployment["metadata"]["labels"]["team"] == "research"
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert labels["team"] == "platform"
@@ -276,7 +285,7 @@ def test_what_the_chart_sets_by_default_is_there_once_where_the_user_sets_it() -
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.count(f"{annotation}:") == 1
     assert answer.stdout.count("helm.sh/resource-policy:") == 2, "of both CRDs"
-    manifests = read_documents(answer.stdout)
+    manifests = manifests_of(answer.stdout)
     (deployment,) = of_kind(manifests, "Deployment")
     assert deployment["spec"]["template"]["metadata"]["annotations"] == {annotation: "proxy"}
     (rule,) = of_kind(manifests, "PrometheusRule")
@@ -420,7 +429,7 @@ def test_names_may_read_as_numbers_or_truth_values() -> None:
             "--namespace", names["the-namespace"], stdin=json.dumps(with_images(values)),
         )  # fmt: skip
         assert answer.returncode == 0, answer.stderr
-        return json.dumps(read_documents(answer.stdout), sort_keys=True)
+        return json.dumps(manifests_of(answer.stdout), sort_keys=True)
 
     words = rendered({word: word for word in NUMBERS})
     for word, number in NUMBERS.items():
@@ -495,7 +504,7 @@ def hooks(values: Json | None = None) -> list[Json]:
     assert answer.returncode == 0, answer.stderr
     return [
         manifest
-        for manifest in read_documents(answer.stdout)
+        for manifest in manifests_of(answer.stdout)
         if "helm.sh/hook" in manifest["metadata"].get("annotations", {})
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
             yield from nodes(schema[keyword], f"{path}[]")
 
 
+@cache
 def schemas(part: str) -> dict[str, dict[str, Any]]:
     """All nodes of `spec` or `status` of both kinds by path."""
     found: dict[str, dict[str, Any]] = {}

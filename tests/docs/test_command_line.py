@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from isoloss.laws_files import write_laws
 from tests.support.pages import CHECKOUT, blocks
+from tests.support.planted_laws import fitted_laws
 from tests.support.planted_runs import planted_csv, planted_runs
 from tests.support.printed_numbers import NUMBER, TOLERANCE, numbers
 from tests.support.tables import write_probes
@@ -49,8 +51,29 @@ def assert_shown(page: Path, begins: str, printed: str) -> None:
         assert numbers(line) == pytest.approx(numbers(shown), rel=TOLERANCE), line
 
 
+ISOLOSS_WITHOUT_FIGURES = f"""#!{sys.executable}
+import sys
+
+if sys.argv[1] in {{"quickstart", "report"}}:
+    from isoloss.cli import reporting
+    from tests.support.empty_figures import drawn_empty
+
+    reporting.draw_figures = drawn_empty
+from isoloss.cli.application import run
+
+sys.exit(run(sys.argv[1:]))
+"""
+
+
 def test_the_readme_leads_from_nothing_to_a_report(walk: Walk) -> None:
+    """With empty figures: the commands of tests/isoloss/test_core_installation.py draw those of the sample runs."""
     (walk.folder / "runs.csv").unlink()
+    programs = walk.folder / "bin"
+    programs.mkdir()
+    (programs / "isoloss").write_text(ISOLOSS_WITHOUT_FIGURES)
+    (programs / "isoloss").chmod(0o755)
+    path = f"{programs}:{walk.environment['PATH']}"
+    walk.environment = {**walk.environment, "PATH": path, "PYTHONPATH": str(CHECKOUT)}
     (walk.folder / "crds").symlink_to(CHECKOUT / "crds")
     walk.open(CHECKOUT / "README.md", "isoloss")
     assert_shown(CHECKOUT / "README.md", "A checkpoint of", walk.step("isoloss quickstart"))
@@ -62,7 +85,7 @@ def test_the_readme_leads_from_nothing_to_a_report(walk: Walk) -> None:
 
 
 def test_probes_are_planned_and_judged_by_the_commands_of_their_page(walk: Walk) -> None:
-    walk.again("isoloss fit runs.csv --out laws.json")
+    write_laws(fitted_laws(), walk.folder / "laws.json")
     walk.open(CHECKOUT / "docs" / "guides" / "validation.md", "isoloss validate")
     assert "5 continued runs of the checkpoint" in walk.step("isoloss validate laws.json")
     train_probes(walk, "--initial-loss 2.75 --cpt-tokens 1.2e10 --params 3e8", 1.2e10)

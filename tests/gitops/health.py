@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ GITOPS = Path(__file__).parents[2] / "gitops"
 Json = dict[str, Any]
 
 
+@cache
 def argocd_scripts() -> dict[str, str]:
     """The health scripts by kind, as argocd-cm carries them."""
     (config_map,) = read_documents((GITOPS / "argocd" / "argocd-cm.yaml").read_text())
@@ -37,6 +39,7 @@ def argocd_health(body: Json) -> tuple[str, str]:
     return answer.status, answer.message
 
 
+@cache
 def flux_expressions() -> dict[str, list[Json]]:
     """The health checks of each Kustomization."""
     documents = read_documents((GITOPS / "flux" / "kustomizations.yaml").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -45,12 +46,14 @@ def seen(kind: str, world: Any, status: Any) -> Json:
     }
 
 
+@cache
 def sweep_state(name: str) -> tuple[Any, Json]:
     row = sweep_table.ROWS[name]
     world = row.world()
     return row, seen(SWEEP_KIND, world, decide_sweep(world).status)
 
 
+@cache
 def prediction_state(name: str) -> tuple[Any, Json]:
     row = prediction_table.ROWS[name]
     world = row.world()

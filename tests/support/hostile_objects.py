@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from isoloss_contract.ledger_files import LedgerHead, _Entry
@@ -53,24 +53,42 @@ def opened(path: tuple[str, ...], bracket: str) -> str:
     return "".join(f'{{"{name}":' for name in path) + bracket
 
 
-def hostile(name: str) -> dict[str, bytes]:
-    """By what is wrong with it: the largest content that the limit of that kind lets through."""
+def hostile(name: str) -> Mapping[str, bytes]:
+    """By what is wrong with it: the largest content that the limit of that kind lets through, made when it is taken."""
     limit, _ = KINDS[name]
-    found = {
-        "unknown lists": largest('{"junk":[', lambda _: "[]", "]}", limit, 2),
-        "unknown objects": largest('{"junk":[', lambda _: "{}", "]}", limit, 2),
-        "unknown fields": largest("{", lambda n: f'"{n}":0', "}", limit, 1),
-        "long integers": largest('{"junk":[', lambda _: "1" * 4299, "]}", limit, 1),
-        "long fractions": largest('{"junk":[', lambda _: f"1.{'1' * 4299}e300", "]}", limit, 1),
-        "one string": b'{"junk":"' + b"a" * (limit.max_bytes - 11) + b'"}',
-        "one number": b'{"junk":' + b"1" * (limit.max_bytes - 9) + b"}",
-        "nested": b'{"junk":' + b"[" * min(limit.max_values - 20, limit.max_bytes // 2),
-        "not JSON": b"\x00" * limit.max_bytes,
+    found: dict[str, Callable[[], bytes]] = {
+        "unknown lists": lambda: largest('{"junk":[', lambda _: "[]", "]}", limit, 2),
+        "unknown objects": lambda: largest('{"junk":[', lambda _: "{}", "]}", limit, 2),
+        "unknown fields": lambda: largest("{", lambda n: f'"{n}":0', "}", limit, 1),
+        "long integers": lambda: largest('{"junk":[', lambda _: "1" * 4299, "]}", limit, 1),
+        "long fractions": lambda: largest(
+            '{"junk":[', lambda _: f"1.{'1' * 4299}e300", "]}", limit, 1
+        ),
+        "one string": lambda: b'{"junk":"' + b"a" * (limit.max_bytes - 11) + b'"}',
+        "one number": lambda: b'{"junk":' + b"1" * (limit.max_bytes - 9) + b"}",
+        "nested": lambda: b'{"junk":' + b"[" * min(limit.max_values - 20, limit.max_bytes // 2),
+        "not JSON": lambda: b"\x00" * limit.max_bytes,
     }
     if name in LISTS:
         head, tail = opened(LISTS[name], "["), "]" + "}" * len(LISTS[name])
-        found["bad items"] = largest(head, lambda _: "{}", tail, limit, 2)
+        found["bad items"] = lambda: largest(head, lambda _: "{}", tail, limit, 2)
     if name in MAPPINGS:
-        head, tail = opened(MAPPINGS[name], "{"), "}" * (1 + len(MAPPINGS[name]))
-        found["bad members"] = largest(head, lambda n: f'"{n}":{{}}', tail, limit, 2)
-    return found
+        first, last = opened(MAPPINGS[name], "{"), "}" * (1 + len(MAPPINGS[name]))
+        found["bad members"] = lambda: largest(first, lambda n: f'"{n}":{{}}', last, limit, 2)
+    return _Made(found)
+
+
+class _Made(Mapping[str, bytes]):
+    """What is made when it is taken."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], bytes]]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, what: str) -> bytes:
+        return self._makers[what]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)

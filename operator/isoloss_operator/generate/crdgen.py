@@ -91,13 +91,13 @@ def _check(files: dict[Path, str]) -> int:
 
 def generated_files() -> dict[str, str]:
     """Text by path in the repository."""
-    files = {}
-    for crd in definitions():
-        name = crd["spec"]["names"]["plural"]
-        files[f"crds/{GROUP}_{name}.yaml"] = HEADER + to_yaml(crd)
-        files[f"helm/isoloss/templates/crds/{name}.yaml"] = _chart_template(crd)
+    files, crds = {}, definitions()
+    for crd in crds:
+        name, text = crd["spec"]["names"]["plural"], to_yaml(crd)
+        files[f"crds/{GROUP}_{name}.yaml"] = HEADER + text
+        files[f"helm/isoloss/templates/crds/{name}.yaml"] = _chart_template(text)
     files["helm/isoloss/templates/_rules.tpl"] = _chart_rules()
-    files["docs/reference/api.md"] = api_page(definitions())
+    files["docs/reference/api.md"] = api_page(crds)
     files["docs/reference/presets.md"] = presets_page()
     files["docs/reference/reasons.md"] = reasons_page()
     files["docs/reference/metrics.md"] = metrics_page()
@@ -121,8 +121,8 @@ def definitions() -> tuple[Schema, Schema]:
     return sweep, prediction
 
 
-def _chart_template(crd: Schema) -> str:
-    text = to_yaml(crd).replace("\nmetadata:\n", "\nmetadata:\n" + CHART_METADATA, 1)
+def _chart_template(crd: str) -> str:
+    text = crd.replace("\nmetadata:\n", "\nmetadata:\n" + CHART_METADATA, 1)
     return f"{CHART_CONDITION}\n{HEADER}{text}{{{{- end }}}}\n"
 
 

@@ -11,8 +11,8 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from isoloss_operator.planning.architectures import UnsupportedModel, model_type
@@ -76,23 +76,23 @@ def derive_proxy(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _derived(text: str, parameters: int) -> Mapping[str, Any]:
     """Keyed by the config as JSON: each pass over a sweep asks again for the same, tenths of a second at worst."""
-    config = json.loads(text)
     try:
-        checkpoint = _checkpoint(config)
+        shapes_of = _shapes_of(text)
     except UnsupportedModel as error:
         message = f"config.json: {error.field}: {error.message}"
         raise NoDerivedProxy("checkpoint", message) from error
+    checkpoint = shapes_of.checkpoint
     if parameters > checkpoint.active:
         raise NoDerivedProxy(
             "parameters",
             f"{parameters:,} is more than the {checkpoint.active:,} active parameters that the "
             "checkpoint itself has",
         )
-    shapes = list(_shapes(checkpoint, parameters))
+    shapes = list(shapes_of.near(parameters))
     close = [shape for shape in shapes if abs(shape.active / parameters - 1) <= TOLERANCE]
     if not close:
         raise _nothing_close(checkpoint, shapes, parameters)
-    return min(close, key=lambda shape: shape.change(parameters)).config
+    return shapes_of.config(min(close, key=lambda shape: shape.change(parameters)))
 
 
 # ------------------------------------------------------------------------------- the checkpoint
@@ -161,57 +161,97 @@ def _refuse_layers_by_number(config: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
+class _Width:
+    """What does not depend on the number of layers."""
+
+    heads: int
+    kv_heads: int
+    hidden: int
+    group: float
+    """Heads per key-value head, relative to the checkpoint's if there are so many heads."""
+    depths: tuple[int, ...]
+    """Numbers of layers that leave the aspect ratio within bounds."""
+    active: dict[int, int] = field(default_factory=dict)
+    """Parameters by layers, of those that were asked for."""
+
+
+@dataclass(frozen=True)
 class _Shape:
-    config: dict[str, Any]
+    width: _Width
+    layers: int
     active: int
     aspect: float
     """Aspect ratio, relative to the checkpoint's."""
-    group: float
-    """Heads per key-value head, relative to the checkpoint's if there are so many heads."""
 
     def change(self, parameters: int) -> float:
         """Distance from the requested size and the checkpoint's proportions, 0 at best."""
         missed = math.log(self.active / parameters)
-        return SIZE_WEIGHT * missed**2 + math.log(self.aspect) ** 2 + math.log(self.group) ** 2
-
-
-def _shapes(checkpoint: _Checkpoint, parameters: int) -> Iterator[_Shape]:
-    """Shapes that keep the proportions, for each width up to the first that is too large."""
-    kept = _kept_settings(checkpoint)
-    too_many = (1 + TOLERANCE) * parameters
-    for heads in range(1, math.ceil(MAX_STRETCH * checkpoint.heads) + 1):
-        kv_heads, group = _kv_heads(checkpoint, heads)
-        width = _rounded(checkpoint.hidden * heads / checkpoint.heads)
-        if not 1 / MAX_STRETCH <= group <= MAX_STRETCH:
-            continue
-
-        def of_depth(
-            layers: int,
-            heads: int = heads,
-            kv_heads: int = kv_heads,
-            width: int = width,
-            group: float = group,
-        ) -> _Shape:
-            config = {**kept, **_sizes(checkpoint, heads, kv_heads, width, layers)}
-            return _Shape(
-                config=config,
-                active=parameter_counts(config).active,
-                aspect=(width / layers) / (checkpoint.hidden / checkpoint.layers),
-                group=group,
-            )
-
-        depths = list(_depths(checkpoint, width))
-        # Deeper ones are larger: those far too small are left out but for the largest of them.
-        enough = bisect_left(
-            depths, (1 - TOLERANCE) * parameters, key=lambda n: of_depth(n).active
+        return (
+            SIZE_WEIGHT * missed**2 + math.log(self.aspect) ** 2 + math.log(self.width.group) ** 2
         )
-        for layers in depths[max(0, enough - 1) :]:
-            shape = of_depth(layers)
-            yield shape
-            if shape.active > too_many:
-                break
-        if width * kept["vocab_size"] > too_many:
-            return
+
+
+class _Shapes:
+    """Shapes that keep a checkpoint's proportions. Those of one size are among those of another: each is counted once."""
+
+    def __init__(self, checkpoint: _Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._widths: dict[int, _Width] = {}
+
+    def near(self, parameters: int) -> Iterator[_Shape]:
+        """Shapes for each width up to the first that is too large."""
+        checkpoint, too_many = self.checkpoint, (1 + TOLERANCE) * parameters
+        vocabulary = self._kept["vocab_size"]
+        for heads in range(1, math.ceil(MAX_STRETCH * checkpoint.heads) + 1):
+            width = self._width(heads)
+            if not 1 / MAX_STRETCH <= width.group <= MAX_STRETCH:
+                continue
+            # Deeper ones are larger: those far too small are left out but for the largest of them.
+            enough = bisect_left(
+                width.depths,
+                (1 - TOLERANCE) * parameters,
+                key=partial(self._active, width),
+            )
+            for layers in width.depths[max(0, enough - 1) :]:
+                active = self._active(width, layers)
+                aspect = (width.hidden / layers) / (checkpoint.hidden / checkpoint.layers)
+                yield _Shape(width, layers, active, aspect)
+                if active > too_many:
+                    break
+            if width.hidden * vocabulary > too_many:
+                return
+
+    def config(self, shape: _Shape) -> dict[str, Any]:
+        """The configuration of a shape."""
+        return self._config(shape.width, shape.layers)
+
+    @cached_property
+    def _kept(self) -> dict[str, Any]:
+        return _kept_settings(self.checkpoint)
+
+    def _width(self, heads: int) -> _Width:
+        if heads not in self._widths:
+            checkpoint = self.checkpoint
+            kv_heads, group = _kv_heads(checkpoint, heads)
+            hidden = _rounded(checkpoint.hidden * heads / checkpoint.heads)
+            depths = tuple(_depths(checkpoint, hidden))
+            self._widths[heads] = _Width(heads, kv_heads, hidden, group, depths)
+        return self._widths[heads]
+
+    def _active(self, width: _Width, layers: int) -> int:
+        if layers not in width.active:
+            width.active[layers] = parameter_counts(self._config(width, layers)).active
+        return width.active[layers]
+
+    def _config(self, width: _Width, layers: int) -> dict[str, Any]:
+        sizes = _sizes(self.checkpoint, width.heads, width.kv_heads, width.hidden, layers)
+        return {**self._kept, **sizes}
+
+
+@lru_cache(maxsize=4)
+def _shapes_of(text: str) -> _Shapes:
+    """Those of a checkpoint's config as JSON. Raises UnsupportedModel."""
+    return _Shapes(_checkpoint(json.loads(text)))
 
 
 def _depths(checkpoint: _Checkpoint, width: int) -> Iterator[int]:

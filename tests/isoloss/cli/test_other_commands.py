@@ -40,6 +40,7 @@ from tests.support.published_configs import LLAMA_3_8B
 EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "dense-sweep.yaml"
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_is_one_page_and_its_figures(
     isoloss: Isoloss, planted_laws: Path, planted_table: Path, tmp_path: Path
 ) -> None:
@@ -54,6 +55,7 @@ def test_a_report_is_one_page_and_its_figures(
     page = out.read_text()
     assert "C_pre" in page
     assert "% saved" in page
+    assert len(ended.document["figures"]) == 3
     for figure in ended.document["figures"]:
         assert Path(figure).read_bytes().startswith(b"\x89PNG")
 

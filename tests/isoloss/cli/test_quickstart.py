@@ -7,12 +7,15 @@ import io
 import shlex
 import webbrowser
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from isoloss.cli import reporting
 from isoloss.cli.application import run
 from isoloss.cli.quickstart import commands, in_shell
 from tests.support.command_line import Isoloss
+from tests.support.empty_figures import drawn_empty
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +25,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def printed(home: Path) -> str:
-    """What it prints in an empty folder."""
+    """What it prints in an empty folder. test_core_installation draws the figures, too."""
     output = io.StringIO()
-    with contextlib.chdir(home), contextlib.redirect_stdout(output):
+    with (
+        contextlib.chdir(home),
+        contextlib.redirect_stdout(output),
+        mock.patch.object(reporting, "draw_figures", drawn_empty),
+    ):
         assert run(["quickstart"]) == 0
     return output.getvalue()
 

@@ -22,10 +22,26 @@ def store(tmp_path: Path) -> Store:
     return Store(f"file://{tmp_path}")
 
 
-@pytest.mark.parametrize("suffix", [f"/sweeps/dense-{UID}", "/sweeps/dense", "", "/"])
-def test_a_sweep_is_found_by_folder_by_name_or_alone(store: Store, suffix: str) -> None:
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """With the one sweep of `write_sweep`, for tests that write nothing to it."""
+    store = Store(f"file://{tmp_path_factory.mktemp('swept')}")
     write_sweep(store)
-    assert open_sweep(store.uri + suffix).ledger.sweep == "dense"
+    return store
+
+
+@pytest.fixture(scope="module")
+def twice_swept(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """With two sweeps, for tests that write nothing to them."""
+    store = Store(f"file://{tmp_path_factory.mktemp('twice')}")
+    write_sweep(store)
+    write_sweep(store, name="dense-2", uid=UID.replace("1", "2"))
+    return store
+
+
+@pytest.mark.parametrize("suffix", [f"/sweeps/dense-{UID}", "/sweeps/dense", "", "/"])
+def test_a_sweep_is_found_by_folder_by_name_or_alone(swept: Store, suffix: str) -> None:
+    assert open_sweep(swept.uri + suffix).ledger.sweep == "dense"
 
 
 def test_a_bucket_called_sweeps_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,9 +58,8 @@ def test_a_bucket_called_sweeps_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch
     assert asked == ["s3://sweeps/lm", "s3://sweeps/lm", "s3://lm"]
 
 
-def test_a_sweep_gives_its_runs_with_their_states(store: Store) -> None:
-    write_sweep(store)
-    found = sweep_runs(open_sweep(store.uri))
+def test_a_sweep_gives_its_runs_with_their_states(swept: Store) -> None:
+    found = sweep_runs(open_sweep(swept.uri))
     planted = {run.name: run for run in planted_runs()}
     assert {run.name for run in found.runs} == set(planted)
     for run in found.runs:
@@ -54,9 +69,8 @@ def test_a_sweep_gives_its_runs_with_their_states(store: Store) -> None:
         assert run.loss_kind == "averaged"
 
 
-def test_raw_weights_are_read_when_asked_for(store: Store) -> None:
-    write_sweep(store)
-    run = sweep_runs(open_sweep(store.uri), "raw").runs[0]
+def test_raw_weights_are_read_when_asked_for(swept: Store) -> None:
+    run = sweep_runs(open_sweep(swept.uri), "raw").runs[0]
     assert run.losses.tolist() == pytest.approx((planted_runs()[0].losses + 0.01).tolist())
 
 
@@ -78,9 +92,8 @@ def test_compute_is_counted_with_attention_where_results_state_it(
     assert document["optima"][0]["flops"] > plain["optima"][0]["flops"]
 
 
-def test_a_fit_of_a_running_sweep_is_provisional(isoloss: Isoloss, store: Store) -> None:
-    write_sweep(store)
-    document = isoloss("fit", store.uri, "--json").document
+def test_a_fit_of_a_running_sweep_is_provisional(isoloss: Isoloss, swept: Store) -> None:
+    document = isoloss("fit", swept.uri, "--json").document
     assert document["learning_rate"]["status"] == "provisional"
 
 
@@ -91,9 +104,8 @@ def test_laws_of_a_sweep_answer_predictions(isoloss: Isoloss, store: Store) -> N
     assert isoloss("predict", store.uri, "--total-flops", "3e19", "--json").code == 0
 
 
-def test_a_sweep_without_laws_yet_says_how_to_make_them(isoloss: Isoloss, store: Store) -> None:
-    write_sweep(store)
-    ended = isoloss("predict", store.uri, "--total-flops", "3e19", "--json")
+def test_a_sweep_without_laws_yet_says_how_to_make_them(isoloss: Isoloss, swept: Store) -> None:
+    ended = isoloss("predict", swept.uri, "--total-flops", "3e19", "--json")
     assert ended.code == 2
     assert "isoloss fit" in ended.document["error"]["message"]
 
@@ -106,12 +118,12 @@ def test_a_sweep_without_laws_yet_says_how_to_make_them(isoloss: Isoloss, store:
         ("/sweeps/dense/laws.json", "not a file inside it"),
     ],
 )
-def test_a_uri_that_names_no_single_sweep_is_refused(store: Store, suffix: str, says: str) -> None:
-    write_sweep(store)
-    write_sweep(store, name="dense-2", uid=UID.replace("1", "2"))
+def test_a_uri_that_names_no_single_sweep_is_refused(
+    twice_swept: Store, suffix: str, says: str
+) -> None:
     with pytest.raises(BadSweep, match=says):
-        open_sweep(store.uri + suffix)
-    assert open_sweep(f"{store.uri}/sweeps/dense").ledger.sweep == "dense"
+        open_sweep(twice_swept.uri + suffix)
+    assert open_sweep(f"{twice_swept.uri}/sweeps/dense").ledger.sweep == "dense"
 
 
 def test_a_changed_trajectory_is_refused_by_its_uri(isoloss: Isoloss, store: Store) -> None:

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,57 +39,72 @@ def _is_over(world: FakeWorld) -> bool:
     return done and not world.damaged
 
 
-@settings(max_examples=25)
-@given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.05, 0.3]))
+@pytest.mark.parametrize("worlds", [8, pytest.param(100, marks=pytest.mark.whole)])
 def test_each_point_is_trained_once_and_charged_for_exactly_the_chargeable_failures(
-    seed: int, kills: float
+    worlds: int,
 ) -> None:
     """Interruptions, vanished pods, claims and deletions by hand cost a point nothing. Within the passes of FakeWorld,
     parallelism and double starts are asserted as they happen."""
-    world = FakeWorld(
-        random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), trouble=0.5, kills=kills
-    )
-    run(world)
-    assert world.ledger is not None
-    assert all(record.state in DONE for record in world.ledger.points)
-    assert set(world.trained.values()) == {1}
-    assert 0 < world.most_active <= 3
-    charged = {
-        (record.key, failure): count
-        for record in world.ledger.points
-        for failure, count in record.attempts.charged.items()
-        if failure != FailureClass.OUT_OF_MEMORY
-    }
-    assert charged == dict(world.injected)
+
+    @settings(max_examples=worlds)
+    @given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.05, 0.3]))
+    def in_each(seed: int, kills: float) -> None:
+        world = FakeWorld(
+            random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), trouble=0.5, kills=kills
+        )
+        run(world)
+        assert world.ledger is not None
+        assert all(record.state in DONE for record in world.ledger.points)
+        assert set(world.trained.values()) == {1}
+        assert 0 < world.most_active <= 3
+        charged = {
+            (record.key, failure): count
+            for record in world.ledger.points
+            for failure, count in record.attempts.charged.items()
+            if failure != FailureClass.OUT_OF_MEMORY
+        }
+        assert charged == dict(world.injected)
+
+    in_each()
 
 
-@settings(max_examples=15)
-@given(seed=st.integers(0, 2**32))
+@pytest.mark.parametrize("worlds", [5, pytest.param(60, marks=pytest.mark.whole)])
 def test_a_new_operator_without_a_ledger_adopts_every_result_and_trains_none_again(
-    seed: int,
+    worlds: int,
 ) -> None:
     """Deleting the sweep and applying it again finds all points done in the store."""
-    first = FakeWorld(random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT))
-    run(first)
-    second = FakeWorld(random.Random(seed + 1), spec=first.spec, kills=0.2)
-    second.results = dict(first.results)
-    run(second)
-    assert second.ledger is not None
-    assert all(record.adopted for record in second.ledger.points)
-    assert not second.trained
+
+    @settings(max_examples=worlds)
+    @given(seed=st.integers(0, 2**32))
+    def in_each(seed: int) -> None:
+        first = FakeWorld(random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT))
+        run(first)
+        second = FakeWorld(random.Random(seed + 1), spec=first.spec, kills=0.2)
+        second.results = dict(first.results)
+        run(second)
+        assert second.ledger is not None
+        assert all(record.adopted for record in second.ledger.points)
+        assert not second.trained
+
+    in_each()
 
 
-@settings(max_examples=25)
-@given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.1]))
+@pytest.mark.parametrize("worlds", [8, pytest.param(100, marks=pytest.mark.whole)])
 def test_a_damaged_trajectory_is_trained_again_once_and_the_same_bytes_then_count(
-    seed: int, kills: float
+    worlds: int,
 ) -> None:
     """The repeated run has the old digest: a fit's old complaint must not hit it again."""
-    world = FakeWorld(
-        random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), damage=0.3, kills=kills
-    )
-    run(world)
-    assert world.trained == Counter({key: 1 + world.damages[key] for key in world.points})
+
+    @settings(max_examples=worlds)
+    @given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.1]))
+    def in_each(seed: int, kills: float) -> None:
+        world = FakeWorld(
+            random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), damage=0.3, kills=kills
+        )
+        run(world)
+        assert world.trained == Counter({key: 1 + world.damages[key] for key in world.points})
+
+    in_each()
 
 
 COOLED = {
@@ -97,25 +113,30 @@ COOLED = {
 }
 
 
-@settings(max_examples=10)
-@given(seed=st.integers(0, 2**32), laws=st.sampled_from([{}, COOLED]))
+@pytest.mark.parametrize("worlds", [4, pytest.param(40, marks=pytest.mark.whole)])
 def test_probes_of_a_prediction_are_trained_once_each_and_charged_as_points_are(
-    seed: int, laws: dict[str, Any]
+    worlds: int,
 ) -> None:
     """Through crashes, lost pods, claims and kills between any two writes; at most three at a time. Those of cooled
     laws state a cooled loss."""
-    world = ProbedWorld(random.Random(seed), trouble=0.4, kills=0.1, laws=laws)
-    run(world)
-    assert world.ledger is not None
-    assert {record.cooled_loss is not None for record in world.ledger.points} == {bool(laws)}
-    assert len(world.ledger.points) == len(world.points) == 5
-    assert all(record.state in DONE for record in world.ledger.points)
-    assert set(world.trained.values()) == {1}
-    assert 0 < world.most_active <= 3
-    charged = {
-        (record.key, failure): count
-        for record in world.ledger.points
-        for failure, count in record.attempts.charged.items()
-        if failure != FailureClass.OUT_OF_MEMORY
-    }
-    assert charged == dict(world.injected)
+
+    @settings(max_examples=worlds)
+    @given(seed=st.integers(0, 2**32), laws=st.sampled_from([{}, COOLED]))
+    def in_each(seed: int, laws: dict[str, Any]) -> None:
+        world = ProbedWorld(random.Random(seed), trouble=0.4, kills=0.1, laws=laws)
+        run(world)
+        assert world.ledger is not None
+        assert {record.cooled_loss is not None for record in world.ledger.points} == {bool(laws)}
+        assert len(world.ledger.points) == len(world.points) == 5
+        assert all(record.state in DONE for record in world.ledger.points)
+        assert set(world.trained.values()) == {1}
+        assert 0 < world.most_active <= 3
+        charged = {
+            (record.key, failure): count
+            for record in world.ledger.points
+            for failure, count in record.attempts.charged.items()
+            if failure != FailureClass.OUT_OF_MEMORY
+        }
+        assert charged == dict(world.injected)
+
+    in_each()

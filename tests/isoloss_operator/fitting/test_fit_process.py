@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
@@ -44,10 +45,18 @@ from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
 from isoloss_operator.store.storage import Storage
+from tests.support.empty_figures import draw_empty_figures
 from tests.support.planted_trainer import planted_loss
 
 LAWS = "sweeps/x/laws.json"
 PARAMETERS = ParameterCounts(body_active=90_000, body_total=90_000, head=10_000, embedding=0)
+
+
+@pytest.fixture(autouse=True)
+def without_figures() -> Iterator[None]:
+    """Those of fits in processes of their own are drawn all the same."""
+    with draw_empty_figures:
+        yield
 
 
 def point(rate: float, batch: int) -> PointConfig:

@@ -24,6 +24,7 @@ from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, fit_res
 from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
 from isoloss_operator.store.storage import Storage
 from tests.isoloss.progress.small_sweeps import ledger, record, report
+from tests.support.empty_figures import draw_empty_figures
 from tests.support.planted_laws import fitted_laws
 
 REQUEST = FitRequest(
@@ -470,13 +471,13 @@ def test_what_fits_are_forked_from_can_be_started_ahead_of_the_first() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize("name", PRELOADED)
-def test_what_fits_are_forked_with_exists_and_starts_no_thread(name: str) -> None:
+def test_what_fits_are_forked_with_exists_and_starts_no_thread() -> None:
     """The process that they are forked from skips what it cannot import, and must have one thread."""
     program = (
         "import importlib, threading\n"
-        f"importlib.import_module({name!r})\n"
-        "assert threading.active_count() == 1, threading.enumerate()\n"
+        f"for name in {PRELOADED!r}:\n"
+        "    importlib.import_module(name)\n"
+        "    assert threading.active_count() == 1, (name, threading.enumerate())\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -542,7 +543,8 @@ def test_the_page_of_an_answer_shows_it_and_says_first_what_it_shows(tmp_path: P
         resource=resource,
     )
     uri = f"file://{tmp_path}"
-    end = fit_process.fit(FitJob(request, uri, None, "HyperparamPrediction research/target"))
+    with draw_empty_figures:
+        end = fit_process.fit(FitJob(request, uri, None, "HyperparamPrediction research/target"))
     assert fit_result(end) == "drawn"
     page = Store(uri).read(path).decode()
     assert learning_rate(answer.learning_rate.value) in page

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import time
+from collections.abc import Iterator
 
 import pytest
 from pydantic import ValidationError
@@ -25,6 +26,15 @@ REFERENCE = b"[" + b"{}," * 100_000 + b"{}]"
 CASES = [(name, what) for name in KINDS for what in hostile(name)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def only_objects_of_these_tests_are_collected() -> Iterator[None]:
+    """Else the collector goes through all objects of the tests before again and again."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.mark.parametrize(("name", "what"), CASES)
 def test_a_hostile_object_of_the_largest_size_is_refused_in_bounded_time(
     name: str, what: str
@@ -32,9 +42,6 @@ def test_a_hostile_object_of_the_largest_size_is_refused_in_bounded_time(
     limit, model = KINDS[name]
     content = hostile(name)[what]
     limit.check(content, "x")
-    # Else the collector goes through all objects of the tests before again and again.
-    gc.collect()
-    gc.freeze()
     began = time.process_time()
     json.loads(REFERENCE)
     reference = time.process_time() - began
@@ -42,7 +49,6 @@ def test_a_hostile_object_of_the_largest_size_is_refused_in_bounded_time(
     with pytest.raises(BadRecord, match=r"^s3://lab/object\.json: ") as refused:
         parse_record(content, model, "s3://lab/object.json", limit=limit)
     assert time.process_time() - began < MOST_WORK * reference
-    gc.unfreeze()
     assert len(str(refused.value)) <= 600
 
 
