@@ -101,9 +101,11 @@ def _at_the_frontiers_ratio(
     if frontier is None or not frontier.found.any():
         return surface
     ratios = (frontier.log_tokens - frontier.log_params)[:, frontier.found]
-    drawn = np.array(
-        [np.median(own[np.isfinite(own)]) for own in ratios if np.isfinite(own).any()]
-    )
+    # The median of each draw's finite ratios, of all at once.
+    known = np.isfinite(ratios)
+    count = known.sum(axis=1)
+    row, ordered = np.flatnonzero(count), np.sort(np.where(known, ratios, np.inf), axis=1)
+    drawn = 0.5 * (ordered[row, (count[row] - 1) // 2] + ordered[row, count[row] // 2])
     error = np.sqrt(drawn.var() + ratios[0].var() + FRONTIER_RATIO_ERROR**2)
     law = replace(
         surface.law,
