@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -128,8 +129,13 @@ class Deviating(Moved):
     """Standard deviation of ln LR* and of ln B* over sizes."""
 
     def moved(self, n: float, _d: float) -> tuple[float, float]:
-        rate, batch = np.exp(self.deviation * _random_pair(self.seed, n))
-        return float(rate), float(batch)
+        return _deviating(self.deviation, self.seed, n)
+
+
+@cache
+def _deviating(deviation: float, seed: int, n: float) -> tuple[float, float]:
+    rate, batch = np.exp(deviation * _random_pair(seed, n))
+    return float(rate), float(batch)
 
 
 @dataclass(frozen=True)
@@ -145,10 +151,17 @@ class ScatteredGradients(Moved):
     """Standard deviation of the slope, ln D per ln x."""
 
     def moved(self, n: float, _d: float) -> tuple[float, float]:
-        xx, xy, yy = self.base.curvature
-        slope = self.scatter * _random_pair(self.seed, n)
-        rate, batch = np.exp(np.linalg.solve([[xx, xy], [xy, yy]], slope))
-        return float(rate), float(batch)
+        return _pushed(self.base.curvature, self.scatter, self.seed, n)
+
+
+@cache
+def _pushed(
+    curvature: tuple[float, float, float], scatter: float, seed: int, n: float
+) -> tuple[float, float]:
+    xx, xy, yy = curvature
+    slope = scatter * _random_pair(seed, n)
+    rate, batch = np.exp(np.linalg.solve([[xx, xy], [xy, yy]], slope))
+    return float(rate), float(batch)
 
 
 def _random_pair(seed: int, n: float) -> NDArray[np.float64]:

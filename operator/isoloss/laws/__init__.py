@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from isoloss.laws.curves import OptimumPlanes as OptimumPlanes
     from isoloss.laws.curves import Plane as Plane
     from isoloss.laws.data.copies import shared_if_copy as shared_if_copy
+    from isoloss.laws.data.screening import Screened as Screened
+    from isoloss.laws.data.screening import screen as screen
     from isoloss.laws.document import LAWS_VERSION as LAWS_VERSION
     from isoloss.laws.document import BadLaws as BadLaws
     from isoloss.laws.document import LawsDocument as LawsDocument
     from isoloss.laws.document import laws_from_json as laws_from_json
     from isoloss.laws.document import laws_to_json as laws_to_json
     from isoloss.laws.fit import fit_laws as fit_laws
-    from isoloss.laws.fit import measured_noise as measured_noise
     from isoloss.laws.fit import surface_residual as surface_residual
     from isoloss.laws.model import FitOptions as FitOptions
     from isoloss.laws.model import FlopsConvention as FlopsConvention
@@ -83,8 +84,9 @@ _HOMES = {
     "arrays": ("Array",),
     "curves": ("HyperparameterCurve", "LossCurve", "OptimumPlanes", "Plane"),
     "data.copies": ("shared_if_copy",),
+    "data.screening": ("Screened", "screen"),
     "document": ("LAWS_VERSION", "BadLaws", "LawsDocument", "laws_from_json", "laws_to_json"),
-    "fit": ("fit_laws", "measured_noise", "surface_residual"),
+    "fit": ("fit_laws", "surface_residual"),
     "model": (
         "FitOptions",
         "Interval",

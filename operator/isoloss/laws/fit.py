@@ -9,8 +9,7 @@ import numpy as np
 
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.bootstrap import DrawSource
-from isoloss.laws.data.screening import screen
-from isoloss.laws.data.trajectories import collect
+from isoloss.laws.data.screening import Screened, screen
 from isoloss.laws.falling_losses import rising_warnings
 from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
@@ -19,7 +18,6 @@ from isoloss.laws.model import DEFAULTS, NO_MINIMUM, FitOptions, Refusal, Run, S
 from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import Laws
-from isoloss.laws.run_noise import RunNoise
 from isoloss.laws.selection import select_route
 from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surface
 from isoloss.laws.surface.law import residual_rms
@@ -29,9 +27,15 @@ from isoloss.usual import FRONTIER_RATIO_ERROR
 
 
 def fit_laws(
-    runs: Sequence[Run], options: FitOptions = DEFAULTS, *, provisional: bool = False
+    runs: Sequence[Run],
+    options: FitOptions = DEFAULTS,
+    *,
+    provisional: bool = False,
+    screened: Screened | None = None,
 ) -> Laws:
     """Laws or typed refusals from the runs of a sweep; `provisional` marks those of a partial one.
+
+    `screened` is `screen(runs, options)`, where it is at hand.
 
     Raises InvalidRunError if a run's numbers are impossible (negative losses, tokens out of order), and
     for a name in `options.exclude` that no run has.
@@ -39,7 +43,7 @@ def fit_laws(
     refusal = refuse_mixture([run for run in runs if run.name not in options.exclude])
     if refusal is not None:
         return refused_laws(refusal, runs, options)
-    screened = screen(runs, options)
+    screened = screened or screen(runs, options)
     collected = screened.collected
     if collected.refusals:
         return refused_laws(collected.refusals[0], runs, options, collected.excluded)
@@ -66,24 +70,18 @@ def fit_laws(
     return assemble(runs, options, fitted, collected, estimates)
 
 
-def measured_noise(runs: Sequence[Run], options: FitOptions = DEFAULTS) -> RunNoise | None:
-    """The noise between seeds that these runs show; None if nothing was trained with two.
-
-    Raises InvalidRunError as `fit_laws` does.
-    """
-    return collect([run for run in runs if run.name not in options.exclude]).run_noise
-
-
-def surface_residual(runs: Sequence[Run], options: FitOptions = DEFAULTS) -> float | None:
+def surface_residual(
+    runs: Sequence[Run], options: FitOptions = DEFAULTS, *, screened: Screened | None = None
+) -> float | None:
     """Root mean square by which losses are off the joint surface, nats: the `residual_rms` of its law.
 
     A small part of the work of `fit_laws`, for those who want to know how runs scatter and nothing else. None
-    if the runs give no surface with a minimum. Raises InvalidRunError as `fit_laws` does.
+    if the runs give no surface with a minimum. `screened` as there. Raises InvalidRunError as `fit_laws` does.
     """
     kept = [run for run in runs if run.name not in options.exclude]
     if not kept or refuse_mixture(kept) is not None:
         return None
-    collected = screen(runs, options).collected
+    collected = (screened or screen(runs, options)).collected
     if collected.refusals:
         return None
     one_size = len({t.params for t in collected.trajectories}) == 1
@@ -101,9 +99,11 @@ def _at_the_frontiers_ratio(
     if frontier is None or not frontier.found.any():
         return surface
     ratios = (frontier.log_tokens - frontier.log_params)[:, frontier.found]
-    drawn = np.array(
-        [np.median(own[np.isfinite(own)]) for own in ratios if np.isfinite(own).any()]
-    )
+    # The median of each draw's finite ratios, of all at once.
+    known = np.isfinite(ratios)
+    count = known.sum(axis=1)
+    row, ordered = np.flatnonzero(count), np.sort(np.where(known, ratios, np.inf), axis=1)
+    drawn = 0.5 * (ordered[row, (count[row] - 1) // 2] + ordered[row, count[row] // 2])
     error = np.sqrt(drawn.var() + ratios[0].var() + FRONTIER_RATIO_ERROR**2)
     law = replace(
         surface.law,

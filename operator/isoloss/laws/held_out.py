@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,15 +78,19 @@ def _cut_before(t: Trajectory, limit: float) -> Trajectory:
     )
 
 
-def judged_cells(trajectories: Sequence[Trajectory], *, early: bool = False) -> list[HeldOutCell]:
-    """The cells with a minimum inside: late ones of every size, or `early` ones, too.
+class JudgedCells(NamedTuple):
+    """The cells with a minimum inside."""
 
-    All cells are late if runs have single evaluations.
-    """
+    every: list[HeldOutCell]
+    late: list[HeldOutCell]
+    """All if runs have single evaluations."""
+
+
+def judged_cells(trajectories: Sequence[Trajectory]) -> JudgedCells:
+    """Of all sizes."""
     cells = make_cells(trajectories)
     judged = [_judge(cell, trajectories) for cell in cells]
-    if early:
-        return [j for j in judged if j is not None]
+    every = [j for j in judged if j is not None]
     if len({t.params for t in trajectories}) > 1 or len(cells) > 4:
         last = {
             c.log_params: max(o.log_tokens for o in cells if o.log_params == c.log_params)
@@ -96,7 +101,7 @@ def judged_cells(trajectories: Sequence[Trajectory], *, early: bool = False) -> 
             for c, j in zip(cells, judged, strict=True)
             if c.log_tokens > last[c.log_params] + np.log(0.4)
         ]
-    return [j for j in judged if j is not None]
+    return JudgedCells(every, [j for j in judged if j is not None])
 
 
 def _judge(cell: Cell, trajectories: Sequence[Trajectory]) -> HeldOutCell | None:

@@ -8,6 +8,7 @@ The joint surface has terms of its own (surface/skew.py), since its cells share 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -25,12 +26,17 @@ class Quadratic:
     """(2,)"""
     coefficients: Array
     """(6,)"""
+    design: Array
+    """(points, 6)"""
     solver: Array
     """(6, points): coefficients = solver @ values."""
     residuals: Array
     """(points,)"""
-    leverage: Array
-    """(points,) by how much a point's own value moves the fit there."""
+
+    @cached_property
+    def leverage(self) -> Array:
+        """(points,) by how much a point's own value moves the fit there."""
+        return np.asarray(np.einsum("ij,ji->i", self.design, self.solver), dtype=float)
 
     def at(self, x: Array, y: Array) -> Array:
         """Its value at ln LR, ln B."""
@@ -39,16 +45,17 @@ class Quadratic:
 
 def fit_quadratic(x: Array, y: Array, values: Array, weights: Array) -> Quadratic:
     """Least squares through (points,), counted from their weighted mean; see `is_determined`."""
-    centre = np.array([np.average(x, weights=weights), np.average(y, weights=weights)])
+    total = weights.sum()
+    centre = np.array([(x * weights).sum() / total, (y * weights).sum() / total])
     design = quadratic_terms(x - centre[0], y - centre[1])
     solver = weighted_solver(design, weights)
     coefficients = solver @ values
     return Quadratic(
         centre=centre,
         coefficients=coefficients,
+        design=design,
         solver=solver,
         residuals=values - design @ coefficients,
-        leverage=np.einsum("ij,ji->i", design, solver),
     )
 
 
@@ -56,13 +63,23 @@ def is_determined(x: Array, y: Array) -> bool:
     """Whether points at these places tell all six terms apart."""
     if len(x) < TERMS:
         return False
+    return _are_determined(*(np.asarray(v, dtype=float).tobytes() for v in (x, y)))
+
+
+@lru_cache(maxsize=1024)
+def _are_determined(x_bytes: bytes, y_bytes: bytes) -> bool:
+    """Of places as they lie in memory: most cells and levels of a size have the same ones."""
+    x, y = np.frombuffer(x_bytes), np.frombuffer(y_bytes)
     design = quadratic_terms(x - x.mean(), y - y.mean())
     return bool(np.linalg.matrix_rank(design, tol=1e-6) == TERMS)
 
 
 def quadratic_terms(dx: Array, dy: Array) -> Array:
     """(..., 6): 1, x, y, x^2, xy, y^2."""
-    return np.stack([np.ones_like(dx), dx, dy, dx**2, dx * dy, dy**2], axis=-1)
+    terms = np.empty((*np.shape(dx), TERMS))
+    for at, term in enumerate((1.0, dx, dy, dx**2, dx * dy, dy**2)):
+        terms[..., at] = term
+    return terms
 
 
 def value_at(coefficients: Array, centre: Array, x: Array, y: Array) -> Array:

@@ -6,7 +6,7 @@ The joint surface, unless the iso-loss laws do better by more than noise on data
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,15 +35,16 @@ def select_route(
     if not available:
         return Selection(fallback, "neither route could be fitted")
     shown, held_out, words = split(trajectories)
-    cells, late = judged_cells(held_out, early=True), judged_cells(held_out)
+    cells, late = judged_cells(held_out)
     if not late:
         return Selection(fallback, "nothing to compare: no held-out cell has a minimum of its own")
     quick = replace(options, bootstrap_samples=SAMPLES, seed=0)
     refits = [estimate.refit(shown, quick) for estimate in available] if shown else []
-    scores = tuple(_score(refit, cells, late) for refit in refits if refit.refusal is None)
+    told = [_Told.of(refit, cells, late) for refit in refits if refit.refusal is None]
+    scores = tuple(each.score(cells, late) for each in told)
     if not scores:
         return Selection(fallback, f"{words}, but neither route could be fitted to the rest")
-    default = _better(scores, refits, cells, fallback)
+    default = _better(scores, told, cells, fallback)
     if surface and len(scores) < len(available):
         # Winning without a rival proves nothing: the joint surface is the better guess outside the data.
         default = fallback
@@ -57,12 +58,12 @@ def select_route(
 
 def _better(
     scores: Sequence[HeldOutScore],
-    refits: Sequence[Estimate],
+    told: Sequence[_Told],
     cells: Sequence[HeldOutCell],
     fallback: Route,
 ) -> Route:
     """The fallback, unless another route is better by more than noise in these cells."""
-    regrets = {refit.route: _regrets(refit, cells) for refit in refits if refit.refusal is None}
+    regrets = {each.route: each.regrets for each in told}
     usual = regrets.pop(fallback, None)
     if usual is None:
         return min(scores, key=lambda score: score.regret_mean).route
@@ -81,31 +82,40 @@ def _weights(cells: Sequence[HeldOutCell]) -> Array:
     return np.array([1.0 / (USUAL_SCATTER**2 + cell.variance.mean()) for cell in cells])
 
 
-def _regrets(estimate: Estimate, cells: Sequence[HeldOutCell]) -> Array:
+@dataclass(frozen=True)
+class _Told:
+    """What a route answers in the cells that it was not shown."""
+
+    route: Route
+    regrets: Array
     """(cells,) nats above each cell's own minimum."""
-    answers = [_answer(estimate, cell)[0] for cell in cells]
-    return np.array([c.regret(a[0], a[1]) for c, a in zip(cells, answers, strict=True)])
+    late: tuple[Array, ...]
+    """Per late cell (draws, 2) of ln LR and ln B, the estimate first."""
 
+    @staticmethod
+    def of(estimate: Estimate, cells: Sequence[HeldOutCell], late: Sequence[HeldOutCell]) -> _Told:
+        """Asked once per cell: late ones are among all."""
+        answers = [_answer(estimate, cell) for cell in cells]
+        regrets = [c.regret(a[0, 0], a[0, 1]) for c, a in zip(cells, answers, strict=True)]
+        by_cell = {id(cell): answer for cell, answer in zip(cells, answers, strict=True)}
+        return _Told(estimate.route, np.array(regrets), tuple(by_cell[id(cell)] for cell in late))
 
-def _score(
-    estimate: Estimate, cells: Sequence[HeldOutCell], late: Sequence[HeldOutCell]
-) -> HeldOutScore:
-    """Regret in all cells; errors of ln LR and ln B in the late ones, which answers resemble."""
-    regrets = _regrets(estimate, cells)
-    answers = [_answer(estimate, cell) for cell in late]
-    squares = np.array([(a[0] - c.vertex) ** 2 for c, a in zip(late, answers, strict=True)])
-    noise = np.array([a.var(axis=0) + c.variance for c, a in zip(late, answers, strict=True)])
-    error = np.sqrt(squares.mean(axis=0))
-    unexplained = np.sqrt(np.maximum((squares - noise).mean(axis=0), 0.0))
-    return HeldOutScore(
-        route=estimate.route,
-        regret_mean=float(np.average(regrets, weights=_weights(cells))),
-        regret_max=float(np.max(regrets)),
-        log_learning_rate_error=float(error[0]),
-        log_batch_size_error=float(error[1]),
-        unexplained_learning_rate_error=float(unexplained[0]),
-        unexplained_batch_size_error=float(unexplained[1]),
-    )
+    def score(self, cells: Sequence[HeldOutCell], late: Sequence[HeldOutCell]) -> HeldOutScore:
+        """Regret in all cells; errors of ln LR and ln B in the late ones, which answers resemble."""
+        pairs = list(zip(late, self.late, strict=True))
+        squares = np.array([(a[0] - c.vertex) ** 2 for c, a in pairs])
+        noise = np.array([a.var(axis=0) + c.variance for c, a in pairs])
+        error = np.sqrt(squares.mean(axis=0))
+        unexplained = np.sqrt(np.maximum((squares - noise).mean(axis=0), 0.0))
+        return HeldOutScore(
+            route=self.route,
+            regret_mean=float(np.average(self.regrets, weights=_weights(cells))),
+            regret_max=float(np.max(self.regrets)),
+            log_learning_rate_error=float(error[0]),
+            log_batch_size_error=float(error[1]),
+            unexplained_learning_rate_error=float(unexplained[0]),
+            unexplained_batch_size_error=float(unexplained[1]),
+        )
 
 
 def _answer(estimate: Estimate, cell: HeldOutCell) -> Array:

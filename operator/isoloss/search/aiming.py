@@ -14,6 +14,7 @@ from isoloss.laws import (
     Prediction,
     PredictionQuery,
     Run,
+    Screened,
     SizeTrend,
     fit_laws,
     predict,
@@ -88,11 +89,11 @@ def aim(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
     return found if isinstance(found, Located) else None
 
 
-def locate(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | Lack | None:
+def locate(
+    runs: Sequence[Run], size: Size, options: FitOptions, screened: Screened | None = None
+) -> Located | Lack | None:
     """The optimum of a size at its tokens by the laws of these runs, or what they lack if they can name it."""
-    if not runs:
-        return None
-    laws = fit_laws(runs, options)
+    laws = fit_laws(runs, options, screened=screened)
     per_token = _flops_per_token(runs, size)
     query = PredictionQuery(
         total_flops=per_token * size.tokens, params=size.params, flops_per_token=per_token
@@ -130,9 +131,9 @@ def _lack(figures: Mapping[str, Any]) -> Lack | None:
     return BeyondGrid(figures["quantity"], larger, None if params is None else float(params))
 
 
-def scatter(runs: Sequence[Run], options: FitOptions) -> float | None:
+def scatter(runs: Sequence[Run], options: FitOptions, screened: Screened) -> float | None:
     """Standard deviation of losses about the surface through these runs, nats; None if there is no surface."""
-    return surface_residual(runs, _with_trend(runs, options)) if runs else None
+    return surface_residual(runs, _with_trend(runs, options), screened=screened)
 
 
 def _with_trend(runs: Sequence[Run], options: FitOptions) -> FitOptions:

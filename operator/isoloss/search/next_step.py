@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from isoloss.laws import measured_noise as noise_of_seeds
+from isoloss.laws import Screened, screen
 from isoloss.search.aiming import (
     BeyondGrid,
     Lack,
@@ -43,7 +43,6 @@ from isoloss.search.racing import (
     missing_replicates,
     permitted,
     race,
-    standing,
 )
 from isoloss.search.state import REACHED, RUNGS, State
 from isoloss.usual import LEAST_NOISE, USUAL_STEP
@@ -72,7 +71,9 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
     state = State.of(sizes, seen, options, LEAST_NOISE)
     if any(not s.closed and s.tokens < REACHED * s.wanted for s in state.all_seen):
         return Step()
-    state = replace(state, noise=_noise(state))
+    runs = state.runs(state.sizes)
+    screened = screen(runs, options.fit) if runs else None
+    state = replace(state, noise=_noise(state, screened))
     for index, size in enumerate(state.sizes):
         if not any(s.wanted > 0.0 for s in state.seen_of(size)):
             if stop := _out_of_reach(state, index):
@@ -87,16 +88,18 @@ def next_step(sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOption
         if index == 0 and all_diverged(state, size):
             return Step(stop=StopReason.ALL_DIVERGED)
     repeats = _affordable(state, Step(tuple(missing_replicates(state))))
-    return repeats if repeats.decisions else _affordable(state, _narrow(state))
+    return repeats if repeats.decisions else _affordable(state, _narrow(state, screened))
 
 
-def _noise(state: State) -> float:
+def _noise(state: State, screened: Screened | None) -> float:
     """As the runs scatter about the surface through them, of which replicates show how much is noise.
 
     Never less than is usual, nor than replicates differ.
     """
-    runs = state.runs(state.sizes)
-    scattered, measured = scatter(runs, state.options.fit), noise_of_seeds(runs, state.options.fit)
+    if screened is None:
+        return LEAST_NOISE
+    measured = screened.noise_of_seeds
+    scattered = scatter(state.runs(state.sizes), state.options.fit, screened)
     if measured is None:
         return max(LEAST_NOISE, scattered or 0.0)
     at_most = measured.believed if scattered is None else min(scattered, measured.believed)
@@ -112,7 +115,7 @@ def _out_of_reach(state: State, index: int) -> StopReason | None:
     if not index or len(state.sizes) > FEWEST_SIZES:
         return None
     size, before = state.sizes[index], state.sizes[index - 1]
-    now, edges = standing(state, before), axes_at_edge(state, before)
+    now, edges = state.standing(before), axes_at_edge(state, before)
     if now is None or not edges:
         return None
     rate, batch = moved_by_trend(now.leader, before, size)
@@ -139,7 +142,7 @@ def _begin(state: State, index: int) -> Iterator[Decision]:
         return
     cheaper = state.sizes[:index]
     located = aim(state.runs(cheaper), size, state.options.fit)
-    before = standing(state, cheaper[-1])
+    before = state.standing(cheaper[-1])
     leader = before.leader if before else _middle(cheaper[-1])
     fallback = moved_by_trend(leader, cheaper[-1], size)
     for point in aimed_cells(size, state.seen_of(size), located, fallback):
@@ -165,21 +168,22 @@ def _middle(size: Size) -> Point:
     return points[len(points) // 2]
 
 
-def _narrow(state: State) -> Step:
+def _narrow(state: State, screened: Screened | None) -> Step:
     """Stop if the answer is known well enough; else train what is left, nearest and cheapest first."""
     target = state.sizes[-1]
-    found = locate(state.runs(state.sizes), target, state.options.fit)
+    runs = state.runs(state.sizes)
+    found = locate(runs, target, state.options.fit, screened) if runs else None
     located = found if isinstance(found, Located) else None
     stop = _enough(state.options, located)
     # Laws of cheaper sizes alone may be sure of themselves: points of this size on all sides of its best one must
     # have borne them out. And a refusal is most often that of an edge: no estimate is trusted to say that it is none.
     unsure = state.sizes if located is None else (target,) if stop is not None else ()
     for size in unsure:
-        now = standing(state, size)
+        now = state.standing(size)
         missing = list(missing_neighbours(state, size, now, strict=True)) if now else []
         if missing:
             return _step(tuple(missing), None, located)
-    if standing(state, target) is None:
+    if state.standing(target) is None:
         stop = None
     if stop is None:
         is_costly = located is not None and located.regret > COSTLY_REGRET
@@ -195,7 +199,7 @@ def _narrow(state: State) -> Step:
 def _further(state: State, lack: Lack) -> Iterator[Decision]:
     """What the laws lack at the size that they name."""
     for size in state.sizes:
-        now = standing(state, size)
+        now = state.standing(size)
         if now is None or lack.params not in (None, size.params):
             continue
         if isinstance(lack, BeyondGrid):
@@ -235,7 +239,7 @@ def _work(state: State, depths: int) -> Iterator[list[Decision]]:
 
 def _rings(state: State, size: Size) -> tuple[list[Point], list[Point], list[Point]]:
     """The leader and its neighbours, those diagonal to it, and the rest, which says little of an optimum."""
-    now = standing(state, size)
+    now = state.standing(size)
     points = {*grid_points(size), *(s.point for s in state.seen_of(size))}
     if now is None:
         return sorted(points), [], []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from isoloss.search.forecast import Excess, leader_of
+from isoloss.search.forecast import Excess
 from isoloss.search.lattice import distance, grid_points, larger_batches, neighbours
 from isoloss.search.model import Decision, Point, Reason, Seen, Size
-from isoloss.search.state import FEWEST_SHARE, REACHED, RUNGS, State
+from isoloss.search.state import REACHED, RUNGS, Race, State
 from isoloss.usual import USUAL_CURVATURE
 from isoloss_contract.ledger import IntentAction
 
@@ -18,28 +18,9 @@ INSIDE = 0.25
 """Steps from an edge at which an optimum is well inside."""
 
 
-@dataclass(frozen=True)
-class Race:
-    """One size's standing."""
-
-    leader: Point
-    excesses: dict[Point, Excess]
-    """How far each of the others is above the leader."""
-
-
-def standing(state: State, size: Size) -> Race | None:
-    """The standing of the points that went far enough to be judged; None if there are none."""
-    runs = {
-        s.point: s.run
-        for s in state.open_of(size)
-        if s.run is not None and state.has(s, FEWEST_SHARE)
-    }
-    return Race(*leader_of(runs, size.tokens, state.noise)) if runs else None
-
-
 def race(state: State, size: Size) -> list[Decision]:
     """Prunes, and what is missing next to the leader, else who runs on; nothing: the size is settled."""
-    now = standing(state, size)
+    now = state.standing(size)
     if now is None:
         return list(permitted(state, _below_diverged(state, size)))
     pruned = list(_prunes(state, size, now))
@@ -116,7 +97,7 @@ def missing_neighbours(
 
 def axes_at_edge(state: State, size: Size) -> frozenset[str]:
     """The axes, fields of Point, on whose sides the leader lacks a neighbour that no addition is left for."""
-    now = standing(state, size)
+    now = state.standing(size)
     if now is None or state.additions_left:
         return frozenset()
     in_grid = [d for d in _unreached(state, size, now, strict=True) if not d.added]
@@ -211,7 +192,7 @@ def missing_replicates(state: State) -> list[Decision]:
     Those that failed count as tried.
     """
     size = state.sizes[0]
-    now = standing(state, size)
+    now = state.standing(size)
     tried = {s.point.replicate for s in state.replicates}
     if now is None:
         return []

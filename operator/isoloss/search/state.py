@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from isoloss.laws import Run
+from isoloss.search.forecast import Excess, leader_of
 from isoloss.search.lattice import grid_points
 from isoloss.search.model import Decision, Point, Reason, SearchOptions, Seen, Size
 from isoloss_contract.ledger import IntentAction
@@ -17,6 +19,15 @@ RUNGS = (FEWEST_SHARE, 0.6, 1.0)
 """Shares of the size's tokens at which points are judged."""
 REACHED = 0.99
 """Share of its wanted tokens at which a point is there: runs end at whole steps."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """One size's standing."""
+
+    leader: Point
+    excesses: dict[Point, Excess]
+    """How far each of the others is above the leader."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,22 @@ class State:
     def has(self, seen: Seen, share: float) -> bool:
         """Whether a point has this share of its size's tokens."""
         return seen.tokens >= REACHED * share * self.size_of(seen.point).tokens
+
+    def standing(self, size: Size) -> Race | None:
+        """The standing of the points that went far enough to be judged; None if there are none."""
+        if size.name not in self._standings:
+            runs = {
+                s.point: s.run
+                for s in self.open_of(size)
+                if s.run is not None and self.has(s, FEWEST_SHARE)
+            }
+            found = Race(*leader_of(runs, size.tokens, self.noise)) if runs else None
+            self._standings[size.name] = found
+        return self._standings[size.name]
+
+    @cached_property
+    def _standings(self) -> dict[str, Race | None]:
+        return {}
 
     def runs(self, sizes: Sequence[Size]) -> list[Run]:
         """All trajectories of these sizes; those of points that did not come to their end are marked so."""

@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,8 @@ from isoloss.laws import (
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=12)
-SLOW_OK = settings(max_examples=80, suppress_health_check=list(HealthCheck))
+SLOW_OK = settings(max_examples=50, suppress_health_check=list(HealthCheck))
+MANY = settings(SLOW_OK, max_examples=200)
 
 
 @st.composite
@@ -75,25 +77,47 @@ def _check_answer(found: Prediction) -> None:
     assert found.batch_size.value >= 1
 
 
+ANY_RUNS = st.integers(0, 30).flatmap(lambda n: st.tuples(*(any_run(index=i) for i in range(n))))
+
+
 @SLOW_OK
-@given(st.integers(0, 30).flatmap(lambda n: st.tuples(*(any_run(index=i) for i in range(n)))))
+@given(ANY_RUNS)
 def test_arbitrary_runs(runs):
     check(list(runs))
 
 
-@SLOW_OK
-@given(st.integers(0, 10_000), st.data())
-def test_a_sound_sweep_with_holes(seed, data):
+@pytest.mark.whole
+@MANY
+@given(ANY_RUNS)
+def test_many_arbitrary_runs(runs):
+    check(list(runs))
+
+
+@st.composite
+def damaged_sweep(draw: st.DrawFn) -> list[Run]:
     """Runs missing, cut short, diverged, constant, or with a wild loss."""
-    rng = np.random.default_rng(seed)
-    grid = Grid(evaluations=data.draw(st.sampled_from([2, 3, 5, 9, 20])))
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    grid = Grid(evaluations=draw(st.sampled_from([2, 3, 5, 9, 20])))
     damaged = []
-    for run in planted_runs(Planted(), grid, rng, data.draw(st.sampled_from([0.0, 0.001, 0.1]))):
-        fate = data.draw(
+    for run in planted_runs(Planted(), grid, rng, draw(st.sampled_from([0.0, 0.001, 0.1]))):
+        fate = draw(
             st.sampled_from(["whole"] * 6 + ["missing", "short", "diverged", "flat", "wild"])
         )
         damaged += _damage(run, fate, rng)
-    check(damaged)
+    return damaged
+
+
+@SLOW_OK
+@given(damaged_sweep())
+def test_a_sound_sweep_with_holes(runs):
+    check(runs)
+
+
+@pytest.mark.whole
+@MANY
+@given(damaged_sweep())
+def test_many_sound_sweeps_with_holes(runs):
+    check(runs)
 
 
 def _damage(run: Run, fate: str, rng: np.random.Generator) -> list[Run]:

@@ -12,7 +12,7 @@ from isoloss.laws import FitOptions, Laws, PredictionQuery, Run, fit_laws, predi
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=30)
-FEW = settings(max_examples=12)
+FEW = settings(max_examples=5)
 
 
 @cache
@@ -84,7 +84,7 @@ def test_units_of_batch_size_and_learning_rate_carry_through(rate, batch):
     assert found == pytest.approx(wanted, rel=1e-5)
 
 
-@FEW
+@settings(max_examples=3)
 @given(st.integers(0, 2**31 - 1))
 def test_the_same_seed_gives_the_same_laws(seed):
     options = replace(OPTIONS, seed=seed)

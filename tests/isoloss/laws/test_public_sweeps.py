@@ -167,6 +167,7 @@ def local_loss(points: np.ndarray, at: np.ndarray, width: float = 0.5) -> float:
     return float(solution[0][0])
 
 
+@cache
 def shown(name: str, held: tuple[float, ...]) -> Laws:
     return fit_laws([r for r in table(name).runs if r.params not in held], OPTIONS)
 

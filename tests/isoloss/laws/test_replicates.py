@@ -12,8 +12,8 @@ from isoloss.laws import (
     RefusalReason,
     RunNoise,
     fit_laws,
-    measured_noise,
     predict,
+    screen,
 )
 from isoloss.laws.data.trajectories import collect
 from isoloss.usual import USUAL_NOISE
@@ -67,12 +67,12 @@ def test_laws_carry_the_noise_between_seeds_in_nats():
     noise = fit_laws(seeds(3), OPTIONS).run_noise
     assert noise.freedom == 2 * 48
     assert noise.deviation == pytest.approx(np.hypot(SEED_NOISE, 0.0003), rel=0.2)
-    assert measured_noise(seeds(3)) == noise
+    assert screen(seeds(3), OPTIONS).noise_of_seeds == noise
 
 
 def test_laws_of_single_seeds_carry_no_noise():
     assert fit_laws(seeds(1), OPTIONS).run_noise is None
-    assert measured_noise(seeds(1)) is None
+    assert screen(seeds(1), OPTIONS).noise_of_seeds is None
 
 
 def test_the_noise_is_that_of_the_last_third_of_the_shared_tokens():
@@ -80,7 +80,7 @@ def test_the_noise_is_that_of_the_last_third_of_the_shared_tokens():
     count = len(run.tokens)
     late = np.where(np.arange(count) >= 2 * count // 3, 0.004, 0.0)
     one, other = replace(run, name="a"), replace(run, name="b", losses=run.losses + late)
-    noise = measured_noise([one, other])
+    noise = screen([one, other], OPTIONS).noise_of_seeds
     assert noise.freedom == 1
     assert noise.deviation == pytest.approx(0.004 / np.sqrt(2.0), rel=1e-6)
 

@@ -92,7 +92,7 @@ def test_cells_are_judged_where_they_have_a_minimum_inside_their_grid() -> None:
     _, held_out, words = split(TRAJECTORIES)
     assert {t.params for t in held_out} == {WIDE.sizes[-1]}
     assert "largest size" in words
-    late, every = judged_cells(held_out), judged_cells(held_out, early=True)
+    every, late = judged_cells(held_out)
     assert 0 < len(late) < len(every)
     assert min(c.log_tokens for c in late) > np.log(0.4 * WIDE.tokens[-1])
     for cell in late:
@@ -107,7 +107,7 @@ def cost(cell: HeldOutCell, moved: Sequence[float]) -> float:
 
 
 def test_a_judged_cell_charges_nothing_at_its_own_optimum_and_nats_elsewhere() -> None:
-    cell = judged_cells(split(TRAJECTORIES)[1])[-1]
+    cell = judged_cells(split(TRAJECTORIES)[1]).late[-1]
     assert cost(cell, (0.0, 0.0)) == pytest.approx(0.0, abs=1e-9)
     n, d = np.exp(cell.log_params), np.exp(cell.log_tokens)
     rate, batch = TRUTH.rate(n, d), TRUTH.batch(n, d)

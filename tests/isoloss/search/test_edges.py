@@ -10,7 +10,7 @@ import pytest
 from isoloss.laws import FitOptions, Run
 from isoloss.search import Point, Reason, SearchOptions, Seen, Size
 from isoloss.search.aiming import BeyondGrid, locate
-from isoloss.search.racing import beyond_outermost, permitted, standing
+from isoloss.search.racing import beyond_outermost, permitted
 from isoloss.search.state import State
 from tests.support.planted import Planted
 
@@ -58,7 +58,7 @@ def state(seen: list[Seen], additions: int = 2) -> State:
 
 
 def beyond(now: State, *, larger: bool = False) -> list[tuple[Point, Reason]]:
-    race = standing(now, SMALL)
+    race = now.standing(SMALL)
     assert race is not None
     decisions = beyond_outermost(now, SMALL, race, axis="batch_size", larger=larger)
     return [(decision.point, decision.reason) for decision in decisions]
@@ -94,7 +94,7 @@ def test_no_more_points_are_added_than_may_be(additions: int) -> None:
     options = SearchOptions(fit=FIT, max_added_points=additions)
     seen = [s for each in sizes for s in trained(each)]
     now = State.of(sizes, seen, options, 0.0015)
-    races = [(each, standing(now, each)) for each in sizes]
+    races = [(each, now.standing(each)) for each in sizes]
     wanted = [
         decision
         for each, race in races

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from tests.support.planted import Planted
 
 FIT = FitOptions(bootstrap_samples=30)
 OPTIONS = SearchOptions(fit=FIT)
+UNREACHABLE = SearchOptions(1.0001, 1.0001, negligible_regret=0.0, fit=FIT)
+"""A precision that no search comes to."""
 TRUTH = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40))
 SHARES = np.union1d(np.geomspace(0.02, 1.0, 20), [0.25, 0.3, 0.6])
 
@@ -77,9 +80,8 @@ def search(
             run = trained(s.point, share, own[s.point.size], noise)
             run = replace(run, diverged=s.point.learning_rate > diverges_above)
             known[s.point] = replace(s, run=run)
-            if one_at_a_time:
-                continue_early = next_step(sizes, list(known.values()), options)
-                assert len(lagging) == 1 or continue_early.decisions == ()
+            if one_at_a_time and len(lagging) > 1:
+                assert next_step(sizes, list(known.values()), options).decisions == ()
             continue
         step = next_step(sizes, list(known.values()), options)
         steps.append(step)
@@ -94,6 +96,12 @@ def search(
                 failed = decision.point in unavailable
                 known[decision.point] = replace(before, wanted=decision.tokens, failed=failed)
     raise AssertionError("the search does not end")
+
+
+@cache
+def searched(options):
+    """The search of both sizes, for tests that look at the same one."""
+    return search(SIZES, options)
 
 
 def spent(known, sizes) -> float:
@@ -157,7 +165,7 @@ def test_the_same_observations_in_any_order_give_the_same_step():
 
 
 def test_a_search_costs_a_fraction_and_finds_the_optimum():
-    steps, known = search(SIZES, OPTIONS)
+    steps, known = searched(OPTIONS)
     last = steps[-1]
     assert last.stop is StopReason.PRECISION_REACHED
     assert spent(known, SIZES) < 0.4 * sum(s.grid_flops for s in SIZES)
@@ -166,7 +174,7 @@ def test_a_search_costs_a_fraction_and_finds_the_optimum():
 
 
 def test_the_larger_size_begins_beside_its_optimum_and_not_on_its_whole_grid():
-    steps, _ = search(SIZES, OPTIONS)
+    steps, _ = searched(OPTIONS)
     aimed = [d.point for step in steps for d in step.decisions if d.reason is Reason.AIMED]
     assert len(aimed) == 3
     ends = {p: trained(p, 1.0).losses[-1] for p in grid_points(LARGE)}
@@ -175,7 +183,7 @@ def test_the_larger_size_begins_beside_its_optimum_and_not_on_its_whole_grid():
 
 def test_at_a_larger_size_the_neighbours_of_the_leader_wait_for_the_laws():
     """Unless they may well end below it; what they are to tell is asked of the laws first."""
-    steps, _ = search(SIZES, OPTIONS)
+    steps, _ = searched(OPTIONS)
     decisions = [d for step in steps for d in step.decisions if d.point.size == "large"]
     (first,) = [d for d in decisions if d.reason is Reason.LEADER][:1]
     assert first.tokens == pytest.approx(0.6 * LARGE.tokens)
@@ -184,7 +192,7 @@ def test_at_a_larger_size_the_neighbours_of_the_leader_wait_for_the_laws():
 
 
 def test_points_that_arrive_one_by_one_lead_to_the_same_decisions():
-    together, _ = search(SIZES, OPTIONS)
+    together, _ = searched(OPTIONS)
     one_by_one, _ = search(SIZES, OPTIONS, one_at_a_time=True)
     assert together == one_by_one
 
@@ -207,23 +215,16 @@ def test_without_leave_to_add_points_nothing_is_added():
 
 
 def test_an_unreachable_precision_ends_when_nothing_is_left():
-    options = replace(
-        OPTIONS,
-        learning_rate_precision=1.0001,
-        batch_size_precision=1.0001,
-        negligible_regret=0.0,
-    )
-    steps, known = search(SIZES, options)
+    steps, known = searched(UNREACHABLE)
     assert steps[-1].stop is StopReason.NOTHING_LEFT
     assert spent(known, SIZES) <= sum(s.grid_flops for s in SIZES)
 
 
 def test_points_far_from_the_optimum_are_trained_where_the_answer_may_cost_much():
     """Else they are left: they say little of an optimum, but more than nothing where noise hides it."""
-    options = SearchOptions(1.0001, 1.0001, negligible_regret=0.0, fit=FIT)
 
     def left(noise):
-        steps, known = search(SIZES, options, noise=noise)
+        steps, known = search(SIZES, UNREACHABLE, noise=noise) if noise else searched(UNREACHABLE)
         assert steps[-1].stop is StopReason.NOTHING_LEFT
         done = {p for p, s in known.items() if s.closed or s.tokens >= 0.99 * LARGE.tokens}
         return set(grid_points(LARGE)) - done
@@ -391,7 +392,7 @@ def replicates(steps):
 
 
 def test_the_leader_of_the_cheapest_size_is_repeated_as_it_runs_to_its_end():
-    steps, known = search(SIZES, REPEATING)
+    steps, known = searched(REPEATING)
     (step,) = [s for s in steps if any(d.point.replicate for d in s.decisions)]
     (leading,) = [d for d in step.decisions if d.reason is Reason.LEADER]
     assert [d.point for d in replicates(steps)] == [

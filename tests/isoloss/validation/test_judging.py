@@ -28,7 +28,7 @@ BOWL = np.array([[0.11, -0.03], [-0.03, 0.05]])
 """Nats per squared ln: factors of 1.6 in the learning rate lose 0.012, as on the demo."""
 NOISE = 0.004
 """Between seeds, nats: the larger of those seen on the demo."""
-DRAWS = 200
+DRAWS = 100
 NO_MOVE = Normal(np.zeros(2), np.zeros(2))
 
 
@@ -166,7 +166,7 @@ def test_refined_intervals_hold_the_optimum_as_often_as_they_say(as_laws_err: Ju
 
 BOUND = 0.033
 """Of the noise, nats: residuals of a sweep of the demo's proxies, whose seeds differ by 0.009."""
-FEWER = 100
+FEWER = 60
 """Draws with a noise that is not known: they take longer."""
 
 

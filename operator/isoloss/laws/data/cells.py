@@ -76,13 +76,18 @@ def _cells_of_size(
     ends = sorted((float(t.log_tokens[-1]) for _, t in chosen), reverse=True)
     first = -np.inf if earliest <= 0.0 else ends[:fewest_runs][-1] + float(np.log(earliest))
     tokens = _common_tokens([t for _, t in chosen], first)
-    cuts = [(d, *_cut(chosen, d)) for d in tokens]
-    cuts = [cut for cut in cuts if len(cut[1]) >= fewest_runs]
+    every = np.array([i for i, _ in chosen], dtype=np.intp)
+    losses = np.array([losses_at(t, np.array(tokens)) for _, t in chosen])
+    cuts = [
+        (d, every[there], own[there])
+        for d, own, there in zip(tokens, losses.T, np.isfinite(losses.T), strict=True)
+        if there.sum() >= fewest_runs
+    ]
     if not cuts:
         return []
-    best = np.array([losses.min() for _, _, losses in cuts])
+    best = np.array([own.min() for _, _, own in cuts])
     curve = best_curve(np.array([d for d, _, _ in cuts]), best)
-    return [_cell(log_params, d, runs, losses, curve) for d, runs, losses in cuts]
+    return [_cell(log_params, d, runs, own, curve) for d, runs, own in cuts]
 
 
 def _cell(
@@ -128,9 +133,9 @@ def _common_tokens(trajectories: list[Trajectory], first: float) -> list[float]:
     if not sparse:
         return even
     half_step = 0.5 * float(high - low) / (CELLS_PER_SIZE - 1)
-    shared = [d for d in _distinct(sparse) if _most_have_a_loss(trajectories, d)]
+    shared = _where_most_have_a_loss(trajectories, _distinct(sparse))
     between = [d for d in even if all(abs(d - other) > half_step for other in shared)]
-    return sorted([*shared, *(d for d in between if _most_have_a_loss(trajectories, d))])
+    return sorted([*shared, *_where_most_have_a_loss(trajectories, between)])
 
 
 def _distinct(trajectories: list[Trajectory]) -> list[float]:
@@ -140,25 +145,25 @@ def _distinct(trajectories: list[Trajectory]) -> list[float]:
     return [float(np.median(every[a:b])) for a, b in itertools.pairwise(starts)]
 
 
-def _most_have_a_loss(trajectories: list[Trajectory], log_tokens: float) -> bool:
-    """Whether most of the runs that were trained this far have a loss there."""
-    there = [t for t in trajectories if t.log_tokens[-1] >= log_tokens - SAME_TOKENS]
-    return 2 * sum(loss_at(t, log_tokens) is not None for t in there) > len(there)
+def _where_most_have_a_loss(
+    trajectories: list[Trajectory], log_tokens: list[float]
+) -> list[float]:
+    """Those where most of the runs that were trained this far have a loss."""
+    at = np.array(log_tokens)
+    ends = np.array([t.log_tokens[-1] for t in trajectories])
+    there = ends[:, None] >= at - SAME_TOKENS
+    losses = np.array([losses_at(t, at) for t in trajectories])
+    most = 2 * (there & np.isfinite(losses)).sum(axis=0) > there.sum(axis=0)
+    return [d for d, is_kept in zip(log_tokens, most, strict=True) if is_kept]
 
 
-def _cut(chosen: list[tuple[int, Trajectory]], log_tokens: float) -> tuple[Indices, Array]:
-    found = [(i, loss_at(t, log_tokens)) for i, t in chosen]
-    there = [(i, loss) for i, loss in found if loss is not None]
-    return np.array([i for i, _ in there], dtype=np.intp), np.array([loss for _, loss in there])
-
-
-def loss_at(t: Trajectory, log_tokens: float) -> float | None:
-    """ln L of a trajectory at ln D, or None if it has none there."""
+def losses_at(t: Trajectory, log_tokens: Array) -> Array:
+    """ln L of a trajectory at each ln D, NaN where it has none."""
     if len(t.log_tokens) >= DENSE:
-        if not t.log_tokens[0] - SAME_TOKENS <= log_tokens <= t.log_tokens[-1] + SAME_TOKENS:
-            return None
-        return float(np.interp(log_tokens, t.log_tokens, t.smooth))
-    near = int(np.argmin(np.abs(t.log_tokens - log_tokens)))
-    return (
-        float(t.log_losses[near]) if abs(t.log_tokens[near] - log_tokens) < SAME_TOKENS else None
-    )
+        there = (log_tokens >= t.log_tokens[0] - SAME_TOKENS) & (
+            log_tokens <= t.log_tokens[-1] + SAME_TOKENS
+        )
+        return np.where(there, np.interp(log_tokens, t.log_tokens, t.smooth), np.nan)
+    apart = np.abs(t.log_tokens[None, :] - log_tokens[:, None])
+    near = np.argmin(apart, axis=1)
+    return np.where(apart.min(axis=1) < SAME_TOKENS, t.log_losses[near], np.nan)

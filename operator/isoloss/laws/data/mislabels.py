@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import Array, Indices
 
 SLIP = float(np.log(10.0))
 SAME_LINE = 0.02
@@ -41,6 +41,13 @@ class Slip(NamedTuple):
     """ln L expected at the learning rate that the run reports."""
     deviations: float
     """How far its loss is from the one missing at `meant`, in standard deviations."""
+
+
+def alone(positions: Array) -> Indices:
+    """Which runs of a cell, at (runs, 2) ln LR and ln B, have their line of one learning rate for themselves: `slip` finds no others."""
+    rates = positions[:, 0]
+    on_line = np.abs(rates[None, :] - rates[:, None]) < SAME_LINE
+    return np.flatnonzero(on_line.sum(axis=1) == 1)
 
 
 def slip(

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.data.cells import Cell, late_cells, make_cells
-from isoloss.laws.data.mislabels import Slip, slip
+from isoloss.laws.data.mislabels import Slip, alone, slip
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.quadratic import TERMS, Quadratic, fit_quadratic, is_determined, quadratic_terms
@@ -91,10 +92,11 @@ class _Suspect:
 def find_outliers(trajectories: Sequence[Trajectory]) -> tuple[Outlier, ...]:
     """Every run that is too low by far, the surest first: another may only seem so because of it."""
     cells = late_cells(make_cells(trajectories))
-    noise = _noise(trajectories, cells)
+    lowest = [_lowest(trajectories, cell) for cell in cells]
+    noise = _noise(lowest)
     suspects: dict[tuple[int, str], list[tuple[Cell, _Suspect]]] = defaultdict(list)
-    for cell in cells:
-        for suspect in _suspects(trajectories, cell):
+    for cell, low in zip(cells, lowest, strict=True):
+        for suspect in _suspects(cell, low):
             name = _run_at(trajectories[suspect.trajectory], cell.log_tokens)
             suspects[suspect.trajectory, name].append((cell, suspect))
     found = [
@@ -113,7 +115,8 @@ def _mislabelled(
     seen: dict[tuple[int, str], list[tuple[Cell, int, Slip]]] = defaultdict(list)
     for cell in cells:
         positions = _positions(trajectories, cell)
-        for at, index in enumerate(cell.runs):
+        for at in alone(positions):
+            index = cell.runs[at]
             found = slip(positions, cell.log_losses, at, max(noise, USUAL_RUN_NOISE), _neighbours)
             if found is not None:
                 name = _run_at(trajectories[index], cell.log_tokens)
@@ -162,17 +165,34 @@ def _positions(trajectories: Sequence[Trajectory], cell: Cell) -> Array:
     return np.log([[t.learning_rate, t.batch_size] for t in runs])
 
 
-def _suspects(trajectories: Sequence[Trajectory], cell: Cell) -> list[_Suspect]:
-    """The cell's lowest points, each against a quadratic through all others."""
+class _Low(NamedTuple):
+    """One of a cell's lowest points."""
+
+    at: int
+    position: Array
+    """(2,)"""
+    others: _Neighbours
+    """The quadratic through all others."""
+
+
+def _lowest(trajectories: Sequence[Trajectory], cell: Cell) -> list[_Low]:
+    """Those whose others are enough for a quadratic."""
     found = []
     positions = _positions(trajectories, cell)
     for at in np.argsort(cell.log_losses)[:CANDIDATES]:
         others = np.arange(len(cell.runs)) != at
         fit = _neighbours(positions[others], cell.log_losses[others])
-        if fit is None:
-            continue
-        expected, scale = fit.at(positions[at])
-        if cell.log_losses[at] < fit.lowest + WINDOW:
+        if fit is not None:
+            found.append(_Low(int(at), positions[at], fit))
+    return found
+
+
+def _suspects(cell: Cell, lowest: Sequence[_Low]) -> list[_Suspect]:
+    """The cell's lowest points against the others."""
+    found = []
+    for at, position, others in lowest:
+        expected, scale = others.at(position)
+        if cell.log_losses[at] < others.lowest + WINDOW:
             excess = expected - float(cell.log_losses[at])
             found.append(_Suspect(int(cell.runs[at]), excess, scale))
     return found
@@ -213,18 +233,9 @@ def _neighbours(positions: Array, log_losses: Array) -> _Neighbours | None:
     return _Neighbours(fit, per_noise @ per_noise.T, lowest, variance)
 
 
-def _noise(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> float:
+def _noise(lowest: Sequence[Sequence[_Low]]) -> float:
     """Standard deviation of ln L about the cells' quadratics, of the usual cell, each without its strangest point."""
-    variances = []
-    for cell in cells:
-        positions = _positions(trajectories, cell)
-        fits = [
-            _neighbours(np.delete(positions, at, 0), np.delete(cell.log_losses, at))
-            for at in np.argsort(cell.log_losses)[:CANDIDATES]
-        ]
-        found = [fit.variance for fit in fits if fit is not None]
-        if found:
-            variances.append(min(found))
+    variances = [min(low.others.variance for low in found) for found in lowest if found]
     return float(np.sqrt(max(np.median(variances), 0.0))) if variances else USUAL_RUN_NOISE
 
 

@@ -9,6 +9,7 @@ from isoloss.laws.data.outliers import Outlier, beyond_doubt, find_outliers
 from isoloss.laws.data.trajectories import Collected, collect
 from isoloss.laws.model import FitOptions, InvalidRunError, Run
 from isoloss.laws.results import Exclusion
+from isoloss.laws.run_noise import RunNoise
 
 MOST_ROUNDS = 10
 
@@ -21,6 +22,8 @@ class Screened:
     left_out: tuple[Outlier, ...] = ()
     suspected: tuple[Outlier, ...] = ()
     """Named and kept."""
+    noise_of_seeds: RunNoise | None = None
+    """As all runs but those excluded by name show it."""
 
 
 def screen(runs: Sequence[Run], options: FitOptions) -> Screened:
@@ -35,8 +38,10 @@ def screen(runs: Sequence[Run], options: FitOptions) -> Screened:
         )
     dropped = {name: Exclusion(name, "excluded as asked") for name in options.exclude}
     left_out: list[Outlier] = []
+    rounds: list[Collected] = []
     for _ in range(MOST_ROUNDS):
         collected = collect([run for run in runs if run.name not in dropped])
+        rounds.append(collected)
         found = () if collected.refusals else find_outliers(collected.trajectories)
         worst = beyond_doubt(found, collected.trajectories, left_out)
         if worst is None or options.keep_outliers:
@@ -46,4 +51,4 @@ def screen(runs: Sequence[Run], options: FitOptions) -> Screened:
             if name is not None:
                 dropped[name] = Exclusion(name, worst.sentence)
     collected = replace(collected, excluded=(*dropped.values(), *collected.excluded))
-    return Screened(collected, tuple(left_out), found)
+    return Screened(collected, tuple(left_out), found, rounds[0].run_noise)

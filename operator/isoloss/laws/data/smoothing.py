@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from isoloss.laws.arrays import Array
@@ -10,28 +12,44 @@ DENSE = 8
 """A trajectory with this many evaluations is dense: it is smoothed and its start is cut."""
 
 
-def smooth_losses(
-    x: Array, y: Array, counts: Array, own_variance: Array
-) -> tuple[Array, Array, Array]:
-    """(smoothed and not increasing (n,), smoother (n, n), residuals (n,)) of ln L over ln D.
+@dataclass(frozen=True)
+class Smoothers:
+    """The smoothers of a sweep, each made once: most runs of a size are evaluated at the same tokens."""
 
-    A tricube kernel over the nearest evaluations. Each is the mean of `counts`, and weighs less if it
-    has an error of its own. The residuals are those of single evaluations, scaled for the freedom it took.
-    """
+    _made: dict[bytes, tuple[Array, Array]] = field(default_factory=dict)
+
+    def smooth(
+        self, x: Array, y: Array, counts: Array, own_variance: Array
+    ) -> tuple[Array, Array, Array]:
+        """(smoothed and not increasing (n,), smoother (n, n), residuals (n,)) of ln L over ln D.
+
+        A tricube kernel over the nearest evaluations. Each is the mean of `counts`, and weighs less if it
+        has an error of its own. The residuals are those of single evaluations, scaled for the freedom it took.
+        """
+        n = len(x)
+        if n < DENSE:
+            return np.minimum.accumulate(y) if n else y, np.eye(n), np.zeros(n)
+        key = b"".join(values.tobytes() for values in (x, counts, own_variance))
+        if key not in self._made:
+            self._made[key] = _smoother(x, counts, own_variance)
+        smoother, freedom = self._made[key]
+        smooth = smoother @ y
+        residuals = (y - smooth) / freedom
+        if counts.max() > 1:
+            residuals = _scatter_of_means(y, counts)
+        return np.minimum.accumulate(smooth), smoother, residuals
+
+
+def _smoother(x: Array, counts: Array, own_variance: Array) -> tuple[Array, Array]:
+    """(smoother (n, n), root of the share of an evaluation's variance that it leaves (n,))."""
     n = len(x)
-    if n < DENSE:
-        return np.minimum.accumulate(y) if n else y, np.eye(n), np.zeros(n)
     neighbours = max(6, min(n, round(0.35 * n)))
     distance = np.abs(x[:, None] - x[None, :])
     radius = np.sort(distance, axis=1)[:, neighbours - 1] * 1.0001
     weight = np.clip(1.0 - (distance / radius[:, None]) ** 3, 0.0, None) ** 3
     smoother = _local_lines(x, weight * _worth(counts, own_variance))
-    smooth = smoother @ y
     freedom = np.clip(1.0 - 2.0 * np.diag(smoother) + (smoother**2).sum(1), 0.1, None)
-    residuals = (y - smooth) / np.sqrt(freedom)
-    if counts.max() > 1:
-        residuals = _scatter_of_means(y, counts)
-    return np.minimum.accumulate(smooth), smoother, residuals
+    return smoother, np.sqrt(freedom)
 
 
 def _scatter_of_means(y: Array, counts: Array) -> Array:

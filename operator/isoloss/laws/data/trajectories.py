@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from isoloss.laws.data.replicates import (
     refuse_differences,
     replicate_warning,
 )
-from isoloss.laws.data.smoothing import DENSE, smooth_losses
+from isoloss.laws.data.smoothing import DENSE, Smoothers
 from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
@@ -77,7 +78,7 @@ class Trajectory:
         """The first run's name stands for the configuration."""
         return self.names[0]
 
-    @property
+    @cached_property
     def precision(self) -> float:
         """1 if no error of its own is reported; less if it is as large as the noise between runs."""
         if not self.usable:
@@ -139,7 +140,7 @@ def collect(runs: Sequence[Run]) -> Collected:
     for run in sorted(runs, key=lambda r: (r.params, r.batch_size, r.learning_rate, r.name)):
         groups[run.params, run.batch_size, run.learning_rate].append(run)
     longest = _longest_tokens(runs)
-    limits, shared = _loss_limits(runs), shared_error(runs)
+    limits, shared, smoothers = _loss_limits(runs), shared_error(runs), Smoothers()
     trajectories: list[Trajectory] = []
     excluded: list[Exclusion] = []
     replicates: list[Replicates] = []
@@ -147,7 +148,8 @@ def collect(runs: Sequence[Run]) -> Collected:
         merged = merge_replicates(group, excluded)
         replicates += merged
         size = group[0].params
-        trajectories.append(_trajectory(merged, longest[size], limits[size], shared, excluded))
+        limit = limits.get(size, np.inf)
+        trajectories.append(_trajectory(merged, longest[size], limit, shared, smoothers, excluded))
     refusal, warning = refuse_differences(replicates), replicate_warning(replicates)
     return Collected(
         tuple(trajectories),
@@ -164,17 +166,20 @@ def _on_nominal_values(runs: Sequence[Run]) -> list[Run]:
     Two spellings of one learning rate would otherwise look like two lines of the grid, and the noise
     between them like curvature.
     """
-    maps = {
-        name: _nominal([getattr(run, name) for run in runs])
+    params, batches, rates = (
+        _nominal([getattr(run, name) for run in runs])
         for name in ("params", "batch_size", "learning_rate")
-    }
+    )
     return [
         replace(
             run,
-            params=maps["params"][run.params],
-            batch_size=maps["batch_size"][run.batch_size],
-            learning_rate=maps["learning_rate"][run.learning_rate],
+            params=params[run.params],
+            batch_size=batches[run.batch_size],
+            learning_rate=rates[run.learning_rate],
         )
+        if (run.params, run.batch_size, run.learning_rate)
+        != (params[run.params], batches[run.batch_size], rates[run.learning_rate])
+        else run
         for run in runs
     ]
 
@@ -204,12 +209,7 @@ def _loss_limits(runs: Sequence[Run]) -> dict[float, float]:
     for run in runs:
         if not run.diverged and len(run.losses):
             finals[run.params].append(float(run.losses[-1]))
-    return {
-        run.params: LARGEST_LOSS_RATIO * float(np.median(finals[run.params]))
-        if finals.get(run.params)
-        else np.inf
-        for run in runs
-    }
+    return {size: LARGEST_LOSS_RATIO * float(np.median(own)) for size, own in finals.items()}
 
 
 def _trajectory(
@@ -217,6 +217,7 @@ def _trajectory(
     longest: float,
     limit: float,
     shared: float | None,
+    smoothers: Smoothers,
     excluded: list[Exclusion],
 ) -> Trajectory:
     group = [part.run for part in parts]
@@ -250,7 +251,7 @@ def _trajectory(
         np.ones(len(tokens)),
     )
     kept = every.where(keep).at_distinct_tokens().binned()
-    smooth, smoother, residuals = smooth_losses(
+    smooth, smoother, residuals = smoothers.smooth(
         kept.log_tokens, kept.log_losses, kept.counts, kept.own_variance
     )
     return Trajectory(

@@ -42,10 +42,11 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     # Few points far apart need a curve between them; many do not.
     between = _curve(-y, x, wanted) if len(x) < DENSE else np.interp(wanted, -y, x)
     log_tokens = np.where(inside, between, np.nan)
-    right = np.clip(np.searchsorted(x, np.nan_to_num(log_tokens, nan=x[0])), 1, len(x) - 1)
+    filled = np.where(inside, between, x[0])
+    right = np.clip(np.searchsorted(x, filled), 1, len(x) - 1)
     left = right - 1
     gap = x[right] - x[left]
-    t = np.clip((np.nan_to_num(log_tokens, nan=x[0]) - x[left]) / gap, 0.0, 1.0)
+    t = np.clip((filled - x[left]) / gap, 0.0, 1.0)
     # A mean of several evaluations errs less than one.
     rows = trajectory.smoother[keep] / np.sqrt(trajectory.counts)
     weights = (1.0 - t)[:, None] * rows[left] + t[:, None] * rows[right]

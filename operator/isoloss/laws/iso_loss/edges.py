@@ -17,13 +17,13 @@ MOSTLY_CONVEX = 0.8
 """Share of the bootstrap that must have a minimum at all."""
 
 
-def too_few(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
+def too_few(size: Size, z: Array, reached: Flags) -> Refusal | None:
     """Refuse what no parabola can be fitted to; name the edge if the best run is on one."""
-    runs, rates, batches = int(reached.sum()), len(np.unique(x)), len(np.unique(y))
+    runs, (rates, batches) = int(reached.sum()), (len(values) for values in size.lines)
     enough = runs >= TERMS and rates >= 3 and batches >= 3
-    if enough and is_determined(x[reached], y[reached]):
+    if enough and is_determined(size.x[reached], size.y[reached]):
         return None
-    edge = edge_by_profile(size, x, y, z, reached)
+    edge = edge_by_profile(size, z, reached)
     if edge is not None:
         return edge
     if enough:
@@ -46,16 +46,20 @@ def _no_diagonal(size: Size, runs: int) -> Refusal:
     )
 
 
-def edge_by_profile(size: Size, x: Array, y: Array, z: Array, reached: Flags) -> Refusal | None:
+def edge_by_profile(size: Size, z: Array, reached: Flags) -> Refusal | None:
     """Without a parabola: is the best run on an edge of the grid?"""
     if reached.sum() < 3:
         return None
     best = np.flatnonzero(reached)[np.argmin(z[reached])]
-    for values, quantity in ((y, "batch_size"), (x, "learning_rate")):
-        if len(np.unique(values)) < 3:
+    rates, batches = size.lines
+    for values, lines, quantity in (
+        (size.y, batches, "batch_size"),
+        (size.x, rates, "learning_rate"),
+    ):
+        if len(lines) < 3:
             continue
-        if values[best] in (values.min(), values.max()):
-            larger = bool(values[best] == values.max())
+        if values[best] in (lines[0], lines[-1]):
+            larger = bool(values[best] == lines[-1])
             return edge_refusal(quantity, size, float(np.exp(values[best])), larger, None)
     return None
 
@@ -98,8 +102,8 @@ def judge_vertex(
     """
     if not convex[0] or convex.mean() < MOSTLY_CONVEX:
         return _not_convex(size, log_tokens, reached, float(convex.mean()))
-    for axis, quantity, values in ((0, "learning_rate", size.x), (1, "batch_size", size.y)):
-        lines = np.unique(values)
+    for axis, quantity in enumerate(("learning_rate", "batch_size")):
+        lines = size.lines[axis]
         low = lines[0] + EDGE_MARGIN * (lines[1] - lines[0])
         high = lines[-1] - EDGE_MARGIN * (lines[-1] - lines[-2])
         found = vertices[convex, axis]
@@ -112,7 +116,7 @@ def judge_vertex(
 
 def _not_convex(size: Size, log_tokens: Array, reached: Flags, share: float) -> Refusal:
     """A surface that is flat or a saddle; the edge is to blame if the best run is on one."""
-    edge = edge_by_profile(size, size.x, size.y, log_tokens, reached)
+    edge = edge_by_profile(size, log_tokens, reached)
     if edge is not None:
         return edge
     return Refusal(

@@ -13,7 +13,7 @@ import numpy as np
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import DECIDING, DrawSource
 from isoloss.laws.curves import LossCurve
-from isoloss.laws.data.cells import loss_at
+from isoloss.laws.data.cells import losses_at
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.loss_compute import fit_loss_compute
 from isoloss.laws.model import FitOptions, Status
@@ -51,10 +51,12 @@ def loss_compute_of_envelope(
     usable = [t for t in trajectories if t.usable]
     low = float(np.median([_log_flops(t)[0] for t in usable])) if usable else 0.0
     high = max((float(_log_flops(t)[-1]) for t in usable), default=0.0)
+    places = np.array(_places(usable, low, high))
+    losses = np.array([_losses_at(t, places) for t in usable]).reshape(-1, len(places))
     best = [
-        (c, min(losses))
-        for c in _places(usable, low, high)
-        if (losses := [loss for t in usable if (loss := _loss_at(t, c)) is not None])
+        (float(c), float(own[np.isfinite(own)].min()))
+        for c, own in zip(places, losses.T, strict=True)
+        if np.isfinite(own).any()
     ]
     falling = [b for i, b in enumerate(best) if all(b[1] < a[1] - SLIGHTEST for a in best[:i])]
     log_flops, log_losses = np.array(falling).reshape(-1, 2).T
@@ -75,8 +77,8 @@ def _log_flops(trajectory: Trajectory) -> Array:
     return np.asarray(trajectory.log_tokens + np.log(trajectory.flops_per_token), dtype=float)
 
 
-def _loss_at(trajectory: Trajectory, log_flops: float) -> float | None:
-    return loss_at(trajectory, log_flops - float(np.log(trajectory.flops_per_token)))
+def _losses_at(trajectory: Trajectory, log_flops: Array) -> Array:
+    return losses_at(trajectory, log_flops - float(np.log(trajectory.flops_per_token)))
 
 
 def _places(usable: Sequence[Trajectory], low: float, high: float) -> list[float]:

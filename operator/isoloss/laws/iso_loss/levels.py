@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -32,15 +33,25 @@ class Size:
     covered: Flags
     """(levels,) whether enough runs reach the level."""
 
-    @property
+    @cached_property
     def x(self) -> Array:
         """ln LR per run."""
         return np.log([t.learning_rate for t in self.trajectories])
 
-    @property
+    @cached_property
     def y(self) -> Array:
         """ln B per run."""
         return np.log([t.batch_size for t in self.trajectories])
+
+    @cached_property
+    def lines(self) -> tuple[Array, Array]:
+        """The grid's values of ln LR and of ln B."""
+        return np.unique(self.x), np.unique(self.y)
+
+    @cached_property
+    def precision(self) -> Array:
+        """Per run, as its trajectory has it."""
+        return np.array([t.precision for t in self.trajectories])
 
 
 def runs_needed(runs: int) -> int:

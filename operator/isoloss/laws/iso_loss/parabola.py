@@ -55,13 +55,14 @@ def fit_parabola(size: Size, level: int) -> Parabola | Refusal:
     x, y = size.x, size.y
     z, bound = _values_and_bounds(size, level)
     reached = np.isfinite(z) & ~bound
-    refusal = too_few(size, x, y, z, reached)
+    refusal = too_few(size, z, reached)
     if refusal is not None:
         return refusal
     active = reached.copy()
-    precision = np.array([t.precision for t in size.trajectories])
     for _ in range(6):
-        parabola = _solve(x, y, z, bound, active, precision)
+        parabola = _solve(x, y, z, bound, active, size.precision)
+        if not bound.any():
+            break
         outside = bound & np.isfinite(z) & (parabola.fit.at(x, y) < z)
         if not (outside & ~active).any():
             break
@@ -73,12 +74,15 @@ def _values_and_bounds(size: Size, level: int) -> tuple[Array, Flags]:
     """ln D where reached; a lower bound where the run ended or diverged above the level."""
     z = size.log_tokens[:, level].copy()
     missing = ~np.isfinite(z)
+    if not missing.any():
+        return z, missing
     highest = np.nanmax(z) if (~missing).any() else np.nan
+    loss = _level_loss(size, level)
     for i in np.flatnonzero(missing):
         run = size.trajectories[i]
         if run.diverged:
             z[i] = max(run.end, highest) if np.isfinite(run.end) else highest
-        elif run.usable and len(run.log_tokens) > 1 and run.smooth[-1] > _level_loss(size, level):
+        elif run.usable and len(run.log_tokens) > 1 and run.smooth[-1] > loss:
             z[i] = run.end
     return z, missing & np.isfinite(z)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,12 @@ class Residuals:
     """Variance of a point of weight 1."""
     own_runs: float = 1.0
     """Runs per point: evaluations of one run share its training, and deviate together."""
+
+    @cached_property
+    def of_cells(self) -> tuple[Array, Array]:
+        """((cells, 2) slopes less the law's, (cells, 2) noise variances)."""
+        found = [_slope(self, c) for c in range(int(self.cell.max()) + 1)]
+        return np.array([slope for slope, _ in found]), np.array([noise for _, noise in found])
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,7 @@ def scatter(
     `unknowns` is the number of the law's coefficients per hyperparameter, two of them of sizes. What
     the data do not show is taken as usual.
     """
-    slopes, noise = _cell_slopes(residuals, len(sizes))
+    slopes, noise = residuals.of_cells
     usual = usual_scatter(hessian)
     weights = 1.0 / (noise + usual)
     known = scatter_freedom(len(set(sizes)))
@@ -150,7 +157,7 @@ def size_slopes(
     residuals: Residuals, sizes: Sequence[float], hessian: Array
 ) -> tuple[Array, Array]:
     """((n, 2) slopes over ln LR and ln B less the law's, (n, 2) noise variances) of the sizes, in the order they appear in."""
-    slopes, noise = _cell_slopes(residuals, len(sizes))
+    slopes, noise = residuals.of_cells
     return _of_sizes(sizes, slopes, noise, 1.0 / (noise + usual_scatter(hessian)))
 
 
@@ -166,12 +173,6 @@ def _of_sizes(
 def scatter_freedom(sizes: int) -> float:
     """Degrees of freedom behind the scatter of `sizes` sizes about a law with a trend over them."""
     return max(sizes - 2, 0) + SCATTER_FREEDOM
-
-
-def _cell_slopes(residuals: Residuals, cells: int) -> tuple[Array, Array]:
-    """((cells, 2) slopes less the law's, (cells, 2) noise variances)."""
-    found = [_slope(residuals, c) for c in range(cells)]
-    return np.array([slope for slope, _ in found]), np.array([noise for _, noise in found])
 
 
 def _slope(residuals: Residuals, cell: int) -> tuple[Array, Array]:

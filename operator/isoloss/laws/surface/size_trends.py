@@ -37,7 +37,7 @@ def doubtful_trends(
     if not unclear:
         return ()
     shown, held_out, _ = split(trajectories)
-    cells = judged_cells(held_out)
+    cells = judged_cells(held_out).late
     rest = fit_late_if_bent(shown)
     if isinstance(rest, Refusal) or not cells or not rest[0].fit.is_convex:
         return ()
