@@ -99,9 +99,9 @@ def quiet() -> Log:
     return Log(Path("/dev/null").open("w"))
 
 
-def documents(count: int) -> list[str]:
-    """Stretches of text that are the same on every machine."""
-    whole = text(TEXT_CHARACTERS)
+def documents(count: int, characters: int = TEXT_CHARACTERS) -> list[str]:
+    """Stretches of text that are the same on every machine, so many characters in all."""
+    whole = text(characters)
     size = len(whole) // count
     return [whole[i * size : (i + 1) * size] for i in range(count)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,28 @@ def rows(task: TrainTask) -> list[TrajectoryRow]:
 
 def forget(task: TrainTask) -> None:
     Store(task.store_uri).remove(layout.point_folder(task.point.key))
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a run that nothing stops leaves."""
+
+    trajectory: bytes
+    state: dict[str, list[str]]
+
+
+_UNDISTURBED: dict[str, Undisturbed] = {}
+
+
+def undisturbed(task: TrainTask) -> Undisturbed:
+    """Trained once in a process: it follows from the point alone, which is what is tested here."""
+    key = f"{task.point.key} {task.tokens}"
+    if key not in _UNDISTURBED:
+        run(task)
+        state = last_state(Store(task.store_uri), task.point.key)
+        _UNDISTURBED[key] = Undisturbed(trajectory(task), state)
+        forget(task)
+    return _UNDISTURBED[key]
 
 
 def without_cooled(row: TrajectoryRow) -> dict[str, Any]:
@@ -188,14 +211,12 @@ def test_a_copy_that_diverges_has_no_cooled_loss_and_the_run_goes_on(
 def test_a_stop_around_a_cooldown_changes_nothing(prepared: Prepared, step: int) -> None:
     """During the steps before it, in it (the fifth step taken) and after it."""
     task = task_with(prepared)
-    run(task)
-    wanted, state = trajectory(task), last_state(Store(task.store_uri), task.point.key)
-    forget(task)
+    wanted = undisturbed(task)
     with stop_during_step(step) as interruption, pytest.raises(Interrupted):
         run(task, interruption)
     run(task)
-    assert trajectory(task) == wanted
-    assert last_state(Store(task.store_uri), task.point.key) == state
+    assert trajectory(task) == wanted.trajectory
+    assert last_state(Store(task.store_uri), task.point.key) == wanted.state
 
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda model: model["model_type"])
@@ -205,9 +226,7 @@ def test_a_stopped_cooldown_goes_on_where_it_was(
 ) -> None:
     """Stopped during so many of an attempt's steps, of which the 15th to the 18th are the cooldown's."""
     task = task_with(prepared, model=model)
-    run(task)
-    wanted, state = trajectory(task), last_state(Store(task.store_uri), task.point.key)
-    forget(task)
+    wanted = undisturbed(task)
     taken = 0
     for step in stops:
         with stop_during_step(step) as interruption, pytest.raises(Interrupted, match="1664"):
@@ -216,8 +235,8 @@ def test_a_stopped_cooldown_goes_on_where_it_was(
     with stop_during_step(100) as interruption:
         run(task, interruption)
     assert interruption.steps == 16 + 1 + 4 - taken
-    assert trajectory(task) == wanted
-    assert last_state(Store(task.store_uri), task.point.key) == state
+    assert trajectory(task) == wanted.trajectory
+    assert last_state(Store(task.store_uri), task.point.key) == wanted.state
 
 
 def test_a_stopped_cooldown_leaves_nothing_behind_once_the_run_has_gone_on(
@@ -234,9 +253,7 @@ def test_a_stopped_cooldown_leaves_nothing_behind_once_the_run_has_gone_on(
 
 def test_a_broken_checkpoint_of_a_cooldown_starts_it_over(prepared: Prepared) -> None:
     task = task_with(prepared)
-    run(task)
-    wanted = trajectory(task)
-    forget(task)
+    wanted = undisturbed(task)
     with stop_during_step(15) as interruption, pytest.raises(Interrupted):
         run(task, interruption)
     folder = prepared.folder / layout.point_checkpoints(task.point.key)
@@ -245,16 +262,14 @@ def test_a_broken_checkpoint_of_a_cooldown_starts_it_over(prepared: Prepared) ->
     content[-1] ^= 1
     file.write_bytes(content)
     run(task)
-    assert trajectory(task) == wanted
+    assert trajectory(task) == wanted.trajectory
 
 
 def test_a_stop_in_the_evaluation_of_a_cooled_copy_changes_nothing(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = task_with(prepared)
-    run(task)
-    wanted = trajectory(task)
-    forget(task)
+    wanted = undisturbed(task)
     interruption, evaluate, calls = Interruption(), ValidationSet.evaluate, []
 
     def stopping(self: ValidationSet, *arguments: Any) -> tuple[Loss, dict[str, Loss]]:
@@ -267,7 +282,7 @@ def test_a_stop_in_the_evaluation_of_a_cooled_copy_changes_nothing(
         with pytest.raises(Interrupted, match="512 tokens"):
             run(task, interruption)
     run(task)
-    assert trajectory(task) == wanted
+    assert trajectory(task) == wanted.trajectory
 
 
 def test_a_stop_right_after_a_cooldown_keeps_what_the_copy_found_out(
@@ -275,9 +290,7 @@ def test_a_stop_right_after_a_cooldown_keeps_what_the_copy_found_out(
 ) -> None:
     """While the run is put back: the store has the step already, and not yet the row of its evaluation."""
     task = task_with(prepared)
-    run(task)
-    wanted, state = trajectory(task), last_state(Store(task.store_uri), task.point.key)
-    forget(task)
+    wanted = undisturbed(task)
     restore = Learner.restore
     with stop_during_step(100) as interruption:
 
@@ -292,8 +305,8 @@ def test_a_stop_right_after_a_cooldown_keeps_what_the_copy_found_out(
     with stop_during_step(100) as rest:
         run(task, rest)
     assert rest.steps == 16 + 1 + 4 - 18
-    assert trajectory(task) == wanted
-    assert last_state(Store(task.store_uri), task.point.key) == state
+    assert trajectory(task) == wanted.trajectory
+    assert last_state(Store(task.store_uri), task.point.key) == wanted.state
 
 
 def test_an_attempt_that_is_killed_in_a_cooldown_left_the_fork_in_the_store(
@@ -301,9 +314,7 @@ def test_an_attempt_that_is_killed_in_a_cooldown_left_the_fork_in_the_store(
 ) -> None:
     """The longest is a third of the run: without that, it would cost what was trained before it, too."""
     task = task_with(prepared)
-    run(task)
-    wanted = trajectory(task)
-    forget(task)
+    wanted = undisturbed(task)
     original = Learner.step
 
     def killed(
@@ -320,7 +331,7 @@ def test_an_attempt_that_is_killed_in_a_cooldown_left_the_fork_in_the_store(
     names = Store(task.store_uri).names(layout.point_checkpoints(task.point.key))
     assert names[-1] == "step-0000000013"
     assert run(task).attempts == 2
-    assert trajectory(task) == wanted
+    assert trajectory(task) == wanted.trajectory
 
 
 @pytest.mark.parametrize("tokens", [600, 1664, 1800])
@@ -328,12 +339,10 @@ def test_a_continued_run_cools_down_as_one_that_was_longer_from_the_start(
     prepared: Prepared, tokens: int
 ) -> None:
     task = task_with(prepared)
-    run(task)
-    wanted = trajectory(task)
-    forget(task)
+    wanted = undisturbed(task)
     run(task.model_copy(update={"tokens": tokens}))
     run(task)
-    assert trajectory(task) == wanted
+    assert trajectory(task) == wanted.trajectory
 
 
 # ------------------------------------------------------------------------------ what is stated

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,14 @@ from tests.isoloss_trainer.builders import LLAMA, MIXTURE, evaluate_task, prepar
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.hub_server import COMMIT, serve_hub
 from tests.isoloss_trainer.test_evaluate import save
+from tests.support.warm_python import WarmPython
 
+PRELUDE = """
+import sys
+import torch._dynamo, torch.distributed, torch.utils.flop_counter
+import isoloss_trainer.evaluate, isoloss_trainer.prepare
+assert not {"huggingface_hub", "transformers"} & set(sys.modules)
+"""
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -44,19 +50,22 @@ for text in tasks:
 """
 
 
-def on_hub(endpoint: str, folder: Path, *tasks: object, **variables: str) -> list[str]:
+@pytest.fixture(scope="module")
+def python() -> Iterator[WarmPython]:
+    """Starts Python with torch, and without the hub's client."""
+    warm = WarmPython(PRELUDE)
+    yield warm
+    warm.end()
+
+
+def on_hub(
+    python: WarmPython, endpoint: str, folder: Path, *tasks: object, **variables: str
+) -> list[str]:
     """Run the tasks in order; a line for each: exit code, code, message."""
     environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "cache")}
     environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", **variables}
     texts = [task.model_dump_json() for task in tasks]  # type: ignore[attr-defined]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder), *texts],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = python.run(["-c", PROGRAM, str(folder), *texts], environment=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
 
@@ -73,7 +82,7 @@ def root(corpus: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_hub_gives_the_same_as_a_folder(
-    prepared: Prepared, root: Path, tmp_path: Path
+    prepared: Prepared, root: Path, tmp_path: Path, python: WarmPython
 ) -> None:
     """At the newest revision, at a given one, and without the hub once it was fetched."""
     store = uri(tmp_path / "store-of-hub")
@@ -86,11 +95,11 @@ def test_the_hub_gives_the_same_as_a_folder(
     local = uri(root / "models" / "lab" / "model")
     measured = [evaluate_task(prepared.manifest, prepared.uri, name) for name in (*names, local)]
     with serve_hub(root) as endpoint:
-        lines = on_hub(endpoint, tmp_path, preparation, *measured[:2])
+        lines = on_hub(python, endpoint, tmp_path, preparation, *measured[:2])
     again = measured[0].model_copy(
         update={"config": measured[0].config.model_copy(update={"generation": 1})}
     )
-    lines += on_hub(endpoint, tmp_path, again, HF_HUB_OFFLINE="1")
+    lines += on_hub(python, endpoint, tmp_path, again, HF_HUB_OFFLINE="1")
     assert [line.split()[1] for line in lines] == ["Succeeded"] * 4, lines
     path = layout.data_manifest(preparation.config.key)
     assert Store(store).read_record(path, DataManifest).digest == prepared.manifest.digest
@@ -105,7 +114,7 @@ def test_the_hub_gives_the_same_as_a_folder(
 
 @pytest.mark.slow
 def test_an_unknown_name_on_the_hub_is_bad_data_and_an_unreachable_hub_a_storage_failure(
-    prepared: Prepared, root: Path, tmp_path: Path
+    prepared: Prepared, root: Path, tmp_path: Path, python: WarmPython
 ) -> None:
     names = ("hf://lab/no-such", "hf://lab/model@v9", "hf://lab", "hf://lab/tokenizer")
     measured = [evaluate_task(prepared.manifest, prepared.uri, name) for name in names]
@@ -117,11 +126,11 @@ def test_an_unknown_name_on_the_hub_is_bad_data_and_an_unreachable_hub_a_storage
         )
     ]
     with serve_hub(root) as endpoint:
-        lines = on_hub(endpoint, tmp_path, *measured, corpora[0])
+        lines = on_hub(python, endpoint, tmp_path, *measured, corpora[0])
     codes = [line.split()[:2] for line in lines]
     assert codes[:3] == [["45", "NotOnHub"]] * 3, lines
     assert codes[3:] == [["45", "NotACheckpoint"], ["45", "NoFiles"]], lines
     assert all(name in line for name, line in zip(names, lines, strict=False))
-    away = on_hub(endpoint, tmp_path / "away", *measured[:1], corpora[1])
+    away = on_hub(python, endpoint, tmp_path / "away", *measured[:1], corpora[1])
     assert [line.split()[1] for line in away] == ["StoreUnavailable"] * 2, away
     assert "the hub cannot be reached" in away[0]

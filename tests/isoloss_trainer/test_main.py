@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -169,14 +170,26 @@ def test_a_terminal_gets_a_progress_bar_and_other_streams_json(tmp_path: Path) -
 # ------------------------------------------------------------------------------- real processes
 
 
-def start(python: WarmPython, task: TrainTask, folder: Path) -> WarmProcess:
+COMMAND = ("-m", "isoloss_trainer", "train")
+HASTY = """
+import sys
+from isoloss_trainer import run
+from isoloss_trainer.__main__ import main
+run.Saving.save_if_due = lambda saving, state: saving.checkpoints.is_writing or saving.save(state)
+sys.exit(main(["train"]))
+"""
+"""The same with a checkpoint as soon as the one before is written: a task has one a second at most."""
+
+
+def start(
+    python: WarmPython, task: TrainTask, folder: Path, arguments: Sequence[str] = COMMAND
+) -> WarmProcess:
     environment = {
         **os.environ,
         "ISOLOSS_TASK": task.model_dump_json(),
         "ISOLOSS_SCRATCH": str(folder / "scratch"),
         "ISOLOSS_TERMINATION_LOG": str(folder / "words"),
     }
-    arguments = ["-m", "isoloss_trainer", "train"]
     with (folder / "output").open("ab") as output:
         return python.start(arguments, environment=environment, output=output)
 
@@ -205,18 +218,17 @@ def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
     model: dict[str, object],
     number: signal.Signals,
 ) -> None:
-    """Killed after the first of its checkpoints, which come every second."""
+    """Killed soon after one of its checkpoints, of which many are being written."""
     task = train_task(
         prepared.manifest,
         prepared.uri,
-        tokens=80_000 if model is LLAMA else 30_000,
+        tokens=24_000 if model is LLAMA else 16_000,
         model=model,
         evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
-        task={"checkpoint_seconds": 1},
     )
-    process = start(python, task, tmp_path)
-    wait_for_checkpoint(prepared.folder, 0, process)
-    time.sleep(random.Random().random())
+    process, chance = start(python, task, tmp_path, ["-c", HASTY]), random.Random()
+    wait_for_checkpoint(prepared.folder, chance.randrange(60), process)
+    time.sleep(chance.random() / 10)
     process.send_signal(number)
     if process.wait(60) not in (-signal.SIGKILL, ExitCode.INTERRUPTED, ExitCode.SUCCEEDED):
         pytest.fail((tmp_path / "output").read_text()[-3000:])

@@ -55,10 +55,10 @@ from isoloss_trainer.units import (
     find_units,
     prepare_unit,
 )
+from tests.isoloss_trainer import builders
 from tests.isoloss_trainer.builders import (
     END,
     StopAfter,
-    documents,
     make_tokenizer,
     prepare_task,
     quiet,
@@ -66,6 +66,11 @@ from tests.isoloss_trainer.builders import (
     write_json_lines,
 )
 from tests.isoloss_trainer.conftest import Prepared
+
+
+def documents(count: int) -> list[str]:
+    """Short ones: what is shown here does not depend on how long they are."""
+    return builders.documents(count, 172_000)
 
 
 def run(task: PrepareTask, interruption: Interruption | None = None) -> DataManifest:
@@ -426,7 +431,8 @@ def test_a_tokenizer_without_an_end_token_is_refused(corpus: Path, tmp_path: Pat
 
 
 def test_empty_and_huge_documents_are_accepted(corpus: Path, tmp_path: Path) -> None:
-    huge = "word and another " * (10_000_000 // 17)
+    words = "word and another "
+    huge = words * (units_module.BATCH_BYTES // len(words) + 1)
     write_json_lines(tmp_path / "x.jsonl", ["", *GOOD, huge, ""])
     (domain,) = run(domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/x.jsonl")).domains
     assert domain.training_documents + domain.validation_documents == len(GOOD) + 1

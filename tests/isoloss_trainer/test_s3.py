@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from isoloss_contract.records import EvaluationResult, PointResult
 from isoloss_contract.store import Store
 from isoloss_trainer.checkpoint import read_tensors, write_tensors
 from isoloss_trainer.evaluate import evaluate
+from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
@@ -98,25 +98,28 @@ def test_a_checkpoint_on_s3_is_evaluated(
 
 @pytest.mark.slow
 def test_a_temporary_server_outage_changes_nothing(
-    bucket: ObjectStorage, prepared: Prepared, tmp_path: Path
+    bucket: ObjectStorage, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """From the eighth step on; what is saved after it waits until the server is back."""
     assert bucket.is_running()
     manifest = prepared_on("s3://lab", tmp_path)
     shutil.rmtree(tmp_path / "data", ignore_errors=True)
-    task = train_task(manifest, "s3://lab/sweep", tokens=40_000, task={"checkpoint_seconds": 1})
+    task = train_task(manifest, "s3://lab/sweep", tokens=4096)
+    back, step = threading.Timer(8, bucket.start), Learner.step
 
-    def go_away() -> None:
-        time.sleep(1)
-        bucket.stop()
-        time.sleep(8)
-        bucket.start()
+    def while_it_goes_away(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
+        if tokens == 1024:
+            bucket.stop()
+            back.start()
+        return step(self, batch, tokens)
 
-    train(train_task(manifest, "s3://lab/sweep", tokens=256), tmp_path, Interruption(), quiet())
-    outage = threading.Thread(target=go_away)
-    outage.start()
-    train(task, tmp_path, Interruption(), quiet())
-    outage.join()
-    local = train_task(prepared.manifest, prepared.uri, tokens=40_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", while_it_goes_away)
+        hasty = task.model_copy(update={"checkpoint_seconds": 0})
+        train(hasty, tmp_path, Interruption(), quiet())
+    assert bucket.is_running(), "nothing waited for it"
+    back.join()
+    local = train_task(prepared.manifest, prepared.uri, tokens=4096)
     train(local, tmp_path, Interruption(), quiet())
     paths = layout.point_trajectory(task.point.key), layout.point_trajectory(local.point.key)
     assert Store("s3://lab/sweep").read(paths[0]) == Store(prepared.uri).read(paths[1])

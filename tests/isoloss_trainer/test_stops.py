@@ -99,7 +99,8 @@ def everything(store: Store, key: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("processes", "model", "stops", "cooldown"),
     [
-        pytest.param(2, DEEPSEEK, 3, None, id="2, MoE"),
+        pytest.param(2, DEEPSEEK, 2, None, id="2, MoE"),
+        pytest.param(2, DEEPSEEK, 3, None, id="2, MoE, thrice", marks=pytest.mark.whole),
         pytest.param(4, LLAMA, 2, None, id="4, dense", marks=pytest.mark.whole),
         pytest.param(
             2,
@@ -123,7 +124,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undistur
     task = train_task(
         prepared.manifest,
         prepared.uri,
-        tokens=12_000,
+        tokens=8_000,
         model=model,
         evaluation=EvaluationConfig(
             first_tokens=512, per_decade=8, sequences_per_domain=8, cooldown=cooldown

@@ -6,6 +6,7 @@ torch is not needed here: an attempt may find that there is nothing to train.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import math
 import platform
@@ -442,6 +443,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
 
 
+@functools.cache
 def version_of(package: str) -> str:
     """Of an installed package, in words if it is not."""
     try:
