@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.science.cases import planted_case
 from benchmarks.science.shapes import SMALL, Layout, surface
+from isoloss import datasets
 from isoloss.laws import FitOptions, Prediction, PredictionQuery, RefusalReason, fit_laws, predict
 from isoloss.laws.iso_loss.envelope import BEST_RUNS
 from isoloss.laws.model import NO_MINIMUM
@@ -86,3 +87,24 @@ def test_where_all_runs_together_have_none_a_checkpoints_past_is_not_asked_of_th
     assert laws.surface.refusal is not None
     assert laws.loss_compute.refusal is not None
     assert BEST_RUNS not in laws.warnings
+
+
+@pytest.mark.parametrize("query", [(6e19, 1e9), (6e18, 3e8)], ids=["larger", "its own"])
+def test_an_optimum_inside_the_grid_is_answered_though_some_draws_lie_beyond_the_edge(query):
+    """The three highest of five learning rates: their laws say what those of all say."""
+    runs = datasets.load_sample_runs().runs
+    highest = {
+        params: sorted({r.learning_rate for r in runs if r.params == params})[2:]
+        for params in {r.params for r in runs}
+    }
+    few = [r for r in runs if r.learning_rate in highest[r.params]]
+    asked = PredictionQuery(total_flops=query[0], params=query[1])
+    every, found = (
+        predict(fit_laws(each, FitOptions(bootstrap_samples=100)), asked) for each in (runs, few)
+    )
+    assert isinstance(every, Prediction)
+    assert isinstance(found, Prediction)
+    for name in ("learning_rate", "batch_size"):
+        own, true = getattr(found, name), getattr(every, name).value
+        assert own.low <= true <= own.high
+        assert own.value == pytest.approx(true, rel=0.35)

@@ -12,7 +12,7 @@ from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import OptimumPlanes
 from isoloss.laws.data.cells import LATE, Cell, late_cells
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.iso_loss.edges import DOUBTFUL, MOSTLY_CONVEX
+from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
@@ -40,7 +40,7 @@ def surface_law(
     share = np.where(np.arange(len(draws)) % 2 == 0, 1.0, 0.0)
     share[0] = 0.5
     law = law + share[:, None] * shift
-    refusal = _judge(fit, trajectories, cells, law[DECIDE], convex[DECIDE])
+    refusal = _judge(fit, trajectories, cells, law[0], convex[DECIDE])
     if refusal is not None:
         return SurfaceLaw("refused", refusal=refusal), None
     per_param = [t.flops_per_token / t.params for t in trajectories]
@@ -88,17 +88,13 @@ def _judge(
     if not convex[0]:
         return _not_convex(convex)
     late = late_cells(cells)
-    n, d = (
-        float(np.mean([getattr(c, name) for c in late])) for name in ("log_params", "log_tokens")
-    )
-    at = np.array([1.0, n - fit.centre.log_params, d - fit.centre.log_tokens])
     tried = _tried(trajectories)
     quantities = (
         ("learning_rate", OF_RATE, np.log([t.learning_rate for t in tried])),
         ("batch_size", OF_BATCH, np.log([t.batch_size for t in tried])),
     )
     for quantity, part, values in quantities:
-        sides = _sides(fit, tried, late, law[0, part], values)
+        sides = _sides(fit, tried, late, law[part], values)
         above, below = float((sides > 0).mean()), float((sides < 0).mean())
         if max(above, below) > 0.5:
             outside = _outside_refusal(quantity, values, above > below, max(above, below))
@@ -107,16 +103,7 @@ def _judge(
             return _beside_divergence(
                 _size_outside_refusal(quantity, values, tried, late, sides), tried
             )
-    if convex.mean() < MOSTLY_CONVEX:
-        return _not_convex(convex)
-    for quantity, part, values in quantities:
-        found = law[convex, part] @ at
-        above = float((found > values.max()).mean())
-        below = float((found < values.min()).mean())
-        if max(above, below) > DOUBTFUL:
-            doubtful = _doubtful_refusal(quantity, values, above > below, max(above, below))
-            return _beside_divergence(doubtful, tried)
-    return None
+    return _not_convex(convex) if convex.mean() < MOSTLY_CONVEX else None
 
 
 def _not_convex(convex: Flags) -> Refusal:
@@ -202,17 +189,6 @@ def _size_outside_refusal(
         f"with, {known.figures['edge']:.4g}, and a trend over sizes takes two with an optimum inside their grids: "
         f"extend its grid to {known.figures['direction']} values.",
         figures={**known.figures, "params": float(np.exp(outside))},
-    )
-
-
-def _doubtful_refusal(quantity: str, values: Array, larger: bool, share: float) -> Refusal:
-    known = _outside_refusal(quantity, values, larger, share)
-    words = quantity.replace("_", " ")
-    return replace(
-        known,
-        message=f"The best {words} on the joint surface is so uncertain that it is beyond the grid's edge, "
-        f"{known.figures['edge']:.4g}, in {share:.0%} of the bootstrap: extend the grid to "
-        f"{known.figures['direction']} values, or reduce the noise.",
     )
 
 
