@@ -137,7 +137,8 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     ),
     Refused.OPTIMUM_ON_BATCH_SIZE_EDGE: (
         "The best batch size lies at the edge of the grid or beyond.",
-        "Add batch sizes on the side that the message names.",
+        "Add batch sizes on the side that the message names. If the loss hardly depends on the batch size, or you have one "
+        "already, name it (`batchSize`, `--batch-size`): the learning rate at it needs no best batch size.",
     ),
     Refused.SURFACE_NOT_CONVEX: (
         "The losses have no single valley over learning rate and batch size.",
