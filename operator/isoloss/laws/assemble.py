@@ -146,7 +146,10 @@ def _stable_rates(trajectories: Sequence[Trajectory]) -> tuple[StableRate, ...]:
     rates: dict[tuple[float, float], tuple[list[float], list[float]]] = {}
     for t in trajectories:
         stable, diverged = rates.setdefault((t.params, t.batch_size), ([], []))
-        (diverged if t.diverged else stable).append(t.learning_rate)
+        if t.diverged:
+            diverged.append(t.learning_rate)
+        elif t.usable:
+            stable.append(t.learning_rate)
     return tuple(
         StableRate(*of, max(stable), min((r for r in diverged if r > max(stable)), default=None))
         for of, (stable, diverged) in sorted(rates.items())

@@ -61,6 +61,11 @@ def test_of_every_size_and_batch_size_the_laws_keep_which_learning_rates_were_st
         assert rate.diverged == (min(higher) if higher else None)
 
 
+def test_a_run_without_evaluations_shows_no_rate_to_be_stable():
+    silent = replace(sweep()[0], tokens=np.array([]), losses=np.array([]))
+    assert fit_laws([silent]).data.stable_rates == ()
+
+
 @pytest.mark.parametrize("given", [{}, {"batch_size": 128.0}])
 def test_an_answer_above_all_that_was_stable_where_a_higher_one_diverged_says_so_first(
     laws, given
