@@ -39,6 +39,21 @@ def _is_over(world: FakeWorld) -> bool:
     return done and not world.damaged
 
 
+def assert_trained_once_and_charged(world: FakeWorld) -> None:
+    """Every point is done, was trained once, and is charged for exactly the chargeable failures."""
+    assert world.ledger is not None
+    assert all(record.state in DONE for record in world.ledger.points)
+    assert set(world.trained.values()) == {1}
+    assert 0 < world.most_active <= 3
+    charged = {
+        (record.key, failure): count
+        for record in world.ledger.points
+        for failure, count in record.attempts.charged.items()
+        if failure != FailureClass.OUT_OF_MEMORY
+    }
+    assert charged == dict(world.injected)
+
+
 @pytest.mark.parametrize("worlds", [8, pytest.param(100, marks=pytest.mark.whole)])
 def test_each_point_is_trained_once_and_charged_for_exactly_the_chargeable_failures(
     worlds: int,
@@ -53,17 +68,7 @@ def test_each_point_is_trained_once_and_charged_for_exactly_the_chargeable_failu
             random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), trouble=0.5, kills=kills
         )
         run(world)
-        assert world.ledger is not None
-        assert all(record.state in DONE for record in world.ledger.points)
-        assert set(world.trained.values()) == {1}
-        assert 0 < world.most_active <= 3
-        charged = {
-            (record.key, failure): count
-            for record in world.ledger.points
-            for failure, count in record.attempts.charged.items()
-            if failure != FailureClass.OUT_OF_MEMORY
-        }
-        assert charged == dict(world.injected)
+        assert_trained_once_and_charged(world)
 
     in_each()
 
@@ -128,15 +133,6 @@ def test_probes_of_a_prediction_are_trained_once_each_and_charged_as_points_are(
         assert world.ledger is not None
         assert {record.cooled_loss is not None for record in world.ledger.points} == {bool(laws)}
         assert len(world.ledger.points) == len(world.points) == 5
-        assert all(record.state in DONE for record in world.ledger.points)
-        assert set(world.trained.values()) == {1}
-        assert 0 < world.most_active <= 3
-        charged = {
-            (record.key, failure): count
-            for record in world.ledger.points
-            for failure, count in record.attempts.charged.items()
-            if failure != FailureClass.OUT_OF_MEMORY
-        }
-        assert charged == dict(world.injected)
+        assert_trained_once_and_charged(world)
 
     in_each()
