@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,29 +14,27 @@ from isoloss_contract.records import (
     EvaluationConfig,
     OptimizerConfig,
     PointProgress,
-    PointResult,
     TrainTask,
     TrajectoryRow,
 )
-from isoloss_contract.store import Store, parse_record_lines
+from isoloss_contract.store import Store
 from isoloss_trainer.attempt import Reporter
 from isoloss_trainer.evaluation import Loss, ValidationSet
 from isoloss_trainer.learner import Learner, StepFacts, cooldown_factors
 from isoloss_trainer.run import PointRun
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Interrupted, Interruption
-from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import (
     DEEPSEEK,
     LLAMA,
     attempt,
     last_state,
-    quiet,
     spoil_weights,
     stop_during_step,
     train_task,
 )
 from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.trained import forget, rows, run, trajectory
 
 BATCH_TOKENS = 4 * 32
 CONSTANT = EvaluationConfig(first_tokens=512, per_decade=4, sequences_per_domain=8)
@@ -54,23 +51,6 @@ def task_with(
     given = {"optimizer": OptimizerConfig(warmup_tokens=128), **changes}
     evaluation = CONSTANT.model_copy(update={"cooldown": cooldown})
     return train_task(prepared.manifest, prepared.uri, evaluation=evaluation, **given)
-
-
-def run(task: TrainTask, interruption: Interruption | None = None) -> PointResult:
-    train(task, Path("/nonexistent"), interruption or Interruption(), quiet())
-    return Store(task.store_uri).read_record(layout.point_result(task.point.key), PointResult)
-
-
-def trajectory(task: TrainTask) -> bytes:
-    return Store(task.store_uri).read(layout.point_trajectory(task.point.key))
-
-
-def rows(task: TrainTask) -> list[TrajectoryRow]:
-    return parse_record_lines(trajectory(task), TrajectoryRow, "trajectory")
-
-
-def forget(task: TrainTask) -> None:
-    Store(task.store_uri).remove(layout.point_folder(task.point.key))
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,9 @@ from isoloss_contract.records import (
     PointConfig,
     PointResult,
     TrainTask,
-    TrajectoryRow,
     content_key,
 )
-from isoloss_contract.store import Store, StoreRefused, StoreUnavailable, parse_record_lines
+from isoloss_contract.store import Store, StoreRefused, StoreUnavailable
 from isoloss_contract.store.files import FileBackend
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
@@ -80,38 +79,21 @@ from tests.isoloss_trainer.builders import (
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.families import FAMILIES
+from tests.isoloss_trainer.trained import forget, rows, run, trajectory
 
 ALONE = World()
-
-
-def run(task: TrainTask, interruption: Interruption | None = None) -> PointResult:
-    train(task, Path("/nonexistent"), interruption or Interruption(), quiet())
-    store = Store(task.store_uri)
-    return store.read_record(layout.point_result(task.point.key), PointResult)
-
-
-def trajectory(task: TrainTask) -> bytes:
-    return Store(task.store_uri).read(layout.point_trajectory(task.point.key))
-
-
-def rows(task: TrainTask) -> list[TrajectoryRow]:
-    return parse_record_lines(trajectory(task), TrajectoryRow, "trajectory")
-
-
-def forget(prepared: Prepared, task: TrainTask) -> None:
-    Store(prepared.uri).remove(layout.point_folder(task.point.key))
 
 
 _UNDISTURBED: dict[str, bytes] = {}
 
 
-def undisturbed(prepared: Prepared, task: TrainTask) -> bytes:
+def undisturbed(task: TrainTask) -> bytes:
     """The trajectory of a run that nothing stops; trained once in a process, as it follows from the point alone."""
     key = f"{task.point.key} {task.tokens} {task.micro_batch_halvings} {run_module.CPU_TOKENS}"
     if key not in _UNDISTURBED:
         run(task)
         _UNDISTURBED[key] = trajectory(task)
-        forget(prepared, task)
+        forget(task)
     return _UNDISTURBED[key]
 
 
@@ -171,7 +153,7 @@ def test_the_same_point_gives_the_same_bytes(prepared: Prepared, model: dict[str
     task = train_task(prepared.manifest, prepared.uri, model=model, tokens=1024)
     run(task)
     first = trajectory(task)
-    forget(prepared, task)
+    forget(task)
     run(task)
     assert trajectory(task) == first
 
@@ -181,7 +163,7 @@ def test_deterministic_kernels_are_in_force_during_the_run_alone(
 ) -> None:
     """On a CPU the bytes are those of any run: its kernels are all deterministic."""
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
-    wanted = undisturbed(prepared, task)
+    wanted = undisturbed(task)
     original, in_force = Learner.step, []
 
     def step(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
@@ -325,7 +307,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 ) -> None:
     config = OptimizerConfig(warmup_tokens=512)
     task = train_task(prepared.manifest, prepared.uri, model=model, optimizer=config)
-    wanted = undisturbed(prepared, task)
+    wanted = undisturbed(task)
     stop_at(task, step)
     again = run(task)
     assert trajectory(task) == wanted
@@ -335,7 +317,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 
 def test_a_run_stopped_at_every_step_ends_with_the_same_bytes(prepared: Prepared) -> None:
     task = train_task(prepared.manifest, prepared.uri, tokens=1024)
-    wanted = undisturbed(prepared, task)
+    wanted = undisturbed(task)
     for _ in range(7):
         stop_at(task, 1)
     run(task)
@@ -350,7 +332,7 @@ def test_more_tokens_continue_the_trajectory_as_if_wanted_from_the_start(
     long = train_task(prepared.manifest, prepared.uri, tokens=2048)
     assert run(long).attempts == 2
     continued = trajectory(long)
-    forget(prepared, long)
+    forget(long)
     assert run(long).attempts == 1
     assert trajectory(long) == continued
 
@@ -363,7 +345,7 @@ def test_more_tokens_without_a_checkpoint_start_over_and_end_the_same(
     long = train_task(prepared.manifest, prepared.uri, tokens=2048, task=released)
     run(long)
     started_over = trajectory(long)
-    forget(prepared, long)
+    forget(long)
     run(long)
     assert trajectory(long) == started_over
     assert not Store(prepared.uri).exists(layout.point_checkpoints(long.point.key))
@@ -654,7 +636,7 @@ def test_a_micro_batch_once_halved_stays_so_after_a_resume(
         patch.setattr(LanguageModel, "summed_loss", refuse_four)
         run(task)
         wanted = trajectory(task)
-        forget(prepared, task)
+        forget(task)
         stop_at(task, 5)
     assert run(task).micro_batch == 2
     assert trajectory(task) == wanted
@@ -708,7 +690,7 @@ def test_a_broken_checkpoint_is_skipped_for_the_one_before(
     prepared: Prepared, spoil: Callable[[Path], None]
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri)
-    wanted = undisturbed(prepared, task)
+    wanted = undisturbed(task)
     stop_at(task, 5)
     stop_at(task, 3)
     folder = prepared.folder / layout.point_checkpoints(task.point.key)
@@ -724,7 +706,7 @@ def test_a_stop_during_an_evaluation_is_heeded_and_changes_nothing(
     """At every micro-batch of the first evaluation: of two domains, two halves, raw and averaged."""
     monkeypatch.setattr(run_module, "CPU_TOKENS", 0)
     task = train_task(prepared.manifest, prepared.uri)
-    wanted = undisturbed(prepared, task)
+    wanted = undisturbed(task)
     interruption = Interruption()
     original, calls = LanguageModel.token_losses, itertools.count(1)
 
@@ -1056,7 +1038,7 @@ def test_a_temporary_store_outage_changes_nothing(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri)
-    wanted = undisturbed(prepared, task)
+    wanted = undisturbed(task)
     monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
     failures = iter(range(6))
     original = Store.write
@@ -1129,7 +1111,7 @@ def test_micro_batches_change_the_result_by_rounding_only(
     whole = train_task(prepared.manifest, prepared.uri)
     run(whole)
     wanted = rows(whole)
-    forget(prepared, whole)
+    forget(whole)
     halved = train_task(
         prepared.manifest, prepared.uri, task={"micro_batch_halvings": micro_halvings}
     )
