@@ -73,3 +73,4 @@ def test_every_metric_that_is_served_is_on_the_page() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", metrics_page(), re.MULTILINE)
     assert sorted(listed) == sorted(served)
     assert all(name.startswith("isoloss_") for name in served)
+    assert "`le`" not in metrics_page()  # every histogram has it

@@ -800,6 +800,22 @@ def test_sentences_of_a_plan_fold_in_a_pipe_too(isoloss: Isoloss) -> None:
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("fit", "--weights Averaged|Raw|Cooled"),
+        ("fit", "--flops SixND|WithAttention"),
+        ("predict", "--composition Measured|Paper"),
+        ("validate", "between 0.003 and 0.010 nats"),
+        ("init", "--checkpoint URI"),
+    ],
+)
+def test_the_help_has_choices_as_they_are_written(
+    isoloss: Isoloss, command: str, says: str
+) -> None:
+    assert says in " ".join(isoloss(command, "--help").out.split())
+
+
 def test_a_plan_says_how_many_sequences_fit_beside_the_training_state(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
