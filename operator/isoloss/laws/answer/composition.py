@@ -70,7 +70,10 @@ class CompositionError:
             return None
         intervals = "intervals also cover" if of_batch else "interval also covers"
         batch = f" and {np.exp(self.log_batch):.2f} in the batch size" if of_batch else ""
-        return f"The {intervals} how far a continued run may be from this rule, {self.source}: a factor of {np.exp(self.log_rate):.2f} in the learning rate{batch} (one standard deviation)."
+        return (
+            f"The {intervals} how far a continued run may be from this rule, {self.source}: "
+            f"a factor of {np.exp(self.log_rate):.2f} in the learning rate{batch} (one standard deviation)."
+        )
 
 
 NONE = CompositionError(0.0, 0.0, None, "")
