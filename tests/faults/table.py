@@ -46,7 +46,9 @@ is held by the proxies after its N-th write, until all have got there and the op
 
 A row holds if no point is lost, no token is trained twice, there are never more at work than allowed, nothing is
 charged to a point that is not its fault, and ledger and laws, and the answer with its verdict and ConfigMap, end as
-those of an undisturbed run. *Seen* are the reasons that a person sees in the conditions and Warning events meanwhile,
+those of an undisturbed run. *Lost* are points that do not end in the ledger as in that run, *again* trainings that did
+tokens twice without need, *most* the most points of one owner at work at once: in a validation's rows, of the sweep,
+which trained before. *Seen* are the reasons that a person sees in the conditions and Warning events meanwhile,
 beside those of an undisturbed run. A part of the rows can be played alone: the others stay as they were, and *played*
 says when each was judged, in UTC.
 

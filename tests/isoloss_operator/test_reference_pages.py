@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from isoloss.laws import RefusalReason
+from isoloss.search import Reason as SearchReason
+from isoloss.search import StopReason
 from isoloss_operator.decide.jobs.failures import MAX_VANISHED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
@@ -38,6 +40,11 @@ def test_a_class_of_failures_has_a_meaning_and_advice(failure: FailureClass) -> 
     assert FAILURES[failure]
 
 
+@pytest.mark.parametrize("word", [*StopReason, *SearchReason])
+def test_a_word_of_a_search_has_a_meaning(word: StopReason | SearchReason) -> None:
+    assert member_texts(type(word))[word.name]
+
+
 def test_every_reason_is_given_by_some_decision() -> None:
     """A reason that nothing gives would be documented for nobody."""
     own = ("reasons.py", "advice.py")
@@ -57,7 +64,8 @@ def test_the_page_has_numbers_and_no_names_of_the_code() -> None:
 
 def test_every_name_is_on_the_page_once() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", reasons_page(), re.MULTILINE)
-    assert set(rows) == {str(each) for each in (*Reason, *RefusalReason, *FailureClass)}
+    kinds = (*Reason, *RefusalReason, *FailureClass, *StopReason, *SearchReason)
+    assert set(rows) == {str(each) for each in kinds}
 
 
 def test_every_metric_that_is_served_is_on_the_page() -> None:
@@ -65,3 +73,4 @@ def test_every_metric_that_is_served_is_on_the_page() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", metrics_page(), re.MULTILINE)
     assert sorted(listed) == sorted(served)
     assert all(name.startswith("isoloss_") for name in served)
+    assert "`le`" not in metrics_page()  # every histogram has it

@@ -132,7 +132,8 @@ def isoloss(
 ) -> None:
     """Learning rates and batch sizes for continued pre-training, from iso-loss scaling laws.
 
-    Exit codes: 0 answered, 2 bad input, 3 refused (the data do not support an answer) or stalled.
+    Exit codes: 0 answered, 2 bad input, 3 refused (the data do not support an answer) or stalled,
+    130 interrupted.
     """
 
 

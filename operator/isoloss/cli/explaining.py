@@ -18,7 +18,10 @@ def explain(
     ],
     point: Annotated[str, typer.Argument(help="Name of a point, or the start of its key.")],
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Namespace of the resource in a cluster.")
+        str,
+        typer.Option(
+            "--namespace", "-n", metavar="NAME", help="Namespace of the resource in a cluster."
+        ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:

@@ -71,12 +71,17 @@ def fit(
     ] = None,
     weights: Annotated[
         Weights,
-        typer.Option(case_sensitive=False, help="Weights whose loss is fitted (sweeps only)."),
+        typer.Option(
+            case_sensitive=False,
+            metavar="|".join(Weights),
+            help="Weights whose loss is fitted (sweeps only).",
+        ),
     ] = Weights.AVERAGED,
     flops: Annotated[
         Flops,
         typer.Option(
             case_sensitive=False,
+            metavar="|".join(Flops),
             help="How compute is counted (sweeps only): 6 N D, or with the scores of attention.",
         ),
     ] = Flops.SIX_ND,
@@ -87,7 +92,9 @@ def fit(
     form: Annotated[
         Form,
         typer.Option(
-            case_sensitive=False, help="Form of the laws of learning rate and batch size."
+            case_sensitive=False,
+            metavar="|".join(Form),
+            help="Form of the laws of learning rate and batch size.",
         ),
     ] = Form.POWER,
     bootstrap_samples: Annotated[
@@ -96,12 +103,15 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(help="Leave out the run of this name. May be given more than once."),
+        typer.Option(
+            metavar="RUN", help="Leave out the run of this name. May be given more than once."
+        ),
     ] = None,
     size_trend: Annotated[
         str | None,
         typer.Option(
-            help="With one size: take the trend over sizes from this published law, as published:NAME."
+            metavar="published:NAME",
+            help="With one size: take the trend over sizes from this published law.",
         ),
     ] = None,
     keep_outliers: Annotated[

@@ -25,7 +25,10 @@ def open_page(
         ),
     ],
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Namespace of the resource in a cluster.")
+        str,
+        typer.Option(
+            "--namespace", "-n", metavar="NAME", help="Namespace of the resource in a cluster."
+        ),
     ] = "",
     out: Annotated[
         Path | None,

@@ -73,6 +73,7 @@ OPTIONS = (
         Composing,
         Composing.MEASURED,
         case_sensitive=False,
+        metavar="|".join(Composing),
         help="Paper: a continued run wants what a run from scratch of C_pre + C_cpt wants. Measured: the learning rate "
         "is also multiplied by the square root of s = C_cpt / (C_pre + C_cpt) and the batch size by 2 - s, as continued runs of small "
         "checkpoints wanted.",

@@ -42,11 +42,13 @@ def report(
     runs: Annotated[
         list[str] | None,
         typer.Option(
-            help="Tables or sweeps with the runs behind the laws, to draw their trajectories."
+            metavar="RUNS",
+            help="Tables or sweeps with the runs behind the laws, to draw their trajectories.",
         ),
     ] = None,
     title: Annotated[
-        str | None, typer.Option(help="Title of the page. By default the name of the laws.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Title of the page. By default the name of the laws."),
     ] = None,
     figures: Annotated[
         Path | None,

@@ -73,7 +73,7 @@ def validate(
         float | None,
         typer.Option(
             help="Standard deviation between seeds, nats. Default: as the seeds of the sweep and of the probes "
-            "show it, otherwise what the probes show, at most 0.010 or the residuals of the laws' surface."
+            "show it, otherwise between 0.003 and 0.010 nats, or the residuals of the laws' surface if they are larger."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

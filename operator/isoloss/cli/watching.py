@@ -30,7 +30,10 @@ def watch(
         ),
     ],
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Namespace of the resource in a cluster.")
+        str,
+        typer.Option(
+            "--namespace", "-n", metavar="NAME", help="Namespace of the resource in a cluster."
+        ),
     ] = "",
     once: Annotated[bool, typer.Option("--once", help="Show a single picture and end.")] = False,
     every: Annotated[

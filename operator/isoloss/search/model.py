@@ -145,6 +145,7 @@ class StopReason(StrEnum):
     """Why a search is over."""
 
     PRECISION_REACHED = "PrecisionReached"
+    """The interval of the optimum at the largest size is as narrow as asked for."""
     REGRET_NEGLIGIBLE = "RegretNegligible"
     """The interval is wider than asked for, but what it leaves open costs next to nothing."""
     NOTHING_LEFT = "NothingLeft"
@@ -158,6 +159,7 @@ class StopReason(StrEnum):
     ALL_DIVERGED = "AllDiverged"
     """Every point of the cheapest size diverged, those with smaller learning rates that may be added, too."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
+    """What it would train next does not fit into what is left of the budget; the interval may be wider than asked for."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class PointCounts(StatusType):
     """Number of points by state."""
 
     total: int = 0
-    """Number of all points."""
+    """Number of all points, or of all probes of a prediction."""
     pending: int = 0
     """Number of points without a Job and without a result."""
     active: int = 0
@@ -92,7 +92,7 @@ class PointCounts(StatusType):
     failed: int = 0
     """Number of points that failed for good."""
     adopted: int = 0
-    """Number of results that were found in the store instead of trained by this sweep."""
+    """Number of results that were found in the store instead of trained here."""
 
 
 class IntervalStatus(StatusType):
@@ -286,8 +286,9 @@ class VariantStatus(StatusType):
     """An answer under another assumption."""
 
     name: StatusText
-    """paper or measured: by the other composition than that of the spec; A: without the compute of the pre-training; B:
-    with the compute of the raw pre-training tokens; or the name of a published law or of the other fitting route."""
+    """Of a variant, paper or measured: by the other composition than that of the spec; A: without the compute of the
+    pre-training; B: with the compute of the raw pre-training tokens. Of a second opinion, the name of a published law or of
+    the other fitting route."""
     learning_rate: StatusText = ""
     """Learning rate."""
     batch_size: StatusText = ""
@@ -304,8 +305,7 @@ class ProbeStatus(StatusType):
     batch_size: StatusText
     """Batch size in sequences of the sweep's length."""
     state: StatusText
-    """Pending, Active, Succeeded, Diverged or Failed: of the seed that is furthest from its end, and Diverged
-    if any diverged."""
+    """Pending, Active, Succeeded, Diverged or Failed: of the least advanced seed; Diverged if any diverged."""
     loss: StatusText = ""
     """Loss at the end in nats per token, mean over the seeds that have one."""
     difference: StatusText = ""

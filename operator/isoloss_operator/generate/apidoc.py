@@ -74,6 +74,7 @@ def _type(schema: Schema) -> str:
 
 def _bounds(schema: Schema) -> Iterator[str]:
     said = [words.format(schema[key]) for key, words in BOUNDS.items() if key in schema]
+    said = [words.replace(" 1 items", " 1 item") for words in said]
     if "anyOf" in schema:
         said = []  # a decimal's length and pattern say less than its rule
     if "enum" in schema:

@@ -11,6 +11,8 @@ from enum import StrEnum
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
+from isoloss.search import Reason as SearchReason
+from isoloss.search import StopReason
 from isoloss_operator.api.statuses import (
     Condition,
     ExtrapolationStatus,
@@ -32,7 +34,8 @@ REASONS_INTRODUCTION = f"""\
 {WRITTEN}
 
 Every condition of a ScalingSweep or HyperparamPrediction has a reason from the first two tables;
-events carry the same reasons, and those of the third for attempts that ended. `Ready` is what to
+events carry the same reasons, and those of the third for attempts that ended. A message may begin
+with the trainer's own code, such as CudaUnavailable; the reason is the one in these tables. `Ready` is what to
 wait for; `Stalled=True` says that nothing will happen until you change something."""
 METRICS_INTRODUCTION = f"""\
 # Metrics
@@ -76,8 +79,18 @@ def reasons_page() -> str:
                 for each in FailureClass
             ),
         ),
+        "## Searches",
+        "Why a sequential search is over, in `status.search.ended` and `Ready`.",
+        _meanings(StopReason),
+        "Why it wanted or pruned a point, in the ledger, the events `SearchStep` and `isoloss explain`.",
+        _meanings(SearchReason),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _meanings(kind: type[StrEnum]) -> str:
+    texts = member_texts(kind)
+    return _table(("reason", "meaning"), ((f"`{each}`", texts[each.name]) for each in kind))
 
 
 def metrics_page() -> str:
@@ -159,7 +172,10 @@ def _name(metric: Metric) -> str:
 
 
 def _labels(metric: Metric) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for sample in metric.samples for name in sample.labels))
+    names = (name for sample in metric.samples for name in sample.labels)
+    return tuple(
+        dict.fromkeys(name for name in names if name != "le")
+    )  # of every histogram's buckets
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

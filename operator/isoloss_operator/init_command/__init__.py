@@ -66,16 +66,18 @@ def init(
     checkpoint: Annotated[
         str,
         typer.Option(
-            help="Folder of the checkpoint in Hugging Face format (s3://, gs:// or file://)."
+            metavar="URI",
+            help="Folder of the checkpoint in Hugging Face format (s3://, gs:// or file://).",
         ),
     ],
     corpus: Annotated[
         list[str],
         typer.Option(
-            help="Files or a folder to train on, as URI or NAME=URI. May be given more than once."
+            metavar="[NAME=]URI",
+            help="Files or a folder to train on. May be given more than once.",
         ),
     ],
-    tokens: Annotated[str, typer.Option(help="Planned tokens, such as 55B.")],
+    tokens: Annotated[str, typer.Option(metavar="COUNT", help="Planned tokens, such as 55B.")],
     accelerators: Annotated[
         int, typer.Option(min=1, max=100_000, help="Accelerators of 80 GB to use at a time.")
     ] = 8,
@@ -84,23 +86,33 @@ def init(
         typer.Option("--grid", help="Write grids and train all of them, in place of a search."),
     ] = False,
     name: Annotated[
-        str | None, typer.Option(help="Name of both. By default that of the checkpoint's folder.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Name of both. By default that of the checkpoint's folder."
+        ),
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="By default that of kubectl.")
+        str | None,
+        typer.Option("--namespace", "-n", metavar="NAME", help="By default that of kubectl."),
     ] = None,
     storage: Annotated[
         str | None,
         typer.Option(
-            help="Folder for what is trained. By default isoloss next to the checkpoint."
+            metavar="URI",
+            help="Folder for what is trained. By default isoloss next to the checkpoint.",
         ),
     ] = None,
     secret: Annotated[
-        str | None, typer.Option(help="Secret with the keys to the storage, for the pods.")
+        str | None,
+        typer.Option(metavar="NAME", help="Secret with the keys to the storage, for the pods."),
     ] = None,
     tokenizer_uri: Annotated[
         str | None,
-        typer.Option("--tokenizer", help="Folder of the tokenizer. By default the checkpoint's."),
+        typer.Option(
+            "--tokenizer",
+            metavar="URI",
+            help="Folder of the tokenizer. By default the checkpoint's.",
+        ),
     ] = None,
     length: Annotated[
         int | None,

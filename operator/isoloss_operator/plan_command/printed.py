@@ -109,8 +109,8 @@ def _memory_sentence(size: SizePlan) -> str:
     return (
         f"Memory of {size.name} on {size.accelerators} GPU{'s' if size.accelerators > 1 else ''}: "
         f"{found.device / 2**30:.1f} GiB of each for the training state; sequences at once in the rest: {fits}; "
-        f"of a node's own {found.host_build / 2**30:.0f} GiB at most "
-        f"while it is built, {least} to {most} GiB while it trains or resumes."
+        f"memory of a node: up to {found.host_build / 2**30:.0f} GiB while the model is built, "
+        f"{least} to {most} GiB while it trains or resumes."
     )
 
 
@@ -215,7 +215,7 @@ def _print_limit(
                 f"over {name}: the search is expected to need more, and would end with BudgetExhausted"
             )
         elif search.worst_flops * per_flop > limit:
-            _say(f"within {name}: what is expected of the search, but not the worst")
+            _say(f"within {name}: the expected cost of the search, but not its worst case")
     elif cheapest_point > limit:
         _say(f"over {name}: no point would start")
     elif planned.flops * per_flop > limit:

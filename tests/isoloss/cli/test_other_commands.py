@@ -526,7 +526,11 @@ def test_a_plan_over_its_budget_says_so(isoloss: Isoloss, tmp_path: Path) -> Non
         ("2e21", False, None),
         ("2", True, "Nothing would be trained"),
         ("7e20", True, "over the budget of 7e20 FLOPs: the search is expected to need more"),
-        ("9e20", True, "within the budget of 9e20 FLOPs: what is expected of the search, but not"),
+        (
+            "9e20",
+            True,
+            "within the budget of 9e20 FLOPs: the expected cost of the search, but not its worst case",
+        ),
         ("9e21", True, None),
     ],
 )
@@ -796,12 +800,30 @@ def test_sentences_of_a_plan_fold_in_a_pipe_too(isoloss: Isoloss) -> None:
         assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("fit", "--weights Averaged|Raw|Cooled"),
+        ("fit", "--flops SixND|WithAttention"),
+        ("predict", "--composition Measured|Paper"),
+        ("validate", "between 0.003 and 0.010 nats"),
+        ("init", "--checkpoint URI"),
+    ],
+)
+def test_the_help_has_choices_as_they_are_written(
+    isoloss: Isoloss, command: str, says: str
+) -> None:
+    assert says in " ".join(isoloss(command, "--help").out.split())
+
+
 def test_a_plan_says_how_many_sequences_fit_beside_the_training_state(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
     """At most a device's share of the largest batch; computed twice if not one fits otherwise; or none at all."""
     said = " ".join(isoloss("plan", EXAMPLE).out.split())
-    assert "sequences at once in the rest: on 80 GB 8, on 141 GB 15; of a node's own" in said
+    assert (
+        "sequences at once in the rest: on 80 GB 8, on 141 GB 15; memory of a node: up to" in said
+    )
     alone = EXAMPLE.read_text().replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 1")
     path = tmp_path / "sweep.yaml"
     path.write_text(

@@ -55,7 +55,7 @@ class CompositionError:
     freedom: float | None
     """Degrees of freedom behind both; None if they are given."""
     source: str
-    """Where it is from, to follow "the error"."""
+    """Where it is from, in words."""
 
     def reach(self, level: float) -> float:
         """Half the width of the central interval of that level, in standard deviations."""
@@ -68,16 +68,16 @@ class CompositionError:
         """What the intervals carry, in words; None if they carry nothing. A given batch size has no interval."""
         if self.log_rate == 0.0 and (self.log_batch == 0.0 or not of_batch):
             return None
-        intervals = "intervals include" if of_batch else "interval includes"
+        intervals = "intervals also cover" if of_batch else "interval also covers"
         batch = f" and {np.exp(self.log_batch):.2f} in the batch size" if of_batch else ""
         return (
-            f"The {intervals} the error{self.source} of taking a continued run for one from scratch of C_pre + C_cpt: "
+            f"The {intervals} how far a continued run may be from this rule, {self.source}: "
             f"a factor of {np.exp(self.log_rate):.2f} in the learning rate{batch} (one standard deviation)."
         )
 
 
 NONE = CompositionError(0.0, 0.0, None, "")
-_SOURCE = f", measured on continued runs of {CHECKPOINTS} tiny checkpoints (make bench-transfer),"
+_SOURCE = f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (make bench-transfer)"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def composition_error(query: PredictionQuery, run: Continuation) -> CompositionE
     if query.total_flops is not None:
         return NONE
     if query.composition_error is not None:
-        return CompositionError(*query.composition_error, None, " given")
+        return CompositionError(*query.composition_error, None, "as given")
     # What the paper's composition leaves out is an error of it.
     wanted, given = _moves("Measured", run.log_share), _moves(query.composition, run.log_share)
     of_rate, of_batch = (w - g for w, g in zip(wanted, given, strict=True))
