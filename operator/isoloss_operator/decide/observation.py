@@ -109,7 +109,7 @@ class ObservedJob:
     deleting: bool = False
     """Has a deletionTimestamp. Jobs are deleted in the foreground, so it stays until its pods end."""
     expires: bool = False
-    """spec.ttlSecondsAfterFinished is set."""
+    """LABEL_RECORDED, which comes with a time to live: an admission policy may set one on every Job."""
     lost: bool = False
     """Its pod was to end long ago and its node does not say so. `failed` as well, although Kubernetes
     goes on waiting: such a Job must be deleted, or it would start again should the node come back."""
