@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from isoloss.laws import Laws, Prediction, PredictionQuery
@@ -25,7 +26,7 @@ from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditi
 from isoloss_operator.decide.evaluation import ledger_unknown
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.requests import store_label, store_uri
+from isoloss_operator.decide.jobs.requests import asked, store_label, store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.owners import (
     for_spec,
@@ -325,6 +326,7 @@ def _tasks_of(
         known=Recorded(ledger, known.set_aside),
         data_digest=view.manifest.digest,
         models=model_fields(spec),
+        asked=partial(asked, observed, spec),
     )
 
 

@@ -98,6 +98,8 @@ class TaskSet:
     """Digest of the corpus that the points train on."""
     models: Sequence[str]
     """Field of spec.proxies[].model that gives each size its model."""
+    asked: Callable[[str], str]
+    """LABEL_TEMPLATE of a Job by the `template_digest` of its point's proxy."""
     kept: frozenset[str] = frozenset()
     """Uids of the owner's Jobs that are no task here and may go on."""
     complaints: Callable[[Ledger], Sequence[tuple[str, str]]] = lambda _ledger: ()
