@@ -22,7 +22,7 @@ from isoloss_operator.decide.jobs.requests import (
     lost_deletions,
 )
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.owners import prediction_ledger, under_generation
+from isoloss_operator.decide.owners import prediction_ledger, under_present
 from isoloss_operator.decide.plans import JobRequest, SetAside, TaskWrites
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
@@ -100,7 +100,7 @@ def evaluation_step(
     others = [job for job in observed.evaluate_jobs if job.key != config.key]
     delete = deletions(others)
     known = prediction_ledger(observed)
-    ledger = under_generation(known.ledger, observed.generation)
+    ledger = under_present(known.ledger, observed, sweep)
     found = _usable(observed.evaluation, config)
     if (result := value_of(found)) is not None:
         message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."

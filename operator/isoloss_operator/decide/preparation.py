@@ -49,7 +49,7 @@ WORDS: Final = Wording(
 def decide_preparation(view: SweepView) -> SweepPlan:
     """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
     observed, spec, known = view.observed, view.spec, view.known
-    ledger = for_spec(known.ledger, observed.generation, view.config.key)
+    ledger = for_spec(known.ledger, observed, spec)
     prepared = run(_task(view, ledger))
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
     obsolete, recorded = _obsolete(view), _recorded_jobs(view)

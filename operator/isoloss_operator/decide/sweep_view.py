@@ -322,7 +322,7 @@ def _under_present_names(ledger: Ledger, names: Mapping[str, str]) -> Ledger:
 
 
 def _under_present_spec(ledger: Ledger, view: SweepView, manifest: DataManifest) -> Ledger:
-    ledger = for_spec(ledger, view.observed.generation, view.config.key, manifest)
+    ledger = for_spec(ledger, view.observed, view.spec, manifest)
     places = (view.placements, view.former_placements)
     if (ledger.placements, ledger.former_placements) != places:
         ledger = ledger.replace(placements=places[0], former_placements=places[1])

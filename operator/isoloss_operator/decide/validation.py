@@ -76,7 +76,7 @@ from isoloss_operator.planning.probes import (
     tokens_before_cooldown,
     tokens_of_share,
 )
-from isoloss_operator.planning.specs import InvalidSpec, prepare_config
+from isoloss_operator.planning.specs import InvalidSpec
 
 
 @dataclass(frozen=True)
@@ -311,12 +311,12 @@ def _tasks_of(
 ) -> TaskSet:
     observed = view.observed
     known = view.step.known or prediction_ledger(observed)
-    stored, key = observed.probes, prepare_config(spec).key
+    stored = observed.probes
     if (
         written := view.step.writes.ledger
     ) is not None:  # before anything is done about the probes
         stored = replace(stored, ledger=written)
-    ledger = for_spec(known.ledger, observed.generation, key, view.manifest)
+    ledger = for_spec(known.ledger, observed, spec, view.manifest)
     return TaskSet(
         world=replace(observed, jobs=observed.train_jobs),
         stored=stored,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from isoloss_contract.reading import ABSENT
+from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.observation import (
     LABEL_TEMPLATE,
     ObservedPod,
@@ -18,10 +20,24 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.planning.points import PlannedPoint
+from tests.isoloss_operator.decide import test_validation as probing
 from tests.support import predictions
-from tests.support.builders import NOW, STORE, job, observed, parsed, sweep_spec
+from tests.support.builders import (
+    NOW,
+    STORE,
+    condition,
+    failed,
+    job,
+    observed,
+    parsed,
+    result,
+    sweep_spec,
+    words,
+)
 from tests.support.ledgers import read_back
-from tests.support.sweep_worlds import POINTS, PREPARE_KEY, known, waiting
+from tests.support.planted_laws import fitted_laws
+from tests.support.sweep_worlds import FIRST, POINTS, PREPARE_KEY, known, waiting, with_fit
 
 UNPULLED = {"pod": waiting("ImagePullBackOff", "no such image")}
 QUEUED = {"suspended": True, "pod": None, "unfinished_pods": 0, "workload": ObservedWorkload("w")}
@@ -161,3 +177,90 @@ def test_an_evaluation_that_waits_is_replaced_once_its_template_is_corrected(
     probes = ObservedProbes(ledger=read_back(plan.ledger))
     plan = decide_prediction(replace(world, jobs=(), probes=probes))
     assert [request.attempt for request in plan.create] == [2]
+
+
+def failing_for_good(*worlds_of: PlannedPoint | str) -> ObservedSweep:
+    """Each task has failed as often as it may, under a broken chart."""
+    manifest = {"manifest": ABSENT} if PREPARE_KEY in worlds_of else {}
+    world = known(observed(operator_template="broken", **manifest))
+    for attempt in range(1, 5):
+        jobs = tuple(failed(each, 1, attempt=attempt) for each in worlds_of)
+        world = known(world, jobs=jobs, now=world.now + timedelta(hours=1))
+    return known(world, jobs=())
+
+
+@pytest.mark.parametrize(
+    ("tasks", "reason"),
+    [((PREPARE_KEY,), "PreparationFailed"), (POINTS[:3], "TooManyFailedPoints")],
+)
+def test_a_corrected_chart_starts_the_count_of_failures_anew(
+    tasks: tuple[PlannedPoint | str, ...], reason: str
+) -> None:
+    world = failing_for_good(*tasks)
+    plan = decide_sweep(world)
+    assert condition(plan, "Ready")[1] == reason
+    assert not plan.create
+    world = replace(world, operator_template="corrected")
+    plan = decide_sweep(world)
+    assert condition(plan, "Ready")[1] != reason
+    assert [request.attempt for request in plan.create] == [5] * len(tasks)
+    assert decide_sweep(known(world)).ledger is None, "once"
+
+
+def test_a_sweep_that_has_its_laws_does_not_begin_again_with_an_upgrade() -> None:
+    world = failing_for_good(FIRST)
+    world = known(world, results={p.key: result(p) for p in POINTS[1:]})
+    world = known(with_fit(known(world), fitted_laws()))
+    assert condition(decide_sweep(world), "Ready")[0] == "True"
+    upgraded = replace(world, operator_template="upgraded")
+    for _ in range(2):
+        plan = decide_sweep(upgraded)
+        assert condition(plan, "Ready")[0] == "True"
+        assert not plan.create
+        upgraded = known(upgraded)
+
+
+REFUSED = {
+    "exit_code": int(ExitCode.BAD_CONFIGURATION),
+    "pod_termination_message": words("UnknownField", "extra inputs are not permitted", "config"),
+}
+
+
+def test_a_refusal_ends_with_the_chart_that_caused_it() -> None:
+    world = known(observed(operator_template="broken"))
+    label = decide_sweep(world).create[0].labels[LABEL_TEMPLATE]
+    refusing = failed(FIRST, generation=1, template=label, **REFUSED)
+    refused = known(world, jobs=(refusing,))
+    assert condition(decide_sweep(refused), "Ready")[1] == "BadConfiguration"
+    corrected = replace(refused, jobs=(), operator_template="corrected")
+    assert decide_sweep(corrected).create
+    late = replace(world, jobs=(refusing,), operator_template="corrected")
+    assert condition(decide_sweep(late), "Ready")[1] != "BadConfiguration"
+
+
+def test_what_an_evaluation_refuses_of_its_sweeps_template_ends_with_it() -> None:
+    message = REFUSED["pod_termination_message"]
+    refusing = predictions.ended(REFUSED["exit_code"], message, generation=1)
+    world = predictions.recorded(refusing)
+    assert condition(decide_prediction(world), "Evaluated")[1] == "BadConfiguration"
+    world = replace(world, jobs=(), now=NOW + timedelta(hours=1))
+    suspended = predictions.sweep(generation=2, spec=parsed(sweep_spec(suspend=True)))
+    assert not decide_prediction(replace(world, sweep=suspended)).create, "nothing is corrected"
+    corrected = predictions.sweep(generation=2, spec=parsed(CORRECTED))
+    plan = decide_prediction(replace(world, sweep=corrected))
+    assert [request.attempt for request in plan.create] == [2]
+    assert condition(plan, "Ready")[1] != "BadConfiguration"
+
+
+def test_what_a_probe_refuses_of_its_sweeps_template_ends_with_it() -> None:
+    world = probing.started()
+    world = replace(world, jobs=(failed(probing.probes()[0], generation=1, **REFUSED),))
+    plan = decide_prediction(world)
+    assert condition(plan, "Validated")[1] == "BadConfiguration"
+    ledger = probing.stored_ledger(plan)
+    world = replace(world, jobs=(), probes=replace(world.probes, ledger=ledger))
+    corrected = predictions.sweep(generation=2, spec=parsed(CORRECTED))
+    plan = decide_prediction(replace(world, sweep=corrected, now=NOW + timedelta(hours=1)))
+    assert condition(plan, "Validated")[1] == "Training"
+    assert plan.probes is not None
+    assert len(plan.probes.create) == 3

@@ -180,7 +180,8 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
         field = spec_field(failure.field, domains=task.domains)
         ended = after_failure(attempts, job, failure, template=task.template, now=world.now)
         attempts = replace(ended, last_message=failure.in_words(field, MAX_LAST_MESSAGE))
-        refused = configuration_error(failure, job, world, task.words.name, field) or refused
+        where, asked = task.words.name, task.asked
+        refused = configuration_error(failure, job, world, where, field, asked) or refused
     return attempts, refused
 
 

@@ -31,12 +31,18 @@ class Recorded:
 
 
 def configuration_error(
-    failure: Failure, job: ObservedJob, observed: ObservedTasks, where: str, field: str
+    failure: Failure,
+    job: ObservedJob,
+    observed: ObservedTasks,
+    where: str,
+    field: str,
+    asked: str,
 ) -> ConfigurationError | None:
-    """What a Job refused about the present spec; a Job of an earlier one cannot blame it."""
+    """What a Job refused about the present spec; a Job of an earlier one, or of which something else was `asked`, cannot
+    blame it."""
     if failure.kind is not FailureClass.BAD_CONFIGURATION:
         return None
-    if job.generation not in (0, observed.generation):
+    if job.generation not in (0, observed.generation) or job.template not in ("", asked):
         return None
     return ConfigurationError(
         generation=observed.generation,
