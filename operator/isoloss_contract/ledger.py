@@ -280,7 +280,7 @@ POINT = TypeAdapter(PointRecord)
 
 
 class ConfigurationError(Record):
-    """A task refused its own configuration: nothing starts until the spec changes."""
+    """A task refused its own configuration: nothing starts until the spec, or what else shapes its pods, changes."""
 
     generation: int = Field(ge=0)
     where: str = Field(max_length=128)
@@ -301,6 +301,8 @@ class LedgerHeader(Record):
     """Digest of the tokenised corpus; empty before it is prepared."""
     prepare_key: str = Field(default="", max_length=64)
     """The preparation that `preparation` speaks of."""
+    template: str = Field(default="", max_length=64)
+    """Digest of what shapes pods besides the spec of their owner, when failures were last counted anew; empty: not known."""
     preparation: Attempts = Attempts()
     evaluate_key: str = Field(default="", max_length=64)
     """The evaluation that `evaluation` speaks of: a prediction's."""

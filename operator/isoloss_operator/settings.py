@@ -22,6 +22,7 @@ from pydantic import (
     field_validator,
 )
 
+from isoloss_contract.records import content_key
 from isoloss_contract.store import BadStoreUri, check_uri
 
 PREFIX = "ISOLOSS_"
@@ -153,6 +154,12 @@ class Settings(BaseModel):
                 f"restarted after {value:g} s, in the middle of a pass"
             )
         return value
+
+    @property
+    def template_digest(self) -> str:
+        """Digest of what this configuration makes of every trainer pod."""
+        shaping = (self.trainer_image, self.trainer_command, self.image_pull_policy)
+        return content_key([*shaping, self.pod_template])[:16]
 
     def storage_prefixes(self, namespace: str) -> tuple[str, ...]:
         """The URI prefixes that resources of `namespace` may use."""

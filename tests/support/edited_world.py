@@ -331,6 +331,7 @@ class EditedWorld(FakeWorld):
             unfinished_pods=0 if is_queued else 1,
             pod=None if is_queued else ObservedPod(),
             generation=int(request.labels["isoloss.dev/generation"]),
+            template=request.labels["isoloss.dev/template"],
         )
 
     # ------------------------------------------------------------------------------ the cluster

@@ -13,19 +13,21 @@ from isoloss_operator.api import Checkpoint, ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.requests import (
     aside,
+    asked,
     by_attempt,
     deletions,
     evaluate_request,
+    evaluate_template,
     expiries,
     lost_deletions,
 )
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.owners import prediction_ledger, under_generation
+from isoloss_operator.decide.owners import prediction_ledger, under_present
 from isoloss_operator.decide.plans import JobRequest, SetAside, TaskWrites
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
 from isoloss_operator.decide.tasks.task_set import Recorded
-from isoloss_operator.planning.points import PRECISIONS, mixture, template_digest
+from isoloss_operator.planning.points import PRECISIONS, mixture
 
 WORDS: Final = Wording(
     name="evaluate",
@@ -98,7 +100,7 @@ def evaluation_step(
     others = [job for job in observed.evaluate_jobs if job.key != config.key]
     delete = deletions(others)
     known = prediction_ledger(observed)
-    ledger = under_generation(known.ledger, observed.generation)
+    ledger = under_present(known.ledger, observed, sweep)
     found = _usable(observed.evaluation, config)
     if (result := value_of(found)) is not None:
         message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."
@@ -121,6 +123,7 @@ def evaluation_step(
         attempts=_attempts(ledger, config),
         refused=_refused(ledger, config),
         template=_template(observed, sweep, checkpoint),
+        asked=asked(observed, sweep, evaluate_template(sweep, checkpoint)),
         domains=list(config.mixture),
         retries=sweep.failure_policy.retries_per_point,
         suspend=suspended,
@@ -191,7 +194,7 @@ def _template(
     observed: ObservedPrediction, sweep: ScalingSweepSpec, checkpoint: Checkpoint
 ) -> str:
     """Changes with everything that a person can change about the pod: charges under another one start at zero."""
-    return f"{observed.generation}-{template_digest(sweep, checkpoint.pod_template)}"
+    return f"{observed.generation}-{evaluate_template(sweep, checkpoint)}"
 
 
 def _refused(ledger: Ledger, config: EvaluateConfig) -> ConfigurationError | None:

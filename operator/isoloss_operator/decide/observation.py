@@ -37,6 +37,8 @@ LABEL_STORE = "isoloss.dev/store"
 """Hash of the store's URI: a Job that writes elsewhere no longer belongs to the sweep."""
 LABEL_GENERATION = "isoloss.dev/generation"
 """Generation of the spec that asked for the Job."""
+LABEL_TEMPLATE = "isoloss.dev/template"
+"""Digest of the pod template, Secrets and queue that were asked for, whatever webhooks made of them."""
 LABEL_RECORDED = "isoloss.dev/recorded"
 """On Jobs whose outcome is recorded: most LISTs leave them out."""
 LABEL_SWEEP = "isoloss.dev/sweep"
@@ -109,7 +111,7 @@ class ObservedJob:
     deleting: bool = False
     """Has a deletionTimestamp. Jobs are deleted in the foreground, so it stays until its pods end."""
     expires: bool = False
-    """spec.ttlSecondsAfterFinished is set."""
+    """LABEL_RECORDED, which comes with a time to live: an admission policy may set one on every Job."""
     lost: bool = False
     """Its pod was to end long ago and its node does not say so. `failed` as well, although Kubernetes
     goes on waiting: such a Job must be deleted, or it would start again should the node come back."""
@@ -124,6 +126,8 @@ class ObservedJob:
     pod: ObservedPod | None = None
     generation: int = 0
     """LABEL_GENERATION; 0: not known."""
+    template: str = ""
+    """LABEL_TEMPLATE; empty: not known."""
     accelerators: int = 1
     """Devices that each of its pods holds; 1 if it requests none: the CPU."""
     pods: int = 1
@@ -188,6 +192,18 @@ class ObservedJob:
             return self.pod is None
         return not (self.pod.unschedulable or self.pod.deleting or self.pod.phase in ENDED_PHASES)
 
+    def is_outdated(self, asked: str) -> bool:
+        """Whether its trainer has never started, and what is `asked` for by now is not what was: another takes its place."""
+        if not self.template or self.template == asked or self.is_finished:
+            return False
+        if self.working_since is not None or self.worked_seconds:
+            return False
+        if self.pod is None:
+            # The pod of a Job that is about to succeed is not listed either, nor is any in another cluster.
+            is_held_up = bool(self.held_up) and not self.managed_elsewhere
+            return self.suspended or is_held_up
+        return self.pod.phase == "Pending"
+
     @property
     def must_be_deleted(self) -> bool:
         """Whether it has ended and Kubernetes does not know."""
@@ -225,6 +241,8 @@ class ObservedTasks:
     work on its key."""
     orphans: tuple[str, ...] = ()
     """Names of those pods."""
+    operator_template: str = ""
+    """Digest of what the operator's configuration makes of every pod."""
     create_error: str = ""
     """Why the API server refused the last Job of this generation (bad pod template, quota); empty once
     a Job was created or the generation changed."""

@@ -5,19 +5,28 @@ spec, and what is written for them. Here specs and task sets meet.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import Attempts, Ledger, Spend
+from isoloss_contract.ledger import (
+    FAILED_FOR_GOOD,
+    Attempts,
+    IntentAction,
+    Ledger,
+    PointState,
+    Spend,
+)
 from isoloss_contract.reading import Read, Unreadable
-from isoloss_contract.records import DataManifest
+from isoloss_contract.records import DataManifest, content_key
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.jobs.requests import aside, expiries, train_request
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep, ObservedTasks
 from isoloss_operator.decide.plans import TaskWrites
 from isoloss_operator.decide.tasks.task_pass import TaskPass, recorded_jobs
 from isoloss_operator.decide.tasks.task_set import Budget, Policy, Recorded
-from isoloss_operator.planning.points import without_shards
+from isoloss_operator.planning.points import template_digest, without_shards
+from isoloss_operator.planning.specs import prepare_config
 
 # ---------------------------------------------------------------- the ledger that a pass begins with
 
@@ -42,7 +51,13 @@ def _known(owner: ObservedTasks, stored: Read[Ledger], folder: str, carried: Spe
     With an unreadable ledger only the memory of failures is lost: results are found again, and what
     was spent is `carried`.
     """
-    fresh = Ledger(sweep=owner.name, namespace=owner.namespace, uid=owner.uid, carried=carried)
+    fresh = Ledger(
+        sweep=owner.name,
+        namespace=owner.namespace,
+        uid=owner.uid,
+        template=_shaping(owner),
+        carried=carried,
+    )
     path = layout.ledger_in(folder)
     match stored:
         case Ledger(uid=owner.uid) as ledger:
@@ -60,19 +75,60 @@ def _stamp(owner: ObservedTasks) -> str:
     return owner.now.strftime("%Y%m%dT%H%M%SZ")
 
 
-def under_generation(ledger: Ledger, generation: int) -> Ledger:
-    """The ledger without what was refused about an earlier spec."""
-    error = ledger.configuration_error
-    if error is None or error.generation == generation:
+def _shaping(owner: ObservedTasks) -> str:
+    """Ledger.template as it is now: of the operator's configuration, and of what a prediction has of its sweep."""
+    if not isinstance(owner, ObservedPrediction):
+        return owner.operator_template
+    sweep = owner.sweep.spec if owner.sweep else None
+    if not isinstance(sweep, ScalingSweepSpec):
+        return ""
+    training = sweep.training.model_dump(mode="json")
+    return content_key([owner.operator_template, template_digest(sweep), training])[:16]
+
+
+def under_present(ledger: Ledger, owner: ObservedTasks, spec: ScalingSweepSpec) -> Ledger:
+    """The ledger without what was refused about an earlier spec of `owner`, or under other pods than those of now, whose
+    failures start at zero. `spec` is of the sweep that trains its points."""
+    error, shaping = ledger.configuration_error, _shaping(owner)
+    if error is not None and error.generation != owner.generation:
+        ledger = ledger.replace(configuration_error=None)
+    if shaping == ledger.template or not (shaping and ledger.template):
         return ledger
-    return ledger.replace(configuration_error=None)
+    points = ledger.points
+    if _is_under_way(ledger, spec.failure_policy.max_failed_points):
+        points = tuple(replace(each, attempts=_afresh(each.attempts)) for each in points)
+    return ledger.replace(
+        template=shaping,
+        configuration_error=None,
+        preparation=_afresh(ledger.preparation),
+        evaluation=_afresh(ledger.evaluation),
+        points=points,
+    )
+
+
+def _is_under_way(ledger: Ledger, max_failed: int) -> bool:
+    """Whether a point is still to train, or failures keep all from it: an upgrade of the operator must not begin a sweep
+    again that has its laws."""
+    failed = sum(record.state in FAILED_FOR_GOOD for record in ledger.points)
+    if failed > max_failed or ledger.configuration_error is not None:
+        return True
+    pending = (record for record in ledger.points if record.state is PointState.PENDING)
+    return any(record.intent.action is IntentAction.RUN for record in pending)
+
+
+def _afresh(attempts: Attempts) -> Attempts:
+    """Whatever was charged was so under another template."""
+    return replace(attempts, template="")
 
 
 def for_spec(
-    ledger: Ledger, generation: int, prepare_key: str, corpus: DataManifest | None = None
+    ledger: Ledger,
+    owner: ObservedTasks,
+    spec: ScalingSweepSpec,
+    corpus: DataManifest | None = None,
 ) -> Ledger:
     """The ledger without what an earlier spec left behind, with the corpus once that is known."""
-    ledger = under_generation(ledger, generation)
+    ledger, prepare_key = under_present(ledger, owner, spec), prepare_config(spec).key
     if ledger.prepare_key != prepare_key:
         ledger = ledger.replace(
             prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None

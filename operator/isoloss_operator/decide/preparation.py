@@ -12,11 +12,13 @@ from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.requests import (
     aside,
+    asked,
     by_attempt,
     deletions,
     expiries,
     lost_deletions,
     prepare_request,
+    prepare_template,
 )
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.owners import for_spec, policy_of, told_spend
@@ -33,7 +35,7 @@ from isoloss_operator.decide.sweep_view import SweepView, known_tasks
 from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
 from isoloss_operator.decide.tasks.task_pass import slots_taken
-from isoloss_operator.planning.points import plan_points, template_digest
+from isoloss_operator.planning.points import plan_points
 
 WORDS: Final = Wording(
     name="prepare",
@@ -47,7 +49,7 @@ WORDS: Final = Wording(
 def decide_preparation(view: SweepView) -> SweepPlan:
     """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
     observed, spec, known = view.observed, view.spec, view.known
-    ledger = for_spec(known.ledger, observed.generation, view.config.key)
+    ledger = for_spec(known.ledger, observed, spec)
     prepared = run(_task(view, ledger))
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
     obsolete, recorded = _obsolete(view), _recorded_jobs(view)
@@ -100,7 +102,8 @@ def _task(view: SweepView, ledger: Ledger) -> SingleTask:
         stopped=tuple(job for job in observed.stopped if job.key == view.config.key),
         attempts=ledger.preparation,
         refused=ledger.configuration_error,
-        template=template_digest(view.spec, view.spec.data.pod_template),
+        template=prepare_template(view.spec),
+        asked=asked(observed, view.spec, prepare_template(view.spec)),
         domains=[domain.name for domain in view.spec.data.domains],
         retries=view.spec.failure_policy.retries_per_point,
         suspend=view.spec.suspend,

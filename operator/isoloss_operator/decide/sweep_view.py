@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 from isoloss.formatting import are, counted
@@ -18,7 +18,7 @@ from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import DATA_READY, Finding, parse_conditions
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.fits import SearchRequest, SearchStep
-from isoloss_operator.decide.jobs.requests import store_label, store_uri
+from isoloss_operator.decide.jobs.requests import asked, store_label, store_uri
 from isoloss_operator.decide.left_open import placements_by_prior, without_likenesses
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.owners import for_spec, model_fields, policy_of, sweep_ledger
@@ -280,6 +280,7 @@ def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
         stored=observed,
         policy=policy_of(view.spec),
         models=model_fields(view.written),
+        asked=partial(asked, observed, view.spec),
         store=store_label(view.store_uri),
         points={point.key: point for point in planned},
         known=Recorded(_under_present_spec(ledger, view, manifest), known.set_aside),
@@ -321,7 +322,7 @@ def _under_present_names(ledger: Ledger, names: Mapping[str, str]) -> Ledger:
 
 
 def _under_present_spec(ledger: Ledger, view: SweepView, manifest: DataManifest) -> Ledger:
-    ledger = for_spec(ledger, view.observed.generation, view.config.key, manifest)
+    ledger = for_spec(ledger, view.observed, view.spec, manifest)
     places = (view.placements, view.former_placements)
     if (ledger.placements, ledger.former_placements) != places:
         ledger = ledger.replace(placements=places[0], former_placements=places[1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from isoloss.laws import Laws, Prediction, PredictionQuery
@@ -25,7 +26,7 @@ from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditi
 from isoloss_operator.decide.evaluation import ledger_unknown
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.requests import store_label, store_uri
+from isoloss_operator.decide.jobs.requests import asked, store_label, store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.owners import (
     for_spec,
@@ -75,7 +76,7 @@ from isoloss_operator.planning.probes import (
     tokens_before_cooldown,
     tokens_of_share,
 )
-from isoloss_operator.planning.specs import InvalidSpec, prepare_config
+from isoloss_operator.planning.specs import InvalidSpec
 
 
 @dataclass(frozen=True)
@@ -310,12 +311,12 @@ def _tasks_of(
 ) -> TaskSet:
     observed = view.observed
     known = view.step.known or prediction_ledger(observed)
-    stored, key = observed.probes, prepare_config(spec).key
+    stored = observed.probes
     if (
         written := view.step.writes.ledger
     ) is not None:  # before anything is done about the probes
         stored = replace(stored, ledger=written)
-    ledger = for_spec(known.ledger, observed.generation, key, view.manifest)
+    ledger = for_spec(known.ledger, observed, spec, view.manifest)
     return TaskSet(
         world=replace(observed, jobs=observed.train_jobs),
         stored=stored,
@@ -325,6 +326,7 @@ def _tasks_of(
         known=Recorded(ledger, known.set_aside),
         data_digest=view.manifest.digest,
         models=model_fields(spec),
+        asked=partial(asked, observed, spec),
     )
 
 

@@ -231,11 +231,14 @@ def planned_proxy(
 
 
 def template_digest(
-    spec: ScalingSweepSpec, own: dict[str, Any] | None = None, nodes: int = 1
+    spec: ScalingSweepSpec,
+    own: dict[str, Any] | None = None,
+    nodes: int = 1,
+    secret: str | None = None,
 ) -> str:
-    """Short hash of all that shapes a pod of this sweep. `own`: of the proxy or the data."""
-    several = [nodes] if nodes > 1 else []
-    return content_key([spec.pod_template, own, spec.storage.secret_name, *several])[:16]
+    """Short hash of all that shapes a pod of this sweep. `own`: of the proxy, the data or the checkpoint, as `secret`."""
+    further = [nodes] if nodes > 1 else [secret] if secret else []
+    return content_key([spec.pod_template, own, spec.storage.secret_name, *further])[:16]
 
 
 def mixture(spec: ScalingSweepSpec) -> dict[str, float]:

@@ -75,6 +75,7 @@ def first_look(
         stopped=_stopped(services, resource, live) if spec.suspend else memory.stopped,
         orphaned_pods=live.orphaned_pods,
         orphans=live.orphans,
+        operator_template=services.settings.template_digest,
         create_error=create_error(memory, resource.generation),
         refusal_may_pass=memory.refusal_may_pass,
         store_write_error=memory.store_write_error,

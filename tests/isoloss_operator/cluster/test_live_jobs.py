@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader
 from isoloss_operator.cluster.manifests import Owner
@@ -206,8 +208,11 @@ def test_a_pod_of_a_recorded_job_is_no_orphan() -> None:
         assert reads.read(OWNER).orphaned_pods == ()
 
 
-def test_the_pod_of_a_job_that_has_just_failed_is_read_between_full_lists() -> None:
-    failing, its_pod = job("j1"), of_job("j1", "p1")
+@pytest.mark.parametrize("by_a_policy", [{}, {"ttlSecondsAfterFinished": 3600}])
+def test_the_pod_of_a_job_that_has_just_failed_is_read_between_full_lists(
+    by_a_policy: dict[str, int],
+) -> None:
+    failing, its_pod = job("j1", **by_a_policy), of_job("j1", "p1")
     reads = reader(Cluster([failing], [its_pod]), Clock())
     reads.read(OWNER)
     failing["status"]["conditions"] = [FAILED]

@@ -12,6 +12,7 @@ from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
     LABEL_KEY,
     LABEL_KIND,
+    LABEL_RECORDED,
     LABEL_STORE,
     ObservedJob,
 )
@@ -296,9 +297,11 @@ def test_ownership_goes_by_uid_and_controller() -> None:
 
 
 def test_expiry_suspension_and_deletion_are_seen() -> None:
-    (seen,) = observe_jobs(
-        [job(suspend=True, ttlSecondsAfterFinished=0, metadata={"deletionTimestamp": "x"})], []
-    )
+    body = job(suspend=True, ttlSecondsAfterFinished=0, metadata={"deletionTimestamp": "x"})
+    (of_a_policy,) = observe_jobs([body], [])
+    assert not of_a_policy.expires
+    body["metadata"]["labels"] = {**job()["metadata"]["labels"], LABEL_RECORDED: "true"}
+    (seen,) = observe_jobs([body], [])
     assert (seen.suspended, seen.expires, seen.deleting) == (True, True, True)
 
 

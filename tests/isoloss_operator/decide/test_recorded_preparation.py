@@ -52,6 +52,7 @@ def test_a_job_of_an_older_spec_cannot_blame_the_present_one(
         attempts=Attempts(),
         refused=None,
         template="t",
+        asked="",
         domains=("a",),
         retries=3,
         suspend=False,

@@ -25,13 +25,14 @@ from isoloss_operator.decide.observation import (
     LABEL_OWNER_UID,
     LABEL_STORE,
     LABEL_SWEEP,
+    LABEL_TEMPLATE,
     ObservedJob,
     ObservedPrediction,
     ObservedSweep,
     ObservedTasks,
 )
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, SetAside
-from isoloss_operator.planning.points import PlannedPoint, job_name
+from isoloss_operator.planning.points import PlannedPoint, job_name, template_digest
 from isoloss_operator.planning.specs import prepare_config
 
 MAX_LABEL = 63
@@ -49,12 +50,29 @@ def store_label(uri: str) -> str:
     return content_key(uri)[:16]
 
 
+def asked(owner: ObservedTasks, spec: ScalingSweepSpec, template: str) -> str:
+    """LABEL_TEMPLATE of Jobs whose pods the resources shape as the digest `template` says."""
+    queue = spec.queue.model_dump(exclude={"max_waiting"}) if spec.queue else None
+    return content_key([owner.operator_template, template, queue])[:16]
+
+
+def prepare_template(spec: ScalingSweepSpec) -> str:
+    """Digest of what shapes the pods that tokenize the corpus."""
+    return template_digest(spec, spec.data.pod_template)
+
+
+def evaluate_template(sweep: ScalingSweepSpec, checkpoint: Checkpoint) -> str:
+    """Digest of what shapes the pod that measures an initial loss."""
+    return template_digest(sweep, checkpoint.pod_template, secret=checkpoint.secret_name)
+
+
 def prepare_request(observed: ObservedSweep, spec: ScalingSweepSpec, attempt: int) -> JobRequest:
     """The Job that tokenizes the corpus."""
     pods = spec.data.parallelism
     task = PrepareTask(config=prepare_config(spec), store_uri=store_uri(spec), pods=pods)
     templates = (spec.pod_template, spec.data.pod_template)
-    return _request(observed, spec, task, "prepare", task.config.key, attempt, templates)
+    digest = prepare_template(spec)
+    return _request(observed, spec, task, "prepare", task.config.key, attempt, templates, digest)
 
 
 def train_request(
@@ -80,7 +98,10 @@ def train_request(
         and point.wanted_tokens >= point.proxy.tokens,
     )
     templates, secret = (spec.pod_template, point.proxy.pod_template), point.proxy.secret_name
-    return _request(observed, spec, task, point.name, point.key, attempt, templates, secret)
+    digest = point.proxy.template_digest
+    return _request(
+        observed, spec, task, point.name, point.key, attempt, templates, digest, secret
+    )
 
 
 def evaluate_request(
@@ -93,8 +114,10 @@ def evaluate_request(
     """The Job that measures a checkpoint's initial loss."""
     task = EvaluateTask(config=config, store_uri=store_uri(sweep), data_uri=_data_uri(sweep))
     templates = (sweep.pod_template, checkpoint.pod_template)
-    secret = checkpoint.secret_name
-    return _request(observed, sweep, task, "evaluate", config.key, attempt, templates, secret)
+    digest, secret = evaluate_template(sweep, checkpoint), checkpoint.secret_name
+    return _request(
+        observed, sweep, task, "evaluate", config.key, attempt, templates, digest, secret
+    )
 
 
 def _data_uri(spec: ScalingSweepSpec) -> str:
@@ -109,9 +132,11 @@ def _request(
     key: str,
     attempt: int,
     pod_templates: PodTemplates,
+    digest: str,
     own_secret: str | None = None,
 ) -> JobRequest:
-    """`what` is the task's part of the Job's name, `own_secret` one it needs besides the store's."""
+    """`what` is the task's part of the Job's name, `digest` that of what shapes its pods, `own_secret` one it needs
+    besides the store's."""
     uri, queue = store_uri(spec), spec.queue
     labels = {
         LABEL_OWNER_UID: owner.uid,
@@ -120,6 +145,7 @@ def _request(
         LABEL_ATTEMPT: str(attempt),
         LABEL_STORE: store_label(uri),
         LABEL_GENERATION: str(owner.generation),
+        LABEL_TEMPLATE: asked(owner, spec, digest),
         # A label holds 63 characters, a name up to 253.
         **({LABEL_SWEEP: owner.name} if len(owner.name) <= MAX_LABEL else {}),
     }

@@ -195,7 +195,8 @@ class _SeenPoint:
             proxy=index,
             model=self.tasks.models[index],
         )
-        return configuration_error(failure, job, self.tasks.world, self.point.name, field)
+        asked = self.tasks.asked(self.point.proxy.template_digest)
+        return configuration_error(failure, job, self.tasks.world, self.point.name, field, asked)
 
     def _goes_on(self, result: PointResult) -> bool:
         """The spec asked for more tokens while this attempt ran: its work counts and is continued."""

@@ -67,6 +67,8 @@ class SingleTask:
     """What the ledger says that its pod refused about the present spec."""
     template: str
     """Digest of the pod template that the next attempt gets."""
+    asked: str
+    """LABEL_TEMPLATE of that attempt's Job."""
     domains: Sequence[str]
     """Domains of the corpus, under which a pod names fields of the spec."""
     retries: int
@@ -88,7 +90,7 @@ class SinglePass:
     """With every end that is observed, and those of the Jobs that this pass stops."""
     refused: ConfigurationError | None
     delete: tuple[JobDeletion, ...]
-    """Jobs that a suspension stops."""
+    """Jobs that a suspension stops, and those that wait in vain for what is no longer asked for."""
 
     @property
     def jobs(self) -> tuple[ObservedJob, ...]:
@@ -157,9 +159,10 @@ class SinglePass:
 
 
 def run(task: SingleTask) -> SinglePass:
-    """The stages in order: record what ended, stop what a suspension ends, admit the next attempt."""
+    """The stages in order: record what ended, stop what is suspended or asked for otherwise, admit the next attempt."""
     attempts, refused = _recorded(task)
-    stop = [job for job in task.jobs if task.suspend and not job.is_finished and not job.deleting]
+    unfinished = [job for job in task.jobs if not job.is_finished and not job.deleting]
+    stop = [job for job in unfinished if task.suspend or job.is_outdated(task.asked)]
     for job in (*task.stopped, *stop):
         attempts = after_stop(attempts, job, task.world.now)
     return SinglePass(task, attempts, refused, deletions(stop))
@@ -177,7 +180,8 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
         field = spec_field(failure.field, domains=task.domains)
         ended = after_failure(attempts, job, failure, template=task.template, now=world.now)
         attempts = replace(ended, last_message=failure.in_words(field, MAX_LAST_MESSAGE))
-        refused = configuration_error(failure, job, world, task.words.name, field) or refused
+        where, asked = task.words.name, task.asked
+        refused = configuration_error(failure, job, world, where, field, asked) or refused
     return attempts, refused
 
 

@@ -8,7 +8,7 @@ Each stage happens once and makes a value from those before it; none sees a spec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -431,7 +431,7 @@ def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[
         if job not in unneeded and _has_ended(ledger.by_key[job.key], job)
     ]
     lost = [job for job in recorded_jobs(tasks) if job.uid in planned]
-    stop = tasks.active if tasks.policy.suspend else _unwanted(tasks, ledger)
+    stop = tasks.active if tasks.policy.suspend else _unwanted(tasks, ledger, planned)
     stopped = tuple(
         job
         for job in stop
@@ -441,10 +441,19 @@ def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[
     return delete, stopped
 
 
-def _unwanted(tasks: TaskSet, ledger: Ledger) -> tuple[ObservedJob, ...]:
-    """Jobs of tasks that the ledger says to pause or prune."""
+def _unwanted(tasks: TaskSet, ledger: Ledger, planned: Collection[str]) -> tuple[ObservedJob, ...]:
+    """Jobs of tasks that the ledger says to pause or prune, and those of the `planned` that wait in vain for what is no
+    longer asked for."""
     paused = {r.key for r in ledger.points if r.intent.action is not IntentAction.RUN}
-    return tuple(job for job in tasks.active if job.key in paused)
+    return tuple(
+        job
+        for job in tasks.active
+        if job.key in paused or (job.uid in planned and _is_outdated(tasks, job))
+    )
+
+
+def _is_outdated(tasks: TaskSet, job: ObservedJob) -> bool:
+    return job.is_outdated(tasks.asked(tasks.points[job.key].proxy.template_digest))
 
 
 def _has_ended(record: PointRecord, job: ObservedJob) -> bool:

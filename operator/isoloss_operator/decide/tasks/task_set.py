@@ -31,12 +31,18 @@ class Recorded:
 
 
 def configuration_error(
-    failure: Failure, job: ObservedJob, observed: ObservedTasks, where: str, field: str
+    failure: Failure,
+    job: ObservedJob,
+    observed: ObservedTasks,
+    where: str,
+    field: str,
+    asked: str,
 ) -> ConfigurationError | None:
-    """What a Job refused about the present spec; a Job of an earlier one cannot blame it."""
+    """What a Job refused about the present spec; a Job of an earlier one, or of which something else was `asked`, cannot
+    blame it."""
     if failure.kind is not FailureClass.BAD_CONFIGURATION:
         return None
-    if job.generation not in (0, observed.generation):
+    if job.generation not in (0, observed.generation) or job.template not in ("", asked):
         return None
     return ConfigurationError(
         generation=observed.generation,
@@ -98,6 +104,8 @@ class TaskSet:
     """Digest of the corpus that the points train on."""
     models: Sequence[str]
     """Field of spec.proxies[].model that gives each size its model."""
+    asked: Callable[[str], str]
+    """LABEL_TEMPLATE of a Job by the `template_digest` of its point's proxy."""
     kept: frozenset[str] = frozenset()
     """Uids of the owner's Jobs that are no task here and may go on."""
     complaints: Callable[[Ledger], Sequence[tuple[str, str]]] = lambda _ledger: ()
