@@ -347,6 +347,9 @@ class ValidationStatus(StatusType):
     """Up to 8 of the failed probes."""
     ledger: LedgerReference | None = None
     """Ledger with the details of every probe."""
+    question_digest: StatusText = ""
+    """As status.questionDigest, with tokensShare, factor, seeds and tolerance of spec.validation: a verdict stands as
+    long as it is the same."""
 
 
 class RefinedStatus(StatusType):
@@ -415,6 +418,9 @@ class HyperparamPredictionStatus(StatusType):
     """Generation of the sweep that the answer was computed from."""
     sweep_uid: StatusText = ""
     """UID of the sweep that the answer was computed from."""
+    question_digest: StatusText = ""
+    """Digest of what the spec asks: all but suspend, publish, validation and how the evaluation pod runs. An answer
+    stands as long as it is the same."""
     laws_sha256: StatusText = ""
     """SHA-256 of the laws.json that the answer was computed from."""
     ledger_sha256: StatusText = ""

@@ -36,6 +36,7 @@ from isoloss_operator.decide.owners import (
 )
 from isoloss_operator.decide.plans import Event, TaskWrites
 from isoloss_operator.decide.prediction_status import (
+    is_of_present_spec,
     question,
     target_length,
 )
@@ -130,23 +131,23 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
         return ValidationStep()
     before = HyperparamPredictionStatus.read(observed.status)
     said = parse_conditions(observed.status).get(VALIDATED)
-    known = finding or (Finding.of(said) if said else None)
+    is_known = is_of_present_spec(observed, judged=True)
+    known = finding or (Finding.of(said) if said and is_known else None)
     if observed.spec.suspend and (known is None or known.status == "Unknown"):
         found = suspension(observed.train_jobs, observed, suspend=True)
         known = Finding.unknown(found.reason, found.message)
-    if known is None and not isinstance(observed.spec, InvalidSpec):
+    if known is None and (said or not isinstance(observed.spec, InvalidSpec)):
         known = Finding.unknown()
+    if not is_known:
+        return ValidationStep(known, numbers_only(before.validation))
     return ValidationStep(known, before.validation, before.refined)
 
 
 def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
     """The store gives out too little to go on: a verdict stands, else `finding` says so."""
     said = parse_conditions(observed.status).get(VALIDATED)
-    stands = (
-        said is not None
-        and said.status != "Unknown"
-        and said.observed_generation == observed.generation
-    )
+    is_known = is_of_present_spec(observed, judged=True)
+    stands = said is not None and said.status != "Unknown" and is_known
     step = _as_it_was(observed, None if stands else finding)
     return replace(step, requeue_after=30.0)
 

@@ -772,6 +772,61 @@ def test_what_is_read_of_probes_is_what_a_decision_asks_for() -> None:
     assert set(probe_reads(prediction_view(impossible), frozenset()).progress) == set(keys[:3])
 
 
+UNKNOWN_WORLDS: dict[str, dict[str, Any]] = {
+    "no sweep": {"sweep": None, "manifest": ABSENT, "fit": ABSENT, "evaluation": ABSENT},
+    "a sweep that prepares its corpus": {
+        "sweep": sweep("False", "PreparingData", generation=2),
+        "manifest": ABSENT,
+        "fit": ABSENT,
+        "evaluation": ABSENT,
+    },
+    "no store": {"store_error": "s3://bucket: timeout"},
+    "no right to the store": {"storage_refusal": "research may use s3://bucket only"},
+    "no ledger": {"probes": replace(judged().probes, ledger=Unanswered("timeout"))},
+    "a sweep that trains": {"sweep": sweep("False", "Training", generation=2), "fit": ABSENT},
+}
+
+
+@pytest.mark.parametrize("changes", UNKNOWN_WORLDS.values(), ids=UNKNOWN_WORLDS)
+@pytest.mark.parametrize(
+    "raw",
+    [
+        spec() | {"checkpoint": {"uri": "s3://models/dense-70b"}},
+        spec() | {"budget": {"flops": "2e19"}},
+        spec(tolerance="0.0001"),
+        {"sweepRef": {}},
+    ],
+    ids=["checkpoint", "budget", "tolerance", "invalid"],
+)
+def test_a_verdict_on_a_former_spec_is_not_said_of_another(
+    changes: dict[str, Any], raw: dict[str, Any]
+) -> None:
+    """Neither in the first pass over the edit nor later; what the probes have cost stays."""
+    world_ = replace(judged(), generation=2, spec=parsed_prediction(raw), **changes)
+    for _ in range(2):
+        plan = decide_prediction(world_)
+        assert condition(plan, "Validated")[0] == "Unknown"
+        status = plan.status
+        assert status.refined is None
+        assert status.validation is not None
+        assert (status.validation.regret, status.validation.places) == (None, ())
+        world_ = after(world_, plan)
+
+
+@pytest.mark.parametrize("changes", UNKNOWN_WORLDS.values(), ids=UNKNOWN_WORLDS)
+def test_a_verdict_stands_when_the_prediction_is_suspended_or_its_probes_get_more(
+    changes: dict[str, Any],
+) -> None:
+    world_ = judged()
+    before = decide_prediction(world_).status
+    for raw in (spec() | {"suspend": True}, spec(parallelism=5, budget={"flops": "1e21"})):
+        asked = parsed_prediction(raw)
+        plan = decide_prediction(replace(world_, generation=2, spec=asked, **changes))
+        assert condition(plan, "Validated")[:2] == ("True", "AnswerHolds")
+        assert plan.status.validation == before.validation
+        assert plan.status.refined == before.refined
+
+
 @pytest.mark.parametrize(
     "outage", [{"ledger": Unanswered("timeout")}, {"config": Unanswered("timeout")}]
 )
