@@ -219,7 +219,7 @@ class ObservedTasks:
     """UTC, aware."""
     jobs: tuple[ObservedJob, ...] = ()
     stopped: tuple[ObservedJob, ...] = ()
-    """Jobs that a suspension stopped and that the ledger may not know of yet, as they were then; see suspension.py."""
+    """Jobs that were stopped without the ledger, which may not know of them yet, as they were then; see suspension.py."""
     orphaned_pods: tuple[str, ...] = ()
     """LABEL_KEY of each unfinished pod whose Job is gone already: it takes a slot, and no second pod may
     work on its key."""

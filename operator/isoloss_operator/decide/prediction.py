@@ -318,6 +318,7 @@ def _plan(
         publish=publication(observed, status),
         withdraw=withdrawals(observed),
         probes=validation.writes,
+        stopped=validation.stopped,
         page=page,
         events=(
             *condition_events(news, _ANNOUNCED, stalled=state.ready.stalled),

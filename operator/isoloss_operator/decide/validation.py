@@ -26,7 +26,7 @@ from isoloss_operator.decide.evaluation import ledger_unknown
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
-from isoloss_operator.decide.observation import ObservedPrediction
+from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
 from isoloss_operator.decide.owners import (
     for_spec,
     model_fields,
@@ -40,9 +40,9 @@ from isoloss_operator.decide.prediction_status import (
     question,
     target_length,
 )
-from isoloss_operator.decide.prediction_view import PredictionView
+from isoloss_operator.decide.prediction_view import PredictionView, unanswered
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.suspension import suspension
+from isoloss_operator.decide.suspension import stop, suspension
 from isoloss_operator.decide.tasks.findings import (
     all_jobs_wait,
     all_points_wait_to_retry,
@@ -62,6 +62,7 @@ from isoloss_operator.decide.validation_status import (
     refined_status,
     validation_status,
     verdict,
+    without_jobs,
 )
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.probes import (
@@ -88,6 +89,8 @@ class ValidationStep:
     status: ValidationStatus | None = None
     refined: RefinedStatus | None = None
     writes: TaskWrites | None = None
+    stopped: tuple[ObservedJob, ...] = ()
+    """See PredictionPlan.stopped."""
     events: tuple[Event, ...] = ()
     requeue_after: float = math.inf
 
@@ -110,9 +113,10 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
 
     `view` is None if nothing is known of the sweep or its store.
     """
-    if view is None:
-        return _as_it_was(observed)
-    if (unknown := ledger_unknown(observed)) is not None:
+    unknown = ledger_unknown(observed)
+    if view is None or (unknown is not None and view.spec.validation is None):
+        return _without_view(observed)
+    if unknown is not None:
         return _held_up(observed, Finding.unknown(unknown.reason, unknown.message))
     if view.spec.validation is None:
         return _stopped(view) if observed.train_jobs else ValidationStep()
@@ -125,8 +129,33 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
 # ----------------------------------------------------------------------------------- without probes
 
 
+def _without_view(observed: ObservedPrediction) -> ValidationStep:
+    """What was known stands, and probes go on by themselves, but for those that nobody wants or can judge any more.
+
+    Also with a view whose ledger is not known.
+    """
+    spec, sweep = observed.spec, observed.sweep
+    if isinstance(spec, InvalidSpec):
+        return _as_it_was(observed)
+    if spec.validation is None:
+        step = ValidationStep()
+    elif sweep is None:
+        message = f"There is no ScalingSweep {spec.sweep_ref.name} in this namespace: no probe can be judged."
+        step = _held_up(observed, Finding.unknown(Reason.SWEEP_NOT_FOUND, message))
+    elif isinstance(sweep.spec, InvalidSpec) or observed.storage_refusal or unanswered(observed):
+        return _as_it_was(observed)
+    elif HyperparamPredictionStatus.read(observed.status).sweep_uid == sweep.uid:
+        return _as_it_was(observed)  # its corpus may be put back
+    else:
+        message = f"ScalingSweep {sweep.name} has no corpus yet: no probe can be judged."
+        step = _held_up(observed, Finding.unknown(Reason.ANSWER_AWAITED, message))
+    delete, stopped = stop(observed.train_jobs, observed.stopped, observed.now)
+    writes = TaskWrites(delete=delete)
+    return replace(step, status=without_jobs(step.status), writes=writes, stopped=stopped)
+
+
 def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> ValidationStep:
-    """What was known stands; Jobs go on by themselves, unless they are to stop."""
+    """What was known stands."""
     if not isinstance(observed.spec, InvalidSpec) and observed.spec.validation is None:
         return ValidationStep()
     before = HyperparamPredictionStatus.read(observed.status)

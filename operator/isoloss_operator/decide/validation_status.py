@@ -205,6 +205,24 @@ def numbers_only(before: ValidationStatus | None) -> ValidationStatus | None:
     return None if before is None else before.model_copy(update=VERDICT)
 
 
+def without_jobs(before: ValidationStatus | None) -> ValidationStatus | None:
+    """A former status once its Jobs are stopped."""
+    if before is None:
+        return None
+    points, pending = before.points, before.points.pending + before.points.active
+    places = (
+        each.model_copy(update={"state": "Pending"}) if each.state == "Active" else each
+        for each in before.places
+    )
+    return before.model_copy(
+        update={
+            "points": points.model_copy(update={"active": 0, "pending": pending}),
+            "places": tuple(places),
+            "estimated_completion": "",
+        }
+    )
+
+
 def refined_status(
     found: Validation | None, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
 ) -> RefinedStatus | None:

@@ -180,9 +180,11 @@ class PredictionSteps:
         if folder is not None and plan.page is not None:
             title, anchor = str(resource.key), services.storage.anchor(folder.store_uri)
             draw(services, resource, FitJob(plan.page, folder.store_uri, None, title, anchor))
+        resource.memory.stopped = plan.stopped or resource.memory.stopped
         if folder is not None and plan.probes is not None:
             before = plan.ledger or ledger
             store_points(services, resource, folder.store_uri, folder.path, before, plan.probes)
+        if plan.probes is not None:
             change_jobs(services, resource, plan.probes)
 
     def _publish(self, resource: Resource, wanted: ConfigMapRequest, found: Object | None) -> bool:

@@ -190,6 +190,19 @@ class Row:
 
 
 ROWS: dict[str, Row] = {
+    "probes of a sweep that was deleted are stopped": Row(
+        lambda: started(sweep=None, manifest=ABSENT, fit=ABSENT, evaluation=ABSENT),
+        ("Unknown", "SweepNotFound"),
+        deletes=3,
+        says="no ScalingSweep demo",
+    ),
+    "a verdict stands when its sweep is deleted": Row(
+        lambda: replace(judged(), sweep=None, manifest=ABSENT, fit=ABSENT, evaluation=ABSENT),
+        ("True", "AnswerHolds"),
+    ),
+    "probes go on while the corpus of their sweep is not there": Row(
+        lambda: started(manifest=ABSENT), ("Unknown", "Training")
+    ),
     "a ledger of probes that the store does not give out is waited for": Row(
         lambda: world(ledger=Unanswered("s3://bucket: timeout")),
         ("Unknown", "StorageUnreachable"),
@@ -811,6 +824,46 @@ def test_a_verdict_on_a_former_spec_is_not_said_of_another(
         assert status.validation is not None
         assert (status.validation.regret, status.validation.places) == (None, ())
         world_ = after(world_, plan)
+
+
+@pytest.mark.parametrize("changes", UNKNOWN_WORLDS.values(), ids=UNKNOWN_WORLDS)
+def test_probes_without_a_validation_are_stopped_whatever_is_known(
+    changes: dict[str, Any],
+) -> None:
+    world_ = replace(
+        started(), generation=2, spec=parsed_prediction(prediction_spec()), **changes
+    )
+    plan = decide_prediction(world_)
+    assert writes(plan) == (0, 3)
+    assert "Validated" not in {each.type for each in plan.status.conditions}
+
+
+def test_probes_are_stopped_when_their_prediction_turns_to_a_sweep_without_a_corpus() -> None:
+    """What they have cost is recorded once the ledger is there again, and counts against their budget."""
+    hour_ago = NOW - timedelta(hours=1)
+    first = started()
+    jobs = tuple(replace(each, working_since=hour_ago, accelerators=1) for each in first.jobs)
+    moved = replace(
+        first,
+        jobs=jobs,
+        generation=2,
+        spec=parsed_prediction(spec() | {"sweepRef": {"name": "dense-v2"}}),
+        sweep=sweep("False", "PreparingData", name="dense-v2", uid="uid-v2"),
+        manifest=ABSENT,
+        fit=ABSENT,
+        evaluation=ABSENT,
+    )
+    plan = decide_prediction(moved)
+    assert condition(plan, "Validated")[:2] == ("Unknown", "AnswerAwaited")
+    assert writes(plan) == (0, 3)
+    assert [each.uid for each in plan.stopped] == [each.uid for each in jobs]
+    again = decide_prediction(after(moved, plan, stopped=plan.stopped))
+    assert again.stopped == plan.stopped
+    assert again.status.validation is not None
+    assert again.status.validation.points.active == 0
+    back = decide_prediction(replace(first, jobs=(), stopped=plan.stopped))
+    assert back.status.validation is not None
+    assert float(back.status.validation.accelerator_hours) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("changes", UNKNOWN_WORLDS.values(), ids=UNKNOWN_WORLDS)
