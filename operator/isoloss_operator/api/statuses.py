@@ -307,7 +307,8 @@ class ProbeStatus(StatusType):
     """Pending, Active, Succeeded, Diverged or Failed: of the seed that is furthest from its end, and Diverged
     if any diverged."""
     loss: StatusText = ""
-    """Loss at the end in nats per token, mean over the seeds that have one."""
+    """Loss at the end in nats per token, once all probes are over at the tokens at which they are compared; mean over the
+    seeds that have one."""
     difference: StatusText = ""
     """Loss less that at the answer, in nats, once all probes are over."""
     standard_error: StatusText = ""
@@ -323,7 +324,8 @@ class ValidationStatus(StatusType):
     places: tuple[ProbeStatus, ...] = Field(default=(), max_length=8)
     """Where probes are trained, the answer first."""
     tokens: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Tokens of each probe in whole steps, those of its cooldown included."""
+    """Tokens of each probe in whole steps, those of its cooldown included: wanted at first, then those at which the
+    losses are compared, as many as all probes have seen."""
     points: PointCounts = PointCounts()
     """Number of probes by state."""
     progress: StatusText = ""

@@ -7,7 +7,7 @@ carries it out (all writes last). Nothing here does I/O; the clock is a field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -353,12 +353,18 @@ class ObservedPrior:
     """Its laws as stored."""
 
 
+Course = Sequence[tuple[int, float]]
+"""Tokens and the loss after them of each evaluation of a run."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ObservedProbes(StoredPoints):
     """What is stored of a prediction's probes."""
 
     config: Read[Mapping[str, Any]] = ABSENT
     """The checkpoint's config.json."""
+    courses: Mapping[str, Read[Course]] = field(default_factory=dict)
+    """By point key, for those of reads.courses_to_read."""
     prediction: Prediction | Finding | None = None
     """PredictionView.prediction_in_sweep_sequences, by which these were read; None: it was not asked for."""
 

@@ -104,8 +104,10 @@ class PlannedProbes:
     points: tuple[PlannedPoint, ...]
     query: PredictionQuery
     fit: FitOutcome
-    flops: float
-    """FLOPs of one probe, its cooldown included, counted as the budget is."""
+    flops_per_token: float
+    """Counted as the budget is."""
+    most_tokens: float
+    """At which probes are compared, if they have seen more: those of the budget."""
 
 
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
@@ -118,6 +120,9 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
         return _without_view(observed)
     if unknown is not None:
         return _held_up(observed, Finding.unknown(unknown.reason, unknown.message))
+    courses = observed.probes.courses.values()
+    if away := next((course for course in courses if is_unknown(course)), None):
+        return _held_up(observed, Finding.unknown(Reason.STORAGE_UNREACHABLE, away.message))
     if view.spec.validation is None:
         return _stopped(view) if observed.train_jobs else ValidationStep()
     planned = planned_probes(view)
@@ -270,7 +275,8 @@ def _planned(
     if validation.budget is None:
         budget = default_budget(point.flops for point in points)
         spec = spec.model_copy(update={"budget": budget})
-    return PlannedProbes(spec, points, query, fit, flops=tokens * per_token)
+    most = max(float(tokens), answer.cpt_flops / per_token)
+    return PlannedProbes(spec, points, query, fit, flops_per_token=per_token, most_tokens=most)
 
 
 def _check_length(
@@ -369,7 +375,7 @@ def _trained(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> V
     return replace(
         step,
         finding=found.finding,
-        status=validation_status(tasks, planned.spec, found.validation),
+        status=validation_status(tasks, planned.spec, found),
         refined=refined_status(found.validation, view.spec, view.sweep),
     )
 
@@ -429,6 +435,8 @@ def _judged(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> Fi
         planned.query,
         tasks,
         planned.spec,
-        flops=planned.flops,
+        view.observed.probes.courses,
+        flops_per_token=planned.flops_per_token,
+        most_tokens=planned.most_tokens,
         tolerance=float(validation.tolerance),
     )
