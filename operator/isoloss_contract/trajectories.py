@@ -18,13 +18,15 @@ MAX_ROWS = 10_000
 memory than a fit has."""
 
 
-def read_finished(store: Store, key: str, sha256: str) -> list[TrajectoryRow]:
+def read_finished(
+    store: Store, key: str, sha256: str, max_bytes: int = MAX_TRAJECTORY_BYTES
+) -> list[TrajectoryRow]:
     """The rows of the trajectory with that digest.
 
     Raises NotFound, StoreUnavailable, or BadRecord if what is stored has another digest.
     """
     path = layout.finished_trajectory(key, sha256)
-    content = store.read(path, max_bytes=MAX_TRAJECTORY_BYTES)
+    content = store.read(path, max_bytes=max_bytes)
     source = store.location(path)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise BadRecord(

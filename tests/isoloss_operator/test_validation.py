@@ -86,9 +86,10 @@ def judged(user: User, seconds: float = 180) -> dict[str, Any]:
 
 
 @pytest.mark.whole
-def test_suspending_a_prediction_whose_sweep_is_gone_stops_its_probes(
+def test_probes_whose_sweep_is_gone_are_stopped_whether_or_not_their_prediction_is_suspended(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
+    """Nobody could judge them."""
     operator.start()
     uri = checkpoint(place)
     apply_both(user, place, uri, seconds=0.02)
@@ -108,12 +109,15 @@ def test_suspending_a_prediction_whose_sweep_is_gone_stops_its_probes(
     running = lambda: [p for p in user.pods() if p.status.phase == "Running"]  # noqa: E731
     wait_until(running, "probes to train", 120)
     user.delete_sweep("dense")
-    user.wait_for(lambda: user.prediction("target"), "Stale", "True", "SweepNotFound")
-    assert running()
+    user.wait_for(lambda: user.prediction("target"), "Validated", "Unknown", "SweepNotFound")
+    wait_until(lambda: not running(), "the probes to stop", 120)
+    answered = user.wait_for(lambda: user.prediction("target"), "Stale", "True", "SweepNotFound")
+    assert conditions(answered)["Ready"]["status"] == "True"
     manifest["spec"]["suspend"] = True
     user.apply_prediction(manifest)
     user.wait_for(lambda: user.prediction("target"), "Validated", "Unknown", "Suspended")
     assert not running()
+    assert conditions(user.prediction("target"))["Ready"]["status"] == "True"
 
 
 def ledger_of_probes(place: Place, prediction: dict[str, Any]) -> Ledger:

@@ -307,7 +307,8 @@ class ProbeStatus(StatusType):
     state: StatusText
     """Pending, Active, Succeeded, Diverged or Failed: of the least advanced seed; Diverged if any diverged."""
     loss: StatusText = ""
-    """Loss at the end in nats per token, mean over the seeds that have one."""
+    """Loss at the end in nats per token, once all probes are over at the tokens at which they are compared; mean over the
+    seeds that have one."""
     difference: StatusText = ""
     """Loss less that at the answer, in nats, once all probes are over."""
     standard_error: StatusText = ""
@@ -323,7 +324,8 @@ class ValidationStatus(StatusType):
     places: tuple[ProbeStatus, ...] = Field(default=(), max_length=8)
     """Where probes are trained, the answer first."""
     tokens: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Tokens of each probe in whole steps, those of its cooldown included."""
+    """Tokens of each probe in whole steps, those of its cooldown included: wanted at first, then those at which the
+    losses are compared, as many as all probes have seen."""
     points: PointCounts = PointCounts()
     """Number of probes by state."""
     progress: StatusText = ""
@@ -347,6 +349,9 @@ class ValidationStatus(StatusType):
     """Up to 8 of the failed probes."""
     ledger: LedgerReference | None = None
     """Ledger with the details of every probe."""
+    question_digest: StatusText = ""
+    """As status.questionDigest, with tokensShare, factor, seeds and tolerance of spec.validation: a verdict stands as
+    long as it is the same."""
 
 
 class RefinedStatus(StatusType):
@@ -415,6 +420,9 @@ class HyperparamPredictionStatus(StatusType):
     """Generation of the sweep that the answer was computed from."""
     sweep_uid: StatusText = ""
     """UID of the sweep that the answer was computed from."""
+    question_digest: StatusText = ""
+    """Digest of what the spec asks: all but suspend, publish, validation and how the evaluation pod runs. An answer
+    stands as long as it is the same."""
     laws_sha256: StatusText = ""
     """SHA-256 of the laws.json that the answer was computed from."""
     ledger_sha256: StatusText = ""

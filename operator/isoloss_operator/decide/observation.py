@@ -7,7 +7,7 @@ carries it out (all writes last). Nothing here does I/O; the clock is a field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -235,7 +235,7 @@ class ObservedTasks:
     """UTC, aware."""
     jobs: tuple[ObservedJob, ...] = ()
     stopped: tuple[ObservedJob, ...] = ()
-    """Jobs that a suspension stopped and that the ledger may not know of yet, as they were then; see suspension.py."""
+    """Jobs that were stopped without the ledger, which may not know of them yet, as they were then; see suspension.py."""
     orphaned_pods: tuple[str, ...] = ()
     """LABEL_KEY of each unfinished pod whose Job is gone already: it takes a slot, and no second pod may
     work on its key."""
@@ -371,12 +371,18 @@ class ObservedPrior:
     """Its laws as stored."""
 
 
+Course = Sequence[tuple[int, float]]
+"""Tokens and the loss after them of each evaluation of a run."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ObservedProbes(StoredPoints):
     """What is stored of a prediction's probes."""
 
     config: Read[Mapping[str, Any]] = ABSENT
     """The checkpoint's config.json."""
+    courses: Mapping[str, Read[Course]] = field(default_factory=dict)
+    """By point key, for those of reads.courses_to_read."""
     prediction: Prediction | Finding | None = None
     """PredictionView.prediction_in_sweep_sequences, by which these were read; None: it was not asked for."""
 

@@ -1,7 +1,7 @@
 """What happens next with a prediction. Pure. Read downwards: the first check that speaks decides.
 
 An answer is given only from final laws. Once given it stands, marked stale, while its sweep changes; it
-is withdrawn as soon as the prediction's own spec changes or the new laws say something else.
+is withdrawn as soon as the prediction's own spec asks something else, or the new laws do not answer that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from isoloss_operator.decide.conditions import (
     parse_conditions,
     reconciling,
     stalled,
-    stands,
     turned,
 )
 from isoloss_operator.decide.evaluation import EvaluationStep
@@ -38,8 +37,11 @@ from isoloss_operator.decide.left_open import sweep_not_ready
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import (
+    answer_stands,
+    is_of_present_spec,
     predicted_in_words,
     publication,
+    question_digest,
     with_measurement,
     withdrawals,
 )
@@ -121,9 +123,9 @@ def _without_view(observed: ObservedPrediction) -> State:
 
 def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
     """An answer that was given stands as it was: nothing is known to have changed."""
-    before = parse_conditions(observed.status)
-    if not stands(before, observed.generation):
+    if not answer_stands(observed):
         return _standing_or(observed, finding)
+    before = parse_conditions(observed.status)
     found = {kind: Finding.of(condition) for kind, condition in before.items()}
     return State(
         ready=found[READY],
@@ -157,9 +159,10 @@ def _standing_or(
     previous = parse_conditions(observed.status)
     before = previous.get(EVALUATED)
     if evaluated is None:
-        evaluated = Finding.of(before) if before else Finding.unknown()
+        is_known = before is not None and is_of_present_spec(observed)
+        evaluated = Finding.of(before) if before and is_known else Finding.unknown()
     requeue = None if step else 30.0
-    if not stands(previous, observed.generation):
+    if not answer_stands(observed):
         return State(
             ready=finding,
             evaluated=evaluated,
@@ -291,11 +294,15 @@ def _plan(
         now=observed.now,
     )
     before = HyperparamPredictionStatus.read(observed.status)
+    probed, asked = validation.status, question_digest(observed.spec, judged=True)
+    if probed is not None:
+        probed = probed.model_copy(update={"question_digest": asked})
     status = with_measurement(state.answer or before, state.measurement or before).model_copy(
         update={
             "observed_generation": observed.generation,
             "conditions": conditions,
-            "validation": validation.status,
+            "question_digest": question_digest(observed.spec),
+            "validation": probed,
             "refined": validation.refined,
             "report_uri": _report_uri(observed, view, before),
         }
@@ -311,6 +318,7 @@ def _plan(
         publish=publication(observed, status),
         withdraw=withdrawals(observed),
         probes=validation.writes,
+        stopped=validation.stopped,
         page=page,
         events=(
             *condition_events(news, _ANNOUNCED, stalled=state.ready.stalled),

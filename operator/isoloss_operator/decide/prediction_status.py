@@ -21,7 +21,7 @@ from isoloss.published import published_opinions
 from isoloss.runs import training_flops_per_token
 from isoloss.savings import search_cost
 from isoloss_contract import layout
-from isoloss_contract.records import EvaluationResult
+from isoloss_contract.records import EvaluationResult, content_key
 from isoloss_operator.api import (
     BatchSizeRangeStatus,
     ExtrapolationStatus,
@@ -32,7 +32,7 @@ from isoloss_operator.api import (
     SearchCostStatus,
     VariantStatus,
 )
-from isoloss_operator.decide.conditions import READY, STALE, Finding
+from isoloss_operator.decide.conditions import READY, STALE, Finding, parse_conditions
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.law_status import (
@@ -159,6 +159,45 @@ def _route(prediction: Prediction) -> str:
     name = BOTH[prediction.route]
     alone = len(prediction.routes) < len(BOTH)
     return f"{name} alone (see status.warnings)" if alone else name
+
+
+# ------------------------------------------------------------ whether the status is of the present spec
+
+
+def question_digest(spec: HyperparamPredictionSpec | InvalidSpec, *, judged: bool = False) -> str:
+    """Digest of what a spec asks, with what its answer is judged by if `judged`; empty for an invalid one."""
+    if isinstance(spec, InvalidSpec):
+        return ""
+    asked = spec.model_dump(
+        mode="json",
+        exclude_defaults=True,
+        exclude={  # what changes neither the answer nor the initial loss
+            "suspend": True,
+            "publish": True,
+            "validation": True,
+            "checkpoint": {"secret_name": True, "pod_template": True},
+        },
+    )
+    if not judged or spec.validation is None:
+        return content_key(asked)
+    by = spec.validation.model_dump(
+        mode="json", include={"tokens_share", "factor", "seeds", "tolerance"}
+    )
+    return content_key([asked, by])
+
+
+def is_of_present_spec(observed: ObservedPrediction, *, judged: bool = False) -> bool:
+    """Whether what the status says is about the present question; if `judged`, what it says of the probes."""
+    status = HyperparamPredictionStatus.read(observed.status)
+    said = status.validation if judged else status
+    asked = question_digest(observed.spec, judged=judged)
+    return said is not None and bool(asked) and said.question_digest == asked
+
+
+def answer_stands(observed: ObservedPrediction) -> bool:
+    """Whether the status has an answer to the present question: it is not withdrawn lightly."""
+    ready = parse_conditions(observed.status).get(READY)
+    return ready is not None and ready.status == "True" and is_of_present_spec(observed)
 
 
 # ---------------------------------------------------------------------------------------- the status

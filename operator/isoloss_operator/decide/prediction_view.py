@@ -16,13 +16,14 @@ from isoloss_operator.api import (
     ScalingSweepSpec,
     ScalingSweepStatus,
 )
-from isoloss_operator.decide.conditions import READY, Finding, parse_conditions, stands
+from isoloss_operator.decide.conditions import READY, Finding, parse_conditions
 from isoloss_operator.decide.evaluation import EvaluationStep, evaluation_step, given_loss_step
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import texts
 from isoloss_operator.decide.left_open import final_fit
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_status import (
+    answer_stands,
     answered,
     for_target,
     given,
@@ -102,9 +103,7 @@ class PredictionView:
         """Whether the former answer is kept, marked stale, as there is no new one and none is refused."""
         is_unmeasured = self.step.finding.status != "True"
         waits = isinstance(self.fit, Finding) and not isinstance(self.fit.reason, RefusalReason)
-        return (is_unmeasured or waits) and stands(
-            parse_conditions(self.observed.status), self.observed.generation
-        )
+        return (is_unmeasured or waits) and answer_stands(self.observed)
 
     @property
     def preview(self) -> HyperparamPredictionStatus | None:
@@ -203,8 +202,7 @@ def _listed_no_longer(observed: ObservedPrediction) -> str:
     if isinstance(spec, InvalidSpec) or spec.checkpoint is None:
         return ""
     is_listed = value_of(observed.checkpoint_stamp) is not None
-    is_answered = stands(parse_conditions(observed.status), observed.generation)
-    if is_listed or not is_answered or before.learning_rate is None:
+    if is_listed or not answer_stands(observed) or before.learning_rate is None:
         return ""
     # An answer says of itself that its checkpoint could not be listed.
     if texts([_unlisted(spec.checkpoint)])[0] in before.warnings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
@@ -30,6 +30,7 @@ from isoloss_operator.decide.sweep_view import SweepView, known_tasks, sweep_tas
 from isoloss_operator.decide.tasks.record import is_done
 from isoloss_operator.decide.tasks.task_set import TaskSet
 from isoloss_operator.decide.validation import planned_probes, probe_tasks, unplanned_tasks
+from isoloss_operator.decide.validation_status import compared_at, is_longer
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config, sources
 
 # ------------------------------------------------------------------------- of a sweep, and of points
@@ -192,6 +193,20 @@ def probe_reads(view: PredictionView | None, stored: frozenset[str]) -> PointRea
     # What those that are to be stopped have cost is wanted, too.
     tasks = unplanned_tasks(view) if isinstance(planned, Finding) else probe_tasks(view, planned)
     return point_reads(tasks, stored)
+
+
+def courses_to_read(view: PredictionView | None) -> Mapping[str, str]:
+    """Digest of the trajectory by key of each probe that is longer than what all are compared at, once all are over."""
+    planned = planned_probes(view) if view is not None else None
+    if view is None or planned is None or isinstance(planned, Finding):
+        return {}
+    tasks = probe_tasks(view, planned)
+    records = [r for r in tasks.known.ledger.points if r.key in tasks.points]
+    if any(record.state is PointState.PENDING for record in records):
+        return {}
+    at = compared_at(planned.spec, records, planned.most_tokens)
+    longer = [record for record in records if is_longer(planned.spec, record, at)]
+    return {record.key: record.trajectory_sha256 for record in longer}
 
 
 def evaluation_path(observed: ObservedPrediction) -> str | None:

@@ -58,7 +58,7 @@ def suspension(jobs: Iterable[ObservedJob], world: ObservedTasks, *, suspend: bo
 
 
 def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datetime) -> Stop:
-    """Stop the `jobs` of a suspended resource; `stopped` are those of which that is known already.
+    """Stop `jobs` of which no ledger hears now; `stopped` are those of which that is known already.
 
     One that has ended without Kubernetes knowing is among them: deleted, it could not tell the ledger of its end any
     more.

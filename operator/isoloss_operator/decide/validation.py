@@ -27,7 +27,7 @@ from isoloss_operator.decide.evaluation import ledger_unknown
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import asked, store_label, store_uri
-from isoloss_operator.decide.observation import ObservedPrediction
+from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
 from isoloss_operator.decide.owners import (
     for_spec,
     model_fields,
@@ -37,12 +37,13 @@ from isoloss_operator.decide.owners import (
 )
 from isoloss_operator.decide.plans import Event, TaskWrites
 from isoloss_operator.decide.prediction_status import (
+    is_of_present_spec,
     question,
     target_length,
 )
-from isoloss_operator.decide.prediction_view import PredictionView
+from isoloss_operator.decide.prediction_view import PredictionView, unanswered
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.suspension import suspension
+from isoloss_operator.decide.suspension import stop, suspension
 from isoloss_operator.decide.tasks.findings import (
     all_jobs_wait,
     all_points_wait_to_retry,
@@ -62,6 +63,7 @@ from isoloss_operator.decide.validation_status import (
     refined_status,
     validation_status,
     verdict,
+    without_jobs,
 )
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.probes import (
@@ -88,6 +90,8 @@ class ValidationStep:
     status: ValidationStatus | None = None
     refined: RefinedStatus | None = None
     writes: TaskWrites | None = None
+    stopped: tuple[ObservedJob, ...] = ()
+    """See PredictionPlan.stopped."""
     events: tuple[Event, ...] = ()
     requeue_after: float = math.inf
 
@@ -101,8 +105,10 @@ class PlannedProbes:
     points: tuple[PlannedPoint, ...]
     query: PredictionQuery
     fit: FitOutcome
-    flops: float
-    """FLOPs of one probe, its cooldown included, counted as the budget is."""
+    flops_per_token: float
+    """Counted as the budget is."""
+    most_tokens: float
+    """At which probes are compared, if they have seen more: those of the budget."""
 
 
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
@@ -110,10 +116,14 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
 
     `view` is None if nothing is known of the sweep or its store.
     """
-    if view is None:
-        return _as_it_was(observed)
-    if (unknown := ledger_unknown(observed)) is not None:
+    unknown = ledger_unknown(observed)
+    if view is None or (unknown is not None and view.spec.validation is None):
+        return _without_view(observed)
+    if unknown is not None:
         return _held_up(observed, Finding.unknown(unknown.reason, unknown.message))
+    courses = observed.probes.courses.values()
+    if away := next((course for course in courses if is_unknown(course)), None):
+        return _held_up(observed, Finding.unknown(Reason.STORAGE_UNREACHABLE, away.message))
     if view.spec.validation is None:
         return _stopped(view) if observed.train_jobs else ValidationStep()
     planned = planned_probes(view)
@@ -125,29 +135,54 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
 # ----------------------------------------------------------------------------------- without probes
 
 
+def _without_view(observed: ObservedPrediction) -> ValidationStep:
+    """What was known stands, and probes go on by themselves, but for those that nobody wants or can judge any more.
+
+    Also with a view whose ledger is not known.
+    """
+    spec, sweep = observed.spec, observed.sweep
+    if isinstance(spec, InvalidSpec):
+        return _as_it_was(observed)
+    if spec.validation is None:
+        step = ValidationStep()
+    elif sweep is None:
+        message = f"There is no ScalingSweep {spec.sweep_ref.name} in this namespace: no probe can be judged."
+        step = _held_up(observed, Finding.unknown(Reason.SWEEP_NOT_FOUND, message))
+    elif isinstance(sweep.spec, InvalidSpec) or observed.storage_refusal or unanswered(observed):
+        return _as_it_was(observed)
+    elif HyperparamPredictionStatus.read(observed.status).sweep_uid == sweep.uid:
+        return _as_it_was(observed)  # its corpus may be put back
+    else:
+        message = f"ScalingSweep {sweep.name} has no corpus yet: no probe can be judged."
+        step = _held_up(observed, Finding.unknown(Reason.ANSWER_AWAITED, message))
+    delete, stopped = stop(observed.train_jobs, observed.stopped, observed.now)
+    writes = TaskWrites(delete=delete)
+    return replace(step, status=without_jobs(step.status), writes=writes, stopped=stopped)
+
+
 def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> ValidationStep:
-    """What was known stands; Jobs go on by themselves, unless they are to stop."""
+    """What was known stands."""
     if not isinstance(observed.spec, InvalidSpec) and observed.spec.validation is None:
         return ValidationStep()
     before = HyperparamPredictionStatus.read(observed.status)
     said = parse_conditions(observed.status).get(VALIDATED)
-    known = finding or (Finding.of(said) if said else None)
+    is_known = is_of_present_spec(observed, judged=True)
+    known = finding or (Finding.of(said) if said and is_known else None)
     if observed.spec.suspend and (known is None or known.status == "Unknown"):
         found = suspension(observed.train_jobs, observed, suspend=True)
         known = Finding.unknown(found.reason, found.message)
-    if known is None and not isinstance(observed.spec, InvalidSpec):
+    if known is None and (said or not isinstance(observed.spec, InvalidSpec)):
         known = Finding.unknown()
+    if not is_known:
+        return ValidationStep(known, numbers_only(before.validation))
     return ValidationStep(known, before.validation, before.refined)
 
 
 def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
     """The store gives out too little to go on: a verdict stands, else `finding` says so."""
     said = parse_conditions(observed.status).get(VALIDATED)
-    stands = (
-        said is not None
-        and said.status != "Unknown"
-        and said.observed_generation == observed.generation
-    )
+    is_known = is_of_present_spec(observed, judged=True)
+    stands = said is not None and said.status != "Unknown" and is_known
     step = _as_it_was(observed, None if stands else finding)
     return replace(step, requeue_after=30.0)
 
@@ -241,7 +276,8 @@ def _planned(
     if validation.budget is None:
         budget = default_budget(point.flops for point in points)
         spec = spec.model_copy(update={"budget": budget})
-    return PlannedProbes(spec, points, query, fit, flops=tokens * per_token)
+    most = max(float(tokens), answer.cpt_flops / per_token)
+    return PlannedProbes(spec, points, query, fit, flops_per_token=per_token, most_tokens=most)
 
 
 def _check_length(
@@ -341,7 +377,7 @@ def _trained(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> V
     return replace(
         step,
         finding=found.finding,
-        status=validation_status(tasks, planned.spec, found.validation),
+        status=validation_status(tasks, planned.spec, found),
         refined=refined_status(found.validation, view.spec, view.sweep),
     )
 
@@ -401,6 +437,8 @@ def _judged(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> Fi
         planned.query,
         tasks,
         planned.spec,
-        flops=planned.flops,
+        view.observed.probes.courses,
+        flops_per_token=planned.flops_per_token,
+        most_tokens=planned.most_tokens,
         tolerance=float(validation.tolerance),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from isoloss.validation import Comparison, InvalidProbes, Validation, probes_of_
 from isoloss.validation import Reason as Judged
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, PointRecord, PointState
+from isoloss_contract.reading import Read, problem_of, value_of
 from isoloss_operator.api import (
     HyperparamPredictionSpec,
     ProbeStatus,
@@ -24,11 +25,13 @@ from isoloss_operator.api import (
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
+from isoloss_operator.decide.observation import Course
 from isoloss_operator.decide.prediction_status import target_length
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import SweepFacts, numbers_of
 from isoloss_operator.decide.tasks.task_pass import TaskPass
 from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.probes import ALIKE
 
 # --------------------------------------------------------------------- what the losses of probes say
 
@@ -49,6 +52,48 @@ class Verdict:
 
     finding: Finding
     validation: Validation | None = None
+    judged: tuple[PointRecord, ...] = ()
+    """The probes, cut to the tokens at which they are compared."""
+    tokens: int = 0
+    """These tokens."""
+
+
+def compared_at(
+    spec: ScalingSweepSpec, records: Iterable[PointRecord], most_tokens: float
+) -> float:
+    """Tokens at which probes are compared: all that did not diverge have seen so many; 0 if all diverged.
+
+    A probe may be longer than is asked of it now: of another share or budget, or another prediction's.
+    """
+    ends = [end.tokens for record in records if (end := _end(spec, record)) is not None]
+    return min(*ends, most_tokens) if ends else 0.0
+
+
+def is_longer(spec: ScalingSweepSpec, record: PointRecord, tokens: float) -> bool:
+    """Whether a probe's end is no loss after so many tokens."""
+    end = _end(spec, record)
+    return end is not None and end.tokens > tokens * ALIKE
+
+
+def _end(spec: ScalingSweepSpec, record: PointRecord) -> ProbeLoss | None:
+    """What a probe came to that did not diverge; None if it did, or is not over."""
+    end = judged_loss(spec, record) if record.state is PointState.SUCCEEDED else None
+    return end if end is not None and end.loss is not None else None
+
+
+def _cut(record: PointRecord, tokens: float, course: Course) -> PointRecord:
+    """A longer probe as it was after so many tokens: a longer run changes no evaluation of a shorter one."""
+    seen, losses = zip(*sorted(course), strict=True)
+    loss_then = float(np.interp(np.log(tokens), np.log(seen), losses))
+    return replace(record, tokens=round(tokens), loss=loss_then, averaged_loss=loss_then)
+
+
+def _uncut(record: PointRecord, tokens: float, problem: str) -> str:
+    return (
+        f"Probe {record.name} is at {record.tokens:g} tokens, and what it was at {tokens:g}, where the others can be "
+        f"compared, is not known ({problem or 'its trajectory is not there'}): raise spec.validation.tokensShare until "
+        "all are as long."
+    )
 
 
 def verdict(
@@ -56,13 +101,15 @@ def verdict(
     query: PredictionQuery,
     tasks: TaskPass,
     spec: ScalingSweepSpec,
+    courses: Mapping[str, Read[Course]],
     *,
-    flops: float,
+    flops_per_token: float,
+    most_tokens: float,
     tolerance: float,
 ) -> Verdict:
-    """Judge the laws' answer to `query` by probes that are over, each of `flops` FLOPs; `tolerance` is in nats.
+    """Judge the laws' answer to `query` by probes that are over; `tolerance` is in nats.
 
-    `spec` is of the sweep that trained them.
+    `spec` is of the sweep that trained them, `courses` are of those that are longer than others.
     """
     done = _done(tasks)
     if not done:
@@ -72,18 +119,29 @@ def verdict(
         return _too_few(
             f"Results without a cooled loss: {len(unstated)} of {len(done)} ({unstated[0]} first). The laws are fitted to cooled losses."
         )
+    at = compared_at(spec, done, most_tokens)
+    longer = [record for record in done if is_longer(spec, record, at)]
+    if any(record.key not in courses for record in longer):
+        message = "Probes of several lengths are compared once their trajectories are read."
+        return Verdict(Finding.unknown(Reason.NOT_YET_KNOWN, message))
+    for record in longer:
+        course = value_of(courses[record.key])
+        if not course or course[0][0] > at:
+            return _too_few(_uncut(record, at, problem_of(courses[record.key])))
+        done[done.index(record)] = _cut(record, at, course)
     runs = [_run(tasks.points[record.key], spec, record) for record in done]
     try:
-        probes, _ = probes_of_runs(
+        probes, tokens = probes_of_runs(
             runs, measured_noise=laws.run_noise, residual=laws.surface.residual_rms
         )
+        flops = flops_per_token * min(tokens, most_tokens)
         found = validate(laws, query, probes, flops, tolerance=tolerance)
     except InvalidProbes as error:
         return _too_few(f"{error}.")
     if isinstance(found, Refused):
         refusal = found.refusals[0]
         return Verdict(Finding.unknown(refusal.reason, refusal.message))
-    return Verdict(_finding(found), found)
+    return Verdict(_finding(found), found, tuple(done), round(tokens))
 
 
 def _too_few(message: str) -> Verdict:
@@ -168,10 +226,11 @@ Seeds = Sequence[PointRecord]
 
 
 def validation_status(
-    tasks: TaskPass, spec: ScalingSweepSpec, found: Validation | None
+    tasks: TaskPass, spec: ScalingSweepSpec, verdict: Verdict | None
 ) -> ValidationStatus:
-    """Status of the planned probes; `spec` is that of the sweep that trains them, `found` what their losses show once
+    """Status of the planned probes; `spec` is that of the sweep that trains them, `verdict` what their losses show once
     they are over."""
+    found = verdict.validation if verdict else None
     world, planned = tasks.world, tuple(tasks.points.values())
     facts = SweepFacts(
         store_uri=store_uri(spec),
@@ -184,8 +243,8 @@ def validation_status(
     )
     numbers = numbers_of(world, tasks.task_set.stored, facts)
     return ValidationStatus(
-        places=_places(tasks, spec, found),
-        tokens=planned[0].proxy.tokens + planned[0].cooldown_tokens if planned else 0,
+        places=_places(tasks, spec, verdict),
+        tokens=verdict.tokens if verdict and verdict.tokens else _planned_tokens(planned),
         points=numbers.points,
         progress=numbers.progress,
         planned_flops=numbers.planned_flops,
@@ -200,9 +259,31 @@ def validation_status(
     )
 
 
+def _planned_tokens(planned: Sequence[PlannedPoint]) -> int:
+    return planned[0].proxy.tokens + planned[0].cooldown_tokens if planned else 0
+
+
 def numbers_only(before: ValidationStatus | None) -> ValidationStatus | None:
     """A former status without what it said about an answer that is withdrawn."""
     return None if before is None else before.model_copy(update=VERDICT)
+
+
+def without_jobs(before: ValidationStatus | None) -> ValidationStatus | None:
+    """A former status once its Jobs are stopped."""
+    if before is None:
+        return None
+    points, pending = before.points, before.points.pending + before.points.active
+    places = (
+        each.model_copy(update={"state": "Pending"}) if each.state == "Active" else each
+        for each in before.places
+    )
+    return before.model_copy(
+        update={
+            "points": points.model_copy(update={"active": 0, "pending": pending}),
+            "places": tuple(places),
+            "estimated_completion": "",
+        }
+    )
 
 
 def refined_status(
@@ -223,12 +304,15 @@ def refined_status(
 
 
 def _places(
-    tasks: TaskPass, spec: ScalingSweepSpec, found: Validation | None
+    tasks: TaskPass, spec: ScalingSweepSpec, verdict: Verdict | None
 ) -> tuple[ProbeStatus, ...]:
     """In planned order: the answer first."""
+    found = verdict.validation if verdict else None
+    judged = {record.key: record for record in (verdict.judged if verdict else ())}
     by_place: dict[tuple[float, int], list[PointRecord]] = {}
     for record in tasks.ledger.points:
-        by_place.setdefault((record.learning_rate, record.batch_size), []).append(record)
+        place = record.learning_rate, record.batch_size
+        by_place.setdefault(place, []).append(judged.get(record.key, record))
     comparisons = {
         (each.neighbour.learning_rate, int(each.neighbour.batch_size)): each
         for each in (found.comparisons if found else ())

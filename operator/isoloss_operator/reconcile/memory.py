@@ -65,7 +65,7 @@ class Memory:
     status_copied: StatusType | None = None
     """That this process wrote to the store last."""
     stopped: tuple[ObservedJob, ...] = ()
-    """Jobs that a suspension stopped and that the ledger does not have yet."""
+    """Jobs that were stopped without the ledger, which does not have them yet."""
     uncounted: Read[Ledger] | None = None
     """The ledger before a write whose outcome is not known: attempts that ended since are not counted yet."""
     unsent: tuple[Event, ...] = ()

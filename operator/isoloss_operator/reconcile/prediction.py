@@ -29,6 +29,7 @@ from isoloss_operator.decide.prediction_view import needs_corpus, prediction_vie
 from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
     checkpoint_of_probes,
+    courses_to_read,
     evaluation_path,
     first_reads,
     needs_ledger,
@@ -157,7 +158,10 @@ class PredictionSteps:
         reads, jobs = probe_reads(view, stored), observed.train_jobs
         found = read_points(services, resource.memory, uri, reads, jobs, observed.now)
         answer = view.prediction_in_sweep_sequences if view else None
-        return replace(observed, probes=replace(probes, prediction=answer, **vars(found)))
+        raw = view is not None and view.sweep.fit.weights == "Raw"
+        courses = storage.courses(uri, courses_to_read(view), raw=raw)
+        probes = replace(probes, prediction=answer, courses=courses, **vars(found))
+        return replace(observed, probes=probes)
 
     # ------------------------------------------------------------------------- decide and apply
 
@@ -180,9 +184,11 @@ class PredictionSteps:
         if folder is not None and plan.page is not None:
             title, anchor = str(resource.key), services.storage.anchor(folder.store_uri)
             draw(services, resource, FitJob(plan.page, folder.store_uri, None, title, anchor))
+        resource.memory.stopped = plan.stopped or resource.memory.stopped
         if folder is not None and plan.probes is not None:
             before = plan.ledger or ledger
             store_points(services, resource, folder.store_uri, folder.path, before, plan.probes)
+        if plan.probes is not None:
             change_jobs(services, resource, plan.probes)
 
     def _publish(self, resource: Resource, wanted: ConfigMapRequest, found: Object | None) -> bool:

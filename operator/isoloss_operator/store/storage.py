@@ -11,7 +11,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
@@ -21,7 +21,13 @@ from pydantic import BaseModel
 
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, is_unknown
-from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
+from isoloss_contract.records import (
+    DataManifest,
+    EvaluationResult,
+    PointProgress,
+    PointResult,
+    TrajectoryRow,
+)
 from isoloss_contract.store import (
     BadRecord,
     Circuit,
@@ -39,7 +45,9 @@ from isoloss_contract.store import (
 )
 from isoloss_contract.store.limits import Limit
 from isoloss_contract.store.parsing import CONTRACT
+from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.observation import Course
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.settings import normal_uri
 from isoloss_operator.store.fit_files import (
@@ -59,6 +67,8 @@ MODEL_CONFIG_SECONDS = 60.0
 CHECKPOINT_FILES = (".safetensors", ".json", ".model")
 """Endings of the files that an initial loss depends on: weights, configuration, tokenizer."""
 MAX_CHECKPOINT_FILES = 1000
+MAX_COURSE_BYTES = 2**20
+"""Of a trajectory that is read in this process: some thousand evaluations."""
 MANIFEST_SECONDS = 60.0
 """How long a manifest is believed to be there still: whoever cleans up may remove it, with its corpus."""
 PROGRESS_SECONDS = 5.0
@@ -256,6 +266,25 @@ class Storage:
         with time_limit(seconds), ThreadPoolExecutor(readers, "store") as pool:
             calls = [pool.submit(copy_context().run, begin, item) for item in items]
             return {item: call.result() for item, call in zip(items, calls, strict=True)}
+
+    def courses(
+        self, uri: str, digests: Mapping[str, str], *, raw: bool
+    ) -> dict[str, Read[Course]]:
+        """Losses of finished points by key, of the raw or the averaged weights; `digests` are of their trajectories."""
+        store = self.store(uri)
+
+        def read_one(key: str) -> Read[Course]:
+            def rows() -> Sequence[TrajectoryRow]:
+                return read_finished(store, key, digests[key], MAX_COURSE_BYTES)
+
+            def course() -> Course:
+                read = self.timed("trajectory", rows)
+                losses = ((row.tokens, row.loss if raw else row.averaged_loss) for row in read)
+                return tuple((tokens, loss) for tokens, loss in losses if tokens and loss)
+
+            return read_of(course)
+
+        return self._each(list(digests), read_one, RESULTS_SECONDS)
 
     def evaluation(self, uri: str, path: str) -> Read[EvaluationResult]:
         """A checkpoint's initial loss."""

@@ -485,6 +485,54 @@ def test_a_suspended_prediction_measures_nothing_and_keeps_its_answer() -> None:
     assert condition(decide_prediction(observed(spec)), "Ready")[:2] == ("True", "Predicted")
 
 
+NOT_TO_BE_ANSWERED: dict[str, dict[str, Any]] = {
+    "its sweep was deleted": {"sweep": None, "manifest": ABSENT, "fit": ABSENT},
+    "its sweep trains again": {"sweep": sweep("False", "Training", generation=2)},
+    "the store is away": {"store_error": "s3://bucket: timeout"},
+}
+
+
+@pytest.mark.parametrize("changes", NOT_TO_BE_ANSWERED.values(), ids=NOT_TO_BE_ANSWERED)
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"suspend": True},
+        {"publish": {"configMapName": "another"}},
+        {"validation": {"tokensShare": "1"}},
+        {"checkpoint": {"uri": CHECKPOINT, "secretName": "models", "podTemplate": {"spec": {}}}},
+    ],
+)
+def test_an_edit_that_asks_the_same_keeps_the_answer(
+    changes: dict[str, Any], edit: dict[str, Any]
+) -> None:
+    """Also once it is taken back: with a deleted sweep the answer could not be given again."""
+    world = answered(**changes)
+    before = decide_prediction(world)
+    for generation, raw in ((2, prediction_spec(**edit)), (3, prediction_spec())):
+        asked = parsed_prediction(raw)
+        plan = decide_prediction(after(world, before, generation=generation, spec=asked))
+        for kind in ("Evaluated", "Ready", "Stale"):
+            assert condition(plan, kind) == condition(before, kind)
+        assert plan.status.learning_rate == before.status.learning_rate
+        assert plan.status.initial_loss == before.status.initial_loss
+        assert plan.publish is not None
+        assert "learningRate" in plan.publish.data
+        before = plan
+
+
+@pytest.mark.parametrize("changes", NOT_TO_BE_ANSWERED.values(), ids=NOT_TO_BE_ANSWERED)
+def test_the_loss_of_a_former_checkpoint_is_not_said_of_another(changes: dict[str, Any]) -> None:
+    """Nor its answer, in the first pass over the edit and in later ones."""
+    other = parsed_prediction(prediction_spec(checkpoint={"uri": "s3://models/dense-70b"}))
+    world = answered(**changes, generation=2, spec=other, evaluation=ABSENT)
+    for _ in range(2):
+        plan = decide_prediction(world)
+        assert condition(plan, "Evaluated")[0] != "True"
+        assert condition(plan, "Ready")[0] == "False"
+        assert plan.status.initial_loss is None
+        world = after(world, plan)
+
+
 def test_the_batch_size_for_another_sequence_length_keeps_its_tokens() -> None:
     """The sweep has 128 (its laws 2048): 16 times shorter sequences, 16 times as many."""
     spec = {"batchSizeMultipleOf": None}

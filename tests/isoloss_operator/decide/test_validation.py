@@ -15,7 +15,7 @@ import pytest
 from isoloss.laws import Laws, Prediction, loss_curvature, predict
 from isoloss.report.probed import probed_by
 from isoloss_contract.ledger import Ledger, PointState, Spend
-from isoloss_contract.reading import ABSENT, Newer, Unanswered
+from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
 from isoloss_operator.api import HyperparamPredictionSpec
 from isoloss_operator.decide import prediction_status
@@ -23,7 +23,7 @@ from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction
 from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_view import prediction_view
-from isoloss_operator.decide.reads import probe_reads
+from isoloss_operator.decide.reads import courses_to_read, probe_reads
 from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
@@ -190,6 +190,19 @@ class Row:
 
 
 ROWS: dict[str, Row] = {
+    "probes of a sweep that was deleted are stopped": Row(
+        lambda: started(sweep=None, manifest=ABSENT, fit=ABSENT, evaluation=ABSENT),
+        ("Unknown", "SweepNotFound"),
+        deletes=3,
+        says="no ScalingSweep demo",
+    ),
+    "a verdict stands when its sweep is deleted": Row(
+        lambda: replace(judged(), sweep=None, manifest=ABSENT, fit=ABSENT, evaluation=ABSENT),
+        ("True", "AnswerHolds"),
+    ),
+    "probes go on while the corpus of their sweep is not there": Row(
+        lambda: started(manifest=ABSENT), ("Unknown", "Training")
+    ),
     "a ledger of probes that the store does not give out is waited for": Row(
         lambda: world(ledger=Unanswered("s3://bucket: timeout")),
         ("Unknown", "StorageUnreachable"),
@@ -651,6 +664,109 @@ def test_probes_without_a_validation_are_stopped() -> None:
     assert plan.status.validation is None
 
 
+def slightly_better(index: int, _: PlannedPoint) -> float:
+    return (2.5, 2.515, 2.512, 2.515, 2.515)[index]
+
+
+def test_longer_probes_than_are_asked_for_are_judged_as_long_as_they_are() -> None:
+    """After the share was lowered, and of another prediction that adopts them."""
+    long = trained(slightly_better, spec(tokensShare="1"))
+    plan = decide_prediction(long)
+    assert condition(plan, "Validated")[:2] == ("True", "AnswerHolds")
+    lowered = world(spec(tokensShare="0.1"), generation=2, ledger=stored_ledger(plan))
+    other = world(spec(tokensShare="0.1"), uid="uid-q", results=dict(long.probes.results))
+    for each in (lowered, other):
+        again = decide_prediction(each)
+        assert writes(again) == (0, 0)
+        assert condition(again, "Validated") == condition(plan, "Validated")
+        assert again.status.refined == plan.status.refined
+        assert again.status.validation is not None
+        assert plan.status.validation is not None
+        assert again.status.validation.tokens == plan.status.validation.tokens
+        assert again.status.validation.regret == plan.status.validation.regret
+
+
+def of_two_lengths() -> tuple[ObservedPrediction, PredictionPlan]:
+    """Three probes have seen the whole budget and two a tenth of it, of which all would have had the same losses; and
+    the pass that records them."""
+    asked = spec(tokensShare="0.1")
+    full, short = probes(world(spec(tokensShare="1"))), probes(world(asked))
+    found = {p.key: result(p, averaged_loss=2.1, loss=2.1) for p in full[:3]}
+    found |= {
+        p.key: result(p, averaged_loss=slightly_better(n, p), loss=9.0)
+        for n, p in enumerate(short)
+        if n >= 3
+    }
+    first = world(asked, results=found)
+    plan = decide_prediction(first)
+    return world(asked, ledger=stored_ledger(plan)), plan
+
+
+def test_probes_of_two_lengths_are_compared_at_the_shorter() -> None:
+    """By the longer ones' trajectories there, for what these tokens cost."""
+    world_, plan = of_two_lengths()
+    assert condition(plan, "Validated")[:2] == ("Unknown", "NotYetKnown")
+    assert plan.requeue_after <= 60.0
+    assert courses_to_read(prediction_view(world_)) == {
+        record.key: record.trajectory_sha256 for record in stored_ledger(plan).points[:3]
+    }
+    (short, *_) = probes(world_)
+    at = short.tokens
+    courses = {
+        p.key: ((at // 2, 5.0), (at * 2, 2 * slightly_better(n, p) - 5.0), (at * 10, 2.1))
+        for n, p in enumerate(probes(world_)[:3])
+    }
+    compared = replace(world_, probes=replace(world_.probes, courses=courses))
+    again = decide_prediction(compared)
+    as_short = decide_prediction(trained(slightly_better, spec(tokensShare="0.1")))
+    assert condition(again, "Validated") == condition(as_short, "Validated")
+    assert again.status.refined == as_short.status.refined
+    assert again.status.validation is not None
+    assert as_short.status.validation is not None
+    for name in ("tokens", "places", "regret"):
+        said, expected = again.status.validation, as_short.status.validation
+        assert getattr(said, name) == getattr(expected, name)
+
+
+@pytest.mark.parametrize(
+    "course", [ABSENT, Unreadable("s3://bucket/x: truncated"), (), ((10**14, 2.0),)]
+)
+def test_probes_of_two_lengths_without_trajectories_say_what_to_change(course: Any) -> None:
+    world_, _ = of_two_lengths()
+    courses = dict.fromkeys((p.key for p in probes(world_)[:3]), course)
+    plan = decide_prediction(replace(world_, probes=replace(world_.probes, courses=courses)))
+    status, reason, message = condition(plan, "Validated")
+    assert (status, reason) == ("Unknown", "TooFewProbes")
+    assert "raise spec.validation.tokensShare" in message
+
+
+def test_a_verdict_stands_while_the_store_does_not_give_out_a_trajectory() -> None:
+    world_ = judged()
+    away = replace(world_.probes, courses={probes()[0].key: Unanswered("timeout")})
+    assert (
+        decide_prediction(replace(world_, probes=away)).status == decide_prediction(world_).status
+    )
+
+
+def test_probes_that_are_longer_than_the_budget_are_compared_at_its_tokens() -> None:
+    """It was lowered since, by so little that the answer kept its probes."""
+    first = trained(slightly_better)
+    plan = decide_prediction(first)
+    asked = spec() | {"budget": {"flops": "9e18"}}
+    lowered = world(asked, generation=2, ledger=stored_ledger(plan))
+    assert [p.key for p in probes(lowered)] == [p.key for p in probes(first)]
+    assert len(courses_to_read(prediction_view(lowered))) == 5
+    courses = {
+        p.key: ((1, 2.0), (p.tokens, 2.0 + slightly_better(n, p) - 2.5))
+        for n, p in enumerate(probes(first))
+    }
+    said = decide_prediction(replace(lowered, probes=replace(lowered.probes, courses=courses)))
+    assert condition(said, "Validated")[1] != "TooFewProbes"
+    assert said.status.validation is not None
+    budget = 9e18 / (6 * MEASURED.parameters.active)
+    assert said.status.validation.tokens == pytest.approx(budget, rel=0.01)
+
+
 def test_a_verdict_shows_its_figures_and_the_refined_answer_beside_the_laws_own() -> None:
     plan = decide_prediction(judged())
     status, validation, refined = plan.status, plan.status.validation, plan.status.refined
@@ -770,6 +886,99 @@ def test_what_is_read_of_probes_is_what_a_decision_asks_for() -> None:
     assert set(reads.progress) == set(keys)
     impossible = replace(working, probes=replace(working.probes, config=ABSENT))
     assert set(probe_reads(prediction_view(impossible), frozenset()).progress) == set(keys[:3])
+
+
+UNKNOWN_WORLDS: dict[str, dict[str, Any]] = {
+    "no sweep": {"sweep": None, "manifest": ABSENT, "fit": ABSENT, "evaluation": ABSENT},
+    "a sweep that prepares its corpus": {
+        "sweep": sweep("False", "PreparingData", generation=2),
+        "manifest": ABSENT,
+        "fit": ABSENT,
+        "evaluation": ABSENT,
+    },
+    "no store": {"store_error": "s3://bucket: timeout"},
+    "no right to the store": {"storage_refusal": "research may use s3://bucket only"},
+    "no ledger": {"probes": replace(judged().probes, ledger=Unanswered("timeout"))},
+    "a sweep that trains": {"sweep": sweep("False", "Training", generation=2), "fit": ABSENT},
+}
+
+
+@pytest.mark.parametrize("changes", UNKNOWN_WORLDS.values(), ids=UNKNOWN_WORLDS)
+@pytest.mark.parametrize(
+    "raw",
+    [
+        spec() | {"checkpoint": {"uri": "s3://models/dense-70b"}},
+        spec() | {"budget": {"flops": "2e19"}},
+        spec(tolerance="0.0001"),
+        {"sweepRef": {}},
+    ],
+    ids=["checkpoint", "budget", "tolerance", "invalid"],
+)
+def test_a_verdict_on_a_former_spec_is_not_said_of_another(
+    changes: dict[str, Any], raw: dict[str, Any]
+) -> None:
+    """Neither in the first pass over the edit nor later; what the probes have cost stays."""
+    world_ = replace(judged(), generation=2, spec=parsed_prediction(raw), **changes)
+    for _ in range(2):
+        plan = decide_prediction(world_)
+        assert condition(plan, "Validated")[0] == "Unknown"
+        status = plan.status
+        assert status.refined is None
+        assert status.validation is not None
+        assert (status.validation.regret, status.validation.places) == (None, ())
+        world_ = after(world_, plan)
+
+
+@pytest.mark.parametrize("changes", UNKNOWN_WORLDS.values(), ids=UNKNOWN_WORLDS)
+def test_probes_without_a_validation_are_stopped_whatever_is_known(
+    changes: dict[str, Any],
+) -> None:
+    world_ = replace(started(), generation=2, spec=parsed_prediction(prediction_spec()), **changes)
+    plan = decide_prediction(world_)
+    assert writes(plan) == (0, 3)
+    assert "Validated" not in {each.type for each in plan.status.conditions}
+
+
+def test_probes_are_stopped_when_their_prediction_turns_to_a_sweep_without_a_corpus() -> None:
+    """What they have cost is recorded once the ledger is there again, and counts against their budget."""
+    hour_ago = NOW - timedelta(hours=1)
+    first = started()
+    jobs = tuple(replace(each, working_since=hour_ago, accelerators=1) for each in first.jobs)
+    moved = replace(
+        first,
+        jobs=jobs,
+        generation=2,
+        spec=parsed_prediction(spec() | {"sweepRef": {"name": "dense-v2"}}),
+        sweep=sweep("False", "PreparingData", name="dense-v2", uid="uid-v2"),
+        manifest=ABSENT,
+        fit=ABSENT,
+        evaluation=ABSENT,
+    )
+    plan = decide_prediction(moved)
+    assert condition(plan, "Validated")[:2] == ("Unknown", "AnswerAwaited")
+    assert writes(plan) == (0, 3)
+    assert [each.uid for each in plan.stopped] == [each.uid for each in jobs]
+    again = decide_prediction(after(moved, plan, stopped=plan.stopped))
+    assert again.stopped == plan.stopped
+    assert again.status.validation is not None
+    assert again.status.validation.points.active == 0
+    back = decide_prediction(replace(first, jobs=(), stopped=plan.stopped))
+    assert back.status.validation is not None
+    assert float(back.status.validation.accelerator_hours) == pytest.approx(3)
+
+
+@pytest.mark.parametrize("changes", UNKNOWN_WORLDS.values(), ids=UNKNOWN_WORLDS)
+def test_a_verdict_stands_when_the_prediction_is_suspended_or_its_probes_get_more(
+    changes: dict[str, Any],
+) -> None:
+    world_ = judged()
+    before = decide_prediction(world_).status
+    for raw in (spec() | {"suspend": True}, spec(parallelism=5, budget={"flops": "1e21"})):
+        asked = parsed_prediction(raw)
+        plan = decide_prediction(replace(world_, generation=2, spec=asked, **changes))
+        assert condition(plan, "Validated")[:2] == ("True", "AnswerHolds")
+        assert plan.status.validation == before.validation
+        assert plan.status.refined == before.refined
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,12 @@ from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.reconcile.memory import Memory, carry_out
 from isoloss_operator.reconcile.prediction import PredictionSteps
 from isoloss_operator.reconcile.resource import Resource
+from tests.support.builders import job, points
 from tests.support.predictions import (
     after,
     answered,
     ended,
+    observed,
     parsed_prediction,
     prediction_spec,
 )
@@ -74,3 +76,27 @@ def test_a_withdrawn_answer_is_published_no_more_although_the_next_one_is_held_u
     (published,) = config_maps
     assert published["data"]["ready"] == "false"
     assert "learningRate" not in published["data"]
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["no sweep", "a store that is away"])
+def test_probes_without_a_view_are_stopped_and_remembered(is_there: bool) -> None:
+    """The ledger, which is to tell what they have cost, is where nothing is known of."""
+    probes = tuple(job(point, generation=1) for point in points()[:2])
+    world = observed(evaluation=ABSENT, jobs=probes, store_error="s3://bucket: timeout")
+    if not is_there:
+        world = replace(world, sweep=None, store_error="")
+    deleted: list[str] = []
+    services: Any = SimpleNamespace(
+        cluster=SimpleNamespace(create=nothing),
+        jobs=SimpleNamespace(
+            delete=lambda _, jobs: deleted.extend(each.uid for each in jobs),
+            expire=nothing,
+            create=nothing,
+        ),
+    )
+    owner, memory = Owner(PREDICTION, "research", "dense-8b", "uid-p"), Memory("uid-p")
+    key = ResourceKey(PREDICTION, "research", "dense-8b")
+    resource = Resource(key, owner, {"metadata": {"generation": 1}}, memory)
+    PredictionSteps(services).apply(resource, world, decide_prediction(world))
+    assert deleted == [each.uid for each in probes]
+    assert [each.uid for each in memory.stopped] == deleted

@@ -12,6 +12,7 @@ import pytest
 
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
+from isoloss_contract.records import TrajectoryRow
 from isoloss_contract.store import (
     NotFound,
     Store,
@@ -19,6 +20,7 @@ from isoloss_contract.store import (
     StoreRefused,
     StoreUnavailable,
 )
+from isoloss_contract.trajectories import write_finished
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.store.storage import Storage
 from tests.support.builders import manifest, points, progress
@@ -57,6 +59,28 @@ def test_a_checkpoints_stamp_changes_with_its_files_and_with_nothing_else(
     (tmp_path / "model-3.safetensors").write_text("one more")
     now = 183.0
     assert storage.checkpoint_stamp(uri) not in (first, second)
+
+
+def test_courses_have_the_losses_of_the_weights_that_are_asked_for(
+    storage: Storage, uri: str
+) -> None:
+    """Of the trajectory with the digest that is named; other losses are left out."""
+    rows = (
+        TrajectoryRow(step=0, tokens=0, loss=11.0, averaged_loss=11.0),
+        TrajectoryRow(step=1, tokens=100, loss=5.0, averaged_loss=6.0),
+        TrajectoryRow(step=2, tokens=200, loss=None, averaged_loss=5.5),
+    )
+    content = "".join(f"{row.model_dump_json()}\n" for row in rows).encode()
+    sha256 = hashlib.sha256(content).hexdigest()
+    write_finished(Store(uri), "a" * 32, content)
+    wanted = {"a" * 32: sha256, "b" * 32: sha256}
+    averaged = storage.courses(uri, wanted, raw=False)
+    assert averaged == {"a" * 32: ((100, 6.0), (200, 5.5)), "b" * 32: ABSENT}
+    assert storage.courses(uri, wanted, raw=True)["a" * 32] == ((100, 5.0),)
+    write_finished(Store(uri), "a" * 32, content * 2**14)
+    many = hashlib.sha256(content * 2**14).hexdigest()
+    too_large = storage.courses(uri, {"a" * 32: many}, raw=True)
+    assert isinstance(too_large["a" * 32], Unreadable)
 
 
 def test_a_checkpoint_whose_files_may_not_be_listed_has_no_stamp(
