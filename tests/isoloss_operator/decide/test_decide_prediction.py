@@ -133,6 +133,7 @@ ROWS: dict[str, Row] = {
         ),
         ("True", "Predicted"),
         stale="True",
+        stalled=True,
         has_answer=True,
         also={"Stale": ("True", "DataRemoved")},
     ),
