@@ -21,6 +21,7 @@ from isoloss_operator.decide.conditions import (
     RECONCILING,
     STALE,
     STALLED,
+    SUSPENDED,
     VALIDATED,
     Finding,
     dated,
@@ -50,6 +51,7 @@ from isoloss_operator.decide.prediction_view import (
     unanswered,
 )
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.suspension import suspension
 from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.validation import ValidationStep, validation_step
 from isoloss_operator.planning.specs import InvalidSpec
@@ -294,7 +296,7 @@ def _plan(
         state = replace(state, accepted=refused)
     previous = parse_conditions(observed.status)
     conditions = dated(
-        _findings(state, validation.finding),
+        _findings(observed, state, validation.finding),
         previous,
         generation=observed.generation,
         now=observed.now,
@@ -354,7 +356,9 @@ def _news(
     return tuple(c for c in turned(conditions, previous) if not waits_on(c))
 
 
-def _findings(state: State, validated: Finding | None) -> dict[str, Finding]:
+def _findings(
+    observed: ObservedPrediction, state: State, validated: Finding | None
+) -> dict[str, Finding]:
     creates = state.step is not None and state.step.writes.create
     changes = "The evaluate Job is being started." if creates else ""
     holds_up = _holds_up(state)
@@ -364,6 +368,7 @@ def _findings(state: State, validated: Finding | None) -> dict[str, Finding]:
         READY: state.ready,
         STALE: state.stale,
         **({VALIDATED: validated} if validated else {}),
+        SUSPENDED: suspension(observed.jobs, observed, suspend=observed.spec.suspend),
         STALLED: stalled(holds_up),
         RECONCILING: reconciling(holds_up, changes),
     }
