@@ -233,6 +233,10 @@ class PointRecord:
     taken_back: Count = 0
     """How often a fit found the trajectory of a result unreadable. It is part of what a fit depends on:
     the repeated run writes the same bytes, and an old complaint must not hit them again."""
+    doubtful_flops: Amount = 0.0
+    """Spent by this sweep on a result whose trajectory was lost. A checkpoint may still hold that work."""
+    lost_flops: Amount = 0.0
+    """Spent by this sweep on what an attempt began anew, for want of a checkpoint."""
     attempts: Attempts = Attempts()
     intent: Intent = Intent()
     flops_per_token: Amount = 0.0
@@ -265,9 +269,14 @@ class PointRecord:
         return max(self.flops, self.unfinished_flops)
 
     @property
-    def spent_flops(self) -> float:
-        """FLOPs of this sweep's own attempts: what others trained cost it nothing."""
+    def own_flops(self) -> float:
+        """The part of them that this sweep spent: what others trained cost it nothing."""
         return max(0.0, self.reached_flops - self.others.flops)
+
+    @property
+    def spent_flops(self) -> float:
+        """FLOPs of all of this sweep's own attempts."""
+        return self.lost_flops + max(self.doubtful_flops, self.own_flops)
 
     @property
     def spent_accelerator_seconds(self) -> float:

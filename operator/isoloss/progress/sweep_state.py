@@ -110,7 +110,8 @@ class SweepState:
         """FLOPs of this sweep's own attempts: those that ended, and running ones as of their last reports."""
         running = (p for p in self.points if p.stage is Stage.TRAINING)
         return self.ledger.spent.flops + sum(
-            max(0.0, p.flops - p.record.reached_flops) for p in running
+            max(0.0, p.flops - max(p.record.reached_flops, p.record.doubtful_flops))
+            for p in running
         )
 
     @property

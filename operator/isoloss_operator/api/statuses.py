@@ -382,7 +382,7 @@ class HyperparamPredictionStatus(StatusType):
     observed_generation: int = Field(default=0, json_schema_extra={"format": "int64"})
     """Generation of the spec that the status was computed from. -1 before the first pass."""
     conditions: ConditionList = ()
-    """Conditions: Accepted, Evaluated, Ready, Stale, Stalled and Reconciling, and Validated if
+    """Conditions: Accepted, Evaluated, Ready, Stale, Suspended, Stalled and Reconciling, and Validated if
     spec.validation asks for it."""
     initial_loss: IntervalStatus | None = None
     """Initial loss in nats per token. The interval follows from the standard error."""

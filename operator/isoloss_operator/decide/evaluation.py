@@ -85,6 +85,12 @@ def given_loss_step(
     )
 
 
+def checkpoint_gone_step(observed: ObservedPrediction, message: str) -> EvaluationStep:
+    """What was measured is no longer there, and so cannot be measured again."""
+    found = Finding.false(Reason.NOT_A_CHECKPOINT, message)
+    return EvaluationStep(found, writes=TaskWrites(delete=deletions(observed.evaluate_jobs)))
+
+
 def evaluation_step(
     observed: ObservedPrediction,
     sweep: ScalingSweepSpec,
@@ -93,6 +99,7 @@ def evaluation_step(
     *,
     suspended: bool = False,
     removed_data: str = "",
+    is_answered: bool = False,
 ) -> EvaluationStep:
     """Measure, wait or explain. `removed_data` says why there is nothing to measure on; empty: there is."""
     config = evaluate_config(sweep, manifest, checkpoint, observed.checkpoint_stamp)
@@ -129,6 +136,7 @@ def evaluation_step(
         suspend=suspended,
         is_missing=isinstance(found, Absent),
         problem=found.message if isinstance(found, Unreadable) else "",
+        bad_data_counts=is_answered,
     )
     measured = run(task)
     ended = _attempts(known.ledger, config).ended

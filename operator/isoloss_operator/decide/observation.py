@@ -401,7 +401,8 @@ class ObservedPrediction(ObservedResource):
     fit: Read[FitOutcome] = ABSENT
     """The sweep's laws as stored; `laws_sha256` names them."""
     checkpoint_stamp: Read[str] = ABSENT
-    """Stamp of the files of spec.checkpoint; absent if they may not be listed, or there is none."""
+    """Stamp of the files of spec.checkpoint; absent if they may not be listed, or there is none; unreadable if they are
+    no checkpoint."""
     evaluation: Read[EvaluationResult] = ABSENT
     config_map: Mapping[str, Any] | None = None
     """What has the name that the spec publishes under, with any owner; the change to it is made from this."""

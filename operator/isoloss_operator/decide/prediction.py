@@ -21,6 +21,7 @@ from isoloss_operator.decide.conditions import (
     RECONCILING,
     STALE,
     STALLED,
+    SUSPENDED,
     VALIDATED,
     Finding,
     dated,
@@ -32,6 +33,7 @@ from isoloss_operator.decide.conditions import (
 from isoloss_operator.decide.evaluation import EvaluationStep
 from isoloss_operator.decide.events import condition_events
 from isoloss_operator.decide.fit_requests import answer_page, has_page
+from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.left_open import sweep_not_ready
 from isoloss_operator.decide.observation import ObservedPrediction
@@ -51,6 +53,7 @@ from isoloss_operator.decide.prediction_view import (
     unanswered,
 )
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.suspension import suspension
 from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.validation import ValidationStep, validation_step
 from isoloss_operator.planning.specs import InvalidSpec
@@ -151,6 +154,7 @@ def _standing_or(
     measurement: HyperparamPredictionStatus | None = None,
     step: EvaluationStep | None = None,
     preview: HyperparamPredictionStatus | None = None,
+    former: str = "former laws",
 ) -> State:
     """The former answer, marked stale for what `finding` says, if it stands; else no answer for that.
 
@@ -171,11 +175,11 @@ def _standing_or(
             step=step,
             requeue_after=requeue,
         )
-    message = f"The answer is computed from former laws: {finding.message}"
+    message = f"The answer is computed from {former}: {finding.message}"
     return State(
         ready=Finding.of(previous[READY]),
         evaluated=evaluated,
-        stale=Finding.true(finding.reason, message),
+        stale=Finding("True", finding.reason, message, stalled=finding.stalled),
         measurement=measurement,
         answer=None,
         step=step,
@@ -198,10 +202,17 @@ def _known_loss(
 
 def _initial_loss_unknown(view: PredictionView) -> State | None:
     """Before the checkpoint is measured, however far the sweep is."""
-    step = view.step
-    if step.finding.status == "True":
+    step, checkpoint, found = view.step, view.spec.checkpoint, view.step.finding
+    if checkpoint is None or found.status == "True":
         return None
-    return _standing_or(view.observed, step.finding, evaluated=step.finding, step=step)
+    if not view.checkpoint_gone:
+        former = f"a former initial loss of {checkpoint.uri}"
+        return _standing_or(view.observed, found, evaluated=found, step=step, former=former)
+    before = HyperparamPredictionStatus.read(view.observed.status)
+    if isinstance(view.fit, FitOutcome) and view.fit.laws_sha256 == before.laws_sha256:
+        as_it_was = _without_store(view.observed, found)
+        return replace(as_it_was, stale=FRESH, step=step, requeue_after=math.inf)
+    return _standing_or(view.observed, found, step=step)
 
 
 def _laws_refused(view: PredictionView) -> State | None:
@@ -288,7 +299,7 @@ def _plan(
         state = replace(state, accepted=refused)
     previous = parse_conditions(observed.status)
     conditions = dated(
-        _findings(state, validation.finding),
+        _findings(observed, state, validation.finding),
         previous,
         generation=observed.generation,
         now=observed.now,
@@ -321,7 +332,7 @@ def _plan(
         stopped=validation.stopped,
         page=page,
         events=(
-            *condition_events(news, _ANNOUNCED, stalled=state.ready.stalled),
+            *condition_events(news, _ANNOUNCED, stalled=_holds_up(state).stalled),
             *validation.events,
         ),
         requeue_after=min(
@@ -353,15 +364,24 @@ def _news(
     return tuple(c for c in turned(conditions, previous) if not waits_on(c))
 
 
-def _findings(state: State, validated: Finding | None) -> dict[str, Finding]:
+def _findings(
+    observed: ObservedPrediction, state: State, validated: Finding | None
+) -> dict[str, Finding]:
     creates = state.step is not None and state.step.writes.create
     changes = "The evaluate Job is being started." if creates else ""
+    holds_up = _holds_up(state)
     return {
         ACCEPTED: state.accepted,
         EVALUATED: state.evaluated,
         READY: state.ready,
         STALE: state.stale,
         **({VALIDATED: validated} if validated else {}),
-        STALLED: stalled(state.ready),
-        RECONCILING: reconciling(state.ready, changes),
+        SUSPENDED: suspension(observed.jobs, observed, suspend=observed.spec.suspend),
+        STALLED: stalled(holds_up),
+        RECONCILING: reconciling(holds_up, changes),
     }
+
+
+def _holds_up(state: State) -> Finding:
+    """What only a person can help: that there is no answer, or that there is no newer one."""
+    return state.stale if state.stale.stalled else state.ready

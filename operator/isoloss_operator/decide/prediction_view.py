@@ -7,7 +7,7 @@ from functools import cached_property
 
 from isoloss.laws import Prediction, RefusalReason
 from isoloss_contract import layout
-from isoloss_contract.reading import Read, is_unknown, value_of
+from isoloss_contract.reading import ABSENT, Read, Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluationResult
 from isoloss_operator.api import (
     Checkpoint,
@@ -17,7 +17,12 @@ from isoloss_operator.api import (
     ScalingSweepStatus,
 )
 from isoloss_operator.decide.conditions import READY, Finding, parse_conditions
-from isoloss_operator.decide.evaluation import EvaluationStep, evaluation_step, given_loss_step
+from isoloss_operator.decide.evaluation import (
+    EvaluationStep,
+    checkpoint_gone_step,
+    evaluation_step,
+    given_loss_step,
+)
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import texts
 from isoloss_operator.decide.left_open import final_fit
@@ -51,6 +56,8 @@ class PredictionView:
         """What to do about the initial loss."""
         if self.spec.checkpoint is None:
             return given_loss_step(self.observed, self.sweep, self.spec.initial_loss or "")
+        if self.checkpoint_gone:
+            return checkpoint_gone_step(self.observed, self.checkpoint_gone)
         return evaluation_step(
             self.observed,
             self.sweep,
@@ -58,7 +65,16 @@ class PredictionView:
             self.spec.checkpoint,
             suspended=self.spec.suspend,
             removed_data=self.removed_data,
+            is_answered=_is_answered(self.observed),
         )
+
+    @property
+    def checkpoint_gone(self) -> str:
+        """What to do if the checkpoint of the answer that stands is gone; empty: it is not."""
+        found = self.observed.checkpoint_stamp
+        if not isinstance(found, Unreadable) or not _is_answered(self.observed):
+            return ""
+        return f"{found.message}: put them back, or give spec.initialLoss"
 
     @property
     def result(self) -> EvaluationResult | None:
@@ -136,7 +152,7 @@ class PredictionView:
     def _unnoticed(self) -> tuple[str, ...]:
         """What may change without an event."""
         checkpoint = self.spec.checkpoint
-        if checkpoint is None or value_of(self.observed.checkpoint_stamp) is not None:
+        if checkpoint is None or self.observed.checkpoint_stamp != ABSENT:
             return ()
         return (_unlisted(checkpoint),)
 
@@ -201,8 +217,7 @@ def _listed_no_longer(observed: ObservedPrediction) -> str:
     spec, before = observed.spec, HyperparamPredictionStatus.read(observed.status)
     if isinstance(spec, InvalidSpec) or spec.checkpoint is None:
         return ""
-    is_listed = value_of(observed.checkpoint_stamp) is not None
-    if is_listed or not answer_stands(observed) or before.learning_rate is None:
+    if observed.checkpoint_stamp != ABSENT or not _is_answered(observed):
         return ""
     # An answer says of itself that its checkpoint could not be listed.
     if texts([_unlisted(spec.checkpoint)])[0] in before.warnings:
@@ -211,6 +226,12 @@ def _listed_no_longer(observed: ObservedPrediction) -> str:
         f"The operator may no longer list {spec.checkpoint.uri}, as it could when the checkpoint was measured: "
         "grant that again, or give spec.initialLoss"
     )
+
+
+def _is_answered(observed: ObservedPrediction) -> bool:
+    """Whether an answer was given that stands until there is another."""
+    before = HyperparamPredictionStatus.read(observed.status)
+    return answer_stands(observed) and before.learning_rate is not None
 
 
 def _unlisted(checkpoint: Checkpoint) -> str:

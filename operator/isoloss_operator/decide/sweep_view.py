@@ -10,7 +10,7 @@ from typing import Final
 from isoloss.formatting import are, counted
 from isoloss.laws import Laws
 from isoloss.progress.words import BUDGET_SPENT
-from isoloss_contract.ledger import DONE, DerivedModel, Ledger, Placement, PointRecord
+from isoloss_contract.ledger import DONE, DerivedModel, Ledger, Placement, PointRecord, PointState
 from isoloss_contract.reading import Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.timestamps import parse_timestamp
@@ -373,6 +373,15 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
     if repeated:
         named = ", ".join(f"{name} {times:.1f} times" for name, times in repeated.items())
         found.append(f"The longest runs see some domains more than once: {named}.")
+    again = sum(
+        r.taken_back > 0 and r.state is PointState.PENDING and not r.trained_for
+        for r in tasks.ledger.points
+    )
+    if again:
+        found.append(
+            f"{counted(again, 'point')} that had ended must be trained again, at the cost of spec.budget: "
+            "the fit found their trajectories missing or damaged."
+        )
     if mixed := _mixed_versions(tasks.ledger):
         found.append(f"Points were trained with different versions: {mixed}.")
     if lost := [job for job in view.observed.jobs if job.lost]:

@@ -64,7 +64,8 @@ from isoloss_operator.store.recent import Recent
 MODEL_CONFIG = "config.json"
 MODEL_CONFIG_SECONDS = 60.0
 """How long a checkpoint's config.json, and what tells its versions apart, is kept: they hardly ever change."""
-CHECKPOINT_FILES = (".safetensors", ".json", ".model")
+WEIGHTS = ".safetensors"
+CHECKPOINT_FILES = (WEIGHTS, ".json", ".model")
 """Endings of the files that an initial loss depends on: weights, configuration, tokenizer."""
 MAX_CHECKPOINT_FILES = 1000
 MAX_COURSE_BYTES = 2**20
@@ -165,7 +166,7 @@ class Storage:
         """What changes whenever a file of the checkpoint is replaced, a minute old at most.
 
         Absent if the store does not let the operator list them; Unanswered if it once did: what was measured of them
-        would be measured again, under their URI.
+        would be measured again, under their URI. Unreadable if they are no checkpoint.
         """
         kept = self._checkpoint_stamps.get(checkpoint, MODEL_CONFIG_SECONDS)
         if kept is not None:
@@ -176,7 +177,9 @@ class Storage:
         return found
 
     def _stamp_of_files(self, checkpoint: str) -> str:
-        """Raises StoreError; NotFound if the files may not be listed, and never could be."""
+        """Raises StoreError; NotFound if the files may not be listed, and never could be; BadRecord if they are no
+        checkpoint: it was removed, or its volume is not mounted.
+        """
         store = self.store(checkpoint)
 
         def stamp(name: str) -> str:
@@ -191,6 +194,8 @@ class Storage:
                 message = f"{error}; the files could be listed before: grant that again"
                 raise StoreUnavailable(message) from error
             raise NotFound(str(error)) from error
+        if MODEL_CONFIG not in stamps or not any(name.endswith(WEIGHTS) for name in stamps):
+            raise BadRecord(f"{checkpoint}: config.json or the {WEIGHTS} files are missing")
         return hashlib.sha256(json.dumps(stamps, sort_keys=True).encode()).hexdigest()
 
     def point_names(self, uri: str, max_age_seconds: float = 0.0) -> frozenset[str]:

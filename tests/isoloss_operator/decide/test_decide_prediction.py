@@ -133,6 +133,7 @@ ROWS: dict[str, Row] = {
         ),
         ("True", "Predicted"),
         stale="True",
+        stalled=True,
         has_answer=True,
         also={"Stale": ("True", "DataRemoved")},
     ),
@@ -480,6 +481,10 @@ def test_a_suspended_prediction_measures_nothing_and_keeps_its_answer() -> None:
     waiting = decide_prediction(observed(spec, evaluation=ABSENT))
     assert (waiting.create, condition(waiting, "Evaluated")[1]) == ((), "Suspended")
     assert condition(waiting, "Reconciling")[0] == "False"
+    for plan in (waiting, decide_prediction(observed(spec))):
+        # The alert ProbesStalled and the health check of Argo CD rely on it.
+        assert condition(plan, "Suspended")[:2] == ("True", "Suspended")
+    assert condition(decide_prediction(observed()), "Suspended")[:2] == ("False", "NotSuspended")
     running = decide_prediction(observed(spec, evaluation=ABSENT, jobs=(job(),)))
     assert [each.name for each in running.delete] == ["dense-8b-evaluate-1"]
     assert condition(decide_prediction(observed(spec)), "Ready")[:2] == ("True", "Predicted")

@@ -62,6 +62,20 @@ def test_the_clock_stands_still_while_the_store_does_not_say_how_far_an_attempt_
     assert marks == {RUNNING.uid: Mark(100, NOW + 89 * minute, NOW + 91 * minute)}
 
 
+def test_the_clock_goes_on_with_the_pod_that_takes_anothers_place() -> None:
+    """It stands still while none is at work."""
+    minute, waiting = timedelta(minutes=1), replace(RUNNING, working_since=None)
+    marks = progress_marks([RUNNING], {}, {}, NOW)
+    marks = progress_marks([RUNNING], {}, marks, NOW + 20 * minute)
+    for passed in (21, 120):
+        marks = progress_marks([waiting], {}, marks, NOW + passed * minute)
+    replaced = replace(RUNNING, working_since=NOW + 120 * minute)
+    marks = progress_marks([replaced], {}, marks, NOW + 140 * minute)
+    assert marks == {RUNNING.uid: Mark(None, NOW + 100 * minute, NOW + 140 * minute)}
+    marks = progress_marks([replaced], {POINT.key: progress(POINT, 1)}, marks, NOW + 141 * minute)
+    assert marks[RUNNING.uid].since == NOW + 141 * minute
+
+
 def test_an_attempt_that_is_seen_first_while_the_store_says_nothing_starts_its_clock() -> None:
     first = progress_marks([RUNNING], {}, {}, NOW, {POINT.key})
     assert first == {RUNNING.uid: Mark(None, NOW, NOW)}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
-from isoloss_contract.reading import ABSENT, Unanswered
+from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
+from isoloss_contract.records import ExitCode
 from isoloss_operator.api import Checkpoint
 from isoloss_operator.decide.evaluation import evaluate_config
+from isoloss_operator.decide.observation import LABEL_KEY, ObservedProbes
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.reads import evaluation_path
 from isoloss_operator.planning.specs import parse_sweep_spec
-from tests.support.builders import condition, manifest, sweep_spec
-from tests.support.predictions import CHECKPOINT, after, answered, evaluation, observed
+from tests.support.builders import NOW, condition, manifest, sweep_spec, words
+from tests.support.ledgers import read_back
+from tests.support.predictions import CHECKPOINT, after, answered, ended, evaluation, observed
 
 OTHER = "6" * 64
 
@@ -69,6 +73,53 @@ def test_files_that_may_not_be_listed_any_more_are_not_measured_again() -> None:
         assert (status, reason) == ("False", "StorageUnreachable")
         assert f"may no longer list {CHECKPOINT}" in message
         assert "spec.initialLoss" in message
+
+
+def test_an_answer_stands_as_it_is_when_its_checkpoint_is_gone() -> None:
+    """Until there are other laws: then it is stale."""
+    gone = replace(answered(), checkpoint_stamp=Unreadable(f"{CHECKPOINT}: no config.json"))
+    gone = replace(gone, evaluation=ABSENT)
+    plan = decide_prediction(gone)
+    assert plan.create == ()
+    assert condition(plan, "Ready")[:2] == ("True", "Predicted")
+    assert condition(plan, "Stale")[:2] == ("False", "UpToDateWithSweep")
+    assert condition(plan, "Evaluated")[:2] == ("True", "Evaluated")
+    assert (plan.status.learning_rate, plan.publish) == (
+        decide_prediction(answered()).status.learning_rate,
+        decide_prediction(answered()).publish,
+    )
+    status, reason, message = condition(plan, "Accepted")
+    assert (status, reason) == ("False", "NotACheckpoint")
+    assert CHECKPOINT in message
+    other = decide_prediction(after(gone, plan, fit=ABSENT))
+    assert (other.create, condition(other, "Stale")[:2]) == ((), ("True", "NotACheckpoint"))
+    unanswered = replace(observed(evaluation=ABSENT), checkpoint_stamp=gone.checkpoint_stamp)
+    assert len(decide_prediction(unanswered).create) == 1
+
+
+def test_an_unusable_checkpoint_in_the_place_of_an_answered_one_is_not_measured_for_ever() -> None:
+    world = replace(answered(), checkpoint_stamp=OTHER, evaluation=ABSENT)
+    started = 0
+    for passed in range(0, 24 * 3600, 60):
+        now = NOW + timedelta(seconds=passed)
+        plan = decide_prediction(replace(world, now=now))
+        if plan.ledger is not None:
+            world = replace(world, probes=ObservedProbes(ledger=read_back(plan.ledger)))
+        started += len(plan.create)
+        said = words("NotACheckpoint", "no weights")
+        jobs = tuple(
+            ended(ExitCode.BAD_DATA, said, key=each.labels[LABEL_KEY], attempt=each.attempt)
+            for each in plan.create
+        )
+        world = after(world, plan, jobs=jobs)
+    assert started == 4
+    assert condition(plan, "Ready")[:2] == ("True", "Predicted")
+    assert condition(plan, "Stalled")[:2] == ("True", "EvaluationFailed")
+    status, _, message = condition(plan, "Stale")
+    assert (status, f"a former initial loss of {CHECKPOINT}: no weights" in message) == (
+        "True",
+        True,
+    )
 
 
 def test_files_that_never_could_be_listed_are_measured_on_a_new_corpus() -> None:

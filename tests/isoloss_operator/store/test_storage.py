@@ -98,7 +98,8 @@ def test_a_checkpoint_whose_files_may_not_be_listed_any_more_has_no_other_stamp(
 ) -> None:
     now = 0.0
     storage = Storage(readers=1, clock=lambda: now)
-    (tmp_path / "model.safetensors").write_text("weights")
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_text(name)
     before = storage.checkpoint_stamp(uri)
 
     def refuse(_: Store, __: str) -> str:
@@ -112,6 +113,18 @@ def test_a_checkpoint_whose_files_may_not_be_listed_any_more_has_no_other_stamp(
             assert isinstance(found, Unanswered)
             assert "s3:GetObject; the files could be listed before" in found.message
     assert storage.checkpoint_stamp(uri) == before
+
+
+@pytest.mark.parametrize("left", [(), ("config.json",), ("model.safetensors",)])
+def test_what_is_no_checkpoint_any_more_has_no_stamp(
+    uri: str, tmp_path: Path, left: tuple[str, ...]
+) -> None:
+    """It would name another evaluation, which can never end."""
+    for name in left:
+        (tmp_path / name).write_text(name)
+    found = Storage(readers=1).checkpoint_stamp(uri)
+    assert isinstance(found, Unreadable)
+    assert uri in found.message
 
 
 def test_what_is_not_there_is_absent(storage: Storage, uri: str) -> None:

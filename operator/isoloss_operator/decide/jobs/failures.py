@@ -307,12 +307,13 @@ class Mark:
     tokens: int | None
     """Trained, in cooldowns as well; None: nothing reported yet."""
     since: datetime
-    """Later by all the time in which the store did not say whether it changed."""
+    """Later by all the time in which the store did not say whether it changed, or no pod was at work."""
     looked: datetime = field(compare=False)
     """When the store was last asked, whether or not it answered."""
 
     def held(self, now: datetime) -> Mark:
-        """The same while the store says nothing: the trainer may advance, or may not be able to report."""
+        """The same while the store says nothing, as the trainer may advance or not be able to report, or no pod is at
+        work."""
         return replace(self, since=self.since + (now - self.looked), looked=now)
 
 
@@ -323,18 +324,20 @@ def progress_marks(
     now: datetime,
     unknown: Collection[str] = (),
 ) -> dict[str, Mark]:
-    """Marks keyed by Job uid, for train Jobs whose container is running; `progress` is keyed by point key.
+    """Marks keyed by Job uid, for train Jobs whose container is running or has run; `progress` is keyed by point key.
 
     `unknown`: keys of points of which the store did not say how far they are.
     """
     marks = {}
     for job in jobs:
-        waits = job.working_since is None or not job.is_at_work
-        if job.kind != "train" or job.is_finished or waits:
+        if job.kind != "train" or job.is_finished:
             continue
         known = before.get(job.uid)
-        if known and job.key in unknown:
+        waits = job.working_since is None or not job.is_at_work
+        if known and (waits or job.key in unknown):
+            # Of a pod that takes another's place, the clock goes on: evicted again and again, none would ever stall.
             marks[job.uid] = known.held(now)
+        if waits or job.uid in marks:
             continue
         report = progress.get(job.key)
         is_own = report is not None and report.claimant.attempt == job.attempt

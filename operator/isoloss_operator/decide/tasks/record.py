@@ -378,14 +378,24 @@ def started_over(record: PointRecord, progress: PointProgress | None) -> PointRe
     were released."""
     if progress is None or progress.claimant.attempt <= record.attempts.ended:
         return record
-    if not _is_behind_others(record, record.flops_per_token * progress.trained_tokens):
+    flops = record.flops_per_token * progress.trained_tokens
+    if flops < (1.0 - 1e-9) * record.doubtful_flops:
+        record = doubtful_lost(record)
+    if not _is_behind_others(record, flops):
         return record
     return replace(
         record,
         adopted=False,
         others=Spend(),
-        flops=record.spent_flops,
+        flops=record.own_flops,
         accelerator_seconds=record.spent_accelerator_seconds,
+    )
+
+
+def doubtful_lost(record: PointRecord) -> PointRecord:
+    """The record once an attempt has begun anew what was behind a lost trajectory."""
+    return replace(
+        record, doubtful_flops=0.0, lost_flops=record.lost_flops + record.doubtful_flops
     )
 
 
@@ -425,7 +435,7 @@ def partial_result_found(
         others = Spend()
     if adopted:
         seconds = result.accelerator_seconds - record.spent_accelerator_seconds
-        others = Spend(max(0.0, flops - record.spent_flops), max(0.0, seconds))
+        others = Spend(max(0.0, flops - record.own_flops), max(0.0, seconds))
     return replace(
         record,
         adopted=adopted and others.flops > 0,
@@ -497,8 +507,10 @@ def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRec
         adopted=False,
         others=Spend() if record.adopted else record.others,
         # What another sweep spent on an adopted result must not become this sweep's own cost.
-        flops=0.0 if record.adopted else record.flops,
-        unfinished_flops=record.spent_flops if record.adopted else record.unfinished_flops,
+        doubtful_flops=max(record.doubtful_flops, record.own_flops),
+        flops=0.0,
+        unfinished_flops=0.0,
+        tokens=0,
         accelerator_seconds=0.0 if record.adopted else record.accelerator_seconds,
         trained_for=0,
         trajectory_sha256="",

@@ -77,6 +77,8 @@ class SingleTask:
     """Whether nothing is stored as its result: an attempt that has just succeeded may have written it."""
     problem: str = ""
     """Why what is stored as its result cannot be used; empty: it can, or nothing is there."""
+    bad_data_counts: bool = False
+    """Whether bad data use up the retries as well: nothing waits for the result."""
     has_room: bool = True
     """Whether a slot is free for it."""
 
@@ -116,9 +118,10 @@ class SinglePass:
 
     @property
     def retries_used_up(self) -> bool:
-        """Bad data does not count: the corpus or checkpoint may be fixed where it is stored."""
-        counted = charges(self.attempts, self.task.template)
-        bad_data = self.attempts.charged.get(FailureClass.BAD_DATA, 0)
+        """Bad data mostly do not count: the corpus or checkpoint may be fixed where it is stored."""
+        counted, bad_data = charges(self.attempts, self.task.template), 0
+        if not self.task.bad_data_counts:
+            bad_data = self.attempts.charged.get(FailureClass.BAD_DATA, 0)
         return counted > 0 and counted - bad_data > self.task.retries
 
     @property
