@@ -60,6 +60,7 @@ class ValidatedScene(Scene):
         checkpoint = self.folder / "models" / "loss-2.6"
         checkpoint.mkdir(parents=True)
         (checkpoint / "config.json").write_text(json.dumps(TOY_CHECKPOINT))
+        (checkpoint / "model.safetensors").write_text("weights")
         self.apply()
 
     def is_prepared(self) -> bool:

@@ -202,6 +202,7 @@ def test_a_sweep_and_a_prediction_become_ready_by_the_commands_of_the_guide(
         for name, value in storage.environment().items():
             patch.setenv(name, value)
         Store(f"s3://models/{CHECKPOINT}").write("config.json", config)
+        Store(f"s3://models/{CHECKPOINT}").write("model.safetensors", b"weights")
     files = {"dense-sweep": own_sweep(template), "prediction": own_prediction(template)}
     for name, manifest in files.items():
         # As JSON: PyYAML would write learning rates without the quotes that they need.
