@@ -192,7 +192,8 @@ class PointRun:
         persist(lambda: store.write_record(layout.point_result(key), result))
         if not keep_state and self.ending.outcome is not Outcome.OUT_OF_MEMORY:
             self.saving.checkpoints.remove_all()
-        store.remove(layout.point_progress(key))
+        with self.attempt.log.survived("progress-kept"):
+            store.remove(layout.point_progress(key))
 
     def _result(self, rows: tuple[TrajectoryRow, ...], text: bytes) -> PointResult:
         """The facts of the run as it stands; `text` is the trajectory of `rows`."""
