@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -18,10 +19,10 @@ import isoloss_trainer.evaluate as evaluate_module
 import isoloss_trainer.foreign_model as foreign_model_module
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluateTask, EvaluationResult
-from isoloss_contract.store import Store
+from isoloss_contract.store import Store, StoreUnavailable
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.evaluation import ValidationSet, bytes_per_token
-from isoloss_trainer.foreign_model import ForeignModel, load_network
+from isoloss_trainer.foreign_model import ForeignModel, fetch_directory, load_network
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData, Interrupted, Interruption, TrainerError
@@ -264,6 +265,21 @@ def test_unusable_checkpoints_are_refused(
     with pytest.raises(TrainerError) as caught:
         run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
     assert caught.value.code == code
+
+
+def test_a_connection_that_breaks_in_a_file_is_the_stores_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(io.BytesIO):
+        def read(self, _size: int | None = -1) -> bytes:
+            raise ConnectionResetError(104, "reset by peer")
+
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"x")
+    monkeypatch.setattr(foreign_model_module, "LOCAL", "no scheme")
+    monkeypatch.setattr(Store, "open", lambda _store, _path: Broken())
+    with pytest.raises(StoreUnavailable, match=r"config.json: .*reset by peer"):
+        fetch_directory(uri(tmp_path), tmp_path / "scratch")
 
 
 HARMLESS = {
