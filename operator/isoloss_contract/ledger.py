@@ -205,7 +205,8 @@ class PointRecord:
     wanted_tokens: Tokens
     state: PointState = PointState.PENDING
     trained_for: Tokens = 0
-    """Wanted tokens of the result: less than `wanted_tokens` means that the run is to be continued."""
+    """Wanted tokens of the result, or those wanted now if its steps have them: less than `wanted_tokens` means that the
+    run is to be continued."""
     tokens: Tokens = 0
     """Tokens at the result's last evaluation."""
     loss: Finite | None = None

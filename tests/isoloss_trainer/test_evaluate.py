@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -18,10 +19,10 @@ import isoloss_trainer.evaluate as evaluate_module
 import isoloss_trainer.foreign_model as foreign_model_module
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluateTask, EvaluationResult
-from isoloss_contract.store import Store
+from isoloss_contract.store import Store, StoreUnavailable
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.evaluation import ValidationSet, bytes_per_token
-from isoloss_trainer.foreign_model import ForeignModel
+from isoloss_trainer.foreign_model import ForeignModel, fetch_directory, load_network
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData, Interrupted, Interruption, TrainerError
@@ -228,6 +229,18 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: _spoil_weights(f, lambda w: w.pop("model.norm.weight")),
         "WeightsMissing",
     ),
+    "a layer more than config.json has": (
+        lambda f: _spoil_weights(
+            f, lambda w: w.update({"model.layers.1.mlp.up_proj.weight": torch.ones(64, 32)})
+        ),
+        "WeightsUnexpected",
+    ),
+    "biases that config.json does not name": (
+        lambda f: _spoil_weights(
+            f, lambda w: w.update({"model.layers.0.self_attn.q_proj.bias": torch.ones(32)})
+        ),
+        "WeightsUnexpected",
+    ),
     "NaN in a weight": (
         lambda f: _spoil_weights(f, lambda w: w["model.norm.weight"].fill_(float("nan"))),
         "NonFiniteWeights",
@@ -252,6 +265,47 @@ def test_unusable_checkpoints_are_refused(
     with pytest.raises(TrainerError) as caught:
         run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
     assert caught.value.code == code
+
+
+def test_a_connection_that_breaks_in_a_file_is_the_stores_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(io.BytesIO):
+        def read(self, _size: int | None = -1) -> bytes:
+            raise ConnectionResetError(104, "reset by peer")
+
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"x")
+    monkeypatch.setattr(foreign_model_module, "LOCAL", "no scheme")
+    monkeypatch.setattr(Store, "open", lambda _store, _path: Broken())
+    with pytest.raises(StoreUnavailable, match=r"config.json: .*reset by peer"):
+        fetch_directory(uri(tmp_path), tmp_path / "scratch")
+
+
+HARMLESS = {
+    "masks": ("gpt2", ["transformer.h.0.attn.bias", "transformer.h.0.attn.masked_bias"]),
+    "masks of GPT-Neo": ("gpt_neo", ["transformer.h.0.attn.attention.bias"]),
+    "masks of GPT-J": ("gptj", ["transformer.h.0.attn.bias"]),
+    "positions": ("llama", ["model.layers.0.self_attn.rotary_emb.inv_freq"]),
+    "state of 8-bit training": ("llama", ["model.layers.0.mlp.up_proj._extra_state"]),
+    "multi-token prediction": ("deepseek_v3", ["model.layers.61.eh_proj.weight"]),
+    "a head that is tied": ("qwen2", ["lm_head.weight"]),
+}
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_what_checkpoints_carry_beside_the_weights_is_passed_over(
+    tmp_path: Path, case: str
+) -> None:
+    kind, names = HARMLESS[case]
+    config = {"model_type": kind, **FAMILIES[kind]}
+    network = build_network({**config, "tie_word_embeddings": "tied" in case}, seed=0)
+    network.save_pretrained(tmp_path)
+    head = network.get_output_embeddings().weight.detach()
+    _spoil_weights(tmp_path, lambda w: w.update({name: head.clone() for name in names}))
+    loaded = load_network(tmp_path, uri(tmp_path), torch.float32)
+    for name, weight in network.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight), name
 
 
 def test_code_that_transformers_has_by_now_is_passed_over(

@@ -417,6 +417,21 @@ def test_a_model_too_large_for_one_sequence_gets_a_result(
     assert (result.tokens, result.evaluations) == (0, 0)
 
 
+def test_more_tokens_that_do_not_fit_leave_the_result_of_fewer(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = {"release_checkpoints_when_done": True}
+    short = train_task(prepared.manifest, prepared.uri, tokens=512, task=released)
+    train(short, prepared.folder, Interruption(), quiet())
+    path = layout.point_result(short.point.key)
+    before = Store(prepared.uri).read(path)
+    refuse_above(monkeypatch, 0)
+    longer = short.model_copy(update={"tokens": 1024})
+    with pytest.raises(OutOfMemory):
+        train(longer, prepared.folder, Interruption(), quiet())
+    assert Store(prepared.uri).read(path) == before
+
+
 # ------------------------------------------------------------------------------------ learning
 
 

@@ -768,7 +768,7 @@ def test_grouping_files_looks_at_each_once() -> None:
 
     files = [Counted(f"{number}", 1000, f"{number}", ".txt", "") for number in range(500)]
     source = DomainSource(name="text", uri="file:///x", text_field="text")
-    (unit,) = find_units(source, LocalFileSystem(), list(files))
+    (unit,) = find_units(source, LocalFileSystem(), list(files), "")
     assert len(unit.files) == 500
     assert looks <= 2 * 500
 
@@ -800,6 +800,20 @@ def test_an_interrupted_preparation_continues_and_ends_the_same(
     straight = run(domain_task(corpus, tmp_path / "other", f"{uri(tmp_path)}/*.jsonl"))
     assert manifest.digest == straight.digest
     assert not units.exists()
+
+
+def test_units_of_a_tokenizer_that_was_replaced_meanwhile_are_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = builders.make_corpus(tmp_path)
+    monkeypatch.setattr(units_module, "UNIT_BYTES", 1)
+    task = prepare_task(uri(corpus), uri(tmp_path / "store"))
+    with pytest.raises(Interrupted):
+        run(task, StopAfter(1))
+    make_tokenizer(tmp_path / "tokenizer", documents(40), vocabulary=270)
+    manifest = run(task)
+    straight = run(prepare_task(uri(corpus), uri(tmp_path / "other")))
+    assert manifest.digest == straight.digest
 
 
 def _dies(*_: object, **__: object) -> None:
@@ -991,7 +1005,8 @@ def test_a_pod_that_still_works_is_waited_for_again(
 
     task = domain_task(corpus, tmp_path / "store", f"{uri(tmp_path)}/*.jsonl")
     task = task.model_copy(update={"pods": 2})
-    theirs = find_units(task.config.domains[0], *find_files(task.config.domains[0]))[1]
+    digest = load_tokenizer(task.config.tokenizer).digest
+    theirs = find_units(task.config.domains[0], *find_files(task.config.domains[0]), digest)[1]
     clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
     monkeypatch.setattr(prepare_module, "time", clock)
     monkeypatch.setattr(prepare_module, "prepare_unit", taking)

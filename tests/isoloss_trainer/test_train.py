@@ -324,6 +324,21 @@ def test_a_run_stopped_at_every_step_ends_with_the_same_bytes(prepared: Prepared
     assert trajectory(task) == wanted
 
 
+@pytest.mark.parametrize("release", [False, True])
+def test_a_store_that_deletes_nothing_ends_no_run(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, release: bool
+) -> None:
+    saving = {"keep_checkpoints": 1, "release_checkpoints_when_done": release}
+    task = train_task(prepared.manifest, prepared.uri, tokens=1024, task=saving)
+
+    def refused(_store: Store, path: str) -> None:
+        raise StoreRefused(f"{path}: AccessDenied")
+
+    stop_at(task, 4)
+    monkeypatch.setattr(Store, "remove", refused)
+    assert run(task).outcome is Outcome.SUCCEEDED
+
+
 def test_more_tokens_continue_the_trajectory_as_if_wanted_from_the_start(
     prepared: Prepared,
 ) -> None:

@@ -188,9 +188,10 @@ class Checkpoints:
         self._writer.shutdown(wait=True)
 
     def remove_all(self) -> None:
-        """Delete the training state."""
+        """Delete the training state. What cannot be removed stays, with an event that says why."""
         self.wait()
-        self._store.remove(self._folder)
+        with self._log.survived("checkpoints-kept"):
+            self._store.remove(self._folder)
 
     def _write(
         self,
@@ -222,7 +223,9 @@ class Checkpoints:
         self._check()
         persist(lambda: self._store.write_record(self._manifest(name), manifest))
         if name.startswith(STEP):
-            self._remove_others(name)
+            # The new one is written: that an old one stays, as where nothing may be deleted, ends no run.
+            with self._log.survived("checkpoints-kept"):
+                self._remove_others(name)
 
     def _unused(self, name: str) -> str:
         """`name`, with the next number behind it if a complete checkpoint has that name. Written over by another number

@@ -1,20 +1,21 @@
 """Loads any transformers causal language model from a Hugging Face directory: safetensors only, no
-remote code, no missing weights, all of them finite."""
+remote code, no weights missing or left over, all of them finite."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import safe_open
 
-from isoloss_contract.store import Store
+from isoloss_contract.store import Store, StoreUnavailable
 from isoloss_trainer import attention
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.loss import chunk_tokens
@@ -40,6 +41,11 @@ FILES = ("*.json", "*.safetensors", *OF_A_TOKENIZER)
 PROBE_TOKENS = 64
 NUMBERS = ("F16", "BF16", "F32", "F64")
 """Types of weights, as safetensors names them."""
+COMPUTED = re.compile(
+    r"\.(inv_freq|cos_cached|sin_cached|position_ids|masked_bias|causal_mask|_extra_state|attn(\.attention)?\.bias)$"
+)
+"""Masks, positions and scales of 8-bit training, which older or other code saved along with the weights."""
+NAMED_WEIGHTS = 3
 
 
 def fetch_directory(uri: str, scratch: Path) -> Path:
@@ -73,7 +79,17 @@ def _check_names(names: list[str], uri: str) -> None:
 
 def _copy(store: Store, name: str, folder: Path) -> None:
     with store.open(name) as source, (folder / name).open("wb") as target:
-        shutil.copyfileobj(source, target, 16 * 2**20)
+        while piece := _piece(source, store.location(name)):
+            target.write(piece)
+
+
+def _piece(source: BinaryIO, location: str) -> bytes:
+    """The next of a stream. Libraries' errors share no base class: whatever they are, the store broke off."""
+    try:
+        return source.read(16 * 2**20)
+    except Exception as error:
+        detail = str(error) or type(error).__name__
+        raise StoreUnavailable(f"{location}: {detail[:400]}") from error
 
 
 def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
@@ -136,14 +152,20 @@ def load_network(
     if broken:
         message = f"{uri}: weights are missing or have the wrong shape ({len(broken)}, first {broken[0]})"
         raise BadData("WeightsMissing", message, FIELD)
-    unknown = sorted(report.get("unexpected_keys", ()))
-    # With code of its own it may be another model under a known name: its weights show it.
-    if unknown and "auto_map" in described:
+    # What transformers itself leaves out for the family, such as layers that predict later tokens, is not among them.
+    unknown = sorted(
+        name for name in report.get("unexpected_keys", ()) if not COMPUTED.search(name)
+    )
+    if unknown:
+        # With code of its own it may be another model under a known name: its weights show it.
+        remote = "auto_map" in described
+        named = "config.json names remote code (auto_map), which is never run; " if remote else ""
         message = (
-            f"{uri}: names remote code (auto_map), which is never run, and transformers' own model has "
-            f"no place for {len(unknown)} of its weights, first {unknown[0]}"
+            f"{uri}: {named}the model that config.json describes has no place for {len(unknown)} of the weights "
+            f"({', '.join(unknown[:NAMED_WEIGHTS])}{', …' if len(unknown) > NAMED_WEIGHTS else ''}): without "
+            "them it would be another model than the one that was trained"
         )
-        raise BadData("RemoteCodeRefused", message, FIELD)
+        raise BadData("RemoteCodeRefused" if remote else "WeightsUnexpected", message, FIELD)
     for name, parameter in network.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise BadData("NonFiniteWeights", f"{uri}: {name} is not finite", FIELD)

@@ -70,7 +70,9 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
         return _already_prepared(store, task.config.key, log)
     tokenizer = load_tokenizer(task.config.tokenizer)
     run = Preparation(task.config, store, tokenizer, interruption, log)
-    domains = [find_units(source, *find_files(source)) for source in task.config.domains]
+    domains = [
+        find_units(source, *find_files(source), tokenizer.digest) for source in task.config.domains
+    ]
     pod = _pod_index(task)
     mine = [unit for units in domains for unit in units][pod :: task.pods]
     for done, unit in enumerate(mine):

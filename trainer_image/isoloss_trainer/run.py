@@ -16,6 +16,7 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
+from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import (
     Attempt,
@@ -187,12 +188,16 @@ class PointRun:
     def _write(self, result: PointResult, text: bytes, *, keep_state: bool) -> None:
         store, key = self.attempt.store, self.point.key
         self.attempt.fence.check()
-        persist(lambda: write_finished(store, key, text))
-        persist(lambda: store.write(layout.point_trajectory(key), text))
-        persist(lambda: store.write_record(layout.point_result(key), result))
-        if not keep_state and self.ending.outcome is not Outcome.OUT_OF_MEMORY:
+        fits = self.ending.outcome is not Outcome.OUT_OF_MEMORY
+        # Fewer tokens, trained on other devices, stay trained.
+        if fits or not persist(lambda: _has_succeeded(store, key)):
+            persist(lambda: write_finished(store, key, text))
+            persist(lambda: store.write(layout.point_trajectory(key), text))
+            persist(lambda: store.write_record(layout.point_result(key), result))
+        if not keep_state and fits:
             self.saving.checkpoints.remove_all()
-        store.remove(layout.point_progress(key))
+        with self.attempt.log.survived("progress-kept"):
+            store.remove(layout.point_progress(key))
 
     def _result(self, rows: tuple[TrajectoryRow, ...], text: bytes) -> PointResult:
         """The facts of the run as it stands; `text` is the trajectory of `rows`."""
@@ -375,6 +380,14 @@ class PointRun:
             processes=self.attempt.world.size,
             deterministic=self.attempt.task.deterministic,
         )
+
+
+def _has_succeeded(store: Store, key: str) -> bool:
+    try:
+        result = store.read_record(layout.point_result(key), PointResult)
+    except (NotFound, BadRecord):
+        return False
+    return result.key == key and result.outcome is Outcome.SUCCEEDED
 
 
 def _network(attempt: Attempt) -> Any:

@@ -122,9 +122,13 @@ def shard_name(domain: str, unit: str) -> str:
 
 
 def find_units(
-    source: DomainSource, filesystem: fsspec.AbstractFileSystem, files: list[CorpusFile]
+    source: DomainSource,
+    filesystem: fsspec.AbstractFileSystem,
+    files: list[CorpusFile],
+    tokenizer_digest: str,
 ) -> list[Unit]:
-    """Group consecutive files up to UNIT_BYTES; a unit's name depends on its files' identities."""
+    """Group consecutive files up to UNIT_BYTES; a unit's name depends on its files' identities and on the tokenizer,
+    which may be replaced before an interrupted preparation goes on."""
     groups: list[list[CorpusFile]] = [[]]
     size = 0
     for file in files:
@@ -137,7 +141,7 @@ def find_units(
         Unit(
             domain=source,
             filesystem=filesystem,
-            name=f"{number:05d}-{content_key([file.identity for file in group])[:12]}",
+            name=f"{number:05d}-{content_key([tokenizer_digest, *(file.identity for file in group)])[:12]}",
             files=tuple(group),
         )
         for number, group in enumerate(groups)

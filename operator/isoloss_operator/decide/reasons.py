@@ -151,6 +151,8 @@ class Reason(StrEnum):
     """spec.checkpoint.uri holds no model that can be loaded."""
     WEIGHTS_MISSING = "WeightsMissing"
     """The checkpoint lacks weights that its config.json calls for."""
+    WEIGHTS_UNEXPECTED = "WeightsUnexpected"
+    """The checkpoint has weights that the model of its config.json has no place for."""
     NON_FINITE_WEIGHTS = "NonFiniteWeights"
     """The checkpoint has weights that are not finite."""
     NON_FINITE_LOSS = "NonFiniteLoss"
@@ -203,6 +205,7 @@ TRAINER_REASONS: Final = frozenset(
         Reason.TOKENIZER_NOT_LOADABLE,
         Reason.NOT_A_CHECKPOINT,
         Reason.WEIGHTS_MISSING,
+        Reason.WEIGHTS_UNEXPECTED,
         Reason.NON_FINITE_WEIGHTS,
         Reason.NON_FINITE_LOSS,
         Reason.REMOTE_CODE_REFUSED,

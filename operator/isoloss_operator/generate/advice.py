@@ -92,6 +92,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.INITIAL_LOSS_GIVEN: NOTHING,
     Reason.NOT_A_CHECKPOINT: "Point `checkpoint.uri` to a folder with config.json and safetensors files.",
     Reason.WEIGHTS_MISSING: "Upload the shards that the message names.",
+    Reason.WEIGHTS_UNEXPECTED: "Correct config.json so that it describes the model that was trained, or leave the "
+    "tensors that the message names out of the files if it was trained without them.",
     Reason.NON_FINITE_WEIGHTS: "Use an earlier checkpoint: this one has NaN or infinite weights.",
     Reason.NON_FINITE_LOSS: "Check that checkpoint and tokenizer belong together.",
     Reason.REMOTE_CODE_REFUSED: "Convert the checkpoint to a model type that transformers has itself.",

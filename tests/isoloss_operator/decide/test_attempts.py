@@ -230,6 +230,6 @@ def test_a_result_must_be_the_points_own() -> None:
 def test_what_a_result_is_worth() -> None:
     """Enough tokens or a divergence; out of memory is no result."""
     assert is_enough(POINT, result(POINT))
-    assert not is_enough(POINT, result(POINT, wanted_tokens=10))
+    assert not is_enough(POINT, result(POINT, tokens=10, wanted_tokens=10))
     assert is_enough(POINT, result(POINT, outcome=Outcome.DIVERGED, wanted_tokens=10))
     assert not is_enough(POINT, result(POINT, outcome=Outcome.OUT_OF_MEMORY))

@@ -406,6 +406,17 @@ def test_continuing_what_others_trained_costs_only_what_is_trained_here() -> Non
     assert condition(decide_sweep(over), "Progressing")[1] == "Finished"
 
 
+def test_more_tokens_within_the_last_step_are_there_already() -> None:
+    """No attempt could add any: the trainer ends with the result as it is."""
+    done = known(observed(results={p.key: result(p) for p in POINTS}))
+    more = [{**proxy, "tokens": proxy["tokens"] + 100} for proxy in sweep_spec()["proxies"]]
+    assert {p.tokens for p in points(sweep_spec(proxies=more))} == {p.tokens for p in POINTS}
+    plan = decide_sweep(raised := edited(done, proxies=more))
+    assert plan.create == ()
+    assert condition(decide_sweep(after(raised, plan)), "Progressing")[1] == "Finished"
+    assert all(record.is_finished for record in ledger_of(plan).points)
+
+
 def test_what_was_trained_here_stays_spent_when_another_sweep_finishes_it() -> None:
     own = progress(FIRST, FIRST.tokens // 2)
     world = known(training(progress={FIRST.key: own}, jobs=(failed(FIRST),)), jobs=())

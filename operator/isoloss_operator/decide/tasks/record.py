@@ -171,6 +171,8 @@ class _SeenPoint:
             case PointResult() as result if record.state not in DONE:
                 if is_enough(self.point, result):
                     record = result_found(record, result, adopted=self._is_adopted())
+                    enough = min(result.tokens, self.point.wanted_tokens)
+                    record = replace(record, trained_for=max(record.trained_for, enough))
                 elif self.ended:
                     record = partial_result_found(record, result, adopted=self._is_adopted())
         return ended_with_result(record, self.ended, now)
@@ -308,7 +310,8 @@ def is_enough(point: PlannedPoint, result: PointResult) -> bool:
     """Whether a result ends the point: diverged, or trained for at least the wanted tokens."""
     if result.outcome is Outcome.DIVERGED:
         return True
-    return result.outcome is Outcome.SUCCEEDED and result.wanted_tokens >= point.wanted_tokens
+    # What it has, as the trainer judges: whole steps, so up to one more than was wanted of it.
+    return result.outcome is Outcome.SUCCEEDED and result.tokens >= point.wanted_tokens
 
 
 def is_done(record: PointRecord, point: PlannedPoint) -> bool:
