@@ -312,6 +312,23 @@ def test_a_kill_by_the_host_halves_the_micro_batch_on_a_cpu_only(
     assert learning.first_guess(network, point, World(device="cuda:0"), 2).sequences == 64
 
 
+def test_each_attempt_of_several_pods_tries_half_of_what_the_one_before_was_refused(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher of one pod, which starts its processes again, tells them how often memory was refused."""
+    point = train_task(prepared.manifest, prepared.uri, batch_size=8).point
+    monkeypatch.setattr(learning, "_fitting", lambda *_: Fit(4, recompute=False))
+    monkeypatch.setattr(World, "largest", lambda _self, number: number)
+
+    def tried(**place: Any) -> list[Fit | None]:
+        return [learning.first_try(None, point, World(size=2, **place), n) for n in range(5)]
+
+    halves = [Fit(4, False), Fit(2, False), Fit(1, False), Fit(1, True), None]
+    assert tried(device="cuda:0") == halves
+    assert tried(device="cuda:0", has_address=True) == [Fit(4, False)] * 5
+    assert tried() == [*halves[:3], Fit(1, False), Fit(1, False)]
+
+
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_computing_with_averaged_weights_exchanges_them_for_a_while(
     prepared: Prepared, precision: str

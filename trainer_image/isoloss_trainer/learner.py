@@ -42,6 +42,15 @@ CONTEXT_BYTES = 2**30
 """At most, of the driver's own in a process, which the plan's share leaves room for."""
 
 
+def first_try(network: Any, point: PointConfig, world: World, halvings: int) -> Fit | None:
+    """How to start after earlier attempts to which memory was refused so often; None if nothing is left to try."""
+    guess = first_guess(network, point, world, halvings)
+    # On an accelerator what the launcher of one pod counts is halved by. Of several none can start the others again: each
+    # refusal ends the attempt, and is among the `halvings`.
+    ended = halvings if world.spans_pods and not world.on_cpu else 0
+    return after_refusals(guess, world.refusals + ended)
+
+
 def first_guess(network: Any, point: PointConfig, world: World, halvings: int) -> Fit:
     """How to start: a divisor of this process's part of the batch.
 
@@ -132,8 +141,7 @@ class Learner:
         self._optimizer = adamw(self._weights, point)
         self._steps = [self._optimizer.state[weight]["step"] for weight in self._weights]
         self.balance = ExpertBalance(network, point.sequence_length)
-        guess = first_guess(network, point, world, halvings)
-        fitting = after_refusals(guess, world.refusals)
+        fitting = first_try(network, point, world, halvings)
         self._fits = fitting is not None
         self.micro_batch, self.recompute = fitting or Fit(1, recompute=True)
         self._host: Tensors = {}
