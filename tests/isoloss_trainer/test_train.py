@@ -71,6 +71,7 @@ from tests.isoloss_trainer.builders import (
     QWEN3_MOE,
     SEQUENCE_LENGTH,
     attempt,
+    part_of,
     quiet,
     spoil_weights,
     stop_during_step,
@@ -1052,6 +1053,59 @@ def test_a_temporary_store_outage_changes_nothing(
     stop_at(task, 4)
     run(task)
     assert trajectory(task) == wanted
+
+
+@pytest.mark.parametrize("last", ["SIGTERM", "the end"])
+def test_a_store_that_is_back_gets_the_next_checkpoint_after_one_that_failed(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """One is due after every step: that of the first fails."""
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = task.model_copy(update={"checkpoint_seconds": 0})
+    original, failed = Checkpoints._write, []
+
+    def away_once(self: Checkpoints, state: TrainingState, *rest: Any) -> None:
+        if not failed:
+            failed.append(state.step)
+            raise StoreUnavailable("away")
+        original(self, state, *rest)
+
+    monkeypatch.setattr(Checkpoints, "_write", away_once)
+    with stop_during_step(2 if last == "SIGTERM" else 100) as interruption:
+        if last == "SIGTERM":
+            with pytest.raises(Interrupted, match="saved at 256 tokens"):
+                run(task, interruption)
+        run(task)
+    assert failed == [1]
+    assert interruption.steps == 4
+
+
+def test_a_stop_writes_a_failed_checkpoint_of_where_the_run_stands_again(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was saved: the learner may be a copy of the run that cools down."""
+    task = train_task(prepared.manifest, prepared.uri)
+    current = PointRun(attempt(task, PreparedData(prepared.data_uri, prepared.folder)))
+    saving, state = current.saving, TrainingState(step=3)
+    folder = layout.point_checkpoints(task.point.key)
+    current.attempt.fence.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(saving.checkpoints, "_write", raise_away)
+        saving.save(state)
+        assert saving.checkpoints._pending is not None
+        assert saving.checkpoints._pending.exception(10)
+    wanted = part_of(current.learner)
+    spoil_weights(current.learner)
+    saving.save_what_is_new(state)
+    saving.checkpoints.wait()
+    assert Store(prepared.uri).names(folder) == ["step-0000000003"]
+    saving.restore()
+    assert torch.equal(part_of(current.learner), wanted)
+    current.close()
+
+
+def raise_away(*_: Any) -> None:
+    raise StoreUnavailable("away")
 
 
 def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(

@@ -109,6 +109,7 @@ class Checkpoints:
         self._group = self._world.host_group()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
+        self._gave_up = False
 
     def restore(
         self, tensors: Tensors, cooling_from: int | None = None
@@ -163,9 +164,9 @@ class Checkpoints:
         down, they are of a copy of the run at `state` that has seen `tokens`; they are kept until the next
         checkpoint of the run.
 
-        Raises the error of the write before, if it failed.
+        Raises the error of the write before, if it failed: see `wait`.
         """
-        self.wait()
+        self.wait(replacing=True)
         name = (
             f"{COOLING}{state.step:010d}-{tokens:016d}" if cooling else f"{STEP}{state.step:010d}"
         )
@@ -177,11 +178,30 @@ class Checkpoints:
         """Whether a checkpoint is being written."""
         return self._pending is not None and not self._pending.done()
 
-    def wait(self) -> None:
-        """Wait for the checkpoint being written; raises the error of that write, if it failed."""
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last one could not be written, which nobody has waited for yet."""
+        pending = self._pending
+        return pending is not None and pending.done() and pending.exception() is not None
+
+    def wait(self, *, replacing: bool = False) -> None:
+        """Wait for the checkpoint being written; raises the error of that write, if it failed.
+
+        One that the store was away for is only logged when a newer one is `replacing` it: the store may be back.
+        Not twice in a row.
+        """
         pending, self._pending = self._pending, None
-        if pending is not None:
+        if pending is None:
+            return
+        try:
             pending.result()
+        except StoreUnavailable as error:
+            if self._gave_up or not replacing or not _may_pass(error):
+                raise
+            self._log.event("checkpoint-not-written", reason=str(error)[:300])
+            self._gave_up = True
+        else:
+            self._gave_up = False
 
     def close(self) -> None:
         """Wait without raising: for an ending that has its own reason."""
