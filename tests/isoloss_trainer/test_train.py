@@ -283,6 +283,24 @@ def test_a_probe_is_trained_by_the_config_json_that_its_checkpoint_was_saved_wit
     assert result.parameters.active == counts.active
 
 
+@pytest.mark.parametrize(("weights", "patience"), [("s3://b/m", timedelta(hours=6)), (None, None)])
+def test_processes_wait_for_the_one_that_fetches_initial_weights(
+    prepared: Prepared,
+    monkeypatch: pytest.MonkeyPatch,
+    weights: str | None,
+    patience: timedelta | None,
+) -> None:
+    """In a run without, one that has died is not waited for so long."""
+
+    def joined(_: World, found: timedelta | None = None, *_rest: Any, **_meet: Any) -> World:
+        assert found == patience
+        raise Interrupted("Interrupted", "seen")
+
+    monkeypatch.setattr(World, "joined", joined)
+    with pytest.raises(Interrupted, match="seen"):
+        run(train_task(prepared.manifest, prepared.uri, initial_weights=weights, seed=612))
+
+
 def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path) -> None:
     build_network({**LLAMA, "hidden_size": 64}, seed=7).save_pretrained(tmp_path / "model")
     with pytest.raises(BadData) as caught:

@@ -25,7 +25,7 @@ from isoloss_trainer.termination import (
     Interruption,
     OutOfMemory,
 )
-from isoloss_trainer.world import World
+from isoloss_trainer.world import FETCH_PATIENCE, World
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
@@ -80,7 +80,8 @@ def _join_and_run(attempt: Attempt) -> PointResult:
     from isoloss_trainer.kernels import deterministic_kernels
     from isoloss_trainer.run import run_point
 
-    world = attempt.world.joined(meet=_meeting(attempt))
+    fetches = attempt.task.point.initial_weights is not None
+    world = attempt.world.joined(FETCH_PATIENCE if fetches else None, _meeting(attempt))
     try:
         # Checked together: one process that left alone would keep the others waiting for it.
         if world.any(attempt.interruption.requested):
