@@ -203,7 +203,16 @@ def test_rows_state_how_the_gradients_were_since_the_last_one(prepared: Prepared
     )
     result = run(never)
     assert [row.clipped_share for row in rows(never)] == [0.0] * 4
-    assert result.time_constants.weight_decay_tokens == pytest.approx(128 / (3e-3 * 0.01))
+    assert result.time_constants.weight_decay_tokens == pytest.approx(
+        128 / (3e-3 * 0.01), rel=1e-4
+    )
+
+
+def test_weights_that_a_few_steps_would_forget_are_refused(prepared: Prepared) -> None:
+    fast = OptimizerConfig(weight_decay_tokens=1279)
+    with pytest.raises(BadConfiguration, match="a batch has 128") as caught:
+        run(train_task(prepared.manifest, prepared.uri, optimizer=fast))
+    assert caught.value.field == "optimizer.weightDecayTokens"
 
 
 def test_seeds_differ(prepared: Prepared) -> None:

@@ -428,11 +428,11 @@ def second_moment_decay(point: PointConfig) -> float:
 
 def weight_decay(point: PointConfig) -> float:
     """As configured, or so that weights decay with the configured time constant in tokens at the peak
-    learning rate: a step takes away learning rate x weight decay of them."""
+    learning rate: a step takes away learning rate x weight decay of them, 1 - exp(-step / constant)."""
     constant = point.optimizer.weight_decay_tokens
     if not constant:
         return point.optimizer.weight_decay
-    return _batch_tokens(point) / (constant * point.learning_rate)
+    return -math.expm1(-_batch_tokens(point) / constant) / point.learning_rate
 
 
 def time_constants(point: PointConfig) -> TimeConstants:
@@ -441,7 +441,7 @@ def time_constants(point: PointConfig) -> TimeConstants:
     return TimeConstants(
         first_moment_tokens=_constant(point.optimizer.beta1, point),
         second_moment_tokens=_constant(second_moment_decay(point), point),
-        weight_decay_tokens=_batch_tokens(point) / decay if decay else None,
+        weight_decay_tokens=_batch_tokens(point) / -math.log1p(-decay) if 0 < decay < 1 else None,
     )
 
 

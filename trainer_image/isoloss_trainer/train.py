@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isoloss_contract import layout
-from isoloss_contract.records import Outcome, PointResult, TrainTask
+from isoloss_contract.records import Outcome, PointConfig, PointResult, TrainTask
 from isoloss_contract.store import BadRecord, NotFound, Store, StoreError
 from isoloss_trainer.attempt import Attempt, Fence
 from isoloss_trainer.log import Log
@@ -30,6 +30,9 @@ from isoloss_trainer.world import FETCH_PATIENCE, World
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
 
+DECAY_BATCHES = 10
+"""A time constant of the weights is at least so many batches."""
+
 
 def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) -> str:
     """Train the point to `task.tokens`; returns a sentence for the termination message.
@@ -42,6 +45,7 @@ def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) 
     if result is None:
         data = PreparedData(task.data_uri, scratch)
         _check_data(task, data)
+        _check_decay(task.point)
         fence = Fence(store, task.point.key, task.claimant)
         world = World.of_environment()
         result = _claim_and_run(
@@ -128,3 +132,15 @@ def _check_data(task: TrainTask, data: PreparedData) -> None:
         )
     for name in point.mixture:
         data.domain(name)
+
+
+def _check_decay(point: PointConfig) -> None:
+    """Weights that are forgotten within a few steps learn nothing, and the run would end like any other."""
+    constant, batch = point.optimizer.weight_decay_tokens, point.batch_size * point.sequence_length
+    if 0 < constant < DECAY_BATCHES * batch:
+        raise BadConfiguration(
+            "WeightDecayTooFast",
+            f"weights would be forgotten within {constant} tokens, but a batch has {batch}: raise weightDecayTokens to "
+            f"at least {DECAY_BATCHES} of the grid's largest batches, or lower that",
+            "optimizer.weightDecayTokens",
+        )
