@@ -409,7 +409,7 @@ def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
         if spoil == "no manifest":
             (folder / f"step-00000000{step}" / "manifest.json").unlink()
         else:
-            _flip(folder / f"step-00000000{step}" / "rank-00000-00000.safetensors")
+            _flip(_part_file(folder / f"step-00000000{step}"))
     stop_at(task, 1)
     assert [path.name for path in folder.iterdir()] == ["step-0000000006"]
     assert run(task).attempts == 3
@@ -446,6 +446,39 @@ def test_an_attempt_killed_while_it_saves_a_step_again_leaves_the_checkpoint_tha
     assert store.exists(f"{folder}/{whole}-00001/manifest.json")
 
 
+def test_a_superseded_attempt_that_goes_on_writing_spoils_no_checkpoint_of_its_successor(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs in its first write of a step that its successor saves as well."""
+    task = train_task(prepared.manifest, prepared.uri, seed=1107)
+    store, key = Store(prepared.uri), task.point.key
+    fences = [
+        Fence(store, key, task.claimant.model_copy(update={"attempt": number}))
+        for number in (1, 2)
+    ]
+    old, new = (Checkpoints(store, key, 2, fence.check, quiet()) for fence in fences)
+    write, late = Store.write, []
+
+    def hanging(self: Store, path: str, content: bytes) -> None:
+        if not late:
+            late.append(path)
+            fences[1].acquire()
+            new.save(TrainingState(step=10), 10, {"weights.a": torch.ones(9)}, {})
+            new.wait()
+        write(self, path, content)
+
+    fences[0].acquire()
+    monkeypatch.setattr(Store, "write", hanging)
+    old.save(TrainingState(step=10), 10, {"weights.a": torch.zeros(9)}, {})
+    with pytest.raises(Interrupted, match="took over"):
+        old.wait()
+    found = {"weights.a": torch.zeros(9)}
+    assert new.restore(found) is not None
+    assert torch.equal(found["weights.a"], torch.ones(9))
+    old.close()
+    new.close()
+
+
 def test_a_broken_checkpoint_of_the_step_that_is_saved_again_pushes_none_out(
     prepared: Prepared,
 ) -> None:
@@ -453,7 +486,7 @@ def test_a_broken_checkpoint_of_the_step_that_is_saved_again_pushes_none_out(
     stop_at(task, 5)
     stop_at(task, 1)
     folder = prepared.folder / layout.point_checkpoints(task.point.key)
-    _flip(folder / "step-0000000006" / "rank-00000-00000.safetensors")
+    _flip(_part_file(folder / "step-0000000006"))
     stop_at(task, 1)
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["step-0000000005", "step-0000000006-00001"]
@@ -570,7 +603,7 @@ def test_a_checkpoint_names_its_tensors_and_who_wrote_it(prepared: Prepared) -> 
     assert manifest is not None
     assert manifest.versions["torch"] == version("torch")
     folder = prepared.folder / layout.point_checkpoints(task.point.key) / "step-0000000002"
-    found = load_file(folder / "rank-00000-00000.safetensors")
+    found = load_file(_part_file(folder))
     names = {name for name, _ in build_network(DEEPSEEK).named_parameters()}
     parts = ("weights", "averaged_weights", "first_moment", "second_moment")
     assert set(found) == {
@@ -683,6 +716,11 @@ def test_a_micro_batch_of_another_place_is_forgotten(prepared: Prepared) -> None
         assert point_run.learner.micro_batch == wanted
 
 
+def _part_file(folder: Path) -> Path:
+    (found,) = folder.glob("rank-00000-00000-*.safetensors")
+    return found
+
+
 def _truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
@@ -698,9 +736,9 @@ def _flip(path: Path) -> None:
     [
         lambda folder: (folder / "manifest.json").unlink(),
         lambda folder: _truncate(folder / "manifest.json"),
-        lambda folder: _truncate(folder / "rank-00000-00000.safetensors"),
-        lambda folder: _flip(folder / "rank-00000-00000.safetensors"),
-        lambda folder: (folder / "rank-00000-00000.safetensors").unlink(),
+        lambda folder: _truncate(_part_file(folder)),
+        lambda folder: _flip(_part_file(folder)),
+        lambda folder: _part_file(folder).unlink(),
         lambda folder: _flip(folder / "index.json"),
         lambda folder: (folder / "index.json").unlink(),
     ],

@@ -16,6 +16,7 @@ import json
 import math
 import mmap
 import re
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -230,6 +231,7 @@ class Checkpoints:
         if not self._world.is_first:
             return
         text = index.model_dump_json().encode()
+        persist(self._check)
         write(INDEX, text)
         manifest = CheckpointManifest(
             key=self._key,
@@ -405,7 +407,8 @@ def write_tensors(
     write: Callable[[str, bytes], None], tensors: Tensors, world: World, group: ProcessGroup | None
 ) -> Index:
     """Write all processes' parts of `tensors` by `write`, which takes a file's name and content, one process's
-    along with the others'. Raises in every process what `write` raised in one, and ValueError if the parts do not make up
+    along with the others'. No file has a name that an attempt before or after this one gives: one that hung while it
+    wrote changes nothing of its successor's checkpoint. Raises in every process what `write` raised in one, and ValueError if the parts do not make up
     the tensors."""
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     # Tensors that are no DTensors are the same in every process.
@@ -415,7 +418,7 @@ def write_tensors(
     def write_own() -> dict[str, Part]:
         written: dict[str, Part] = {}
         for number, items in enumerate(_by_file(planner.create_local_plan().items)):
-            file = f"rank-{world.rank:05d}-{number:05d}.safetensors"
+            file = f"rank-{world.rank:05d}-{number:05d}-{uuid.uuid4().hex}.safetensors"
             content, parts = _content(planner, items, file)
             write(file, cast("bytes", content))  # stores take any buffer
             _give_back(content)
