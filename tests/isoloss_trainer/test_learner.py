@@ -26,6 +26,7 @@ from isoloss_trainer.learner import (
     local,
     second_moment_decay,
     time_constants,
+    weight_decay,
 )
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.run import PointRun
@@ -310,6 +311,23 @@ def test_a_kill_by_the_host_halves_the_micro_batch_on_a_cpu_only(
     network = build_network(LLAMA)
     assert learning.first_guess(network, point, World(), 2).sequences == 16
     assert learning.first_guess(network, point, World(device="cuda:0"), 2).sequences == 64
+
+
+def test_each_attempt_of_several_pods_tries_half_of_what_the_one_before_was_refused(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher of one pod, which starts its processes again, tells them how often memory was refused."""
+    point = train_task(prepared.manifest, prepared.uri, batch_size=8).point
+    monkeypatch.setattr(learning, "_fitting", lambda *_: Fit(4, recompute=False))
+    monkeypatch.setattr(World, "largest", lambda _self, number: number)
+
+    def tried(**place: Any) -> list[Fit | None]:
+        return [learning.first_try(None, point, World(size=2, **place), n) for n in range(5)]
+
+    halves = [Fit(4, False), Fit(2, False), Fit(1, False), Fit(1, True), None]
+    assert tried(device="cuda:0") == halves
+    assert tried(device="cuda:0", has_address=True) == [Fit(4, False)] * 5
+    assert tried() == [*halves[:3], Fit(1, False), Fit(1, False)]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
@@ -691,25 +709,29 @@ def test_experts_in_float32_are_not_compiled(
 
 
 def test_time_constants_in_tokens_are_the_same_at_every_batch_size(prepared: Prepared) -> None:
-    in_tokens = OptimizerConfig(second_moment_tokens=50_000, weight_decay_tokens=10**7)
+    in_tokens = OptimizerConfig(second_moment_tokens=50_000, weight_decay_tokens=10_000)
     for changes in ({}, {"batch_size": 16}, {"learning_rate": 1e-4}):
         point = train_task(prepared.manifest, prepared.uri, optimizer=in_tokens, **changes).point
         found = time_constants(point)
         assert found.second_moment_tokens == pytest.approx(50_000)
-        assert found.weight_decay_tokens == pytest.approx(1e7)
+        assert found.weight_decay_tokens == pytest.approx(1e4)
+        kept = 1 - point.learning_rate * weight_decay(point)
+        steps = 1e4 / (point.batch_size * SEQUENCE_LENGTH)
+        assert kept**steps == pytest.approx(1 / math.e)
         assert 0 < second_moment_decay(point) < 1
 
 
 def test_constants_per_step_are_stated_in_tokens(prepared: Prepared) -> None:
     """As an average keeps 1/e of itself over one."""
-    optimizer = OptimizerConfig(beta1=0.0, beta2=math.exp(-0.01), weight_decay=0.1)
+    decay = 1 - math.exp(-0.01)
+    optimizer = OptimizerConfig(beta1=0.0, beta2=math.exp(-0.01), weight_decay=decay / 1e-3)
     point = train_task(
         prepared.manifest, prepared.uri, optimizer=optimizer, learning_rate=1e-3
     ).point
     found = time_constants(point)
     assert found.first_moment_tokens is None
     assert found.second_moment_tokens == pytest.approx(100 * 4 * SEQUENCE_LENGTH)
-    assert found.weight_decay_tokens == pytest.approx(1e4 * 4 * SEQUENCE_LENGTH)
+    assert found.weight_decay_tokens == pytest.approx(100 * 4 * SEQUENCE_LENGTH)
 
 
 def test_a_step_states_loss_offset_and_norm(prepared: Prepared) -> None:

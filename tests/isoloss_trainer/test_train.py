@@ -71,6 +71,7 @@ from tests.isoloss_trainer.builders import (
     QWEN3_MOE,
     SEQUENCE_LENGTH,
     attempt,
+    part_of,
     quiet,
     spoil_weights,
     stop_during_step,
@@ -202,7 +203,16 @@ def test_rows_state_how_the_gradients_were_since_the_last_one(prepared: Prepared
     )
     result = run(never)
     assert [row.clipped_share for row in rows(never)] == [0.0] * 4
-    assert result.time_constants.weight_decay_tokens == pytest.approx(128 / (3e-3 * 0.01))
+    assert result.time_constants.weight_decay_tokens == pytest.approx(
+        128 / (3e-3 * 0.01), rel=1e-4
+    )
+
+
+def test_weights_that_a_few_steps_would_forget_are_refused(prepared: Prepared) -> None:
+    fast = OptimizerConfig(weight_decay_tokens=1279)
+    with pytest.raises(BadConfiguration, match="a batch has 128") as caught:
+        run(train_task(prepared.manifest, prepared.uri, optimizer=fast))
+    assert caught.value.field == "optimizer.weightDecayTokens"
 
 
 def test_seeds_differ(prepared: Prepared) -> None:
@@ -280,6 +290,24 @@ def test_a_probe_is_trained_by_the_config_json_that_its_checkpoint_was_saved_wit
     given = {"initial_weights": uri(tmp_path / "model"), "model": probe_model(saved, counts)}
     result = run(train_task(prepared.manifest, prepared.uri, tokens=512, **given))
     assert result.parameters.active == counts.active
+
+
+@pytest.mark.parametrize(("weights", "patience"), [("s3://b/m", timedelta(hours=6)), (None, None)])
+def test_processes_wait_for_the_one_that_fetches_initial_weights(
+    prepared: Prepared,
+    monkeypatch: pytest.MonkeyPatch,
+    weights: str | None,
+    patience: timedelta | None,
+) -> None:
+    """In a run without, one that has died is not waited for so long."""
+
+    def joined(_: World, found: timedelta | None = None, *_rest: Any, **_meet: Any) -> World:
+        assert found == patience
+        raise Interrupted("Interrupted", "seen")
+
+    monkeypatch.setattr(World, "joined", joined)
+    with pytest.raises(Interrupted, match="seen"):
+        run(train_task(prepared.manifest, prepared.uri, initial_weights=weights, seed=612))
 
 
 def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path) -> None:
@@ -396,7 +424,7 @@ def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
         if spoil == "no manifest":
             (folder / f"step-00000000{step}" / "manifest.json").unlink()
         else:
-            _flip(folder / f"step-00000000{step}" / "rank-00000-00000.safetensors")
+            _flip(_part_file(folder / f"step-00000000{step}"))
     stop_at(task, 1)
     assert [path.name for path in folder.iterdir()] == ["step-0000000006"]
     assert run(task).attempts == 3
@@ -433,6 +461,39 @@ def test_an_attempt_killed_while_it_saves_a_step_again_leaves_the_checkpoint_tha
     assert store.exists(f"{folder}/{whole}-00001/manifest.json")
 
 
+def test_a_superseded_attempt_that_goes_on_writing_spoils_no_checkpoint_of_its_successor(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs in its first write of a step that its successor saves as well."""
+    task = train_task(prepared.manifest, prepared.uri, seed=1107)
+    store, key = Store(prepared.uri), task.point.key
+    fences = [
+        Fence(store, key, task.claimant.model_copy(update={"attempt": number}))
+        for number in (1, 2)
+    ]
+    old, new = (Checkpoints(store, key, 2, fence.check, quiet()) for fence in fences)
+    write, late = Store.write, []
+
+    def hanging(self: Store, path: str, content: bytes) -> None:
+        if not late:
+            late.append(path)
+            fences[1].acquire()
+            new.save(TrainingState(step=10), 10, {"weights.a": torch.ones(9)}, {})
+            new.wait()
+        write(self, path, content)
+
+    fences[0].acquire()
+    monkeypatch.setattr(Store, "write", hanging)
+    old.save(TrainingState(step=10), 10, {"weights.a": torch.zeros(9)}, {})
+    with pytest.raises(Interrupted, match="took over"):
+        old.wait()
+    found = {"weights.a": torch.zeros(9)}
+    assert new.restore(found) is not None
+    assert torch.equal(found["weights.a"], torch.ones(9))
+    old.close()
+    new.close()
+
+
 def test_a_broken_checkpoint_of_the_step_that_is_saved_again_pushes_none_out(
     prepared: Prepared,
 ) -> None:
@@ -440,7 +501,7 @@ def test_a_broken_checkpoint_of_the_step_that_is_saved_again_pushes_none_out(
     stop_at(task, 5)
     stop_at(task, 1)
     folder = prepared.folder / layout.point_checkpoints(task.point.key)
-    _flip(folder / "step-0000000006" / "rank-00000-00000.safetensors")
+    _flip(_part_file(folder / "step-0000000006"))
     stop_at(task, 1)
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["step-0000000005", "step-0000000006-00001"]
@@ -557,7 +618,7 @@ def test_a_checkpoint_names_its_tensors_and_who_wrote_it(prepared: Prepared) -> 
     assert manifest is not None
     assert manifest.versions["torch"] == version("torch")
     folder = prepared.folder / layout.point_checkpoints(task.point.key) / "step-0000000002"
-    found = load_file(folder / "rank-00000-00000.safetensors")
+    found = load_file(_part_file(folder))
     names = {name for name, _ in build_network(DEEPSEEK).named_parameters()}
     parts = ("weights", "averaged_weights", "first_moment", "second_moment")
     assert set(found) == {
@@ -670,6 +731,11 @@ def test_a_micro_batch_of_another_place_is_forgotten(prepared: Prepared) -> None
         assert point_run.learner.micro_batch == wanted
 
 
+def _part_file(folder: Path) -> Path:
+    (found,) = folder.glob("rank-00000-00000-*.safetensors")
+    return found
+
+
 def _truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
@@ -685,9 +751,9 @@ def _flip(path: Path) -> None:
     [
         lambda folder: (folder / "manifest.json").unlink(),
         lambda folder: _truncate(folder / "manifest.json"),
-        lambda folder: _truncate(folder / "rank-00000-00000.safetensors"),
-        lambda folder: _flip(folder / "rank-00000-00000.safetensors"),
-        lambda folder: (folder / "rank-00000-00000.safetensors").unlink(),
+        lambda folder: _truncate(_part_file(folder)),
+        lambda folder: _flip(_part_file(folder)),
+        lambda folder: _part_file(folder).unlink(),
         lambda folder: _flip(folder / "index.json"),
         lambda folder: (folder / "index.json").unlink(),
     ],
@@ -1067,6 +1133,59 @@ def test_a_temporary_store_outage_changes_nothing(
     stop_at(task, 4)
     run(task)
     assert trajectory(task) == wanted
+
+
+@pytest.mark.parametrize("last", ["SIGTERM", "the end"])
+def test_a_store_that_is_back_gets_the_next_checkpoint_after_one_that_failed(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """One is due after every step: that of the first fails."""
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = task.model_copy(update={"checkpoint_seconds": 0})
+    original, failed = Checkpoints._write, []
+
+    def away_once(self: Checkpoints, state: TrainingState, *rest: Any) -> None:
+        if not failed:
+            failed.append(state.step)
+            raise StoreUnavailable("away")
+        original(self, state, *rest)
+
+    monkeypatch.setattr(Checkpoints, "_write", away_once)
+    with stop_during_step(2 if last == "SIGTERM" else 100) as interruption:
+        if last == "SIGTERM":
+            with pytest.raises(Interrupted, match="saved at 256 tokens"):
+                run(task, interruption)
+        run(task)
+    assert failed == [1]
+    assert interruption.steps == 4
+
+
+def test_a_stop_writes_a_failed_checkpoint_of_where_the_run_stands_again(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was saved: the learner may be a copy of the run that cools down."""
+    task = train_task(prepared.manifest, prepared.uri)
+    current = PointRun(attempt(task, PreparedData(prepared.data_uri, prepared.folder)))
+    saving, state = current.saving, TrainingState(step=3)
+    folder = layout.point_checkpoints(task.point.key)
+    current.attempt.fence.acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(saving.checkpoints, "_write", raise_away)
+        saving.save(state)
+        assert saving.checkpoints._pending is not None
+        assert saving.checkpoints._pending.exception(10)
+    wanted = part_of(current.learner)
+    spoil_weights(current.learner)
+    saving.save_what_is_new(state)
+    saving.checkpoints.wait()
+    assert Store(prepared.uri).names(folder) == ["step-0000000003"]
+    saving.restore()
+    assert torch.equal(part_of(current.learner), wanted)
+    current.close()
+
+
+def raise_away(*_: Any) -> None:
+    raise StoreUnavailable("away")
 
 
 def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(

@@ -16,6 +16,7 @@ import json
 import math
 import mmap
 import re
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -109,6 +110,7 @@ class Checkpoints:
         self._group = self._world.host_group()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
+        self._gave_up = False
 
     def restore(
         self, tensors: Tensors, cooling_from: int | None = None
@@ -163,9 +165,9 @@ class Checkpoints:
         down, they are of a copy of the run at `state` that has seen `tokens`; they are kept until the next
         checkpoint of the run.
 
-        Raises the error of the write before, if it failed.
+        Raises the error of the write before, if it failed: see `wait`.
         """
-        self.wait()
+        self.wait(replacing=True)
         name = (
             f"{COOLING}{state.step:010d}-{tokens:016d}" if cooling else f"{STEP}{state.step:010d}"
         )
@@ -177,11 +179,30 @@ class Checkpoints:
         """Whether a checkpoint is being written."""
         return self._pending is not None and not self._pending.done()
 
-    def wait(self) -> None:
-        """Wait for the checkpoint being written; raises the error of that write, if it failed."""
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last one could not be written, which nobody has waited for yet."""
+        pending = self._pending
+        return pending is not None and pending.done() and pending.exception() is not None
+
+    def wait(self, *, replacing: bool = False) -> None:
+        """Wait for the checkpoint being written; raises the error of that write, if it failed.
+
+        One that the store was away for is only logged when a newer one is `replacing` it: the store may be back.
+        Not twice in a row.
+        """
         pending, self._pending = self._pending, None
-        if pending is not None:
+        if pending is None:
+            return
+        try:
             pending.result()
+        except StoreUnavailable as error:
+            if self._gave_up or not replacing or not _may_pass(error):
+                raise
+            self._log.event("checkpoint-not-written", reason=str(error)[:300])
+            self._gave_up = True
+        else:
+            self._gave_up = False
 
     def close(self) -> None:
         """Wait without raising: for an ending that has its own reason."""
@@ -211,6 +232,7 @@ class Checkpoints:
         if not self._world.is_first:
             return
         text = index.model_dump_json().encode()
+        persist(self._check)
         write(INDEX, text)
         manifest = CheckpointManifest(
             key=self._key,
@@ -388,7 +410,8 @@ def write_tensors(
     write: Callable[[str, bytes], None], tensors: Tensors, world: World, group: ProcessGroup | None
 ) -> Index:
     """Write all processes' parts of `tensors` by `write`, which takes a file's name and content, one process's
-    along with the others'. Raises in every process what `write` raised in one, and ValueError if the parts do not make up
+    along with the others'. No file has a name that an attempt before or after this one gives: one that hung while it
+    wrote changes nothing of its successor's checkpoint. Raises in every process what `write` raised in one, and ValueError if the parts do not make up
     the tensors."""
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     # Tensors that are no DTensors are the same in every process.
@@ -398,7 +421,7 @@ def write_tensors(
     def write_own() -> dict[str, Part]:
         written: dict[str, Part] = {}
         for number, items in enumerate(_by_file(planner.create_local_plan().items)):
-            file = f"rank-{world.rank:05d}-{number:05d}.safetensors"
+            file = f"rank-{world.rank:05d}-{number:05d}-{uuid.uuid4().hex}.safetensors"
             content, parts = _content(planner, items, file)
             write(file, cast("bytes", content))  # stores take any buffer
             _give_back(content)

@@ -11,7 +11,6 @@ import functools
 import math
 import time
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +41,12 @@ from isoloss_trainer.placement import place, room_for_weights, weight_bytes
 from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import BadData, Interrupted, Interruption
 from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
-from isoloss_trainer.world import World
+from isoloss_trainer.world import FETCH_PATIENCE, World
 
 CPU_MICRO_BATCH_TOKENS = 4096
 MICRO_BATCH_TOKENS = 65_536
 PROBE_SEQUENCES = 4
 """Sequences per domain: they decide whether a checkpoint wants the tokenizer's first token."""
-PATIENCE = timedelta(hours=6)
-"""Processes wait for the one that fetches hundreds of gigabytes, and for those that hold a copy."""
 
 
 def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log: Log) -> str:
@@ -62,7 +59,7 @@ def evaluate(task: EvaluateTask, scratch: Path, interruption: Interruption, log:
         pass
     data = PreparedData(task.data_uri, scratch)
     data.check_digest(task.config.data_digest)
-    world = World.of_environment().joined(PATIENCE)
+    world = World.of_environment().joined(FETCH_PATIENCE)
     try:
         with preferred_kernels(world):
             result = measure(task, data, scratch, world, interruption, log)

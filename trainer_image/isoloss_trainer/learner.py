@@ -42,6 +42,15 @@ CONTEXT_BYTES = 2**30
 """At most, of the driver's own in a process, which the plan's share leaves room for."""
 
 
+def first_try(network: Any, point: PointConfig, world: World, halvings: int) -> Fit | None:
+    """How to start after earlier attempts to which memory was refused so often; None if nothing is left to try."""
+    guess = first_guess(network, point, world, halvings)
+    # On an accelerator what the launcher of one pod counts is halved by. Of several none can start the others again: each
+    # refusal ends the attempt, and is among the `halvings`.
+    ended = halvings if world.spans_pods and not world.on_cpu else 0
+    return after_refusals(guess, world.refusals + ended)
+
+
 def first_guess(network: Any, point: PointConfig, world: World, halvings: int) -> Fit:
     """How to start: a divisor of this process's part of the batch.
 
@@ -132,8 +141,7 @@ class Learner:
         self._optimizer = adamw(self._weights, point)
         self._steps = [self._optimizer.state[weight]["step"] for weight in self._weights]
         self.balance = ExpertBalance(network, point.sequence_length)
-        guess = first_guess(network, point, world, halvings)
-        fitting = after_refusals(guess, world.refusals)
+        fitting = first_try(network, point, world, halvings)
         self._fits = fitting is not None
         self.micro_batch, self.recompute = fitting or Fit(1, recompute=True)
         self._host: Tensors = {}
@@ -420,11 +428,11 @@ def second_moment_decay(point: PointConfig) -> float:
 
 def weight_decay(point: PointConfig) -> float:
     """As configured, or so that weights decay with the configured time constant in tokens at the peak
-    learning rate: a step takes away learning rate x weight decay of them."""
+    learning rate: a step takes away learning rate x weight decay of them, 1 - exp(-step / constant)."""
     constant = point.optimizer.weight_decay_tokens
     if not constant:
         return point.optimizer.weight_decay
-    return _batch_tokens(point) / (constant * point.learning_rate)
+    return -math.expm1(-_batch_tokens(point) / constant) / point.learning_rate
 
 
 def time_constants(point: PointConfig) -> TimeConstants:
@@ -433,7 +441,7 @@ def time_constants(point: PointConfig) -> TimeConstants:
     return TimeConstants(
         first_moment_tokens=_constant(point.optimizer.beta1, point),
         second_moment_tokens=_constant(second_moment_decay(point), point),
-        weight_decay_tokens=_batch_tokens(point) / decay if decay else None,
+        weight_decay_tokens=_batch_tokens(point) / -math.log1p(-decay) if 0 < decay < 1 else None,
     )
 
 

@@ -85,9 +85,13 @@ def _band_keys(smallest: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return keys
 
 
-def count_twins(held_out: NDArray[np.uint64], training: Iterable[NDArray[np.uint64]]) -> int:
-    """How many rows of `held_out` [documents, BANDS] share a key with a row of `training`."""
-    twins = np.zeros(len(held_out), dtype=bool)
+def count_twins(
+    held_out: Sequence[NDArray[np.uint64]], training: Iterable[NDArray[np.uint64]]
+) -> list[int]:
+    """How many rows of each part of `held_out` [documents, BANDS] share a key with a row of `training`."""
+    rows = np.concatenate(held_out)
+    twins = np.zeros(len(rows), dtype=bool)
     for part in training:
-        twins |= np.isin(held_out, part).any(axis=1)
-    return int(twins.sum())
+        twins |= np.isin(rows, part).any(axis=1)
+    ends = np.cumsum([len(part) for part in held_out])
+    return [int(part.sum()) for part in np.split(twins, ends[:-1])]

@@ -81,7 +81,7 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
     if pod > 0:
         return f"units of input files prepared: {len(mine)}; the first pod puts them together"
     _await_units(run, domains)
-    manifest = _manifest(run, tuple(_finish_domain(run, units) for units in domains))
+    manifest = _manifest(run, _finish_domains(run, domains))
     try:
         store.write_if(path, manifest.model_dump_json(indent=1).encode(), None)
     except WriteConflict:
@@ -152,24 +152,38 @@ def _summary(manifest: DataManifest) -> str:
     return "; ".join(parts)
 
 
-def _finish_domain(run: Preparation, units: list[Unit]) -> DomainData:
-    """Put the units of a domain together."""
+def _finish_domains(run: Preparation, domains: list[list[Unit]]) -> tuple[DomainData, ...]:
+    """Put all units together. A model trains on all domains: near-duplicates may be in any of them."""
+    finished = [_finish_domain(run, units) for units in domains]
+    training = (read_sketches(run, unit) for units in domains for unit in units)
+    twins = count_twins([held_out for _, held_out in finished], training)
+    return tuple(
+        domain.model_copy(update={"near_duplicates": count})
+        for (domain, _), count in zip(finished, twins, strict=True)
+    )
+
+
+def _finish_domain(run: Preparation, units: list[Unit]) -> tuple[DomainData, NDArray[np.uint64]]:
+    """Put the units of a domain together; its near-duplicates are not counted yet. The sketches of what it holds
+    out go with it."""
     source, prepared = units[0].domain, [prepare_unit(run, unit) for unit in units]
     bad = sum((part.bad for part in prepared), BadDocuments())
     read = sum(part.documents + part.empty_documents + part.held_out for part in prepared)
     bad.refuse_above_share(source, read)
-    domain = _domain_data(run, source, units, prepared)
+    domain, held_out = _domain_data(run, source, units, prepared)
     _require_enough(run.config, domain)
-    facts = domain.model_dump(exclude={"training", "validation", "validation_lengths"})
+    facts = domain.model_dump(
+        exclude={"training", "validation", "validation_lengths", "near_duplicates"}
+    )
     empty = sum(part.empty_documents for part in prepared)
     files = sum(len(unit.files) for unit in units)
     run.log.event("domain", **facts, files=files, empty_documents=empty)
-    return domain
+    return domain, held_out
 
 
 def _domain_data(
     run: Preparation, source: DomainSource, units: list[Unit], prepared: list[PreparedUnit]
-) -> DomainData:
+) -> tuple[DomainData, NDArray[np.uint64]]:
     """Write the domain's validation files and describe the whole domain."""
     held_out = _held_out(run, units)
     encoded = run.tokenizer.encode_closed(held_out)
@@ -177,7 +191,7 @@ def _domain_data(
     folder = f"{source.name}/validation"
     validation = _write_array(run, f"{folder}.bin", [part.tokens for part in encoded])
     lengths = _write_array(run, f"{folder}-lengths.bin", [part.lengths for part in encoded])
-    return DomainData(
+    data = DomainData(
         name=source.name,
         training=tuple(shard for part in prepared for shard in part.shards),
         training_documents=sum(part.documents for part in prepared),
@@ -189,11 +203,8 @@ def _domain_data(
         validation_bytes=sum(len(text.encode()) for text in held_out),
         validation_lengths=lengths,
         bad_documents=sum(part.bad.count for part in prepared),
-        near_duplicates=count_twins(
-            sketches([part.tokens[:-1] for part in encoded]),
-            (read_sketches(run, unit) for unit in units),
-        ),
     )
+    return data, sketches([part.tokens[:-1] for part in encoded])
 
 
 def _held_out(run: Preparation, units: list[Unit]) -> list[str]:

@@ -176,7 +176,7 @@ class PointRun:
         keep_state = self._lasts() and not self.attempt.task.release_checkpoints_when_done
         if keep_state:
             self.saving.save(self.state)
-        self.saving.checkpoints.wait()
+        self.saving.checkpoints.wait(replacing=not keep_state)
         # Not before: a checkpoint may take longer than a claim is fresh.
         self._reporter.close()
         result = self._result(rows, text)
@@ -366,6 +366,7 @@ class PointRun:
                     self._reporter.note(self.tokens, cooled)
             losses = self._losses(self._check)
         except StopRequested:
+            self.saving.save_what_is_new(state)
             self.saving.save_cooling(state, self.tokens + taken * self.batch_tokens)
             raise
         self.learner.restore()
@@ -476,16 +477,17 @@ class Saving:
             recompute=self._learner.recompute,
         )
 
-    def save(self, state: TrainingState) -> None:
+    def save(self, state: TrainingState, *, again: bool = False) -> None:
         """Start to write a checkpoint of where the run stands, which all processes do together; the learner keeps
-        it on its host until the next. Training stands still for the copy alone; the end of a run also waits for
-        the checkpoint before."""
+        it on its host until the next, to write it `again`. Training stands still for the copy alone; the end of a run
+        also waits for the checkpoint before."""
         with self._stopwatch.timing("checkpoint"):
             state.accelerator_seconds = self.accelerator_seconds
             state.micro_batch = self._micro_batch()
-            self.checkpoints.wait()
+            self.checkpoints.wait(replacing=True)
             tokens = state.step * self._timetable.batch_tokens
-            self.checkpoints.save(state, tokens, self._learner.copied(), versions())
+            tensors = self._learner.on_host() if again else self._learner.copied()
+            self.checkpoints.save(state, tokens, tensors, versions())
         self._saved, self._saved_at = _standing(state), time.monotonic()
 
     def save_cooling(self, state: TrainingState, tokens: int) -> None:
@@ -518,9 +520,11 @@ class Saving:
             self.save(state)
 
     def save_what_is_new(self, state: TrainingState) -> None:
-        """Save unless the last checkpoint has this step and its evaluation, which may have taken a cooldown."""
-        if _standing(state) != self._saved:
-            self.save(state)
+        """Save unless the last checkpoint has this step and its evaluation, which may have taken a cooldown. That is
+        written again if it failed, from the host: the learner may be a copy that cools down by now."""
+        again = _standing(state) == self._saved
+        if not again or self._attempt.world.any(self.checkpoints.has_failed):
+            self.save(state, again=again)
 
 
 def _standing(state: TrainingState) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isoloss_contract import layout
-from isoloss_contract.records import Outcome, PointResult, TrainTask
+from isoloss_contract.records import Outcome, PointConfig, PointResult, TrainTask
 from isoloss_contract.store import BadRecord, NotFound, Store, StoreError
 from isoloss_trainer.attempt import Attempt, Fence
 from isoloss_trainer.log import Log
@@ -25,10 +25,13 @@ from isoloss_trainer.termination import (
     Interruption,
     OutOfMemory,
 )
-from isoloss_trainer.world import World
+from isoloss_trainer.world import FETCH_PATIENCE, World
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
+
+DECAY_BATCHES = 10
+"""A time constant of the weights is at least so many batches."""
 
 
 def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) -> str:
@@ -42,6 +45,7 @@ def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) 
     if result is None:
         data = PreparedData(task.data_uri, scratch)
         _check_data(task, data)
+        _check_decay(task.point)
         fence = Fence(store, task.point.key, task.claimant)
         world = World.of_environment()
         result = _claim_and_run(
@@ -80,7 +84,8 @@ def _join_and_run(attempt: Attempt) -> PointResult:
     from isoloss_trainer.kernels import deterministic_kernels
     from isoloss_trainer.run import run_point
 
-    world = attempt.world.joined(meet=_meeting(attempt))
+    fetches = attempt.task.point.initial_weights is not None
+    world = attempt.world.joined(FETCH_PATIENCE if fetches else None, _meeting(attempt))
     try:
         # Checked together: one process that left alone would keep the others waiting for it.
         if world.any(attempt.interruption.requested):
@@ -127,3 +132,15 @@ def _check_data(task: TrainTask, data: PreparedData) -> None:
         )
     for name in point.mixture:
         data.domain(name)
+
+
+def _check_decay(point: PointConfig) -> None:
+    """Weights that are forgotten within a few steps learn nothing, and the run would end like any other."""
+    constant, batch = point.optimizer.weight_decay_tokens, point.batch_size * point.sequence_length
+    if 0 < constant < DECAY_BATCHES * batch:
+        raise BadConfiguration(
+            "WeightDecayTooFast",
+            f"weights would be forgotten within {constant} tokens, but a batch has {batch}: raise weightDecayTokens to "
+            f"at least {DECAY_BATCHES} of the grid's largest batches, or lower that",
+            "optimizer.weightDecayTokens",
+        )

@@ -31,6 +31,8 @@ RANK_VARIABLE = "RANK"
 REFUSALS_VARIABLE = "ISOLOSS_REFUSALS"
 """How often memory was refused to these processes before (launch.py)."""
 DEVICES = Path("/dev")
+FETCH_PATIENCE = timedelta(hours=6)
+"""Processes wait for the one that fetches hundreds of gigabytes, and for those that hold a copy."""
 BACKENDS = "cpu:gloo,cuda:nccl"
 """gloo in addition to nccl: agreeing on a number must not wait for the accelerator."""
 

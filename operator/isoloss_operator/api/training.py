@@ -42,7 +42,7 @@ class Optimizer(ApiType):
     batch size. 0 means beta2 applies."""
     weight_decay_tokens: NonNegativeTokens = 0
     """Time constant of the weight decay in tokens, in place of weightDecay, so that it is the same at every
-    batch size and learning rate. 0 means weightDecay applies."""
+    batch size and learning rate. At least ten of the largest batches. 0 means weightDecay applies."""
     z_loss: LossWeight = "0"
     """Weight of the squared log of the softmax's denominator in the gradient, which keeps logits small.
     Losses never include it."""

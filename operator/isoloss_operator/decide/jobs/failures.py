@@ -42,7 +42,7 @@ class FailureClass(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     """No micro-batch fits: final under this pod template."""
     HOST_OUT_OF_MEMORY = "HostOutOfMemory"
-    """The kernel killed the process: runs again with half the micro-batch."""
+    """The kernel killed the process: runs again, on a CPU and in several pods with half the micro-batch."""
     MEMORY_REFUSED = "MemoryRefused"
     """Memory was refused in one of several pods that train together: all run again with half the micro-batch."""
     BAD_CONFIGURATION = "BadConfiguration"
