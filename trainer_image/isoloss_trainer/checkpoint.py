@@ -167,7 +167,7 @@ class Checkpoints:
 
         Raises the error of the write before, if it failed: see `wait`.
         """
-        self.wait(replacing=True)
+        self.wait(replacing=not cooling)
         name = (
             f"{COOLING}{state.step:010d}-{tokens:016d}" if cooling else f"{STEP}{state.step:010d}"
         )
