@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.operator_process import (
     prediction_manifest,
     sweep_manifest,
 )
+from tests.support.published_configs import TOY_CHECKPOINT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -51,7 +53,7 @@ def test_other_weights_under_a_checkpoints_address_are_measured_again(
     """The planted trainer reads the loss off the address, so that a second evaluate Job is all that can be seen."""
     folder = place.folder / "models" / "loss-2.6"
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
+    (folder / "config.json").write_text(json.dumps(TOY_CHECKPOINT))
     (folder / "model.safetensors").write_text("weights")
     operator.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
     operator.environment["ISOLOSS_IDLE_SECONDS"] = "2"  # type: ignore[index]
