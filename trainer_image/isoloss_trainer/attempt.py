@@ -28,6 +28,7 @@ from isoloss_contract.records import (
     Claimant,
     Finite,
     PointProgress,
+    PointResult,
     Record,
     TrainTask,
     TrajectoryRow,
@@ -282,6 +283,18 @@ class Reporter:
             updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             cooldown_tokens=cooldown_tokens,
         )
+
+
+def stored_result(store: Store, key: str) -> PointResult | None:
+    """What attempts so far came to; None: nothing, or it cannot be read.
+
+    Raises NewerRecord for one that a newer trainer wrote: it must not be overwritten.
+    """
+    try:
+        result = store.read_record(layout.point_result(key), PointResult)
+    except (NotFound, BadRecord):
+        return None
+    return result if result.key == key else None
 
 
 def trajectory_text(rows: tuple[TrajectoryRow, ...]) -> bytes:

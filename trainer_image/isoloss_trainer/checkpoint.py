@@ -411,8 +411,8 @@ def write_tensors(
 ) -> Index:
     """Write all processes' parts of `tensors` by `write`, which takes a file's name and content, one process's
     along with the others'. No file has a name that an attempt before or after this one gives: one that hung while it
-    wrote changes nothing of its successor's checkpoint. Raises in every process what `write` raised in one, and ValueError if the parts do not make up
-    the tensors."""
+    wrote changes nothing of its successor's checkpoint. Raises in every process what `write` raised in one, and
+    ValueError if the parts do not make up the tensors."""
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     # Tensors that are no DTensors are the same in every process.
     own = {n: t for n, t in tensors.items() if world.is_first or isinstance(t, DTensor)}

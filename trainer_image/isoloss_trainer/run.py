@@ -16,7 +16,7 @@ from isoloss_contract.records import (
     PointResult,
     TrajectoryRow,
 )
-from isoloss_contract.store import BadRecord, NotFound, Store
+from isoloss_contract.store import Store
 from isoloss_contract.trajectories import write_finished
 from isoloss_trainer.attempt import (
     Attempt,
@@ -25,6 +25,7 @@ from isoloss_trainer.attempt import (
     Stopwatch,
     Timetable,
     TrainingState,
+    stored_result,
     trajectory_text,
     versions,
 )
@@ -384,11 +385,8 @@ class PointRun:
 
 
 def _has_succeeded(store: Store, key: str) -> bool:
-    try:
-        result = store.read_record(layout.point_result(key), PointResult)
-    except (NotFound, BadRecord):
-        return False
-    return result.key == key and result.outcome is Outcome.SUCCEEDED
+    result = stored_result(store, key)
+    return result is not None and result.outcome is Outcome.SUCCEEDED
 
 
 def _network(attempt: Attempt) -> Any:

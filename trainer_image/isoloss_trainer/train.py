@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from isoloss_contract import layout
 from isoloss_contract.records import Outcome, PointConfig, PointResult, TrainTask
-from isoloss_contract.store import BadRecord, NotFound, Store, StoreError
-from isoloss_trainer.attempt import Attempt, Fence
+from isoloss_contract.store import Store, StoreError
+from isoloss_trainer.attempt import Attempt, Fence, stored_result
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import (
@@ -107,13 +107,10 @@ def _meeting(attempt: Attempt) -> Callable[[], TCPStore] | None:
 def existing_result(store: Store, task: TrainTask) -> PointResult | None:
     """The result that makes training unnecessary: far enough, or diverged. A broken one is ignored.
 
-    Raises NewerRecord for one that a newer trainer wrote: it must not be overwritten.
+    Raises NewerRecord: see stored_result.
     """
-    try:
-        result = store.read_record(layout.point_result(task.point.key), PointResult)
-    except (NotFound, BadRecord):
-        return None
-    if result.key != task.point.key or result.outcome is Outcome.OUT_OF_MEMORY:
+    result = stored_result(store, task.point.key)
+    if result is None or result.outcome is Outcome.OUT_OF_MEMORY:
         return None
     reached = result.tokens >= task.tokens
     return result if reached or result.outcome is Outcome.DIVERGED else None

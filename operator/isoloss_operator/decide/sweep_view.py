@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Final
 
 from isoloss.formatting import are, counted
@@ -280,7 +280,7 @@ def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
         stored=observed,
         policy=policy_of(view.spec),
         models=model_fields(view.written),
-        asked=partial(asked, observed, view.spec),
+        asked=cache(partial(asked, observed, view.spec)),
         store=store_label(view.store_uri),
         points={point.key: point for point in planned},
         known=Recorded(_under_present_spec(ledger, view, manifest), known.set_aside),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from isoloss.laws import Laws, Prediction, PredictionQuery
@@ -362,7 +362,7 @@ def _tasks_of(
         known=Recorded(ledger, known.set_aside),
         data_digest=view.manifest.digest,
         models=model_fields(spec),
-        asked=partial(asked, observed, spec),
+        asked=cache(partial(asked, observed, spec)),
     )
 
 

@@ -237,7 +237,7 @@ def template_digest(
     secret: str | None = None,
 ) -> str:
     """Short hash of all that shapes a pod of this sweep. `own`: of the proxy, the data or the checkpoint, as `secret`."""
-    further = [nodes] if nodes > 1 else [secret] if secret else []
+    further = [*([nodes] if nodes > 1 else []), *([secret] if secret else [])]
     return content_key([spec.pod_template, own, spec.storage.secret_name, *further])[:16]
 
 
