@@ -16,7 +16,7 @@ from isoloss_operator.planning.parameters import model_shape
 from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer import learner as learning
 from isoloss_trainer.learner import Learner
-from isoloss_trainer.memory import footprint, host_footprint, plan, shape_of
+from isoloss_trainer.memory import footprint, host_footprint, micro_batch, plan, shape_of
 from isoloss_trainer.model import build_network
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import World
@@ -173,6 +173,31 @@ def test_layers_are_computed_twice_only_where_a_sequence_does_not_fit_otherwise(
     assert fit_beside_state(needed, 2, 10 + 2 * 100) == Fit(1, recompute=False)
     assert fit_beside_state(needed, 2, 10 + 2 * 100 - 1) == Fit(6, recompute=True)
     assert fit_beside_state(needed, 2, 10 + 2 * 15 - 1) is None
+
+
+@pytest.mark.parametrize(
+    ("share", "taken"),
+    [(4, 4), (64, 64), (96, 48), (256, 64), (384, 64), (362, 64), (257, 64), (67, 64), (62, 62)],
+)
+def test_a_batch_without_a_fitting_divisor_takes_no_fewer_sequences_at_once(
+    share: int, taken: int
+) -> None:
+    """Equal parts, as one shape is compiled; 362 sequences are not trained two by two where 64 fit."""
+    assert micro_batch(share, 64) == taken
+
+
+def test_a_plan_says_how_many_sequences_the_trainer_takes(prepared: Prepared) -> None:
+    few = preset_config("dense-100m")
+    for batch, words in ((24, "12 at once"), (23, "16 at once")):
+        task = train_task(
+            prepared.manifest,
+            prepared.uri,
+            model=few,
+            sequence_length=LENGTH,
+            precision="bf16",
+            batch_size=batch,
+        )
+        assert words in plan(task).splitlines()[1]
 
 
 def test_a_plan_says_what_fits_where(prepared: Prepared) -> None:

@@ -28,7 +28,7 @@ from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.records import CooldownConfig, PointConfig, TimeConstants
 from isoloss_trainer.checkpoint import Tensors
 from isoloss_trainer.experts import ExpertBalance, averaged_name, biases_of, routers_of
-from isoloss_trainer.memory import footprint
+from isoloss_trainer.memory import footprint, micro_batch
 from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
@@ -52,7 +52,7 @@ def first_try(network: Any, point: PointConfig, world: World, halvings: int) -> 
 
 
 def first_guess(network: Any, point: PointConfig, world: World, halvings: int) -> Fit:
-    """How to start: a divisor of this process's part of the batch.
+    """How to start.
 
     `halvings` counts earlier attempts that the host killed for its own memory, which holds the
     activations on a CPU only. Out-of-memory errors halve a guess too high for an accelerator.
@@ -65,9 +65,7 @@ def first_guess(network: Any, point: PointConfig, world: World, halvings: int) -
     size = max(1, min(fitting.sequences, share) >> (halvings if world.on_cpu else 0))
     # Free memory differs between devices, but all processes must agree.
     size = -world.largest(-size)
-    recompute = world.any(fitting.recompute)
-    # Equal parts: every other shape would be compiled again.
-    return Fit(next(part for part in range(size, 0, -1) if share % part == 0), recompute)
+    return Fit(micro_batch(share, size), world.any(fitting.recompute))
 
 
 def after_refusals(guess: Fit, refusals: int) -> Fit | None:

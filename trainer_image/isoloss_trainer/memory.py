@@ -120,7 +120,15 @@ def in_words(found: Fit | None, share: int) -> str:
     if found is None:
         return "does not fit"
     twice = ", recomputed" if found.recompute else ""
-    return f"{min(found.sequences, share)} at once{twice}"
+    return f"{micro_batch(share, found.sequences)} at once{twice}"
+
+
+def micro_batch(share: int, fitting: int) -> int:
+    """Sequences at once, of a device's `share` of a batch, where `fitting` fit: all or equal parts, for another shape
+    is compiled anew; but as many as fit, with a smaller rest, where equal parts would be less than half of that."""
+    most = min(fitting, share)
+    equal = next(part for part in range(most, 0, -1) if share % part == 0)
+    return equal if 2 * equal >= most else most
 
 
 def _gib(number: int) -> str:
