@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -174,8 +175,49 @@ def test_every_variable_of_the_chart_is_one_that_the_operator_reads() -> None:
 
 
 def test_one_operator_stops_before_the_next_starts() -> None:
+    """Not by Recreate, to which server-side apply cannot go back once the API server has filled in a rolling update."""
     assert deployment()["spec"]["replicas"] == 1
-    assert deployment()["spec"]["strategy"] == {"type": "Recreate"}
+    ends_all_first = {"maxSurge": 0, "maxUnavailable": "100%"}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": ends_all_first}
+    assert deployment()["spec"]["strategy"] == strategy
+    recreate = {"strategy": {"type": "Recreate"}}
+    assert deployment(recreate)["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_a_pod_that_is_not_ready_keeps_no_node_from_being_drained() -> None:
+    (budget,) = of_kind(render(EVERYTHING_ON), "PodDisruptionBudget")
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_the_pods_of_helm_test_keep_a_quota_of_cpu_limits() -> None:
+    answer = template(
+        {"resources": {"limits": {"cpu": 1}}}, "--show-only", "templates/tests/install.yaml"
+    )
+    pods = of_kind(manifests_of(answer.stdout), "Pod")
+    limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods]
+    assert limits == [{"memory": "512Mi", "cpu": "1"}] * 2
+
+
+def test_dollars_of_a_pod_template_reach_the_operator_as_they_are() -> None:
+    """In a variable the kubelet makes one of two, and a value of what $(NAME) names."""
+    template = {"metadata": {"annotations": {"shell": "$$(HOSTNAME) $$$$ $(HOME)"}}}
+    value = environment({"trainer": {"podTemplate": template}})["ISOLOSS_POD_TEMPLATE"]
+    assert "$" not in value.replace("$$", ""), "the kubelet expands nothing"
+    assert json.loads(value.replace("$$", "$")) == template
+
+
+def test_rules_that_are_rendered_by_the_guide_select_the_job_that_it_names() -> None:
+    page = (ROOT / "docs" / "guides" / "monitoring.md").read_text()
+    command = next(code for code in page.split("`") if code.startswith("helm template"))
+    name, chart, *options = shlex.split(command)[2:]
+    values = options.index("values.yaml")
+    options[values] = "-"
+    answer = helm("template", name, str(ROOT / chart), *options, stdin=json.dumps(with_images({})))
+    assert answer.returncode == 0, answer.stderr
+    assert set(re.findall(r'job=\\"([^\\"]+)', answer.stdout)) == {
+        "isoloss-system/isoloss-operator"
+    }
+    assert "(`isoloss-system/isoloss-operator`)" in page
 
 
 def test_the_probes_ask_what_the_operator_serves() -> None:

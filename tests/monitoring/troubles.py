@@ -327,6 +327,18 @@ ROWS: dict[str, tuple[str, Row]] = {
             clears=1550,
         ),
     ),
+    "passes fail that take two minutes each": (
+        "ReconcileErrors",
+        Row(
+            {
+                f'isoloss_reconcile_errors_total{{job="{JOB}",kind="ScalingSweep",error="Timeout"}}': (
+                    "0+0.4x60 24x80"
+                )
+            },
+            fires=40,
+            clears=100,
+        ),
+    ),
     "one point is silent": (
         "PointHung",
         Row(
@@ -467,6 +479,10 @@ FALSE_ALARMS: dict[str, dict[str, str]] = {
         sweep_ready("Fitted"): "1x720",
         sweep_ready("Training"): "_x721 0x880",
         SWEEP_CLOCK: "0x760 45660+60x840",
+    },
+    "a sweep has its laws without a point that failed": {
+        sweep_ready("Fitted"): "1x1600",
+        f'isoloss_scalingsweep_points{{{SWEEP},state="failed"}}': "1x1600",
     },
     "a sweep is suspended for half a day and resumed": {
         sweep_ready("Suspended"): "0x720",

@@ -126,7 +126,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - name: ISOLOSS_TRAINER_IMAGE
   value: {{ include "isoloss.image" (list (.Values.trainer).image .Chart.AppVersion "trainer.image") | quote }}
 - name: ISOLOSS_POD_TEMPLATE
-  value: {{ (.Values.trainer).podTemplate | default dict | toJson | quote }}
+  {{- /* The kubelet makes one of two dollars. */}}
+  value: {{ (.Values.trainer).podTemplate | default dict | toJson | replace "$" "$$" | quote }}
 - name: ISOLOSS_LEASE_NAME
   value: {{ include "isoloss.fullname" . | quote }}
 - name: ISOLOSS_LEASE_NAMESPACE
