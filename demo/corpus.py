@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -114,10 +115,18 @@ def _parse(source: str) -> ast.Module | None:
 
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+HOLDERS = (ast.stmt, ast.excepthandler, ast.match_case)
+"""Below a module, what can hold a class or a function."""
 
 
 def _documented(tree: ast.Module) -> Iterator[Documented]:
-    return (node for node in ast.walk(tree) if isinstance(node, Documented))
+    """In the order of `ast.walk`, which looks at every part of every expression, too."""
+    left: deque[ast.AST] = deque([tree])
+    while left:
+        node = left.popleft()
+        if isinstance(node, Documented):
+            yield node
+        left.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, HOLDERS))
 
 
 def docstrings(source: str) -> str:

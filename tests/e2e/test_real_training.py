@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,9 @@ from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.records import Claimant, PointConfig, PointResult, TrainTask
 from isoloss_contract.store import Store
+from isoloss_trainer.log import Log
+from isoloss_trainer.termination import Interruption
+from isoloss_trainer.train import train
 from tests.support.cluster import wait_until
 from tests.support.crds import install_crds
 from tests.support.operator_process import STORE_SECRET, OperatorProcess, User, apply_account
@@ -278,10 +280,7 @@ def undisturbed(store: Store, sweep: Json, key: str, scratch: Path) -> bytes:
         data_uri=data_uri(store),
         claimant=Claimant(sweep_uid="undisturbed", attempt=1),
     )
-    path = scratch / "task.json"
-    path.write_text(task.model_dump_json())
-    command = [sys.executable, "-m", "isoloss_trainer", "train", "--task", str(path)]
-    subprocess.run(command, env={**os.environ, **ONE_THREAD}, check=True, capture_output=True)
+    train(task, scratch, Interruption(), Log(io.StringIO()))
     return Store(elsewhere).read(layout.point_trajectory(key))
 
 

@@ -13,8 +13,6 @@ from unittest.mock import patch
 import torch
 import torch._dynamo
 import transformers
-from functorch.compile import make_boxed_func
-from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from isoloss_trainer import loss
@@ -56,6 +54,9 @@ def trace(model: dict[str, Any], length: int, recompute: bool) -> dict[str, Any]
 @contextlib.contextmanager
 def noting(forward: list[Any], backward: list[Any]) -> Iterator[None]:
     """Let torch.compile run what it is given as it is, on what takes itself for a Hopper GPU, and note the graphs."""
+    # Here, because every worker of pytest imports this module, and one of them calls it.
+    from torch._dynamo.backends.common import aot_autograd
+
     compiler = torch.compile
     backend = aot_autograd(fw_compiler=_into(forward), bw_compiler=_into(backward))
 
@@ -79,6 +80,8 @@ def _forget() -> None:
 
 
 def _into(graphs: list[Any]) -> Any:
+    from functorch.compile import make_boxed_func
+
     def note(graph: Any, _inputs: Any) -> Any:
         graphs.append(graph)
         return make_boxed_func(graph.forward)

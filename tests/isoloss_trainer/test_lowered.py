@@ -30,7 +30,7 @@ TO_THE_HOST = ("aten.item", "_local_scalar_dense", "nonzero", "_assert_scalar")
 SHAPE = {
     "hidden_size": 64,
     "vocab_size": 1024,
-    "num_hidden_layers": 12,
+    "num_hidden_layers": 10,
     "router_aux_loss_coef": 0.01,
 }
 """With more layers than torch compiles one function anew, which it refuses from the ninth time on."""
@@ -68,7 +68,7 @@ def test_layers_and_loss_are_compiled_once_and_wait_for_nothing(
         whole = LanguageModel(network, SEQUENCE_LENGTH).train(training)
         ExpertBalance(network, SEQUENCE_LENGTH)
         whole.prepare_layers(recompute=False, compiled=True)
-        for batch in (8, 8, 16):
+        for batch in (8, 16):
             tokens = torch.zeros(2, SEQUENCE_LENGTH + 1, dtype=torch.long, device="cuda")
             inputs, targets = tokens[:, :-1], tokens[:, 1:]
             if training:
@@ -76,7 +76,7 @@ def test_layers_and_loss_are_compiled_once_and_wait_for_nothing(
             else:
                 whole.token_losses(inputs, targets)
             numbers.append(len(graphs))
-    assert numbers[0] == numbers[2], "compiled again"
+    assert numbers[0] == numbers[1], "compiled again"
     kinds = 2 if model is DEEPSEEK else 1  # its first layer is dense
     assert numbers[0] == kinds + 1, "a layer is not one graph"
     assert not torch._dynamo.utils.counters["graph_break"]
@@ -99,7 +99,7 @@ def test_values_are_padded_unless_the_kernel_takes_them_narrow(
 
     takes = torch.compiler.assume_constant_result(takes)  # type: ignore[no-untyped-call]
     monkeypatch.setattr(attention, "takes_narrow_values", takes)
-    config = model_config({**DEEPSEEK, **SHAPE, "num_hidden_layers": 2, "v_head_dim": 4})
+    config = model_config({**DEEPSEEK, **SHAPE, "num_hidden_layers": 1, "v_head_dim": 4})
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         with torch.device("cuda"):
             network = load_model_class().from_config(config, dtype=torch.bfloat16)
@@ -111,7 +111,7 @@ def test_values_are_padded_unless_the_kernel_takes_them_narrow(
     device = torch.device("cuda", 0)
     assert set(asked) == {(device, torch.bfloat16, heads, SEQUENCE_LENGTH, query, 4)}
     padded = operations(graphs)["aten.constant_pad_nd.default"]
-    assert padded == (0 if narrow else 2)  # the dense layer and those with experts
+    assert padded == (0 if narrow else 1)
 
 
 def test_the_loss_reads_logits_as_an_online_softmax(graphs: list[Any]) -> None:

@@ -110,7 +110,7 @@ def test_a_memory_snapshot_names_allocations(tmp_path: Path) -> None:
 def test_the_command_of_the_page_about_debugging_leaves_the_trace_that_it_names(
     prepared: Prepared, tmp_path: Path
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=4096)
+    task = train_task(prepared.manifest, prepared.uri, tokens=3072)
     (tmp_path / "train.json").write_text(task.model_dump_json())
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     walk = Walk(tmp_path, {**os.environ, "PATH": path})

@@ -97,15 +97,16 @@ def everything(store: Store, key: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("processes", "model", "stops", "cooldown"),
+    ("processes", "model", "stops", "tokens", "cooldown"),
     [
-        pytest.param(2, DEEPSEEK, 2, None, id="2, MoE"),
-        pytest.param(2, DEEPSEEK, 3, None, id="2, MoE, thrice", marks=pytest.mark.whole),
-        pytest.param(4, LLAMA, 2, None, id="4, dense", marks=pytest.mark.whole),
+        pytest.param(2, DEEPSEEK, 2, 4_000, None, id="2, MoE"),
+        pytest.param(2, DEEPSEEK, 3, 8_000, None, id="2, MoE, thrice", marks=pytest.mark.whole),
+        pytest.param(4, LLAMA, 2, 8_000, None, id="4, dense", marks=pytest.mark.whole),
         pytest.param(
             2,
             DEEPSEEK,
             3,
+            8_000,
             CooldownConfig(share=0.3, per_decade=8),
             id="2, MoE, mostly cooling down",
             marks=pytest.mark.whole,
@@ -119,12 +120,13 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undistur
     processes: int,
     model: dict[str, Any],
     stops: int,
+    tokens: int,
     cooldown: CooldownConfig | None,
 ) -> None:
     task = train_task(
         prepared.manifest,
         prepared.uri,
-        tokens=8_000,
+        tokens=tokens,
         model=model,
         evaluation=EvaluationConfig(
             first_tokens=512, per_decade=8, sequences_per_domain=8, cooldown=cooldown

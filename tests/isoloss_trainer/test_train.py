@@ -851,7 +851,8 @@ def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:
     task = train_task(
         prepared.manifest,
         prepared.uri,
-        tokens=int(2.5 * max(sizes)),
+        tokens=int(1.2 * max(sizes)),
+        mixture={"code": 0.05, "prose": 0.95},
         batch_size=64,
         evaluation=EvaluationConfig(first_tokens=10**9),
     )

@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import gcsfs
 import pytest
 
 from devcluster.build import TOOLS
@@ -24,6 +23,8 @@ needs_gcs_server = pytest.mark.skipif(
 @contextmanager
 def gcs_server(bucket: str) -> Iterator[str]:
     """A server with that bucket; its address, to which the environment has to lead."""
+    import gcsfs  # here, because most processes that import this module start no server
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
