@@ -227,7 +227,8 @@ class EditedWorld(FakeWorld):
             fit_running=self.fit_running,
             fit=self.fit,
         )
-        reads = sweep_reads(observed, frozenset(self.results))
+        # The trainer's reports stand in the same folders as the results.
+        reads = sweep_reads(observed, frozenset(self.results) | frozenset(self.progress))
         progress = {key: self.progress[key] for key in reads.progress if key in self.progress}
         marks = progress_marks(observed.jobs, progress, self.memory.marks, self.now)
         self.memory.marks = marks
