@@ -144,7 +144,7 @@ def _without_jobs(
     ledger = tasks.known.ledger
     if ledger.carried != Spend():
         return frozenset()  # what a lost ledger knew of is in there already
-    busy = {job.key for job in jobs}.union(tasks.world.orphaned_pods)
+    busy = {job.key for job in jobs}
     return frozenset(
         record.key
         for record in ledger.points

@@ -147,6 +147,16 @@ def test_a_job_that_is_deleted_by_hand_has_cost_what_it_reported(is_dropped: boo
     assert decide_sweep(replace(gone, progress={FIRST.key: other})).status.spent_flops == "0"
 
 
+def test_a_job_that_is_deleted_by_hand_has_cost_that_while_its_pod_still_ends() -> None:
+    """An edit may drop its point before the pod is gone."""
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    ending = training(jobs=(), orphaned_pods=(FIRST.key,))
+    for world in (ending, without_first_rate(ending)):
+        assert FIRST.key in sweep_reads(world, frozenset({FIRST.key})).progress
+        spent = spent_in(decide_sweep(replace(world, progress=half)))
+        assert spent == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
+
+
 def test_a_corpus_that_vanishes_does_not_take_what_running_jobs_have_spent_out_of_the_status() -> (
     None
 ):
