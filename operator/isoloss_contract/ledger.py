@@ -238,6 +238,9 @@ class PointRecord:
     """Spent by this sweep on a result whose trajectory was lost. A checkpoint may still hold that work."""
     lost_flops: Amount = 0.0
     """Spent by this sweep on what an attempt began anew, for want of a checkpoint."""
+    unread: bool = False
+    """Of a point that was dropped: the store has yet to say how far its last attempt came. Until then a budget keeps
+    room for all that it was to train."""
     attempts: Attempts = Attempts()
     intent: Intent = Intent()
     flops_per_token: Amount = 0.0

@@ -53,7 +53,7 @@ from tests.support.sweep_worlds import refused
 FLOPS_OF_UNRECORDED_ENDS_VANISH: Final = True
 """What an attempt has reported may vanish from spentFlops if it is at work when a corpus is to be prepared; 2,000 worlds
 have not been shown to hold without this. While it is so, no attempt that has reported something ends without a
-result that can be read, is deleted by hand or claimed elsewhere, or has ended when its point is dropped."""
+result that can be read or is claimed elsewhere, or has ended when its point is dropped."""
 TOKENS_PER_SECOND: Final = 2_000
 FIRST_REPORT_SECONDS: Final = 20.0
 """Until then an attempt has reported nothing."""
@@ -76,7 +76,7 @@ FAILED: Final = {
 }
 """Ways in which it fails, by what is left of its pod."""
 ENDS: Final = (*COMPLETE, *FAILED, "deleted by hand")
-UNREPORTED: Final = ("no result", "bad result", "deleted by hand", "claimed")
+UNREPORTED: Final = ("no result", "bad result", "claimed")
 
 
 @dataclass
@@ -227,7 +227,8 @@ class EditedWorld(FakeWorld):
             fit_running=self.fit_running,
             fit=self.fit,
         )
-        reads = sweep_reads(observed, frozenset(self.results))
+        # The trainer's reports stand in the same folders as the results.
+        reads = sweep_reads(observed, frozenset(self.results) | frozenset(self.progress))
         progress = {key: self.progress[key] for key in reads.progress if key in self.progress}
         marks = progress_marks(observed.jobs, progress, self.memory.marks, self.now)
         self.memory.marks = marks

@@ -286,6 +286,8 @@ class PointFiles:
     """Keyed by point key, for the keys of PointReads.results; keys left out are absent."""
     progress: Mapping[str, PointProgress] = field(default_factory=dict)
     """Keyed by point key, for the keys of PointReads.progress; unreadable ones are left out."""
+    unread: frozenset[str] = frozenset()
+    """Keys of those that the store did not give out."""
     unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
     """Keyed by Job uid: since when a running train Job has reported no progress."""
 

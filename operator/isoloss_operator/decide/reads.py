@@ -115,7 +115,8 @@ def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
     # All of them: what they cost counts against the budget, and any may have stalled.
     reporting = {job.key for job in jobs if not job.is_finished and not _is_new(job, observed)}
     newly_ended = {job.key for job in unrecorded}
-    wanted = newly_ended | reporting | _without_jobs(tasks, jobs, stored)
+    unread = {record.key for record in tasks.known.ledger.former if record.unread}
+    wanted = newly_ended | reporting | unread | _without_jobs(tasks, jobs, stored)
     results = [
         point.key
         for point in points
@@ -144,7 +145,7 @@ def _without_jobs(
     ledger = tasks.known.ledger
     if ledger.carried != Spend():
         return frozenset()  # what a lost ledger knew of is in there already
-    busy = {job.key for job in jobs}.union(tasks.world.orphaned_pods)
+    busy = {job.key for job in jobs}
     return frozenset(
         record.key
         for record in ledger.points

@@ -395,7 +395,7 @@ def stated(
 ) -> tuple[ScalingSweepStatus, tuple[Event, ...]]:
     """The status with its conditions, and the events of those that turned.
 
-    Without `numbers` those of the status stay as they were.
+    Without `numbers` those of the status stay as they were, but for Jobs that are gone.
     """
     suspended = suspension(observed.jobs, observed, suspend=observed.spec.suspend)
     previous = parse_conditions(observed.status)
@@ -406,7 +406,22 @@ def stated(
         now=observed.now,
     )
     news = turned(conditions, previous)
-    status = (numbers or ScalingSweepStatus.read(observed.status)).model_copy(
+    status = (numbers or _as_told(observed)).model_copy(
         update={"observed_generation": observed.generation, "conditions": conditions}
     )
     return status, condition_events(news, _ANNOUNCED, stalled=findings.ready.stalled)
+
+
+def _as_told(observed: ObservedSweep) -> ScalingSweepStatus:
+    """The numbers of the status while nothing is known of the points: Jobs that are gone train none of them."""
+    told = ScalingSweepStatus.read(observed.status)
+    names = {job.name for job in observed.jobs if job.kind == "train" and job.holds_a_slot}
+    points, active = told.points, min(told.points.active, len(names))
+    pending = points.pending + points.active - active
+    return told.model_copy(
+        update={
+            "points": points.model_copy(update={"active": active, "pending": pending}),
+            "active": tuple(point for point in told.active if point.name in names),
+            "estimated_completion": told.estimated_completion if names else "",
+        }
+    )

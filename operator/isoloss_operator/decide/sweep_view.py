@@ -388,6 +388,18 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
         found.append(f"{counted(len(lost), 'attempt')} given up, such as: {lost[0].message}.")
     if left := left_behind(view.observed):
         found.append(left)
+    found += _unread(view)
+    over = slots_exceeded(tasks.world, tasks.policy)
+    if over > 0:
+        found.append(
+            f"{counted(over, 'Job')} more than the spec allows {are(over)} running; none is started."
+        )
+    return tuple(found)
+
+
+def _unread(view: PointsView) -> list[str]:
+    """What the store has yet to say."""
+    found, tasks = [], view.tasks
     awaited, unknown = tasks.unread.awaited, tasks.unread.unknown
     if awaited:
         found.append(
@@ -397,12 +409,11 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
         reads = (view.observed.results[key] for key in unknown)
         message = min(read.message for read in reads if is_unknown(read))
         found.append(f"{counted(len(unknown), 'result')} cannot be read for now: {message}")
-    over = slots_exceeded(tasks.world, tasks.policy)
-    if over > 0:
+    if unread := sum(record.unread for record in tasks.ledger.former):
         found.append(
-            f"{counted(over, 'Job')} more than the spec allows {are(over)} running; none is started."
+            f"What {counted(unread, 'dropped point')} trained cannot be read for now: the budget counts all of it."
         )
-    return tuple(found)
+    return found
 
 
 def _mixed_versions(ledger: Ledger) -> str:

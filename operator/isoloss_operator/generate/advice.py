@@ -16,7 +16,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NOT_YET_KNOWN: NOTHING,
     Reason.NOTHING_WRONG: NOTHING,
     Reason.ACCEPTED: NOTHING,
-    Reason.INVALID_SPEC: "Correct the fields that the message names.",
+    Reason.INVALID_SPEC: "Correct the fields that the message names. Until then Jobs that run go on, and no budget "
+    "stops them; `spec.suspend` does.",
     Reason.STORAGE_NOT_ALLOWED: "Use a prefix that the message lists, or ask the operator's administrator "
     "to add one to the chart's `storage.allowedPrefixes`.",
     Reason.STORAGE_UNREACHABLE: "Check the store, the bucket's name and the operator's credentials. "

@@ -120,6 +120,31 @@ def test_a_point_that_is_dropped_before_the_end_of_its_job_is_recorded_has_cost_
     assert decide_sweep(later).status.spent_flops == plan.status.spent_flops
 
 
+def test_what_a_dropped_point_has_cost_is_asked_for_until_the_store_says_it() -> None:
+    """Until then the budget keeps room for all of it."""
+    grid = {"batchSizes": [8, 16], "learningRates": ["2e-3", "4e-3"]}
+    budget = sum(point.flops for point in points(sweep_spec(grid=grid))) + 0.7 * FIRST.flops
+    dropped = edited(
+        training(jobs=(failed(FIRST),), unread=frozenset({FIRST.key})),
+        grid=grid,
+        budget={"flops": f"{budget:.6e}"},
+        parallelism=8,
+    )
+    plan = decide_sweep(dropped)
+    assert len(plan.create) == 7
+    assert "What 1 dropped point trained cannot be read for now" in " ".join(plan.status.warnings)
+    waiting = known(dropped, jobs=())
+    assert FIRST.key in sweep_reads(waiting, frozenset()).progress
+    assert len(decide_sweep(waiting).create) == 7
+    assert decide_sweep(waiting).requeue_after == 15.0
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    answered = replace(waiting, progress=half, unread=frozenset())
+    plan = decide_sweep(answered)
+    assert len(plan.create) == 8
+    assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
+    assert FIRST.key not in sweep_reads(known(answered, progress={}), frozenset()).progress
+
+
 def test_a_result_counts_whose_point_is_dropped_before_it_is_recorded() -> None:
     """The status of a store that took no ledger knew of it already: what was spent never shrinks."""
     ended = training(jobs=(complete(FIRST),), results={FIRST.key: result(FIRST)})
@@ -145,6 +170,16 @@ def test_a_job_that_is_deleted_by_hand_has_cost_what_it_reported(is_dropped: boo
         update={"claimant": half.claimant.model_copy(update={"sweep_uid": "another"})}
     )
     assert decide_sweep(replace(gone, progress={FIRST.key: other})).status.spent_flops == "0"
+
+
+def test_a_job_that_is_deleted_by_hand_has_cost_that_while_its_pod_still_ends() -> None:
+    """An edit may drop its point before the pod is gone."""
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    ending = training(jobs=(), orphaned_pods=(FIRST.key,))
+    for world in (ending, without_first_rate(ending)):
+        assert FIRST.key in sweep_reads(world, frozenset({FIRST.key})).progress
+        spent = spent_in(decide_sweep(replace(world, progress=half)))
+        assert spent == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
 
 
 def test_a_corpus_that_vanishes_does_not_take_what_running_jobs_have_spent_out_of_the_status() -> (

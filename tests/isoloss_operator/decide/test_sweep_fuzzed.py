@@ -22,7 +22,9 @@ from hypothesis.stateful import (
 
 from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.plans import SweepPlan
-from tests.support.builders import points
+from isoloss_operator.planning.flops import six_nd
+from isoloss_operator.reconcile.memory import Memory
+from tests.support.builders import UID, points
 from tests.support.edited_world import ENDS, EditedWorld
 
 PASSES_TO_THE_END: Final = 120
@@ -317,6 +319,29 @@ def fuzz(worlds: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(Fuzz, settings=chosen)
+
+
+def test_what_a_killed_operator_had_stopped_of_points_that_are_dropped_has_cost_what_it_reported() -> (
+    None
+):
+    """A suspension stops Jobs under a spec that is invalid, so that no ledger hears of it."""
+    world = EditedWorld()
+    world.run_operator()
+    world.let_time_pass(4000.0)
+    world.edit(suspend=True, proxies=[])
+    world.run_operator()
+    world.let_time_pass(25.0)
+    assert not world.jobs
+    world.memory = Memory(UID)
+    world.edit(suspend=False, proxies=[{"name": "large", **SIZES["large"]}])
+    world.run_operator()
+    assert world.ledger is not None
+    reported = [
+        six_nd(world.points[key].proxy.parameters, found.tokens)
+        for key, found in world.progress.items()
+    ]
+    assert len(reported) == 3
+    assert world.ledger.spent.flops == pytest.approx(sum(reported))
 
 
 def test_no_order_of_edits_kills_and_losses_trains_twice_overspends_or_never_ends() -> None:

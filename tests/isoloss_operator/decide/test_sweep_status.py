@@ -33,6 +33,7 @@ from tests.support.builders import (
     job,
     manifest,
     observed,
+    parsed,
     points,
     progress,
     result,
@@ -188,6 +189,22 @@ def test_a_stop_is_paid_for_until_now() -> None:
     plan = decide_sweep(world)
     assert plan.status.accelerator_hours == precise(2.0)
     assert plan.status.spent_flops == precise(six_nd(planned[0].proxy.parameters, 400_000))
+
+
+def test_jobs_that_end_under_an_invalid_spec_are_not_told_of_as_active() -> None:
+    """The points are not known, but the Jobs are."""
+    first, second = points()[:2]
+    jobs, reports = (job(first), job(second)), {first.key: progress(first, 400_000)}
+    started = observed(jobs=jobs, progress=reports)
+    world = after(started, decide_sweep(started), spec=parsed(sweep_spec(proxies=[])))
+    plan = decide_sweep(world)
+    assert plan.status.points.active == 2
+    assert plan.status.estimated_completion
+    ended = decide_sweep(replace(world, jobs=(complete(first), job(second))))
+    assert [point.name for point in ended.status.active] == [job(second).name]
+    assert (ended.status.points.active, ended.status.points.pending) == (1, 7)
+    gone = decide_sweep(replace(world, jobs=())).status
+    assert (gone.points.active, gone.active, gone.estimated_completion) == (0, (), "")
 
 
 def test_the_progress_of_another_attempt_is_not_taken_for_lost_work() -> None:

@@ -139,6 +139,15 @@ def marks_after(memory: Memory, read: Read[PointProgress], minutes: int) -> date
     return found.unchanged_since.get(running.uid)
 
 
+def test_what_the_store_does_not_give_out_is_not_taken_for_no_progress() -> None:
+    read = {"a": Unanswered("SlowDown"), "b": ABSENT, "c": progress(POINTS[0], 100)}
+    storage = SimpleNamespace(progress=lambda *_: read, results=lambda *_: {})
+    services: Any = SimpleNamespace(storage=storage, settings=Settings(trainer_image="i"))
+    found = read_points(services, Memory("uid"), "s3://b", PointReads(), [], NOW)
+    assert found.unread == {"a"}
+    assert found.progress == {"c": read["c"]}
+
+
 def test_an_attempt_whose_progress_the_store_does_not_give_out_is_not_taken_for_hung() -> None:
     memory, reported = Memory("uid"), progress(POINTS[0], 100)
     marks_after(memory, reported, 0)

@@ -136,6 +136,16 @@ def test_what_is_not_there_is_absent(storage: Storage, uri: str) -> None:
     assert storage.point_names(uri) == frozenset()
 
 
+def test_a_point_that_has_reported_and_has_no_result_is_among_the_names(
+    storage: Storage, uri: str
+) -> None:
+    """What an attempt that is gone has cost is asked for by these names alone."""
+    begun = points()[0]
+    content = progress(begun, 1000).model_dump_json().encode()
+    Store(uri).write(layout.point_progress(begun.key), content)
+    assert storage.point_names(uri) == {begun.key}
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00\x01"])
 def test_rubbish_is_unreadable_and_names_the_file(
     storage: Storage, uri: str, tmp_path: Path, content: str

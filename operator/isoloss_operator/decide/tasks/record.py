@@ -105,11 +105,12 @@ def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
             tasks.progress.get(record.key),
             tasks.result(record.key),
             tasks.world.now,
+            unread=record.key in tasks.stored.unread,
         )
         for record in (*ledger.former, *ledger.points)
         if record.key not in tasks.points
     )
-    return tuple(record for record in found if record.has_history)
+    return tuple(record for record in found if record.has_history or record.unread)
 
 
 @dataclass(frozen=True)
@@ -345,8 +346,9 @@ def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
     name, proxy, tokens = point.name, point.proxy.name, point.proxy.tokens
     per_token = six_nd(point.proxy.parameters, 1)
     found = (known.name, known.proxy, known.wanted_tokens, known.flops_per_token)
-    if found == (name, proxy, tokens, per_token):
+    if found == (name, proxy, tokens, per_token) and not known.unread:
         return known
+    known = replace(known, unread=False)
     return replace(known, name=name, proxy=proxy, wanted_tokens=tokens, flops_per_token=per_token)
 
 
@@ -356,12 +358,19 @@ def dropped(
     progress: PointProgress | None,
     result: Read[PointResult],
     now: datetime,
+    *,
+    unread: bool,
 ) -> PointRecord:
-    """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
+    """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something.
+
+    `unread`: the store did not give its progress out.
+    """
     attempts = record.attempts
     for job in jobs:
         attempts = after_stop(attempts, job, now)
-    ended = replace(started_over(record, progress), attempts=attempts, intent=Intent())
+    ended = replace(
+        started_over(record, progress), attempts=attempts, intent=Intent(), unread=unread
+    )
     ended = last_reported(ended, progress)
     if isinstance(result, PointResult) and any(job.complete for job in jobs):
         return last_reported(ended, result)

@@ -367,7 +367,7 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
     ]
     pending.sort(key=lambda point: point.wanted_flops)  # stable: planned order among equals
     training = [point for point in tasks.points.values() if point.key in busy]
-    committed = _committed(training, records, tasks, spent)
+    committed = _committed(training, ledger, tasks, spent)
     count, message = affordable(policy.budget, spent, committed, pending, records)
     due, later = _by_delay(pending[:count], records, world.now)
     free = max(0, policy.parallelism - slots_taken(world, policy))
@@ -384,14 +384,20 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
 
 def _committed(
     busy: Iterable[PlannedPoint],
-    records: Mapping[str, PointRecord],
+    ledger: Ledger,
     tasks: TaskSet,
     spent: Spending,
 ) -> Spend:
-    """What these points still need."""
-    flops = seconds = 0.0
+    """What these points still need, and what attempts at dropped ones may have spent that nobody could read yet."""
+    flops = sum(
+        max(0.0, record.wanted_tokens * record.flops_per_token - record.reached_flops)
+        for record in ledger.former
+        if record.unread
+    )
+    seconds = 0.0
     for point in busy:
-        needed = remaining_flops(point, records[point.key], tasks.progress.get(point.key))
+        record = ledger.by_key[point.key]
+        needed = remaining_flops(point, record, tasks.progress.get(point.key))
         flops += needed
         seconds += needed * spent.seconds_per_flop[point.proxy.name]
     return Spend(flops, seconds)
@@ -587,7 +593,7 @@ def _is_quiet(tasks: TaskSet, ledger: Ledger, admission: Admission, missing: Unr
 
 def next_look(tasks: TaskPass) -> float:
     """Seconds until the next pass unless an event comes first; infinite: nothing is under way."""
-    if tasks.unread.all:
+    if tasks.unread.all or any(record.unread for record in tasks.ledger.former):
         return 15.0
     if has_unrecorded(tasks.task_set):
         return 1.0
