@@ -17,6 +17,7 @@ from kubernetes.client import ApiClient
 from isoloss_operator.cluster.client import FIELD_MANAGER, JOB
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import LONGEST_OWNER
+from isoloss_operator.cluster.shallow import shallow
 from isoloss_operator.cluster.transport import (
     TRANSPORT_ERRORS,
     Refusal,
@@ -125,7 +126,7 @@ class _Watch:
             try:
                 self._watch()
                 failures = 0
-            except (Refusal, *NONSENSE, *TRANSPORT_ERRORS) as error:
+            except Exception as error:  # it must not end the watch of all namespaces
                 failures = 0 if self._version != before else failures
                 delay = self._retry_seconds[min(failures, len(self._retry_seconds) - 1)]
                 failures += 1
@@ -138,7 +139,9 @@ class _Watch:
                 # A namespace that is gone, or took our rights away, refuses for good: that is said once.
                 is_known = status == FORBIDDEN and failures > 1
                 level = logging.DEBUG if is_known else logging.WARNING
-                logger.log(level, "The watch of Jobs begins again in %.0f s: %s", delay, said)
+                is_bug = not isinstance(error, (Refusal, *NONSENSE, *TRANSPORT_ERRORS))
+                text = "The watch of Jobs begins again in %.0f s: %s"
+                logger.log(level, text, delay, said, exc_info=is_bug)
                 self._stopped.wait(delay)
 
     def _watch(self) -> None:
@@ -149,7 +152,7 @@ class _Watch:
             for line in lines:
                 if self._stopped.is_set():
                     return
-                self._take(json.loads(line))
+                self._take(_parsed(line))
                 is_empty = False
         if is_empty:  # a bookmark comes every minute: a proxy hangs up, and would at once again
             raise Refusal(200, "it ended without an event")
@@ -184,6 +187,13 @@ class _Watch:
         known, self._known = self._known, {}
         for metadata in known.values():
             self._deliver({"type": "DELETED"}, {"metadata": metadata})
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except RecursionError:  # a tenant's managedFields: all that is wanted lies higher
+        return json.loads(shallow(line))
 
 
 def _identity(metadata: Object) -> Object:

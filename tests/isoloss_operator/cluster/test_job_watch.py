@@ -148,6 +148,38 @@ def test_errors_and_nonsense_are_outlived(
     watch.stop()
 
 
+def test_a_job_that_is_nested_too_deeply_is_delivered_like_any_other(
+    serve: Callable[..., ApiServer],
+) -> None:
+    """The API server takes managedFields of any depth from a tenant."""
+    depth = 100_000
+    fields = '{"f:x":' * depth + "{}" + "}" * depth
+    deep = event("ADDED", "deep", 5).replace('"uid"', f'"managedFields": [{fields}], "uid"')
+    watch, seen = told(serve((200, [deep, event("ADDED", "b", 6)])).watch())
+    wait_until(lambda: len(seen) == 2, "both events")
+    assert seen == [("ADDED", "deep"), ("ADDED", "b")]
+    watch.stop()
+
+
+def test_a_bug_in_whoever_gets_an_event_does_not_end_the_watch(
+    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    def deliver(_: Json, body: Json) -> None:
+        seen.append(body["metadata"]["name"])
+        if len(seen) == 1:
+            raise RuntimeError("a bug")
+
+    watch = serve((200, [event("MODIFIED", "a", 5)]), (200, [event("MODIFIED", "b", 6)])).watch()
+    made = watch(deliver)
+    made.start()
+    wait_until(lambda: seen == ["a", "b"], "the event after the bug")
+    (said,) = [record for record in caplog.records if "begins again in" in record.message]
+    assert said.exc_info is not None
+    made.stop()
+
+
 def test_of_a_known_job_nothing_large_is_kept(serve: Callable[..., ApiServer]) -> None:
     """A tenant's Job may carry annotations of 256 KiB, and there may be thousands."""
     owners = {"a": "ScalingSweep/dense", "b": "ScalingSweep/" + "x" * 10_000}
