@@ -114,7 +114,7 @@ class _Watch:
         self._silent_seconds = silent_seconds
         self._retry_seconds = retry_seconds
         self._version = ""
-        """resourceVersion of the last event; empty: the next watch begins with every Job there is."""
+        """Where the next watch begins: after this resourceVersion; empty: with every Job there is."""
         self._known: dict[str, Object] = {}
         """Jobs by uid, as they were last delivered."""
 
@@ -132,7 +132,7 @@ class _Watch:
                 failures += 1
                 status = getattr(error, "status", 0)
                 if status == GONE:
-                    self._start_over()
+                    self._version = ""
                 if status == FORBIDDEN:
                     self._on_answer(self._namespace, JOB.plural, status)
                 said = str(error) or type(error).__name__
@@ -146,6 +146,8 @@ class _Watch:
 
     def _watch(self) -> None:
         """Deliver the events of one watch until the API server ends it. Raises if that is an error."""
+        if not self._version:
+            self._start_over()
         is_empty = True
         with self._transport.stream(self._request(), self._silent_seconds) as lines:
             self._on_answer(self._namespace, JOB.plural, OK)
@@ -154,8 +156,9 @@ class _Watch:
                     return
                 self._take(_parsed(line))
                 is_empty = False
-        if is_empty:  # a bookmark comes every minute: a proxy hangs up, and would at once again
-            raise Refusal(200, "it ended without an event")
+        # A bookmark comes every minute: a proxy hangs up, and would at once again.
+        if is_empty or not self._version:
+            raise Refusal(200, "it ended before a bookmark")
 
     def _request(self) -> Request:
         query = [
@@ -172,7 +175,10 @@ class _Watch:
         if kind == "ERROR":
             raise Refusal(int(body.get("code") or 0), str(body.get("message") or ""))
         metadata = body["metadata"]
-        self._version = metadata["resourceVersion"]
+        # The Jobs that were there come first, as ADDED and in the order of their names: one may be newer than those
+        # to come. What is not ADDED comes after all of them.
+        if self._version or kind != "ADDED":
+            self._version = metadata["resourceVersion"]
         if kind == "BOOKMARK":
             return
         if kind == "DELETED":
@@ -183,7 +189,6 @@ class _Watch:
 
     def _start_over(self) -> None:
         """What happened meanwhile is lost: whoever had a Job looks for itself."""
-        self._version = ""
         known, self._known = self._known, {}
         for metadata in known.values():
             self._deliver({"type": "DELETED"}, {"metadata": metadata})
