@@ -8,6 +8,7 @@ Changes nothing: rights are asked for, storage is listed, the sweep is a dry run
 
 from __future__ import annotations
 
+import os.path
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -26,11 +27,13 @@ from isoloss_contract.store import Store, StoreError
 from isoloss_operator.api import GROUP, SWEEP_KIND, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.client import load_configuration
 from isoloss_operator.cluster.rbac import KUEUE_RULES, RULES, Rule, lease_rules
+from isoloss_operator.cluster.transport import TRANSPORT_ERRORS
 from isoloss_operator.settings import BadSettings, Settings, read_settings
 
 CONNECTIONS = 2
 LISTED = "sweeps"
 """The folder of a store that is listed: every store may have it."""
+FILE = "file://"
 
 
 def missing_rights(client: ApiClient, settings: Settings) -> Iterator[str]:
@@ -73,6 +76,10 @@ def silent_storage(settings: Settings) -> Iterator[str]:
             Store(prefix).names(LISTED)
         except StoreError as error:
             yield f"storage {prefix}: {error}"
+        else:
+            # Listed, it is as empty as one of which nothing is mounted.
+            if prefix.startswith(FILE) and not os.path.isdir(prefix.removeprefix(FILE)):
+                yield f"storage {prefix}: there is no such folder"
 
 
 def refused_sweep(client: ApiClient, namespace: str) -> Iterator[str]:
@@ -108,6 +115,14 @@ def refused_sweep(client: ApiClient, namespace: str) -> Iterator[str]:
         yield f"a sweep in namespace {namespace} is refused: {error.status} {error.body}"
 
 
+def _answered(problems: Iterator[str]) -> Iterator[str]:
+    """The same, and what keeps the API server from being asked for more."""
+    try:
+        yield from problems
+    except TRANSPORT_ERRORS as error:
+        yield f"the API server cannot be asked: {error}"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print what is wrong; 0 if nothing is, 1 otherwise, 2 for a wrong command line or setting."""
     try:
@@ -115,9 +130,12 @@ def main(arguments: Sequence[str]) -> int:
         match arguments:
             case ["operator"]:
                 settings = read_settings()
-                problems = [*missing_rights(client, settings), *silent_storage(settings)]
+                problems = [
+                    *_answered(missing_rights(client, settings)),
+                    *silent_storage(settings),
+                ]
             case ["sweep", namespace]:
-                problems = [*refused_sweep(client, namespace)]
+                problems = [*_answered(refused_sweep(client, namespace))]
             case _:
                 print(__doc__, file=sys.stderr)
                 return 2

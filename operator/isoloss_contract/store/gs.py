@@ -120,7 +120,11 @@ class GsBackend:
             query: dict[str, str] = {"prefix": folder, "delimiter": "/"}
             found: list[str] = []
             while True:
-                page = json.loads(await self._ask("GET", "b/{}/o", self._bucket, **query))
+                try:
+                    answer = await self._ask("GET", "b/{}/o", self._bucket, **query)
+                except FileNotFoundError as error:  # a folder that is not there has no names
+                    raise Refused(f"there is no bucket {self._bucket}") from error
+                page = json.loads(answer)
                 found += page.get("prefixes", ())
                 found += (each["name"] for each in page.get("items", ()))
                 check_names(len(found))

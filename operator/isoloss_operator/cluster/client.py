@@ -293,7 +293,7 @@ class Cluster:
             status = answer.status
         finally:
             self._on_call(request.method, status, time.monotonic() - began)
-        self.clock.saw(answer.date)
+        self.clock.saw(answer.date, answer.date_age)
         return answer
 
 

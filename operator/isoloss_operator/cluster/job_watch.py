@@ -17,6 +17,7 @@ from kubernetes.client import ApiClient
 from isoloss_operator.cluster.client import FIELD_MANAGER, JOB
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import LONGEST_OWNER
+from isoloss_operator.cluster.shallow import shallow
 from isoloss_operator.cluster.transport import (
     TRANSPORT_ERRORS,
     Refusal,
@@ -113,7 +114,7 @@ class _Watch:
         self._silent_seconds = silent_seconds
         self._retry_seconds = retry_seconds
         self._version = ""
-        """resourceVersion of the last event; empty: the next watch begins with every Job there is."""
+        """Where the next watch begins: after this resourceVersion; empty: with every Job there is."""
         self._known: dict[str, Object] = {}
         """Jobs by uid, as they were last delivered."""
 
@@ -125,34 +126,39 @@ class _Watch:
             try:
                 self._watch()
                 failures = 0
-            except (Refusal, *NONSENSE, *TRANSPORT_ERRORS) as error:
+            except Exception as error:  # it must not end the watch of all namespaces
                 failures = 0 if self._version != before else failures
                 delay = self._retry_seconds[min(failures, len(self._retry_seconds) - 1)]
                 failures += 1
                 status = getattr(error, "status", 0)
                 if status == GONE:
-                    self._start_over()
+                    self._version = ""
                 if status == FORBIDDEN:
                     self._on_answer(self._namespace, JOB.plural, status)
                 said = str(error) or type(error).__name__
                 # A namespace that is gone, or took our rights away, refuses for good: that is said once.
                 is_known = status == FORBIDDEN and failures > 1
                 level = logging.DEBUG if is_known else logging.WARNING
-                logger.log(level, "The watch of Jobs begins again in %.0f s: %s", delay, said)
+                is_bug = not isinstance(error, (Refusal, *NONSENSE, *TRANSPORT_ERRORS))
+                text = "The watch of Jobs begins again in %.0f s: %s"
+                logger.log(level, text, delay, said, exc_info=is_bug)
                 self._stopped.wait(delay)
 
     def _watch(self) -> None:
         """Deliver the events of one watch until the API server ends it. Raises if that is an error."""
+        if not self._version:
+            self._start_over()
         is_empty = True
         with self._transport.stream(self._request(), self._silent_seconds) as lines:
             self._on_answer(self._namespace, JOB.plural, OK)
             for line in lines:
                 if self._stopped.is_set():
                     return
-                self._take(json.loads(line))
+                self._take(_parsed(line))
                 is_empty = False
-        if is_empty:  # a bookmark comes every minute: a proxy hangs up, and would at once again
-            raise Refusal(200, "it ended without an event")
+        # A bookmark comes every minute: a proxy hangs up, and would at once again.
+        if is_empty or not self._version:
+            raise Refusal(200, "it ended before a bookmark")
 
     def _request(self) -> Request:
         query = [
@@ -169,7 +175,10 @@ class _Watch:
         if kind == "ERROR":
             raise Refusal(int(body.get("code") or 0), str(body.get("message") or ""))
         metadata = body["metadata"]
-        self._version = metadata["resourceVersion"]
+        # The Jobs that were there come first, as ADDED and in the order of their names: one may be newer than those
+        # to come. What is not ADDED comes after all of them.
+        if self._version or kind != "ADDED":
+            self._version = metadata["resourceVersion"]
         if kind == "BOOKMARK":
             return
         if kind == "DELETED":
@@ -180,10 +189,16 @@ class _Watch:
 
     def _start_over(self) -> None:
         """What happened meanwhile is lost: whoever had a Job looks for itself."""
-        self._version = ""
         known, self._known = self._known, {}
         for metadata in known.values():
             self._deliver({"type": "DELETED"}, {"metadata": metadata})
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except RecursionError:  # a tenant's managedFields: all that is wanted lies higher
+        return json.loads(shallow(line))
 
 
 def _identity(metadata: Object) -> Object:

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 TOLERANCE: Final = timedelta(seconds=5)
-"""An answer's Date has whole seconds and is as old as the answer took: less is no difference."""
+"""An answer's Date has whole seconds and is as old as the answer took to begin: less is no difference."""
 
 
 class ServerClock:
@@ -22,8 +22,8 @@ class ServerClock:
         self._here = here
         self._ahead = timedelta()
 
-    def saw(self, date: str | None) -> None:
-        """An answer carries this Date. One that cannot be read tells nothing."""
+    def saw(self, date: str | None, age: float = 0.0) -> None:
+        """An answer carries this Date, which came `age` seconds ago. One that cannot be read tells nothing."""
         if date is None:
             return
         try:
@@ -32,7 +32,7 @@ class ServerClock:
             return
         if server.tzinfo is None:
             return
-        ahead = server - self._here()
+        ahead = server + timedelta(seconds=age) - self._here()
         self._ahead = ahead if abs(ahead) > TOLERANCE else timedelta()
 
     def now(self) -> datetime:

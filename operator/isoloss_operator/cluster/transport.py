@@ -45,6 +45,8 @@ class Answer:
     """The header of that name."""
     date: str | None = None
     """The header of that name: the server's clock."""
+    date_age: float = 0.0
+    """Seconds since that header came: a body may take long."""
 
     @property
     def is_overloaded(self) -> bool:
@@ -73,9 +75,10 @@ class Transport:
         """The answer, whole before `deadline` (by time.monotonic). Raises TRANSPORT_ERRORS."""
         left = max(0.001, deadline - time.monotonic())
         response = self._begin(request, (min(CONNECT_SECONDS, left), left))
+        came, headers = time.monotonic(), response.headers
         content = _content(response, deadline)
-        headers = response.headers
-        return Answer(response.status, content, headers.get("Retry-After"), headers.get("Date"))
+        retry_after, date = headers.get("Retry-After"), headers.get("Date")
+        return Answer(response.status, content, retry_after, date, time.monotonic() - came)
 
     @contextlib.contextmanager
     def stream(self, request: Request, silent_seconds: float) -> Iterator[Iterator[bytes]]:

@@ -348,22 +348,28 @@ def _main(
     answers: Connection, job: FitJob, memory_mib: int, on_start: Callable[[], None] | None
 ) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if on_start is not None:
-        on_start()
-    os.nice(NICENESS)
-    _limit_memory(memory_mib)
     with contextlib.suppress(BrokenPipeError):  # the operator is gone
-        answers.send(_answer(answers, job, memory_mib))
+        answers.send(_answer(answers, job, memory_mib, on_start))
 
 
-def _answer(answers: Connection, job: FitJob, memory_mib: int) -> FitEnd:
+def _answer(
+    answers: Connection, job: FitJob, memory_mib: int, on_start: Callable[[], None] | None
+) -> FitEnd:
     try:
+        if on_start is not None:
+            on_start()
+        os.nice(NICENESS)
+        _limit_memory(memory_mib)
         # Imported in the new process: the operator itself needs neither optimiser nor plotting.
         from isoloss_operator.fitting.fit_process import fit
 
         return fit(job, lambda outcome: answers.send(LawsStored(outcome)))
     except MemoryError:
         return NotFitted(f"the fit needs more than {memory_mib} MiB of memory (fitMemoryMiB)")
+    except Exception as error:
+        # Ended by it, the process would look like one that got no memory.
+        logger.exception("The fit of %s failed", job.title)
+        return NotFitted(f"{type(error).__name__}: {error}")
 
 
 def _limit_memory(mib: int) -> None:

@@ -126,6 +126,33 @@ def test_after_a_gap_every_known_job_counts_as_changed(
     watch.stop()
 
 
+def test_a_watch_that_breaks_among_the_first_jobs_begins_with_all_of_them_again(
+    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """They come by name: the first may be the newest. One may be gone by then."""
+    whole = [event("ADDED", "b", 5), event("BOOKMARK", "", 9)]
+    server = serve((200, [event("ADDED", "a", 9)]), (200, whole), (200, [event("ADDED", "c", 10)]))
+    watch, seen = told(server.watch())
+    wait_until(lambda: ("ADDED", "c") in seen, "the third watch")
+    assert seen == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("ADDED", "c")]
+    assert server.versions == ["", "", "9"]
+    said = [record.message for record in caplog.records if "begins again in" in record.message]
+    assert len(said) == 1  # not at once: a server may have no bookmarks
+    watch.stop()
+
+
+@pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
+def test_a_change_after_the_first_jobs_says_where_to_go_on_without_a_bookmark(
+    serve: Callable[..., ApiServer], kind: str
+) -> None:
+    first = [event("ADDED", "a", 5), event(kind, "a", 6), event("ADDED", "b", 7)]
+    server = serve((200, first), (200, [event("ADDED", "c", 8)]))
+    watch, seen = told(server.watch())
+    wait_until(lambda: len(seen) == 4, "the second watch")
+    assert server.versions == ["", "7"]
+    watch.stop()
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -140,12 +167,45 @@ def test_after_a_gap_every_known_job_counts_as_changed(
 def test_errors_and_nonsense_are_outlived(
     serve: Callable[..., ApiServer], said: tuple[int, list[str]]
 ) -> None:
-    server = serve((200, [event("ADDED", "a", 5)]), said, said, (200, [event("ADDED", "b", 6)]))
+    first = [event("ADDED", "a", 4), event("BOOKMARK", "", 5)]
+    server = serve((200, first), said, said, (200, [event("ADDED", "b", 6)]))
     watch, seen = told(server.watch())
     wait_until(lambda: len(seen) == 2, "the event after the errors")
     assert seen == [("ADDED", "a"), ("ADDED", "b")]
     assert server.versions == ["", "5", "5", "5"]
     watch.stop()
+
+
+def test_a_job_that_is_nested_too_deeply_is_delivered_like_any_other(
+    serve: Callable[..., ApiServer],
+) -> None:
+    """The API server takes managedFields of any depth from a tenant."""
+    depth = 100_000
+    fields = '{"f:x":' * depth + "{}" + "}" * depth
+    deep = event("ADDED", "deep", 5).replace('"uid"', f'"managedFields": [{fields}], "uid"')
+    watch, seen = told(serve((200, [deep, event("ADDED", "b", 6)])).watch())
+    wait_until(lambda: len(seen) == 2, "both events")
+    assert seen == [("ADDED", "deep"), ("ADDED", "b")]
+    watch.stop()
+
+
+def test_a_bug_in_whoever_gets_an_event_does_not_end_the_watch(
+    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    def deliver(_: Json, body: Json) -> None:
+        seen.append(body["metadata"]["name"])
+        if len(seen) == 1:
+            raise RuntimeError("a bug")
+
+    watch = serve((200, [event("MODIFIED", "a", 5)]), (200, [event("MODIFIED", "b", 6)])).watch()
+    made = watch(deliver)
+    made.start()
+    wait_until(lambda: seen == ["a", "b"], "the event after the bug")
+    (said,) = [record for record in caplog.records if "begins again in" in record.message]
+    assert said.exc_info is not None
+    made.stop()
 
 
 def test_of_a_known_job_nothing_large_is_kept(serve: Callable[..., ApiServer]) -> None:
@@ -197,7 +257,7 @@ def test_a_server_that_hangs_up_at_once_is_not_asked_without_a_pause(
 
 
 def test_a_silent_watch_is_begun_again(serve: Callable[..., ApiServer]) -> None:
-    server = serve((200, [event("ADDED", "a", 5)]))
+    server = serve((200, [event("ADDED", "a", 4), event("BOOKMARK", "", 5)]))
     watch, seen = told(server.watch(silent_seconds=0.2))
     wait_until(lambda: len(server.versions) >= 3, "further watches")
     assert seen == [("ADDED", "a")]

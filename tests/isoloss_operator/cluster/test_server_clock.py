@@ -36,6 +36,12 @@ def test_a_clock_that_was_set_right_is_used_again() -> None:
     assert clock.now() == HERE
 
 
+def test_a_date_that_came_before_a_slow_body_is_as_old_as_the_body_took() -> None:
+    clock = ServerClock(lambda: HERE)
+    clock.saw(date(HERE - timedelta(seconds=25)), 25.0)
+    assert clock.now() == HERE
+
+
 @pytest.mark.parametrize("rubbish", [None, "", "yesterday", "Tue, 01 Sep 2026 12:00:00 -0000"])
 def test_a_date_that_cannot_be_read_tells_nothing(rubbish: str | None) -> None:
     clock = ServerClock(lambda: HERE)

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import pytest
 from kubernetes import client
@@ -79,6 +80,20 @@ def trickle(connection: socket.socket) -> None:
     for _ in range(1000):
         connection.sendall(b" ")
         time.sleep(0.05)
+
+
+def test_while_a_body_comes_slowly_the_servers_clock_goes_on(
+    serve: Callable[[Serve], Server],
+) -> None:
+    def slowly(connection: socket.socket) -> None:
+        date = "Date: Wed, 01 Jan 2020 00:00:00 GMT"
+        connection.sendall(f"HTTP/1.1 200 OK\r\n{date}\r\nContent-Length: 2\r\n\r\n".encode())
+        time.sleep(1)
+        connection.sendall(b"{}")
+
+    cluster = serve(slowly).cluster(10)
+    cluster.get(SWEEP, "x", "y")
+    assert cluster.clock.now() > datetime(2020, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
 
 
 def test_a_call_without_an_answer_is_sent_once_and_ends_in_time(

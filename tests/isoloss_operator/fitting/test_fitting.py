@@ -351,6 +351,14 @@ def die() -> None:
     mock.patch.object(fit_process, "fit_laws", side_effect=lambda *_, **__: os._exit(9)).start()
 
 
+def stumble() -> None:
+    mock.patch.object(fit_process, "fit", side_effect=KeyError("a bug")).start()
+
+
+def stumble_at_once() -> None:
+    raise KeyError("a bug")
+
+
 def hang() -> None:
     mock.patch.object(
         fit_process, "fit_laws", side_effect=lambda *_, **__: time.sleep(600)
@@ -365,6 +373,14 @@ def test_a_fit_that_needs_too_much_memory_ends_alone_and_says_so(end: Callable[[
     assert "700 MiB" in answer.message
     assert "fitMemoryMiB" in answer.message
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("end", [stumble, stumble_at_once])
+def test_a_bug_in_the_process_of_a_fit_is_not_told_as_want_of_memory(
+    end: Callable[[], None],
+) -> None:
+    answer = run_in_process(job(), 60, threading.Event(), unexpected, on_start=end)
+    assert answer == NotFitted("KeyError: 'a bug'")
 
 
 def test_the_process_of_a_fit_fails_at_its_limit_and_dies_before_the_operator_does() -> None:
