@@ -66,7 +66,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=64)] = 4
     """Maximum number of resources reconciled at a time; those of one namespace leave one worker to the others."""
     job_writers: Annotated[int, Field(ge=1, le=64)] = 16
-    """Maximum number of Jobs created or deleted at a time, over all resources."""
+    """Maximum number of Jobs created or deleted at a time; those of one namespace leave one writer to the others."""
     api_qps: Annotated[float, Field(ge=0, le=10_000)] = 300.0
     """Maximum number of requests to the API server per second; 0: no limit but the server's own."""
     api_burst: Annotated[int, Field(ge=1, le=10_000)] = 600
