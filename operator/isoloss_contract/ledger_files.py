@@ -35,6 +35,8 @@ what it does not know."""
 MAX_SEGMENTS_BYTES: Final = 64 * 2**20
 """Size of all segments of a ledger together: of 45,000 points that failed twice each, or of 150,000 without a
 failure."""
+MAX_REVISION: Final = 2**53
+"""More than any ledger gets to: a higher one was written by hand, and could be so high that none can follow."""
 READS: Final = 3
 """A reader that comes between two writes finds a segment of the former head gone, and reads again."""
 
@@ -53,7 +55,7 @@ class LedgerHead(LedgerHeader):
     ledger_version: Literal[4] = 4
     epoch: int = Field(default=0, ge=0)
     """Epoch of the leader that wrote it: a process that finds a higher one than its own no longer leads."""
-    revision: int = Field(default=1, ge=1)
+    revision: int = Field(default=1, ge=1, le=MAX_REVISION)
     """One more with every write."""
     digest: Digest
     """Ledger.digest of the whole."""
@@ -237,7 +239,7 @@ def next_write(before: StoredLedger | None, ledger: Ledger, epoch: int) -> Ledge
     changed = _changed(before, places)
     while kept and changed and kept[-1][0].points <= 2 * len(changed):
         changed |= kept.pop()[1]
-    revision = 1 if before is None else before.head.revision + 1
+    revision = 1 if before is None else min(before.head.revision + 1, MAX_REVISION)
     segments: dict[str, bytes] = {}
     if changed:
         content = _segment(changed, places, keep_gone=bool(kept))

@@ -147,7 +147,10 @@ class Operator:
         self.metrics.api_seconds.labels(method).observe(seconds)
 
     def _elector(self) -> Elector:
-        """With a client of its own, which waits behind no other call and gives up in time."""
+        """With a client of its own, which waits behind no other call and gives up in time.
+
+        However long an overloaded server tells clients to stay away, a leader asks it before the lease is lost.
+        """
         settings = self.settings
         terms = Terms(
             settings.lease_seconds,
@@ -156,7 +159,12 @@ class Operator:
         )
         client = ApiClient(load_configuration(LEASE_CONNECTIONS))
         return Elector(
-            Cluster(client, call_seconds=terms.call_seconds, on_call=self._count_call),
+            Cluster(
+                client,
+                call_seconds=terms.call_seconds,
+                limit=RateLimit(longest_pause=terms.period),
+                on_call=self._count_call,
+            ),
             settings.lease_namespace,
             settings.lease_name,
             settings.identity,

@@ -28,6 +28,8 @@ from isoloss_contract.store import BadStoreUri, check_uri
 PREFIX = "ISOLOSS_"
 POD_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 EVERY_NAMESPACE = "*"
+LONGEST_SECONDS = 1e9
+"""No thread can be told to wait for very much longer, nor without end by a number."""
 
 
 class BadSettings(ValueError):
@@ -66,7 +68,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=64)] = 4
     """Maximum number of resources reconciled at a time; those of one namespace leave one worker to the others."""
     job_writers: Annotated[int, Field(ge=1, le=64)] = 16
-    """Maximum number of Jobs created or deleted at a time, over all resources."""
+    """Maximum number of Jobs created or deleted at a time; those of one namespace leave one writer to the others."""
     api_qps: Annotated[float, Field(ge=0, le=10_000)] = 300.0
     """Maximum number of requests to the API server per second; 0: no limit but the server's own."""
     api_burst: Annotated[int, Field(ge=1, le=10_000)] = 600
@@ -103,9 +105,10 @@ class Settings(BaseModel):
     """Empty: the pod's own namespace."""
     lease_seconds: Annotated[float, Field(gt=0)] = 15.0
     """A leader that does not renew is replaced after this time."""
-    renew_deadline_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """A leader that could not renew for this time stops."""
-    renew_period_seconds: Annotated[float, Field(gt=0)] = 2.0
+    renew_deadline_seconds: Annotated[float, Field(gt=0, validate_default=True)] = 10.0
+    """A leader that could not renew for this time stops. Less than `lease_seconds`."""
+    renew_period_seconds: Annotated[float, Field(gt=0, validate_default=True)] = 2.0
+    """Less than `renew_deadline_seconds`."""
 
     watch_seconds: Annotated[float, Field(ge=1)] = 300.0
     """The API server ends a watch after this time, and it is begun again."""
@@ -142,6 +145,23 @@ class Settings(BaseModel):
                 normal_uri(prefix)
             except BadStoreUri as error:
                 raise ValueError(str(error)) from error
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def _is_finite(cls, value: Any) -> Any:
+        if isinstance(value, float) and not value <= LONGEST_SECONDS:
+            raise ValueError(f"must be at most {LONGEST_SECONDS:.0f}")
+        return value
+
+    @field_validator("renew_deadline_seconds", "renew_period_seconds")
+    @classmethod
+    def _fits_into_the_lease(cls, value: float, info: ValidationInfo) -> float:
+        is_deadline = info.field_name == "renew_deadline_seconds"
+        above = "lease_seconds" if is_deadline else "renew_deadline_seconds"
+        limit = info.data.get(above, LONGEST_SECONDS)
+        if value >= limit:
+            raise ValueError(f"must be less than {PREFIX}{above.upper()}, which is {limit:g}")
         return value
 
     @field_validator("stuck_seconds")

@@ -220,6 +220,25 @@ def test_an_unknown_field_is_refused() -> None:
         folder.read()
 
 
+@pytest.mark.parametrize("revision", [2**53 + 1, 2**63 - 1])
+def test_a_revision_that_nothing_could_follow_is_damage(revision: int) -> None:
+    """Whoever may write to the store can write it there, and each write of the next one would fail."""
+    folder = Folder()
+    folder.write(ledger(3))
+    folder.head = json.dumps(json.loads(folder.head) | {"revision": revision}).encode()
+    with pytest.raises(BadRecord, match="revision"):
+        folder.read()
+
+
+def test_the_highest_revision_is_followed_by_itself() -> None:
+    folder = Folder()
+    folder.write(ledger(3))
+    folder.head = json.dumps(json.loads(folder.head) | {"revision": 2**53}).encode()
+    folder.stored = folder.read()
+    folder.write(ledger(4))
+    assert folder.read().ledger == ledger(4)
+
+
 def test_a_newer_version_is_told_from_a_damaged_ledger() -> None:
     with pytest.raises(NewerRecord, match="ledger version 5; this one knows up to 4"):
         parse_head(b'{"ledger_version": 5, "points": "elsewhere"}', "head.json")

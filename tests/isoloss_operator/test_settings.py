@@ -79,6 +79,30 @@ def test_a_pass_may_not_take_as_long_as_one_that_is_stuck(
         read_settings({**IMAGE, **{f"ISOLOSS_{name}": value for name, value in given.items()}})
 
 
+@pytest.mark.parametrize("value", ["inf", "1e300", "nan", "-inf"])
+@pytest.mark.parametrize("name", ["IDLE_SECONDS", "MINIMUM_INTERVAL_SECONDS", "LEASE_SECONDS"])
+def test_a_time_is_one_that_a_thread_can_wait_for(name: str, value: str) -> None:
+    """A worker's wait for infinity raises, and there is one worker less."""
+    with pytest.raises(BadSettings, match=f"ISOLOSS_{name}"):
+        read_settings({**IMAGE, f"ISOLOSS_{name}": value})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"LEASE_SECONDS": "5"}, "RENEW_DEADLINE_SECONDS: .*ISOLOSS_LEASE_SECONDS, which is 5"),
+        ({"RENEW_DEADLINE_SECONDS": "15"}, "RENEW_DEADLINE_SECONDS: .*which is 15"),
+        ({"RENEW_DEADLINE_SECONDS": "2"}, "RENEW_PERIOD_SECONDS: .*DEADLINE_SECONDS, which is 2"),
+        ({"RENEW_PERIOD_SECONDS": "11"}, "RENEW_PERIOD_SECONDS: .*which is 10"),
+    ],
+)
+def test_a_lease_that_could_have_two_holders_names_its_variables(
+    given: dict[str, str], says: str
+) -> None:
+    with pytest.raises(BadSettings, match=f"ISOLOSS_{says}"):
+        read_settings({**IMAGE, **{f"ISOLOSS_{name}": value for name, value in given.items()}})
+
+
 def test_a_longer_pass_is_allowed_where_the_other_limit_is_longer_too() -> None:
     longer = {"ISOLOSS_PASS_SECONDS": "1000", "ISOLOSS_STUCK_SECONDS": "1800"}
     assert read_settings({**IMAGE, **longer}).pass_seconds == 1000

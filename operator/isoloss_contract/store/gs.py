@@ -34,6 +34,8 @@ class GsBackend:
     def __init__(self, root: str, patience: Patience) -> None:
         self._bucket, _, self._prefix = root.partition("/")
         self._seconds = patience.attempt_seconds
+        self._known_plain: dict[str, dict[str, str | None]] = {}
+        """States of objects that parts were read of, by path, so that each part costs one request."""
         self._files = GCSFileSystem(
             use_listings_cache=False,
             requests_timeout=ClientTimeout(
@@ -50,13 +52,8 @@ class GsBackend:
             facts = await self._facts(path)
             if int(facts.get("size", 0)) > max_bytes:
                 raise Unusable(f"larger than {max_bytes} bytes")
-            generation = str(facts["generation"])
-            # Replaced in between, that generation is gone: the answer is 412, and the next try reads the new one.
-            content = await self._ask(
-                "GET", _OBJECT, self._bucket, self._key(path),
-                alt="media", ifGenerationMatch=generation,
-            )  # fmt: skip
-            return content, generation
+            content = await self._content(path, _plain(facts))
+            return content, str(facts["generation"])
 
         return self._wait(get)
 
@@ -65,9 +62,11 @@ class GsBackend:
         headers = {"Range": f"bytes={start}-{start + size - 1}"}
 
         async def get() -> bytes:
-            return await self._ask(
-                "GET", _OBJECT, self._bucket, self._key(path), alt="media", headers=headers
-            )
+            state = self._known_plain.get(path) or _plain(await self._facts(path))
+            self._known_plain.pop(path, None)  # until it is known to be still so
+            content = await self._content(path, state, headers=headers)
+            self._known_plain[path] = state
+            return content
 
         try:
             return self._wait(get)
@@ -151,6 +150,12 @@ class GsBackend:
         answer = await self._ask("GET", _OBJECT, self._bucket, self._key(path))
         return cast("dict[str, Any]", json.loads(answer))
 
+    async def _content(self, path: str, state: dict[str, str | None], **options: Any) -> bytes:
+        """The object in that state. Changed in between, the answer is 412, and the next try asks for the new one."""
+        return await self._ask(
+            "GET", _OBJECT, self._bucket, self._key(path), alt="media", **state, **options
+        )
+
     async def _ask(self, method: str, path: str, *names: str, **options: Any) -> bytes:
         _, _, _, content = await _ask_once(self._files, method, path, *names, **options)
         return cast("bytes", content)
@@ -173,3 +178,17 @@ class GsBackend:
             if str(error).startswith(("Forbidden: ", "Bad Request: ")):
                 raise Refused(str(error)) from error
             raise
+
+
+def _plain(facts: dict[str, Any]) -> dict[str, str | None]:
+    """The condition that the object is still as `facts` say, which are of one that is read as it is stored.
+
+    Others are refused: they would be decompressed whole, whatever their limit and the range asked for. Nothing of ours
+    is stored so. The encoding can be changed without a new generation.
+    """
+    if encoding := facts.get("contentEncoding"):
+        raise Unusable(f"is stored with Content-Encoding {str(encoding)[:40]}: store it without")
+    return {
+        "ifGenerationMatch": str(facts["generation"]),
+        "ifMetagenerationMatch": facts.get("metageneration"),
+    }

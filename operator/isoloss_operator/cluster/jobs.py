@@ -48,7 +48,10 @@ def _changed_labels(job: Object, request: JobRequest) -> str:
 
 
 class JobWriter:
-    """Writes Jobs of all resources through one pool of threads. Thread-safe."""
+    """Writes Jobs of all resources through one pool of threads. Thread-safe.
+
+    No namespace has all of them: an admission webhook of one may take half a minute for each of its Jobs.
+    """
 
     def __init__(
         self,
@@ -63,6 +66,9 @@ class JobWriter:
         self._settings = settings
         self._on_write = on_write
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="jobs")
+        self._most_of_namespace = max(1, writers - 1)
+        self._turns: dict[str, threading.Semaphore] = {}
+        """By namespace. The pool is first come, first served: as no plan is in its queue whole, namespaces take turns."""
 
     def create(self, owner: Owner, requests: Sequence[JobRequest]) -> None:
         """Create Jobs. One that exists already is fine if it is `owner`'s and can be found again.
@@ -72,7 +78,7 @@ class JobWriter:
         # Most refusals (template, quota, permissions) hit every Job of a plan: try one first.
         if requests:
             self._create_one(owner, requests[0])
-            self._each(requests[1:], lambda request: self._create_one(owner, request))
+            self._each(owner, requests[1:], lambda request: self._create_one(owner, request))
 
     def delete(self, owner: Owner, deletions: Iterable[JobDeletion]) -> None:
         """Delete Jobs, unless they were recreated. Raises ClusterError."""
@@ -81,7 +87,7 @@ class JobWriter:
             self._cluster.delete(JOB, owner.namespace, deletion.name, deletion.uid)
             self._on_write("delete", "")
 
-        self._each(list(deletions), delete_one)
+        self._each(owner, list(deletions), delete_one)
 
     def expire(self, owner: Owner, expiries: Iterable[JobExpiry]) -> None:
         """Mark finished Jobs as recorded and set their ttlSecondsAfterFinished. Raises ClusterError."""
@@ -96,7 +102,7 @@ class JobWriter:
             except NotFound:
                 return
 
-        self._each(list(expiries), expire_one)
+        self._each(owner, list(expiries), expire_one)
 
     def close(self) -> None:
         """Start no further calls."""
@@ -131,9 +137,12 @@ class JobWriter:
                 )
         return ""
 
-    def _each(self, items: Sequence[Item], write: Callable[[Item], None]) -> None:
+    def _each(self, owner: Owner, items: Sequence[Item], write: Callable[[Item], None]) -> None:
         """Write all in parallel. Skips the rest after a failure and raises the first."""
         failed = threading.Event()
+        turns = self._turns.setdefault(
+            owner.namespace, threading.Semaphore(self._most_of_namespace)
+        )
 
         def write_one(item: Item) -> None:
             if failed.is_set():
@@ -144,7 +153,12 @@ class JobWriter:
                 failed.set()
                 raise
 
-        futures = [self._pool.submit(carried(write_one), item) for item in items]
+        futures = []
+        for item in items:
+            turns.acquire()
+            future = self._pool.submit(carried(write_one), item)
+            future.add_done_callback(lambda _: turns.release())
+            futures.append(future)
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]

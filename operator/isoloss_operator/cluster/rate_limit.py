@@ -19,11 +19,14 @@ class RateLimit:
         per_second: float = 0.0,
         burst: int = 1,
         *,
+        longest_pause: float = LONGEST_PAUSE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        """The server may ask for pauses of `longest_pause` seconds at most."""
         self._interval = 1 / per_second if per_second else 0.0
         self._spread = self._interval * (burst - 1)
+        self._longest_pause = longest_pause
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
@@ -50,12 +53,13 @@ class RateLimit:
 
     def pause(self, retry_after: str | None) -> None:
         """The server refused for overload: nobody sends anything for as long as its header says."""
+        seconds = min(_seconds(retry_after), self._longest_pause)
         with self._lock:
-            self._paused_until = max(self._paused_until, self._clock() + _seconds(retry_after))
+            self._paused_until = max(self._paused_until, self._clock() + seconds)
 
 
 def _seconds(retry_after: str | None) -> float:
     """Seconds of a Retry-After header. Its other form, a date, is of a clock that need not be ours."""
     if retry_after is None or not retry_after.strip().isdecimal():
         return DEFAULT_PAUSE_SECONDS
-    return min(float(retry_after), LONGEST_PAUSE_SECONDS)
+    return float(retry_after)

@@ -8,6 +8,7 @@ carries the leader's epoch.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -239,7 +240,7 @@ class Elector:
     def _spec(self, acquired: str, epoch: int) -> Lease:
         return {
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": max(1, round(self._terms.lease)),
+            "leaseDurationSeconds": math.ceil(self._terms.lease),  # never less than the deadline
             "acquireTime": acquired,
             "renewTime": _now(),
             "leaseTransitions": epoch,

@@ -99,6 +99,15 @@ def test_a_header_that_says_no_sensible_time_pauses_for_a_sensible_one(
     assert time.now - 100 == seconds
 
 
+def test_a_client_that_has_little_time_pauses_no_longer_than_it_can() -> None:
+    """That of the lease: one refusal that asks for 12 s must not cost a leader its 10 s."""
+    time = Time()
+    limited = RateLimit(longest_pause=2, clock=time, sleep=time.sleep)
+    limited.pause("12")
+    assert limited.wait(NEVER)
+    assert time.now == 102
+
+
 def test_a_pause_also_holds_back_who_waits_for_a_turn_already() -> None:
     limited = RateLimit(5, 1)
     limited.wait(NEVER)

@@ -301,6 +301,14 @@ def test_waiting_can_be_ended(leases: Leases) -> None:
     assert result == [False]
 
 
+def test_others_wait_for_no_less_than_the_lease(leases: Leases) -> None:
+    """The Lease has whole seconds: rounded down, they could be less than the renew deadline."""
+    terms = Terms(lease=2.49, deadline=2.3, period=0.01)
+    assert Elector(leases, "system", "operator", "first", terms).acquire()  # type: ignore[arg-type]
+    assert leases.lease is not None
+    assert leases.lease["spec"]["leaseDurationSeconds"] == 3
+
+
 def test_terms_that_could_have_two_leaders_are_refused() -> None:
     with pytest.raises(ValueError, match="renew deadline"):
         Terms(lease=10, deadline=10, period=2)
