@@ -395,7 +395,7 @@ def stated(
 ) -> tuple[ScalingSweepStatus, tuple[Event, ...]]:
     """The status with its conditions, and the events of those that turned.
 
-    Without `numbers` those of the status stay as they were, but for Jobs that are gone.
+    Without `numbers` those of the status stay as they were, but for Jobs that ended.
     """
     suspended = suspension(observed.jobs, observed, suspend=observed.spec.suspend)
     previous = parse_conditions(observed.status)
@@ -413,9 +413,9 @@ def stated(
 
 
 def _as_told(observed: ObservedSweep) -> ScalingSweepStatus:
-    """The numbers of the status while nothing is known of the points: Jobs that are gone train none of them."""
+    """The numbers of the status while nothing is known of the points: Jobs that ended train none of them."""
     told = ScalingSweepStatus.read(observed.status)
-    names = {job.name for job in observed.jobs if job.kind == "train" and job.holds_a_slot}
+    names = {job.name for job in observed.jobs if job.kind == "train" and not job.is_finished}
     points, active = told.points, min(told.points.active, len(names))
     pending = points.pending + points.active - active
     return told.model_copy(
