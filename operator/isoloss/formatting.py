@@ -1,4 +1,4 @@
-"""Numbers and formulas as text: the one formatter of status fields, command line and report.
+"""Numbers as text: the one formatter of status fields, command line and report.
 
 Plain ASCII, so that every number can be pasted into a manifest, a script or a spreadsheet. Absent
 values (None, NaN) become the empty string, which a status field needs; tables print `ABSENT` for it.
@@ -7,17 +7,29 @@ values (None, NaN) become the empty string, which a status field needs; tables p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from textwrap import wrap
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # the engine takes half a second to import, and only its types are needed here
-    from isoloss.laws import HyperparameterLaw, Interval, LossComputeLaw, RunNoise, SurfaceLaw
+from typing import Protocol
 
 ABSENT = "–"
 """What a table shows when there is no value."""
-FORMULA_DIGITS = 4
-"""At C = 1e22, three digits of gamma would put the reducible loss off by 2.5 %."""
+
+
+class HasBounds(Protocol):
+    """A value with its interval."""
+
+    @property
+    def value(self) -> float:
+        """What is found."""
+
+    @property
+    def low(self) -> float:
+        """Its lower bound."""
+
+    @property
+    def high(self) -> float:
+        """Its upper bound."""
+
 
 # ------------------------------------------------------------------------------------- numbers
 
@@ -85,7 +97,7 @@ def percent(share: float | None) -> str:
     return f"{share:.1%}" if text is None else text
 
 
-def interval(value: Interval | None, write: Callable[[float | None], str] = number) -> str:
+def interval(value: HasBounds | None, write: Callable[[float | None], str] = number) -> str:
     """'value [low, high]', each number in the format `write`."""
     if value is None:
         return ""
@@ -108,114 +120,6 @@ def _special(value: float | None) -> str | None:
 
 def _without_trailing_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-# ------------------------------------------------------------------------------------ formulas
-
-
-def hyperparameter_formula(law: HyperparameterLaw) -> str:
-    """LR or B over the loss L or the compute C; empty if the law was refused."""
-    if law.intercept is None or law.slope is None:
-        return ""
-    symbol = "LR" if law.quantity == "learning_rate" else "B"
-    if law.form == "PowerLawOfLoss":
-        return power_law(symbol, law.intercept, {"L": law.slope})
-    # ln C on the left, as in the paper's appendix: there B itself, not ln B, is linear in it.
-    variable = "ln LR" if symbol == "LR" else "B"
-    sign = "-" if law.intercept < 0 else "+"
-    # Six digits: an error in ln C is a relative error in C.
-    return f"ln C = {_digits(law.slope)} {variable} {sign} {number(abs(law.intercept), 6)}"
-
-
-def loss_compute_formula(law: LossComputeLaw) -> str:
-    """L = L0 + alpha * C^-gamma; empty if the law was refused."""
-    if law.irreducible_loss is None or law.log_alpha is None or law.gamma is None:
-        return ""
-    reducible = power_law("", law.log_alpha, {"C": -law.gamma})
-    return f"L = {loss(law.irreducible_loss)} + {reducible}"
-
-
-def surface_formula(surface: SurfaceLaw) -> str:
-    """LR and B over parameters N and tokens D; empty if the surface was refused."""
-    planes = surface.planes
-    if planes is None:
-        return ""
-    n, d = planes.log_params_centre, planes.log_tokens_centre
-    return "; ".join(
-        power_law(
-            symbol,
-            float(plane.at(-n, -d)),
-            {"N": float(plane.of_params), "D": float(plane.of_tokens)},
-        )
-        for symbol, plane in (("LR", planes.learning_rate), ("B", planes.batch_size))
-    )
-
-
-def power_law(symbol: str, log_coefficient: float, exponents: Mapping[str, float]) -> str:
-    """'symbol = coefficient * x^exponent * ...'; the right-hand side alone without a symbol.
-
-    A coefficient beyond what a float or a reader can take is written as exp(...).
-    """
-    readable = abs(log_coefficient) < 200
-    coefficient = (
-        _digits(math.exp(log_coefficient)) if readable else f"exp({number(log_coefficient, 6)})"
-    )
-    factors = [f"{name}^{_digits(exponent)}" for name, exponent in exponents.items() if exponent]
-    right = " * ".join([coefficient, *factors])
-    return f"{symbol} = {right}" if symbol else right
-
-
-def _digits(value: float) -> str:
-    return number(value, FORMULA_DIGITS)
-
-
-# ------------------------------------------------------------------------------ quality of fit
-
-
-def hyperparameter_quality(law: HyperparameterLaw) -> str:
-    """How much a law of LR or B rests on: '12 optima, exponent 2.4 to 2.6'. R^2 is left
-    out: optima of neighbouring levels share their runs, so it is close to 1 whatever the truth."""
-    name = "exponent" if law.form == "PowerLawOfLoss" else "slope"
-    return _joined(f"{law.points} optima", _between(name, law.slope_interval))
-
-
-def loss_compute_quality(law: LossComputeLaw) -> str:
-    """How much L(C) rests on, losses with the least compute that reached each, and whether the data determine L0."""
-    known = ""
-    if law.irreducible_loss_fixed:
-        known = "L0 fixed"
-    elif not law.irreducible_loss_identified:
-        known = "L0 not identified by the data"
-    return _joined(
-        f"{law.points} losses",
-        f"residual {number(law.rmse, 2)} nats" if law.rmse is not None else "",
-        "" if law.irreducible_loss_fixed else _between("L0", law.irreducible_loss_interval),
-        _between("gamma", law.gamma_interval),
-        known,
-    )
-
-
-def surface_quality(surface: SurfaceLaw) -> str:
-    """How much the joint surface rests on."""
-    residual = surface.residual_rms
-    return _joined(
-        f"{surface.cells} (N, D) cells",
-        f"residual {number(residual, 2)} nats" if residual is not None else "",
-    )
-
-
-def run_noise(noise: RunNoise) -> str:
-    """How much losses differ from seed to seed: '0.0031 nats between seeds (4 degrees of freedom)'."""
-    degrees = "1 degree" if noise.freedom == 1 else f"{noise.freedom} degrees"
-    return f"{number(noise.deviation, 2)} nats between seeds ({degrees} of freedom)"
-
-
-def _between(name: str, value: Interval | None) -> str:
-    return "" if value is None else f"{name} {number(value.low)} to {number(value.high)}"
-
-
-def _joined(*parts: str) -> str:
-    return ", ".join(part for part in parts if part)
 
 
 # --------------------------------------------------------------------------------------- words

@@ -23,13 +23,20 @@ from isoloss.cli.outcome import (
 )
 from isoloss.errors import BadInput
 from isoloss.fitting import fit_laws
-from isoloss.laws import FitOptions, Laws, RefusalReason, Run, SizeTrend, contradicted
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    RefusalReason,
+    Run,
+    SizeTrend,
+    contradicted,
+    refused_parts,
+)
 from isoloss.laws_files import write_laws
 from isoloss.published import NotApplicable, size_exponents
 from isoloss.report import content
 from isoloss.run_sources import read_runs
 from isoloss.runs import Weights as LossKind
-from isoloss.summaries import refusals
 
 
 class Weights(StrEnum):
@@ -201,7 +208,7 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
             f"Every run has a batch size of {laws.only_batch_size:g}: the best learning rate at it is fitted, for isoloss predict "
             f"--batch-size {laws.only_batch_size:g}."
         )
-    for reason, message in refusals(laws):
+    for reason, message in refused_parts(laws):
         terminal.print(f"refused: {reason}: {message}")
     few = RefusalReason.TOO_FEW_SIZES in {refusal.reason for refusal in laws.refusals}
     if few and len(laws.data.sizes) == 1 and laws.options.size_trend is None:

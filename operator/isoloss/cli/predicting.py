@@ -27,6 +27,7 @@ from isoloss.laws import (
     Refusal,
     RefusalReason,
     Refused,
+    batch_size_text,
     rounded,
     rounding_sentences,
 )
@@ -42,7 +43,6 @@ from isoloss.published import (
     published_opinions,
 )
 from isoloss.report import predicted
-from isoloss.summaries import batch_size_text
 
 OWN_LAWS_ONLY = (
     *("initial_loss_standard_error", "flops_per_token", "pretraining_tokens"),

@@ -16,7 +16,13 @@ import typer
 from isoloss import datasets, formatting
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
-from isoloss.laws import Laws, Prediction, PredictionQuery
+from isoloss.laws import (
+    Laws,
+    Prediction,
+    PredictionQuery,
+    hyperparameter_formula,
+    loss_compute_formula,
+)
 from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws, write_file
 
@@ -171,8 +177,8 @@ def _introduction(folder: Path) -> str:
 
 def _print_laws(laws: Laws) -> None:
     for law in (laws.learning_rate, laws.batch_size):
-        typer.echo(f"  {formatting.hyperparameter_formula(law)}")
-    typer.echo(f"  {formatting.loss_compute_formula(laws.loss_compute)}")
+        typer.echo(f"  {hyperparameter_formula(law)}")
+    typer.echo(f"  {loss_compute_formula(laws.loss_compute)}")
 
 
 def _print_answer(answer: Prediction) -> None:

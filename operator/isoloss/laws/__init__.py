@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from isoloss.laws.answer.prediction import Prediction as Prediction
     from isoloss.laws.answer.prediction import PredictionQuery as PredictionQuery
     from isoloss.laws.answer.prediction import Refused as Refused
+    from isoloss.laws.answer.prediction import batch_size_text as batch_size_text
+    from isoloss.laws.answer.prediction import total_flops_text as total_flops_text
     from isoloss.laws.answer.rounding import rounded as rounded
     from isoloss.laws.answer.rounding import rounding_sentences as rounding_sentences
     from isoloss.laws.answer.sequence_lengths import for_length as for_length
@@ -39,6 +41,16 @@ if TYPE_CHECKING:
     from isoloss.laws.document import laws_to_json as laws_to_json
     from isoloss.laws.fit import fit_laws as fit_laws
     from isoloss.laws.fit import surface_residual as surface_residual
+    from isoloss.laws.fitted_laws import LAW_HEADS as LAW_HEADS
+    from isoloss.laws.fitted_laws import STATUS_WORDS as STATUS_WORDS
+    from isoloss.laws.fitted_laws import Laws as Laws
+    from isoloss.laws.fitted_laws import law_rows as law_rows
+    from isoloss.laws.fitted_laws import refused_parts as refused_parts
+    from isoloss.laws.formulas import hyperparameter_formula as hyperparameter_formula
+    from isoloss.laws.formulas import hyperparameter_quality as hyperparameter_quality
+    from isoloss.laws.formulas import loss_compute_formula as loss_compute_formula
+    from isoloss.laws.formulas import loss_compute_quality as loss_compute_quality
+    from isoloss.laws.formulas import noise_in_words as noise_in_words
     from isoloss.laws.model import FitOptions as FitOptions
     from isoloss.laws.model import FlopsConvention as FlopsConvention
     from isoloss.laws.model import Interval as Interval
@@ -57,7 +69,6 @@ if TYPE_CHECKING:
     from isoloss.laws.results import Exclusion as Exclusion
     from isoloss.laws.results import HeldOutScore as HeldOutScore
     from isoloss.laws.results import HyperparameterLaw as HyperparameterLaw
-    from isoloss.laws.results import Laws as Laws
     from isoloss.laws.results import LossComputeLaw as LossComputeLaw
     from isoloss.laws.results import Optimum as Optimum
     from isoloss.laws.results import Selection as Selection
@@ -78,6 +89,8 @@ _HOMES = {
         "Prediction",
         "PredictionQuery",
         "Refused",
+        "batch_size_text",
+        "total_flops_text",
     ),
     "answer.rounding": ("rounded", "rounding_sentences"),
     "answer.sequence_lengths": ("for_length", "in_sequences"),
@@ -87,6 +100,14 @@ _HOMES = {
     "data.screening": ("Screened", "screen"),
     "document": ("LAWS_VERSION", "BadLaws", "LawsDocument", "laws_from_json", "laws_to_json"),
     "fit": ("fit_laws", "surface_residual"),
+    "fitted_laws": ("LAW_HEADS", "STATUS_WORDS", "Laws", "law_rows", "refused_parts"),
+    "formulas": (
+        "hyperparameter_formula",
+        "hyperparameter_quality",
+        "loss_compute_formula",
+        "loss_compute_quality",
+        "noise_in_words",
+    ),
     "model": (
         "FitOptions",
         "Interval",
@@ -108,7 +129,6 @@ _HOMES = {
         "Exclusion",
         "HeldOutScore",
         "HyperparameterLaw",
-        "Laws",
         "LossComputeLaw",
         "Optimum",
         "Selection",

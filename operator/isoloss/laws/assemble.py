@@ -9,12 +9,13 @@ import numpy as np
 
 from isoloss.laws.data.cells import FEWEST_PER_CELL
 from isoloss.laws.data.trajectories import Collected, Trajectory
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.envelope import BEST_RUNS, ONE_BATCH_SIZE, ONE_SIZE
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate, IsoLossFit
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import NO_MINIMUM, FitOptions, Run, Status
-from isoloss.laws.results import Contour, DataRange, Draws, Laws, Selection, StableRate
+from isoloss.laws.results import Contour, DataRange, Draws, Selection, StableRate
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
 from isoloss.laws.surface.rate_at_batch import RateAtBatchFit
 

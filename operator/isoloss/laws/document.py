@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from isoloss.laws.results import Laws
+from isoloss.laws.fitted_laws import Laws
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
 LAWS_VERSION: Literal[8] = 8

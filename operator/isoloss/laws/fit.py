@@ -11,13 +11,13 @@ from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.screening import Screened, screen
 from isoloss.laws.falling_losses import rising_warnings
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.model import DEFAULTS, NO_MINIMUM, FitOptions, Refusal, Run, Status
 from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
-from isoloss.laws.results import Laws
 from isoloss.laws.selection import select_route
 from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surface
 from isoloss.laws.surface.law import residual_rms

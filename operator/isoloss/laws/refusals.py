@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Run
 from isoloss.laws.results import (
     DataRange,
     Draws,
     Exclusion,
     HyperparameterLaw,
-    Laws,
     LossComputeLaw,
     RateAtBatchLaw,
     Selection,

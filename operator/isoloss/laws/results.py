@@ -1,4 +1,4 @@
-"""What a fit found: laws, optima, the evidence behind them, or the reasons why there is none.
+"""The parts of what a fit found: laws, optima, the evidence behind them, or the reasons why there is none.
 
 Everything is frozen and made of numbers, strings and arrays, so that it can be stored as JSON and
 drawn in a report. A refused part has no coefficients (None) and carries its `refusal`.
@@ -7,11 +7,9 @@ drawn in a report. A refused part has no coefficients (None) and carries its `re
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isoloss.frames import FitTable, as_pandas, laws_arrow
 from isoloss.laws.arrays import Array, Real
 from isoloss.laws.curves import (
     HyperparameterCurve,
@@ -21,33 +19,14 @@ from isoloss.laws.curves import (
     RateAtBatch,
 )
 from isoloss.laws.model import (
-    FitOptions,
-    FlopsConvention,
     Interval,
     LawForm,
     Refusal,
-    RefusalReason,
     Route,
     Status,
 )
 from isoloss.laws.quadratic import value_at, vertex_of
-from isoloss.laws.run_noise import RunNoise
-from isoloss.summaries import laws_html, laws_text
 from isoloss.usual import FRONTIER_EXPONENT_ERROR
-
-if TYPE_CHECKING:
-    import pandas
-    import pyarrow
-
-TELLING = frozenset(
-    {
-        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
-        RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
-        RefusalReason.CURVATURE_NOT_IDENTIFIED,
-        RefusalReason.TOO_FEW_EVALUATIONS,
-    }
-)
-"""Refusals of the joint surface that name what to try."""
 
 
 @dataclass(frozen=True)
@@ -371,82 +350,3 @@ class Draws:
     loss_compute: LossCurve | None = None
     surface: OptimumPlanes | None = None
     rate_at_batch: RateAtBatch | None = None
-
-
-@dataclass(frozen=True, repr=False)
-class Laws:
-    """The whole result of a fit. A notebook shows it as a table, which `summary` has as text."""
-
-    status: Status
-    learning_rate: HyperparameterLaw
-    batch_size: HyperparameterLaw
-    loss_compute: LossComputeLaw
-    surface: SurfaceLaw
-    rate_at_batch: RateAtBatchLaw
-    """Answers if the batch size is given."""
-    selection: Selection
-    optima: tuple[Optimum, ...]
-    """Per level and size."""
-    frontier: tuple[Optimum, ...]
-    """Across sizes, by least compute, per level: what the laws are fitted to."""
-    contours: tuple[Contour, ...]
-    excluded: tuple[Exclusion, ...]
-    warnings: tuple[str, ...]
-    data: DataRange
-    draws: Draws
-    sequence_length: int | None
-    options: FitOptions
-    tokenizer: str | None = None
-    loss_kind: str | None = None
-    optimizer: str | None = None
-    flops_convention: FlopsConvention | None = None
-    run_noise: RunNoise | None = None
-    """Between seeds; None: nothing was trained with two."""
-
-    def summary(self) -> str:
-        """The laws as a table, and why what is refused is."""
-        return laws_text(self)
-
-    def to_arrow(self, table: FitTable = "optima") -> pyarrow.Table:
-        """The optima, the laws or the excluded runs as a pyarrow.Table."""
-        return laws_arrow(self, table)
-
-    def to_pandas(self, table: FitTable = "optima") -> pandas.DataFrame:
-        """The same as a data frame; needs pandas."""
-        return as_pandas(laws_arrow(self, table))
-
-    def __repr__(self) -> str:
-        return f"<Laws: {self.status}, of {len(self.data.sizes)} sizes; summary() shows them>"
-
-    def _repr_html_(self) -> str:
-        return laws_html(self)
-
-    @property
-    def default_route(self) -> Route:
-        """Which of the two routes answers a prediction."""
-        return self.selection.default_route
-
-    @property
-    def only_batch_size(self) -> float | None:
-        """Sequences of the single batch size that was trained, if the best learning rate at it is known; None otherwise.
-
-        Such laws answer for a checkpoint, although those of the best pair are refused.
-        """
-        sizes = self.data.batch_sizes
-        is_known = self.rate_at_batch.curve is not None and self.loss_compute.curve is not None
-        return sizes[0] if len(sizes) == 1 and is_known else None
-
-    @property
-    def refusals(self) -> tuple[Refusal, ...]:
-        """Refusals of the three laws, in order, without repetitions; if nothing answers, the joint surface's
-        refusal comes first if it names what to try.
-
-        All runs together show better which edge the optimum is beyond than single loss levels do.
-        """
-        parts: tuple[HyperparameterLaw | LossComputeLaw | SurfaceLaw, ...]
-        parts = (self.learning_rate, self.batch_size, self.loss_compute)
-        surface = self.surface.refusal
-        if self.status == "refused" and surface is not None and surface.reason in TELLING:
-            parts = (self.surface, *parts)
-        found = [part.refusal for part in parts if part.refusal is not None]
-        return tuple(r for i, r in enumerate(found) if r not in found[:i])

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from isoloss import formatting
-from isoloss.progress.stages import Stage
 from isoloss.progress.sweep_state import PointView, SizeView, SweepState
+from isoloss.stages import Stage
 
 NARROWEST = 40
 LABEL = 8

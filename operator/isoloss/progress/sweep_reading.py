@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from isoloss.errors import BadInput
-from isoloss.laws import Laws
+from isoloss.laws import STATUS_WORDS, Laws, law_rows
 from isoloss.progress.fit_summary import FitSummary, read_fit
 from isoloss.progress.moment import Moment
 from isoloss.progress.resources import View
 from isoloss.progress.stored_status import read_status
 from isoloss.progress.sweep_state import asks_for_progress, sweep_state
 from isoloss.stored_sweeps import StoredSweep, open_sweep, stored_laws
-from isoloss.summaries import STATUS_WORDS, law_rows, not_yet
+from isoloss.summaries import not_yet
 from isoloss_contract import layout
 from isoloss_contract.records import PointProgress
 from isoloss_contract.store import NotFound, StoreError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from isoloss.progress.point_facts import is_training
-from isoloss.progress.stages import UNDER_WAY, Stage, stage_of
+from isoloss.stages import UNDER_WAY, Stage, stage_of
 from isoloss_contract.ledger import (
     NOT_CHOSEN,
     Attempts,

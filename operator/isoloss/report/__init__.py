@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from isoloss.report.content import PointRow, point_rows
+from isoloss.report.content import PAGE_POLICY, PointRow, point_rows
 
 if TYPE_CHECKING:
     from isoloss.report.page import ReportFigures, draw_figures, png_files, render_report
-
-PAGE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""The Content-Security-Policy of a page: no script runs, nothing is fetched."""
 
 NOT_IN_EVERY_REPORT = ("surface.png", "search.png")
 """Figures that some reports lack."""

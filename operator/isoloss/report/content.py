@@ -10,15 +10,21 @@ from dataclasses import dataclass, field
 
 from isoloss import formatting
 from isoloss.laws import (
+    LAW_HEADS,
+    STATUS_WORDS,
     Laws,
     Optimum,
     Refusal,
     Run,
+    law_rows,
+    noise_in_words,
 )
 from isoloss.savings import SearchCost
-from isoloss.summaries import LAW_HEADS, STATUS_WORDS, law_rows, why_not
+from isoloss.summaries import why_not
 
 Cells = tuple[str, ...]
+PAGE_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""The Content-Security-Policy of a page: no script runs, nothing is fetched."""
 
 
 def any_law(laws: Laws) -> bool:
@@ -145,7 +151,7 @@ def fit_facts(laws: Laws, runs: Sequence[Run], version: str) -> dict[str, str]:
 def _noise(laws: Laws) -> str:
     """Between seeds if that was measured, and what is off the surface."""
     measured, residual = laws.run_noise, laws.surface.residual_rms
-    seeds = "" if measured is None else formatting.run_noise(measured)
+    seeds = "" if measured is None else noise_in_words(measured)
     if residual is None:
         return seeds or "not known: the joint surface was refused"
     surface = (

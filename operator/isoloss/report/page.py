@@ -16,13 +16,13 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from isoloss import formatting
-from isoloss.laws import Laws, Prediction, Run
+from isoloss.laws import Laws, Prediction, Run, refused_parts
 from isoloss.progress.moment import Moment
 from isoloss.progress.picture import cost_line, headline
 from isoloss.progress.sweep_state import SweepState
 from isoloss.published import PublishedOptimum
-from isoloss.report import PAGE_POLICY, content, predicted
-from isoloss.report.content import PointRow
+from isoloss.report import content, predicted
+from isoloss.report.content import PAGE_POLICY, PointRow
 from isoloss.report.contour_figure import contours
 from isoloss.report.drawing import as_png
 from isoloss.report.inline_svg import inline_svg
@@ -33,7 +33,6 @@ from isoloss.report.search_figure import search_map, search_sentence, search_tab
 from isoloss.report.surface_figure import surface_optima
 from isoloss.report.trajectory_figure import runs_from_contours, trajectories
 from isoloss.savings import SearchCost
-from isoloss.summaries import refusals
 
 MAX_POINT_ROWS = 400
 """The ledger has all rows; a page with more is slow to open and to print."""
@@ -157,7 +156,7 @@ def render_report(
         laws=laws,
         formatting=formatting,
         laws_table=content.laws_table(laws, is_over=is_over),
-        refusals=refusals(laws),
+        refusals=refused_parts(laws),
         held_out=content.held_out_table(laws),
         optima=content.optima_table(laws),
         points=content.points_table(rows, MAX_POINT_ROWS) if rows else None,

@@ -7,11 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from isoloss import formatting
-from isoloss.laws import Interval, Laws, Point, Prediction, in_sequences
+from isoloss.laws import (
+    Interval,
+    Laws,
+    Point,
+    Prediction,
+    batch_size_text,
+    in_sequences,
+    total_flops_text,
+)
 from isoloss.published import PublishedOptimum
 from isoloss.report.bands import OutsideBand, outside_of
 from isoloss.report.content import Cells, Table
-from isoloss.summaries import batch_size_text, total_flops_text
 
 
 def unit_of_batches(answer: Prediction, laws_length: int | None) -> str:

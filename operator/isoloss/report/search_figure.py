@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 
 from isoloss import formatting
 from isoloss.progress.picture import cost_line
-from isoloss.progress.stages import UNDER_WAY, Stage
 from isoloss.progress.sweep_state import PointView, SizeView, SweepState
 from isoloss.progress.words import bound_in_words, reason_in_words
 from isoloss.report.content import Table
 from isoloss.report.drawing import INK, SOFT, Figure, grid_axis, key, legend_below, style
 from isoloss.report.inline_svg import told
+from isoloss.stages import UNDER_WAY, Stage
 from isoloss_contract.ledger import AddedPoint
 
 MAX_SIZES = 6

@@ -9,8 +9,8 @@ from typing import Final
 
 from isoloss.laws import FitOptions
 from isoloss.progress.resources import UNDECIDED
-from isoloss.progress.stages import stopped_in_words
 from isoloss.runs import Weights
+from isoloss.stages import stopped_in_words
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key

@@ -15,6 +15,10 @@ from isoloss.laws import (
     Refusal,
     RefusalReason,
     Refused,
+    hyperparameter_formula,
+    hyperparameter_quality,
+    loss_compute_formula,
+    loss_compute_quality,
 )
 from isoloss_operator.api import IntervalStatus, LawStatus, OptimumStatus
 from isoloss_operator.decide.conditions import Finding, shortened
@@ -49,8 +53,8 @@ def hyperparameter_law(law: HyperparameterLaw, *, provisional: bool) -> LawStatu
         return _refused(law.refusal)
     return LawStatus(
         status=_state(law, provisional),
-        formula=formatting.hyperparameter_formula(law),
-        quality=formatting.hyperparameter_quality(law),
+        formula=hyperparameter_formula(law),
+        quality=hyperparameter_quality(law),
     )
 
 
@@ -61,8 +65,8 @@ def loss_compute_law(laws: Laws, *, provisional: bool) -> LawStatus:
         return _refused(law.refusal)
     return LawStatus(
         status=_state(law, provisional),
-        formula=formatting.loss_compute_formula(law),
-        quality=formatting.loss_compute_quality(law),
+        formula=loss_compute_formula(law),
+        quality=loss_compute_quality(law),
     )
 
 

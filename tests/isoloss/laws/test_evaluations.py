@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from isoloss.laws import FitOptions, InvalidRunError, fit_laws
-from isoloss.laws.bootstrap import evaluation_noise
 from isoloss.laws.data.evaluations import MOST_EVALUATIONS, shared_error
 from isoloss.laws.data.trajectories import collect
+from isoloss.laws.iso_loss.noise import evaluation_noise
 from tests.support.planted import Grid, Planted, planted_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)

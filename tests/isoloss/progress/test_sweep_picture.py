@@ -8,9 +8,9 @@ import pytest
 
 from isoloss.laws import fit_laws
 from isoloss.progress.picture import bar_line, cost_line, document, loss_map, picture
-from isoloss.progress.stages import Stage
 from isoloss.progress.sweep_reading import laws_in_lines
 from isoloss.progress.sweep_state import SweepState, sweep_state
+from isoloss.stages import Stage
 from isoloss_contract.ledger import (
     NOT_CHOSEN,
     AddedPoint,

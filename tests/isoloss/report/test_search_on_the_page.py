@@ -8,12 +8,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from isoloss.laws import FitOptions, Laws, fit_laws
-from isoloss.progress.stages import stopped_in_words
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.report import draw_figures, png_files, point_rows, render_report
 from isoloss.report.drawing import as_png
 from isoloss.report.search_figure import search_map, search_sentence, search_table
 from isoloss.report.trajectory_figure import trajectories
+from isoloss.stages import stopped_in_words
 from isoloss_contract.ledger import NOT_CHOSEN, AddedPoint, Intent, IntentAction
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.empty_figures import BLANK, draw_empty_figures

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from isoloss.progress.picture import document, picture
-from isoloss.progress.stages import Stage
 from isoloss.progress.sweep_state import SweepState, sweep_state
+from isoloss.stages import Stage
 from isoloss_contract.records import PointProgress
 from tests.support.builders import progress
 from tests.support.searched_world import SearchedWorld, searched_spec

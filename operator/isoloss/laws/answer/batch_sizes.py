@@ -16,8 +16,8 @@ from isoloss.laws.answer.prediction import BatchSizeRange, Point, PredictionQuer
 from isoloss.laws.answer.query_refusals import law_figures
 from isoloss.laws.answer.routes import deviating, exponential, target_loss, target_of
 from isoloss.laws.estimates import with_draws
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
-from isoloss.laws.results import Laws
 
 FARTHEST = 4.0
 """Factor beyond the batch sizes tried up to which the learning rate is told at one."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isoloss.laws.answer.prediction import Point, PredictionQuery
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason, Route
-from isoloss.laws.results import Laws
 
 
 def disagreements(routes: Mapping[Route, Point]) -> list[str]:

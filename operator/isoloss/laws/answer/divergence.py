@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from isoloss.laws.answer.prediction import Point, PredictionQuery
-from isoloss.laws.results import Laws, StableRate
+from isoloss.laws.fitted_laws import Laws
+from isoloss.laws.results import StableRate
 
 
 def above_stable_rates(laws: Laws, query: PredictionQuery, answer: Point) -> list[str]:

@@ -17,8 +17,9 @@ from isoloss.laws.answer.form_error import form_error, surface_form
 from isoloss.laws.arrays import Array
 from isoloss.laws.curves import HyperparameterCurve
 from isoloss.laws.estimates import Target
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason, Route
-from isoloss.laws.results import HyperparameterLaw, Laws
+from isoloss.laws.results import HyperparameterLaw
 from isoloss.laws.surface.terms import design
 from isoloss.usual import USUAL_CURVATURE, USUAL_TOKEN_SLOPE
 

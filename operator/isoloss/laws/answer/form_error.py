@@ -9,8 +9,9 @@ import numpy as np
 from isoloss.laws.arrays import Array
 from isoloss.laws.curves import HyperparameterCurve
 from isoloss.laws.estimates import Target
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Route
-from isoloss.laws.results import HyperparameterLaw, Laws, Optimum, SurfaceLaw
+from isoloss.laws.results import HyperparameterLaw, Optimum, SurfaceLaw
 from isoloss.usual import ISO_LOSS_FREEDOM, ISO_LOSS_SCATTER, USUAL_COMPUTE_BEND
 
 LEVELS = 24

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from isoloss.laws.answer.query_refusals import law_figures
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.held_out import FEWEST_SIZES
 from isoloss.laws.model import NO_MINIMUM, Refusal, RefusalReason, Route
-from isoloss.laws.results import Laws
 
 
 def contradicted(laws: Laws) -> Refusal | None:

@@ -15,8 +15,8 @@ import numpy as np
 from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.answer.routes import flops_per_token
 from isoloss.laws.curves import Number
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
-from isoloss.laws.results import Laws
 
 SPANS = 3.0
 NEAR, FAR_BELOW, FAR_ABOVE = 10.0, 100.0, 1000.0

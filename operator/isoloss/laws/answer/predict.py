@@ -54,8 +54,8 @@ from isoloss.laws.answer.routes import (
 from isoloss.laws.answer.sequence_lengths import for_length, in_laws_sequences
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason, Route
-from isoloss.laws.results import Laws
 
 MOST_BELOW = 0.1
 """More draws than this without an equivalent compute: the initial loss is too close to L0."""

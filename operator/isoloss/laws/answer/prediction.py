@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from numbers import Real
 from typing import TYPE_CHECKING, Literal, get_args
 
-from isoloss.frames import answer_arrow, as_pandas
+from isoloss.formatting import batch_size, flops, given, interval, learning_rate, number
+from isoloss.frames import as_arrow, as_pandas
 from isoloss.laws.model import Interval, Refusal, Route
-from isoloss.summaries import answer_html, answer_text, refused_html, refused_text
+from isoloss.summaries import aligned, as_html, paragraphs
 
 if TYPE_CHECKING:
     import pandas
@@ -191,18 +193,32 @@ class Prediction:
 
     def summary(self) -> str:
         """The answer as a table, and its warnings."""
-        return answer_text(self)
+        rows = [("", _level(self)), *_rows(self)]
+        return "\n".join([aligned(rows), *_warning_lines(self)])
 
     def to_arrow(self) -> pyarrow.Table:
         """A row for each quantity, with its interval."""
-        return answer_arrow(self)
+        quantities = {
+            "learning_rate": self.learning_rate,
+            "batch_size": self.batch_size,
+            "batch_size_tokens": self.batch_size_tokens,
+            "equivalent_flops": self.equivalent_flops,
+            "total_flops": self.total_flops,
+            "target_loss": self.target_loss,
+        }
+        rows = [
+            {"quantity": name, "value": each.value, "low": each.low, "high": each.high}
+            for name, each in quantities.items()
+            if each is not None
+        ]
+        return as_arrow(rows)
 
     def to_pandas(self) -> pandas.DataFrame:
         """The same as a data frame; needs pandas."""
-        return as_pandas(answer_arrow(self))
+        return as_pandas(self.to_arrow())
 
     def _repr_html_(self) -> str:
-        return answer_html(self)
+        return as_html(_rows(self), ("", _level(self))) + paragraphs(_warning_lines(self))
 
     def as_six_nd(self, flops: float | None) -> float | None:
         """FLOPs of the target as 6 N D, for comparisons with what is counted so; None: unknown."""
@@ -220,7 +236,46 @@ class Refused:
 
     def summary(self) -> str:
         """Every reason, with what to change."""
-        return refused_text(self)
+        return "\n".join(self._lines())
 
     def _repr_html_(self) -> str:
-        return refused_html(self)
+        return paragraphs(self._lines())
+
+    def _lines(self) -> list[str]:
+        return [f"Refused: {each.reason.value}: {each.message}" for each in self.refusals]
+
+
+def _rows(answer: Prediction) -> list[tuple[str, str]]:
+    """What was asked for, with its interval, and how far it is from the data."""
+    rate = interval(answer.learning_rate, learning_rate)
+    beyond = number(answer.extrapolation.compute_factor, 2)
+    return [
+        ("learning rate", rate),
+        ("batch size (sequences)", batch_size_text(answer, answer.batch_size)),
+        ("total effective compute (FLOPs)", total_flops_text(answer)),
+        ("extrapolation", f"{beyond} x the largest compute of the sweep"),
+    ]  # fmt: skip
+
+
+def batch_size_text(
+    answer: Prediction,
+    found: Interval,
+    write: Callable[[float | None], str] = batch_size,
+) -> str:
+    """A batch size of the answer with its interval; the one that was given has none."""
+    is_given = answer.batch_size_given and found.low == found.high
+    return given(write(found.value)) if is_given else interval(found, write)
+
+
+def total_flops_text(answer: Prediction) -> str:
+    """C_total with its interval; it has none if it was given, in place of an initial loss."""
+    found = answer.total_flops
+    return interval(found, flops) if answer.equivalent_flops else given(flops(found.value))
+
+
+def _warning_lines(answer: Prediction) -> list[str]:
+    return [f"Warning: {warning}" for warning in answer.warnings]
+
+
+def _level(answer: Prediction) -> str:
+    return f"{answer.interval_level:.0%} interval"

@@ -8,8 +8,9 @@ import numpy as np
 
 from isoloss.laws.answer.prediction import PredictionQuery
 from isoloss.laws.answer.routes import budget_flops
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
-from isoloss.laws.results import Laws, LossComputeLaw
+from isoloss.laws.results import LossComputeLaw
 
 LARGEST_UNSEEN_SHARE = 0.05
 """Largest share of the total compute that an unknown C_pre may have: it moves ln LR and ln B by a hundredth or

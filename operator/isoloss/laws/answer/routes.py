@@ -12,10 +12,10 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
 from isoloss.laws.curves import LossCurve, Number
 from isoloss.laws.estimates import Estimate, OptimumDraws, Target, count_draws
+from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate
 from isoloss.laws.model import Interval, Route
 from isoloss.laws.quantiles import student_quantiles
-from isoloss.laws.results import Laws
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
 from isoloss.usual import ISO_LOSS_FREEDOM
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.bootstrap import DECIDE, DrawSource, estimate_noise
+from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import HyperparameterCurve, LossCurve, Number
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
@@ -17,6 +17,7 @@ from isoloss.laws.iso_loss.envelope import loss_compute_of_envelope
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import FEWEST_LEVELS, choose_levels, read_size, too_few_levels
 from isoloss.laws.iso_loss.loss_compute import fit_loss_compute
+from isoloss.laws.iso_loss.noise import estimate_noise
 from isoloss.laws.iso_loss.optima import (
     Frontier,
     SizeOptima,

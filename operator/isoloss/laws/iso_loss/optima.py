@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
-from isoloss.laws.bootstrap import DECIDE, DrawSource, Noise, draw_log_tokens
+from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.cells import tokens_to
 from isoloss.laws.iso_loss.edges import judge_vertex
 from isoloss.laws.iso_loss.levels import Size
+from isoloss.laws.iso_loss.noise import Noise, draw_log_tokens
 from isoloss.laws.iso_loss.parabola import Parabola, fit_parabola
 from isoloss.laws.iso_loss.path import Path, Vertices, find_path, read_along, size_curve
 from isoloss.laws.model import Refusal, RefusalReason

@@ -1,0 +1,107 @@
+"""Laws as formulas that can be pasted, and what each rests on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+
+from isoloss.laws import (
+    HyperparameterLaw,
+    Interval,
+    LossComputeLaw,
+    OptimumPlanes,
+    Plane,
+    SurfaceLaw,
+    formulas,
+)
+
+POWER = HyperparameterLaw(
+    *("learning_rate", "fitted", "PowerLawOfLoss"),
+    intercept=math.log(2.84e-5),
+    slope=2.5114,
+    points=12,
+    slope_interval=Interval(2.5114, 2.4, 2.62),
+)
+CURVE = LossComputeLaw(
+    *("fitted", 1.02, math.log(297.04), 0.11514),
+    rmse=0.00683,
+    points=12,
+    irreducible_loss_interval=Interval(1.02, 0.9, 1.1),
+    gamma_interval=Interval(0.11514, 0.1, 0.13),
+)
+
+
+def test_a_power_law_shows_its_coefficient_and_exponent() -> None:
+    assert formulas.hyperparameter_formula(POWER) == "LR = 2.84e-5 * L^2.511"
+    batch = replace(POWER, quantity="batch_size", intercept=math.log(250), slope=-3.0)
+    assert formulas.hyperparameter_formula(batch) == "B = 250 * L^-3"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "slope", "intercept", "formula"),
+    [
+        ("learning_rate", -0.7476, 42.1357, "ln C = -0.7476 ln LR + 42.1357"),
+        ("batch_size", 0.0093, 42.21, "ln C = 0.0093 B + 42.21"),
+        ("batch_size", 0.0093, -4.5, "ln C = 0.0093 B - 4.5"),
+    ],
+)
+def test_a_law_linear_in_log_compute_reads_as_in_the_paper(
+    quantity: Literal["learning_rate", "batch_size"], slope: float, intercept: float, formula: str
+) -> None:
+    law = HyperparameterLaw(quantity, "fitted", "LinearInLogCompute", intercept, slope)
+    assert formulas.hyperparameter_formula(law) == formula
+
+
+def test_the_loss_curve_shows_all_three_coefficients() -> None:
+    assert formulas.loss_compute_formula(CURVE) == "L = 1.0200 + 297 * C^-0.1151"
+
+
+def test_a_coefficient_that_no_one_could_read_is_an_exponential() -> None:
+    steep = replace(CURVE, log_alpha=812.34567, gamma=18.2)
+    assert formulas.loss_compute_formula(steep) == "L = 1.0200 + exp(812.346) * C^-18.2"
+
+
+def test_the_joint_surface_is_written_over_parameters_and_tokens() -> None:
+    surface = SurfaceLaw(
+        "fitted",
+        planes=OptimumPlanes(
+            learning_rate=Plane(math.log(1e-3), -0.5, 0.0),
+            batch_size=Plane(math.log(100), 0.0, 0.5),
+            log_params_centre=math.log(1e8),
+            log_tokens_centre=math.log(1e10),
+        ),
+        residual_rms=0.00123,
+        cells=30,
+    )
+    assert formulas.surface_formula(surface) == "LR = 10 * N^-0.5; B = 0.001 * D^0.5"
+    assert formulas.surface_quality(surface) == "30 (N, D) cells, residual 0.0012 nats"
+
+
+def test_refused_laws_have_no_formula() -> None:
+    refused = HyperparameterLaw("learning_rate", "refused", "PowerLawOfLoss")
+    assert formulas.hyperparameter_formula(refused) == ""
+    assert formulas.loss_compute_formula(LossComputeLaw("refused")) == ""
+    assert formulas.surface_formula(SurfaceLaw("refused")) == ""
+
+
+def test_the_quality_says_what_a_law_rests_on() -> None:
+    assert formulas.hyperparameter_quality(POWER) == "12 optima, exponent 2.4 to 2.62"
+    assert formulas.loss_compute_quality(CURVE) == (
+        "12 losses, residual 0.0068 nats, L0 0.9 to 1.1, gamma 0.1 to 0.13"
+    )
+    fixed = replace(CURVE, irreducible_loss_fixed=True)
+    assert formulas.loss_compute_quality(fixed).endswith("gamma 0.1 to 0.13, L0 fixed")
+    vague = replace(CURVE, irreducible_loss_identified=False)
+    assert formulas.loss_compute_quality(vague).endswith("L0 not identified by the data")
+
+
+@pytest.mark.parametrize("loss", [1.9, 3.2])
+def test_a_formula_evaluates_to_what_the_law_predicts(loss: float) -> None:
+    text = formulas.hyperparameter_formula(POWER).partition(" = ")[2]
+    evaluated = eval(text.replace("^", "**"), {"L": loss})
+    curve = POWER.curve
+    assert curve is not None
+    assert evaluated == pytest.approx(float(curve.value(loss, 0.0)), rel=1e-3)
