@@ -349,5 +349,6 @@ def test_no_order_of_edits_kills_and_losses_trains_twice_overspends_or_never_end
 
 
 @pytest.mark.whole
+@pytest.mark.timeout(3_600)
 def test_the_same_in_two_thousand_worlds() -> None:
     fuzz(2000)
