@@ -244,24 +244,28 @@ def _prediction_refused(view: PredictionView) -> State | None:
     return _known_loss(view, found) if isinstance(found, Finding) else None
 
 
-def _config_map_taken(view: PredictionView) -> State | None:
-    publish = view.spec.publish
-    if publish is None or not view.observed.config_map_foreign:
+def _not_published(view: PredictionView) -> State | None:
+    problem = _publication_problem(view.observed)
+    if problem is None:
         return None
-    message = (
-        f"spec.publish.configMapName: ConfigMap {publish.config_map_name} belongs to another "
-        "owner: choose another name or delete it."
-    )
-    taken = Finding.false(Reason.CONFIG_MAP_TAKEN, message, stalled=True)
-    return _known_loss(view, taken, accepted=taken, answer=view.answer)
+    return _known_loss(view, problem, accepted=problem, answer=view.answer)
 
 
-def _config_map_refused(view: PredictionView) -> State | None:
-    error, stalled = view.observed.publish_error, not view.observed.publish_error_may_pass
-    if not error or isinstance(view.prediction, Finding):
+def _publication_problem(observed: ObservedPrediction) -> Finding | None:
+    """Why the ConfigMap that the spec asks for does not say what it should; None: it does."""
+    publish = None if isinstance(observed.spec, InvalidSpec) else observed.spec.publish
+    if publish is None:
         return None
-    refused = Finding.false(Reason.CONFIG_MAP_REFUSED, f"spec.publish: {error}", stalled=stalled)
-    return _known_loss(view, refused, accepted=refused, answer=view.answer)
+    if observed.config_map_foreign:
+        message = (
+            f"spec.publish.configMapName: ConfigMap {publish.config_map_name} belongs to another "
+            "owner: choose another name or delete it."
+        )
+        return Finding.false(Reason.CONFIG_MAP_TAKEN, message, stalled=True)
+    error, stalled = observed.publish_error, not observed.publish_error_may_pass
+    if not error:
+        return None
+    return Finding.false(Reason.CONFIG_MAP_REFUSED, f"spec.publish: {error}", stalled=stalled)
 
 
 def _predicted(view: PredictionView) -> State | None:
@@ -279,8 +283,7 @@ STATES: Final[Sequence[Check]] = (
     _laws_refused,
     _laws_not_final,
     _prediction_refused,
-    _config_map_taken,
-    _config_map_refused,
+    _not_published,
     _predicted,
 )
 
@@ -295,6 +298,7 @@ def _plan(
     validation: ValidationStep,
 ) -> PredictionPlan:
     refused = storage_not_writable(observed) or request_refused(observed)
+    refused = refused or _publication_problem(observed)
     if refused and state.accepted.holds:
         state = replace(state, accepted=refused)
     previous = parse_conditions(observed.status)

@@ -384,6 +384,22 @@ def test_a_wanted_name_that_is_anothers_does_not_keep_the_former_one() -> None:
     assert [each.name for each in plan.withdraw] == ["former"]
 
 
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        ({"config_map_foreign": True}, "ConfigMapTaken"),
+        ({"publish_error": "exceeded quota"}, "ConfigMapRefused"),
+    ],
+)
+def test_a_stale_answer_that_cannot_be_published_says_why(
+    problem: dict[str, Any], reason: str
+) -> None:
+    """A pipeline that waits for Ready would find another's ConfigMap, or none, and nothing to tell it apart by."""
+    plan = decide_prediction(replace(answered(**problem), sweep=sweep("False", "Training")))
+    assert condition(plan, "Ready")[:2] == ("True", "Predicted")
+    assert condition(plan, "Accepted")[:2] == ("False", reason)
+
+
 def test_an_answer_names_everything_it_rests_on() -> None:
     """Intervals, variants, second opinions, extrapolation and digests."""
     status = decide_prediction(observed(prediction_spec(pretrainingTokens=10**9))).status
