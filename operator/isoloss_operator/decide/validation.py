@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import Final
 
 from isoloss.laws import Laws, Prediction, PredictionQuery
+from isoloss.progress.resources import UNDECIDED
 from isoloss.validation import Place, refuse_share
 from isoloss_contract.reading import is_unknown, problem_of, value_of
 from isoloss_operator.api import (
@@ -157,7 +158,7 @@ def _without_view(observed: ObservedPrediction) -> ValidationStep:
         step = _held_up(observed, Finding.unknown(Reason.ANSWER_AWAITED, message))
     delete, stopped = stop(observed.train_jobs, observed.stopped, observed.now)
     writes = TaskWrites(delete=delete)
-    return replace(step, status=without_jobs(step.status), writes=writes, stopped=stopped)
+    return replace(step, status=without_jobs(step.status, 0), writes=writes, stopped=stopped)
 
 
 def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> ValidationStep:
@@ -173,9 +174,15 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
         known = Finding.unknown(found.reason, found.message)
     if known is None and (said or not isinstance(observed.spec, InvalidSpec)):
         known = Finding.unknown()
+    told = without_jobs(before.validation, _unfinished(observed))
     if not is_known:
-        return ValidationStep(known, numbers_only(before.validation))
-    return ValidationStep(known, before.validation, before.refined)
+        return ValidationStep(known, numbers_only(told))
+    return ValidationStep(known, told, before.refined)
+
+
+def _unfinished(observed: ObservedPrediction) -> int:
+    """Jobs of probes that may still train."""
+    return sum(not job.is_finished for job in observed.train_jobs)
 
 
 def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
@@ -194,11 +201,16 @@ def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
         return _held_up(observed, finding)
     stops = view.spec.suspend or finding.reason is Reason.PROBES_NOT_POSSIBLE
     step = _stopped(view) if stops else ValidationStep(requeue_after=60.0)
+    known = _as_it_was(observed)
     if view.answer_stands and finding.reason is Reason.ANSWER_AWAITED:
-        known = _as_it_was(observed)
-        return replace(step, finding=known.finding, status=known.status, refined=known.refined)
-    before = HyperparamPredictionStatus.read(observed.status).validation
-    return replace(step, finding=finding, status=numbers_only(before))
+        said = known.finding if _is_verdict(known.finding) or _unfinished(observed) else finding
+        return replace(step, finding=said, status=known.status, refined=known.refined)
+    return replace(step, finding=finding, status=numbers_only(known.status))
+
+
+def _is_verdict(found: Finding | None) -> bool:
+    """Whether it says what probes came to, and not what they wait for."""
+    return found is not None and (found.status != "Unknown" or str(found.reason) in UNDECIDED)
 
 
 def _stopped(view: PredictionView) -> ValidationStep:

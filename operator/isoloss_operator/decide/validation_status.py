@@ -268,21 +268,20 @@ def numbers_only(before: ValidationStatus | None) -> ValidationStatus | None:
     return None if before is None else before.model_copy(update=VERDICT)
 
 
-def without_jobs(before: ValidationStatus | None) -> ValidationStatus | None:
-    """A former status once its Jobs are stopped."""
-    if before is None:
-        return None
-    points, pending = before.points, before.points.pending + before.points.active
+def without_jobs(before: ValidationStatus | None, unfinished: int) -> ValidationStatus | None:
+    """A former status once no more than so many of its Jobs are left."""
+    if before is None or before.points.active <= unfinished:
+        return before
+    points, gone = before.points, before.points.active - unfinished
+    counts = points.model_copy(update={"active": unfinished, "pending": points.pending + gone})
+    if unfinished:
+        return before.model_copy(update={"points": counts})
     places = (
         each.model_copy(update={"state": "Pending"}) if each.state == "Active" else each
         for each in before.places
     )
     return before.model_copy(
-        update={
-            "points": points.model_copy(update={"active": 0, "pending": pending}),
-            "places": tuple(places),
-            "estimated_completion": "",
-        }
+        update={"points": counts, "places": tuple(places), "estimated_completion": ""}
     )
 
 

@@ -28,6 +28,7 @@ from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.probe_cost import probe_cost
+from isoloss_operator.planning.specs import InvalidSpec
 from tests.support.builders import (
     NOW,
     complete,
@@ -965,6 +966,31 @@ def test_probes_are_stopped_when_their_prediction_turns_to_a_sweep_without_a_cor
     back = decide_prediction(replace(first, jobs=(), stopped=plan.stopped))
     assert back.status.validation is not None
     assert float(back.status.validation.accelerator_hours) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"fit": ABSENT, "sweep": sweep("False", "Training", generation=2)}, "AnswerAwaited"),
+        ({"sweep": sweep(spec=InvalidSpec([]))}, "Training"),
+    ],
+)
+def test_probes_that_ended_while_nobody_can_judge_them_are_not_told_as_active(
+    changes: dict[str, Any], says: str
+) -> None:
+    """The alert on probes without progress would go on for as long, and a completion in the past be promised."""
+    world_ = after(started(), decide_prediction(started()))
+    told = decide_prediction(replace(world_, **changes)).status.validation
+    assert told is not None
+    assert told.points.active == 3
+    over = tuple(complete(probe) for probe in probes()[:3])
+    plan = decide_prediction(replace(world_, jobs=over, **changes))
+    assert condition(plan, "Validated")[:2] == ("Unknown", says)
+    told = plan.status.validation
+    assert told is not None
+    assert (told.points.active, told.points.pending) == (0, 5)
+    assert {place.state for place in told.places} == {"Pending"}
+    assert told.estimated_completion == ""
 
 
 @pytest.mark.parametrize("changes", UNKNOWN_WORLDS.values(), ids=UNKNOWN_WORLDS)
