@@ -209,6 +209,14 @@ def cost_so_far(view: View) -> str:
     return f"cost so far {spent} FLOPs, the whole grid {planned}" if spent and planned else ""
 
 
+def planned_flops(view: View) -> float:
+    """FLOPs of the whole grid, as the status has them; 0: it has none."""
+    try:
+        return float(view.sweep.get("status", {}).get("plannedFlops") or 0.0)
+    except ValueError:
+        return 0.0
+
+
 def law_lines(view: View) -> list[str]:
     """The laws, if there are any."""
     status = view.sweep.get("status", {})

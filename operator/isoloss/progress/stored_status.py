@@ -50,6 +50,7 @@ class SweepStatus(_Shown):
 
     conditions: list[Condition] = Field(default_factory=list, max_length=32)
     points: dict[str, int] = Field(default_factory=dict)
+    planned_flops: str = ""
     estimated_completion: str = ""
     learning_rate_law: Law | None = None
     batch_size_law: Law | None = None

@@ -6,7 +6,7 @@ from isoloss.errors import BadInput
 from isoloss.laws import STATUS_WORDS, Laws, law_rows
 from isoloss.progress.fit_summary import FitSummary, read_fit
 from isoloss.progress.moment import Moment
-from isoloss.progress.resources import View
+from isoloss.progress.resources import View, planned_flops
 from isoloss.progress.stored_status import read_status
 from isoloss.progress.sweep_state import asks_for_progress, sweep_state
 from isoloss.stored_sweeps import StoredSweep, open_sweep, stored_laws
@@ -49,7 +49,8 @@ class StoredSweepReader:
             raise BadInput(str(error)) from error
         is_over = view.is_true(view.sweep, "Ready")
         lines = laws_in_lines(laws, is_over=is_over) if laws is not None else ()
-        return Moment(view, sweep_state(sweep.ledger, progress, lines))
+        told = planned_flops(view)
+        return Moment(view, sweep_state(sweep.ledger, progress, lines, told))
 
     def _read_laws(self, sweep: StoredSweep, fit: FitSummary | None) -> Laws | None:
         if fit is None or not fit.laws_sha256:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isoloss.progress.point_facts import is_training
@@ -33,7 +33,7 @@ class PointView:
     loss: float | None
     """Loss of averaged weights if known, nats per token."""
     flops: float
-    """FLOPs that this sweep's attempts spent on it; 0 if the ledger does not know the FLOPs of a token."""
+    """FLOPs that this sweep's attempts spent on it, as far as they are reported."""
 
     @property
     def share(self) -> float:
@@ -85,6 +85,8 @@ class SweepState:
     sizes: tuple[SizeView, ...]
     laws: tuple[str, ...] = ()
     """What there is of the laws, in lines."""
+    told_flops: float = 0.0
+    """Planned FLOPs of the spec's grid, with those of cooldowns, as the operator told last; 0: it has not."""
 
     @property
     def points(self) -> tuple[PointView, ...]:
@@ -99,7 +101,7 @@ class SweepState:
     @property
     def planned_flops(self) -> float:
         """To the ends of all points of the spec's grid, without those added; 0 if it is not known."""
-        return sum(
+        return self.told_flops or sum(
             record.flops_per_token * record.wanted_tokens
             for record in self.ledger.points
             if self.ledger.addition_of(record) is None
@@ -109,10 +111,7 @@ class SweepState:
     def spent_flops(self) -> float:
         """FLOPs of this sweep's own attempts: those that ended, and running ones as of their last reports."""
         running = (p for p in self.points if p.stage is Stage.TRAINING)
-        return self.ledger.spent.flops + sum(
-            max(0.0, p.flops - max(p.record.reached_flops, p.record.doubtful_flops))
-            for p in running
-        )
+        return self.ledger.spent.flops + sum(p.flops - p.record.spent_flops for p in running)
 
     @property
     def searches(self) -> bool:
@@ -141,6 +140,7 @@ def sweep_state(
     ledger: Ledger,
     progress: Mapping[str, PointProgress],
     laws: tuple[str, ...] = (),
+    told_flops: float = 0.0,
 ) -> SweepState:
     """The state of a sweep. `progress` is by the points' keys."""
     views = [_view(ledger, record, progress.get(record.key)) for record in ledger.points]
@@ -149,7 +149,7 @@ def sweep_state(
         SizeView(name, tuple(view for view in views if view.record.proxy == name))
         for name in names
     )
-    return SweepState(ledger, sizes, laws)
+    return SweepState(ledger, sizes, laws, told_flops)
 
 
 def asks_for_progress(record: PointRecord) -> bool:
@@ -169,8 +169,16 @@ def _view(ledger: Ledger, record: PointRecord, progress: PointProgress | None) -
         tokens=tokens,
         target=_target(record, stage),
         loss=now.loss if now is not None and is_ahead else averaged,
-        flops=0.0 if record.adopted else record.flops_per_token * tokens,
+        flops=_spent_flops(record, now),
     )
+
+
+def _spent_flops(record: PointRecord, now: PointProgress | None) -> float:
+    """As the ledger will count the attempt that is under way."""
+    if now is None:
+        return record.spent_flops
+    reached = max(record.unfinished_flops, record.flops_per_token * now.trained_tokens)
+    return replace(record, unfinished_flops=reached).spent_flops
 
 
 def _target(record: PointRecord, stage: Stage) -> int:

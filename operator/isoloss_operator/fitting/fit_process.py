@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from isoloss.laws import Laws, Run, fit_laws
 from isoloss.progress.moment import Moment
-from isoloss.progress.resources import View
+from isoloss.progress.resources import View, planned_flops
 from isoloss.progress.sweep_state import sweep_state
 from isoloss.published import published_opinions
 from isoloss.report import PointRow, point_rows, render_report
@@ -272,7 +272,9 @@ def _write_report(
 def _moment(watched: Watched | None) -> Moment | None:
     if watched is None:
         return None
-    return Moment(View(dict(watched.resource)), sweep_state(watched.ledger, watched.progress))
+    view = View(dict(watched.resource))
+    told = planned_flops(view)
+    return Moment(view, sweep_state(watched.ledger, watched.progress, told_flops=told))
 
 
 def _write_at_last(store: Store, path: str, content: bytes) -> bool:

@@ -265,6 +265,17 @@ def test_before_the_operator_has_copied_a_status_the_points_are_shown_all_the_sa
     assert "1 finished, 1 waiting" in out
 
 
+def test_cost_is_compared_with_what_the_operator_plans_cooldowns_included(
+    isoloss: Isoloss, store: Store
+) -> None:
+    """The ledger knows the tokens of a point and not those of its cooldowns."""
+    stored = ledger(done(1, flops=9e12))
+    write_ledger(store, stored)
+    write_status(store, stored, ("Ready", "True", "Fitted"), plannedFlops="9e12")
+    out = isoloss("watch", store.uri, "--once").out
+    assert "cost so far 9e12 FLOPs, 100% of the whole grid's 9e12" in words(out)
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [(b"{", "status.json"), (b'{"metadata": 5, "status": {}}', "metadata")],

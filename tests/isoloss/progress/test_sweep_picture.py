@@ -18,6 +18,7 @@ from isoloss_contract.ledger import (
     Intent,
     IntentAction,
     PointState,
+    Spend,
 )
 from tests.isoloss.progress.small_sweeps import done, ledger, record, report
 from tests.support.planted_runs import planted_runs
@@ -101,6 +102,16 @@ def test_cost_counts_what_runs_and_compares_it_with_the_grid_without_added_point
     assert cost_line(state) == (
         "cost so far 1.35e13 FLOPs, 32% of the whole grid's 4.2e13; points added beyond it: 1"
     )
+
+
+def test_cost_counts_cooldowns_and_what_is_trained_on_top_of_what_others_spent() -> None:
+    """As the ledger will, once the attempts end."""
+    cooling = report(record(1), 500_000).model_copy(update={"cooldown_tokens": 100_000})
+    theirs = done(2, adopted=True, others=Spend(6e12), wanted_tokens=2_000_000)
+    continued = replace(theirs, state=PointState.PENDING)
+    reports = {cooling.key: cooling, theirs.key: report(theirs, 1_500_000)}
+    state = sweep_state(ledger(record(1), continued), reports)
+    assert state.spent_flops == pytest.approx(600_000 * 6e6 + 500_000 * 6e6)
 
 
 def test_what_is_under_way_names_the_slowest_point_and_the_failures() -> None:
