@@ -33,6 +33,8 @@ from isoloss_contract.store import (
 from isoloss_contract.trajectories import MAX_TRAJECTORY_BYTES, read_finished
 
 MAX_LAWS_BYTES = 64 * 2**20
+UID = len("-01234567-89ab-cdef-0123-456789abcdef")
+"""Of what follows a sweep's name in that of its folder."""
 
 
 class BadSweep(BadInput):
@@ -87,8 +89,10 @@ def open_sweep(uri: str) -> StoredSweep:
 
 
 def _sweeps_named(store: Store, wanted: str) -> list[StoredSweep]:
-    """Sweeps of that name; all of them for an empty one."""
-    names = [name for name in store.names(layout.SWEEPS) if name.startswith(wanted)]
+    """Sweeps of that name; all of them for an empty one. Others are not read: one of them may be damaged, or newer."""
+    names = store.names(layout.SWEEPS)
+    if wanted:
+        names = [n for n in names if n.startswith(f"{wanted}-") and len(n) == len(wanted) + UID]
     found = [sweep for name in names if (sweep := _sweep(store, name)) is not None]
     return [sweep for sweep in found if wanted in ("", sweep.ledger.sweep)]
 

@@ -146,6 +146,13 @@ def test_a_damaged_ledger_is_refused_by_its_field(store: Store) -> None:
         open_sweep(f"{store.uri}/sweeps/dense-{UID}")
 
 
+def test_the_damaged_ledger_of_another_sweep_is_not_read(store: Store) -> None:
+    """Its name begins like that which is asked for."""
+    write_sweep(store)
+    store.write(layout.ledger_in(layout.sweep_folder("dense-2", UID)), b"{")
+    assert open_sweep(f"{store.uri}/sweeps/dense").ledger.sweep == "dense"
+
+
 def test_sweeps_on_different_corpora_are_not_mixed(isoloss: Isoloss, store: Store) -> None:
     write_sweep(store)
     write_sweep(store, name="other", uid=UID.replace("1", "3"), digest="b")
