@@ -53,12 +53,14 @@ class Kubectl:
     def __init__(self, program: str = "kubectl") -> None:
         self._program = program
 
-    def get(self, resource: ResourceName) -> dict[str, Any]:
-        """One object. Raises BadInput with kubectl's own message if there is none or no answer."""
+    def get(self, resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]:
+        """One object. Raises BadInput with kubectl's own message if there is none, unless it `may_be_gone`, or no
+        answer."""
         place = ("--namespace", resource.namespace) if resource.namespace else ()
         command = [
             *(self._program, "get", resource.kind, resource.name),
             *(*place, "-o", "json", f"--request-timeout={CALL_SECONDS}s"),
+            *(["--ignore-not-found"] if may_be_gone else []),
         ]
         try:
             done = subprocess.run(
@@ -72,6 +74,8 @@ class Kubectl:
             raise BadInput(f"{' '.join(command)}: no answer") from error
         if done.returncode:
             raise BadInput(f"{' '.join(command[:4])}: {done.stderr.strip()[:400]}")
+        if may_be_gone and not done.stdout.strip():
+            return {}
         try:
             found = json.loads(done.stdout)
         except ValueError as error:
@@ -90,16 +94,19 @@ def stored_sweep_uri(argument: str, namespace: str) -> str:
         if namespace:
             raise BadInput(f"--namespace: {argument} is a URI in the store, which has none")
         return argument
-    if uri := ledger_folder(read_view(Kubectl(), resource_name(argument, namespace))):
+    view = read_view(Kubectl(), resource_name(argument, namespace))
+    if uri := ledger_folder(view):
         return uri
+    if not view.sweep:
+        raise BadInput(f"{argument}: the ScalingSweep of its spec.sweepRef does not exist")
     raise BadInput(f"{argument}: status.ledger is empty: the operator has written nothing yet")
 
 
 def read_view(kubectl: Kubectl, resource: ResourceName) -> View:
-    """The sweep, and the prediction if that is what was named. Raises BadInput."""
+    """The sweep, and the prediction if that is what was named, whose answer may outlive its sweep. Raises BadInput."""
     if resource.kind == SWEEP:
         return View(kubectl.get(resource))
     prediction = kubectl.get(resource)
     reference = prediction.get("spec", {}).get("sweepRef", {})
     sweep = ResourceName(SWEEP, str(reference.get("name", "")), resource.namespace)
-    return View(kubectl.get(sweep), prediction)
+    return View(kubectl.get(sweep, may_be_gone=True) if sweep.name else {}, prediction)

@@ -39,6 +39,7 @@ class View:
     """Both resources, read together."""
 
     sweep: Json
+    """Empty: that of the prediction is gone, or the store has no copy of its status yet."""
     prediction: Json | None = None
     """None: only the sweep is watched."""
 

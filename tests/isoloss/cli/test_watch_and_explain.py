@@ -371,6 +371,7 @@ def put_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, **answers: Any) -
         f'echo "$@" >> "{folder}/calls"\n'
         f'file="{folder}/${{2%%.*}}.$3"\n'
         '[ -e "$file" ] && exec cat "$file"\n'
+        'case "$*" in *--ignore-not-found*) exit 0;; esac\n'
         'echo "Error from server (NotFound): $3 not found" >&2; exit 1\n'
     )
     program.chmod(0o755)
@@ -428,6 +429,29 @@ def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(
     assert ended.out.endswith("laws fitted; learning rate 3e-4, batch size 64\n")
     once = isoloss("watch", "hpred/next", "--once").out
     assert "predicted learning rate: 3e-4 [2e-4, 4e-4]" in once
+
+
+def test_an_answer_whose_sweep_was_deleted_is_still_shown_and_opened(
+    isoloss: Isoloss, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rate = {"value": "3e-4", "low": "2e-4", "high": "4e-4"}
+    store.write("predictions/next-1/report.html", b"the prediction")
+    stale = resource(
+        ("Ready", "True", "Predicted"),
+        ("Stale", "True", "SweepNotFound"),
+        learningRate=rate,
+        reportUri=store.location("predictions/next-1/report.html"),
+    )
+    put_kubectl(tmp_path, monkeypatch, hyperparamprediction__next=stale)
+    once = isoloss("watch", "hpred/next", "--once")
+    assert once.code == 0
+    assert "answer, stale: SweepNotFound" in once.out
+    assert "predicted learning rate: 3e-4 [2e-4, 4e-4]" in once.out
+    page = isoloss("open", "hpred/next", "--json").document["page"]
+    assert Path(page).read_text().endswith("the prediction")
+    explained = isoloss("explain", "hpred/next", "any")
+    assert explained.code == 2
+    assert "spec.sweepRef does not exist" in explained.err
 
 
 def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
