@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from isoloss_operator.decide.jobs.failures import Mark, progress_marks
 from tests.support.builders import NOW, complete, job, points, progress
 
@@ -74,6 +76,16 @@ def test_the_clock_goes_on_with_the_pod_that_takes_anothers_place() -> None:
     assert marks == {RUNNING.uid: Mark(None, NOW + 100 * minute, NOW + 140 * minute)}
     marks = progress_marks([replaced], {POINT.key: progress(POINT, 1)}, marks, NOW + 141 * minute)
     assert marks[RUNNING.uid].since == NOW + 141 * minute
+
+
+@pytest.mark.parametrize(("jump", "counted"), [(8 * 60, 30), (-24 * 60, 0)])
+def test_a_clock_that_jumps_makes_no_attempt_hang(jump: int, counted: int) -> None:
+    """Machines that were suspended together wake up hours later; one whose clock was set back must still hang."""
+    minute, reported = timedelta(minutes=1), {POINT.key: progress(POINT, 100)}
+    marks = progress_marks([RUNNING], reported, {}, NOW)
+    awake = NOW + jump * minute
+    marks = progress_marks([RUNNING], reported, marks, awake)
+    assert awake - marks[RUNNING.uid].since == counted * minute
 
 
 def test_an_attempt_that_is_seen_first_while_the_store_says_nothing_starts_its_clock() -> None:

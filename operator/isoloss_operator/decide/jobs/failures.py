@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -300,6 +300,10 @@ def _waits_for_its_queue(job: ObservedJob) -> Finding:
 # node may be wrong. The price: after a restart the operator counts from zero.
 
 
+LONGEST_LOOK: Final = timedelta(minutes=30)
+"""Between two looks at a running attempt, which come every minute: more has not passed for it."""
+
+
 @dataclass(frozen=True)
 class Mark:
     """The progress of a Job as it was last seen to change."""
@@ -310,6 +314,13 @@ class Mark:
     """Later by all the time in which the store did not say whether it changed, or no pod was at work."""
     looked: datetime = field(compare=False)
     """When the store was last asked, whether or not it answered."""
+
+    def unchanged(self, now: datetime) -> Mark:
+        """The same after a look that saw no change. Of a clock that jumped, as on machines that were suspended, no more
+        counts than LONGEST_LOOK, and nothing of one that was set back."""
+        passed = now - self.looked
+        counted = min(max(passed, timedelta()), LONGEST_LOOK)
+        return replace(self, since=self.since + passed - counted, looked=now)
 
     def held(self, now: datetime) -> Mark:
         """The same while the store says nothing, as the trainer may advance or not be able to report, or no pod is at
@@ -343,5 +354,5 @@ def progress_marks(
         is_own = report is not None and report.claimant.attempt == job.attempt
         tokens = report.trained_tokens if report is not None and is_own else None
         is_same = known is not None and known.tokens == tokens
-        marks[job.uid] = Mark(tokens, known.since if known and is_same else now, now)
+        marks[job.uid] = known.unchanged(now) if known and is_same else Mark(tokens, now, now)
     return marks
