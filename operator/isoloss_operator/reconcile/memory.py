@@ -107,6 +107,8 @@ def carry_out(memory: Memory, generation: int, writes: Callable[[], None]) -> bo
     Raises ClusterError if the API server did not answer: the queue then tries again.
     """
     memory.write_error = memory.publish_error = ""
+    if memory.generation != generation:
+        memory.create_error = ""  # of a spec that nobody asks for any more
     try:
         with time_limit(STORE_SECONDS):
             writes()

@@ -67,6 +67,16 @@ def test_a_write_of_another_process_is_no_trouble_but_asks_for_another_look() ->
     assert not had_trouble(memory)
 
 
+def test_a_job_that_a_former_spec_was_refused_is_no_trouble_of_the_present_one() -> None:
+    """It would keep the pass that finds all else well again from being followed by another for ten minutes."""
+    memory = Memory("uid")
+    assert not carry_out(memory, 1, failing(CreateRefused("no such priority class")))
+    assert not carry_out(memory, 2, failing(StoreUnavailable("503")))
+    assert carry_out(memory, 2, lambda: None)
+    assert not had_trouble(memory)
+    assert after_trouble(memory) == 1.0
+
+
 def test_a_tolerated_refusal_lets_the_other_writes_happen_and_is_remembered() -> None:
     memory, done = Memory("uid"), []
 
