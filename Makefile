@@ -33,7 +33,7 @@ test: setup ## Run the tests, with a real API server and a real S3 server
 	@$(PY) -m devcluster build $(TEST_TOOLS)
 	$(PY) scripts/run_tests.py
 
-test-whole: setup ## Run what make test leaves out: kills at every write, 2,000 fuzzed worlds, hostile tenants, compilers
+test-whole: setup ## Run what make test leaves out: kills at every write, thousands of fuzzed worlds, hostile tenants, compilers
 	@$(PY) -m devcluster build $(TEST_TOOLS)
 	$(PY) -m pytest -n 2 --dist loadgroup -m whole
 

@@ -1,0 +1,376 @@
+"""Predictions that are edited, harmed and interrupted in any order while their sweep comes, goes and changes, and what must
+hold all along and at their end. As test_sweep_fuzzed.py, whose world this one's is built on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
+from isoloss_operator.decide import prediction_status, validation, validation_status
+from isoloss_operator.decide.conditions import parse_conditions
+from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
+from isoloss_operator.planning.flops import six_nd
+from isoloss_operator.reconcile.memory import had_trouble
+from tests.support.edited_prediction import CHECKPOINTS, EditedPrediction
+from tests.support.edited_world import ENDS
+
+PASSES_TO_THE_END: Final = 80
+INDEX: Final = st.integers(0, 20)
+PROBED: Final = {"tokensShare": "1", "parallelism": 3}
+VALIDATIONS: Final = (
+    None,
+    PROBED,
+    {"tokensShare": "0.5", "parallelism": 1},
+    {**PROBED, "tolerance": "0.5"},
+    {**PROBED, "factor": "3"},
+    {**PROBED, "seeds": 2},
+    {**PROBED, "budget": {"flops": "3e19"}},
+)
+ASKED: Final = ("checkpoint", "initialLoss", "targetParameters", "budget", "batchSize")
+"""Fields of the spec that make the question."""
+JUDGED: Final = ("AnswerHolds", "BetterAnswerNearby", "AnswerDiverged", "WithinNoise")
+CONCLUDES_NOTHING: Final = ("StorageUnreachable", "NotACheckpoint")
+"""Reasons of an Accepted under which what the status said stands, whatever the sweep says by now."""
+
+
+class Fuzz(RuleBasedStateMachine):
+    """Everything that may happen to a prediction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = EditedPrediction()
+        self.given: dict[str, tuple[Any, ...]] = {}
+        """The last answer to each question that was not stale."""
+        self.spent = 0.0
+        for _ in range(2):  # it is measured and answered, and its probes train
+            self.a_pass()
+            self.everything_succeeds(30.0)
+
+    # ------------------------------------------------------------------------------ the operator
+
+    @invariant()
+    def a_pass(self) -> None:
+        """After every step."""
+        self.judge(self.world.run_operator())
+        self.world.writes_left = None
+        self.world.let_time_pass(1.0)
+
+    @rule(writes=st.integers(0, 8))
+    def a_kill_between_two_writes(self, writes: int) -> None:
+        self.world.writes_left = writes
+
+    @rule(seconds=st.sampled_from([25.0, 400.0, 4000.0]))
+    def time(self, seconds: float) -> None:
+        self.world.let_time_pass(seconds)
+
+    # ---------------------------------------------------------------------------------- its user
+
+    @rule(uri=st.sampled_from(CHECKPOINTS))
+    def another_checkpoint(self, uri: str) -> None:
+        self.world.edit(checkpoint={"uri": uri}, initialLoss=None, targetParameters=None)
+
+    @rule(loss=st.sampled_from(["3.25", "1.0"]))
+    def a_given_loss(self, loss: str) -> None:
+        given = {"initialLoss": loss, "targetParameters": 100_000}
+        self.world.edit(checkpoint=None, validation=None, **given)
+
+    @rule(flops=st.sampled_from(["1e19", "2e19", "1e16"]))
+    def another_budget(self, flops: str) -> None:
+        self.world.edit(budget={"flops": flops})
+
+    @rule(size=st.sampled_from([None, 128, 256]))
+    def another_batch_size(self, size: int | None) -> None:
+        self.world.edit(batchSize=size, batchSizeMultipleOf=None if size else 8)
+
+    @precondition(lambda self: "checkpoint" in self.world.asked)
+    @rule(asked=st.sampled_from(VALIDATIONS))
+    def another_validation(self, asked: dict[str, Any] | None) -> None:
+        self.world.edit(validation=asked)
+
+    @rule(suspend=st.booleans())
+    def a_suspension(self, suspend: bool) -> None:
+        self.world.edit(suspend=suspend or None)
+
+    @rule(name=st.sampled_from([None, "answer", "other"]))
+    def another_config_map(self, name: str | None) -> None:
+        self.world.edit(publish=name and {"configMapName": name})
+
+    @rule()
+    def an_invalid_spec(self) -> None:
+        self.world.edit(initialLoss="3.3", checkpoint={"uri": CHECKPOINTS[0]})
+
+    # ---------------------------------------------------------------------------------- its sweep
+
+    @rule(laws=st.sampled_from(["a", "a", "twice a", "refused", "provisional", ""]))
+    def other_laws(self, laws: str) -> None:
+        self.world.laws = laws
+
+    @rule(is_seen=st.booleans())
+    def the_sweep_is_edited(self, is_seen: bool) -> None:
+        self.world.sweep_generation += 1
+        self.world.sweep_seen += is_seen
+
+    @rule()
+    def the_operator_has_seen_the_sweep(self) -> None:
+        self.world.sweep_seen = self.world.sweep_generation
+
+    @rule(uid=st.sampled_from(["", "uid-1", "uid-2"]))
+    def the_sweep_is_deleted_or_made_anew(self, uid: str) -> None:
+        self.world.sweep_uid = uid
+
+    @rule(is_valid=st.booleans())
+    def the_sweep_is_invalid_or_mended(self, is_valid: bool) -> None:
+        self.world.sweep_valid = is_valid
+
+    @rule(is_there=st.booleans())
+    def the_corpus_goes_or_is_put_back(self, is_there: bool) -> None:
+        self.world.corpus_there = is_there
+
+    @rule(
+        stamp=st.sampled_from(
+            ["1" * 64, "1" * 64, "3" * 64, ABSENT, Unreadable("no files"), Unanswered("slow")]
+        )
+    )
+    def the_checkpoint_is_replaced_or_hidden(self, stamp: Any) -> None:
+        self.world.stamps[CHECKPOINTS[0]] = stamp
+
+    # ------------------------------------------------------------------- the cluster, the store
+
+    @precondition(lambda self: self.world.at_work)
+    @rule(index=INDEX, how=st.sampled_from(ENDS))
+    def a_job_ends(self, index: int, how: str) -> None:
+        self.world.end(any_of(self.world.at_work, index), how)
+
+    @rule(passes=st.integers(1, 5))
+    def all_goes_well(self, passes: int) -> None:
+        for _ in range(passes):
+            self.a_pass()
+            self.everything_succeeds(30.0)
+
+    @rule(refusal=st.sampled_from(["", "exceeded quota: gpus"]))
+    def jobs_are_refused(self, refusal: str) -> None:
+        self.world.refuses_jobs = refusal
+
+    @rule(refuses=st.booleans())
+    def config_maps_are_refused(self, refuses: bool) -> None:
+        self.world.refuses_config_maps = refuses
+
+    @precondition(lambda self: "other" not in self.world.config_maps)
+    @rule()
+    def a_config_map_is_anothers(self) -> None:
+        self.world.taken.add("other")
+
+    @rule(error=st.sampled_from(["", "the store does not answer"]))
+    def the_store_comes_or_goes(self, error: str) -> None:
+        self.world.store_error = error
+
+    @rule(refuses=st.booleans())
+    def ledgers_are_refused(self, refuses: bool) -> None:
+        self.world.refuses_ledgers = refuses
+
+    @precondition(lambda self: self.world.status_is_current and self.world.ledger is not None)
+    @rule()
+    def the_ledger_is_damaged(self) -> None:
+        self.world.ledger_is_damaged = self.world.ledger_was_lost = True
+
+    @precondition(lambda self: self.world.results)
+    @rule(index=INDEX)
+    def a_result_vanishes(self, index: int) -> None:
+        self.world.lose_result(any_of(sorted(self.world.results), index))
+
+    @precondition(lambda self: self.world.evaluations)
+    @rule(index=INDEX)
+    def an_evaluation_vanishes(self, index: int) -> None:
+        del self.world.evaluations[any_of(sorted(self.world.evaluations), index)]
+
+    # ------------------------------------------------------------------------------ what must hold
+
+    def judge(self, plan: PredictionPlan | None) -> None:
+        if plan is None:
+            return
+        assert contradictions(self.world) == []
+        self.judge_the_answer()
+        told = float((self.world.status.get("validation") or {}).get("spentFlops") or self.spent)
+        assert self.world.ledger_was_lost or told >= self.spent * (1 - 1e-3), "spending shrinks"
+        self.spent = told
+
+    def judge_the_answer(self) -> None:
+        """It is of the question that is asked, by the laws that there are or, stale, by those it was given by last."""
+        world, status, found = self.world, self.world.status, parse_conditions(self.world.status)
+        if found["Ready"].status != "True":
+            return
+        asked = repr({key: world.asked.get(key) for key in ASKED})
+        answer = tuple(status.get(field) for field in ("learningRate", "batchSize", "lawsSha256"))
+        if found["Stale"].status == "False" and found["Accepted"].reason not in CONCLUDES_NOTHING:
+            assert status["lawsSha256"] == world.laws_sha256
+            assert status["sweepUid"] == world.sweep_uid
+            self.given[asked] = answer
+        assert answer == self.given.get(asked), "the answer is not to what is asked"
+
+    def everything_succeeds(self, seconds: float) -> None:
+        for name in self.world.at_work:
+            self.world.end(name, "succeeds")
+        self.world.let_time_pass(seconds)
+
+    def teardown(self) -> None:
+        """The disturbances cease: the world comes to its end, stays there, and everything paid for is counted."""
+        world = self.world
+        world.store_error = world.refuses_jobs = ""
+        world.refuses_ledgers = world.refuses_config_maps = False
+        world.hung.clear()
+        if isinstance(world.stamps[CHECKPOINTS[0]], Unanswered):
+            world.stamps[CHECKPOINTS[0]] = ABSENT
+        self.comes_to_its_end()
+        before = world.status
+        world.let_time_pass(4000.0)
+        plan = world.run_operator()
+        assert plan is not None
+        assert is_quiet(plan)
+        assert world.status == before
+        found = parse_conditions(world.status)
+        is_judged = "Validated" in found and found["Validated"].reason in JUDGED
+        if is_judged and found["Stale"].status == "False" and not world.ledger_was_lost:
+            trained = world.own_tokens.items()
+            own = sum(six_nd(world.points[key].proxy.parameters, n) for key, n in trained)
+            spent = float(world.status["validation"]["spentFlops"])
+            assert spent == pytest.approx(own, rel=2e-3)
+
+    def comes_to_its_end(self) -> None:
+        was_in_trouble = True
+        for _ in range(PASSES_TO_THE_END):
+            plan = self.world.run_operator()
+            self.judge(plan)
+            trouble = had_trouble(self.world.memory)
+            is_over = plan is not None and is_quiet(plan) and not (trouble or was_in_trouble)
+            if is_over and not self.world.at_work and is_at_its_end(self.world):
+                return
+            was_in_trouble = trouble
+            self.everything_succeeds(120.0)
+        raise AssertionError(f"no end after {PASSES_TO_THE_END} passes: {self.world.status}")
+
+
+def any_of(names: list[str], index: int) -> str:
+    return names[index % len(names)]
+
+
+def contradictions(world: EditedPrediction) -> list[str]:
+    """Statements of status and ConfigMaps that cannot all be true, or that the world belies."""
+    status, found = world.status, parse_conditions(world.status)
+    true = {kind for kind, each in found.items() if each.status == "True"}
+    is_ready, is_stale = "Ready" in true, "Stale" in true
+    is_shown = status.get("learningRate") is not None
+    shows_more = ("Provisional", "ConfigMapTaken", "ConfigMapRefused")
+    probes = status.get("validation")
+    counts = probes["points"] if probes else {"total": 0}
+    parts = ("pending", "active", "succeeded", "diverged", "failed")
+    holding = [j for j in world.jobs.values() if j.kind == "train" and j.holds_a_slot]
+    validated = found.get("Validated")
+    is_invalid = found["Accepted"].reason == "InvalidSpec"
+    told = {
+        "Reconciling and Stalled": {"Reconciling", "Stalled"} <= true,
+        "Ready and Stalled, and not stale": {"Ready", "Stalled"} <= true and not is_stale,
+        "Stale and not Ready": is_stale and not is_ready,
+        "nothing to expect": not true & {"Ready", "Stalled", "Reconciling", "Suspended"},
+        "an old generation": {each.observed_generation for each in found.values()}
+        != {world.generation},
+        "Ready without an answer": is_ready and not is_shown,
+        "an answer without Ready": is_shown
+        and not is_ready
+        and found["Ready"].reason not in shows_more,
+        "Validated is not what the spec says": not is_invalid
+        and (validated is not None) is not ("validation" in world.asked),
+        "a verdict without figures": validated is not None
+        and validated.status != "Unknown"
+        and not probes,
+        "probes that are counted twice or not at all": counts["total"]
+        != sum(counts.get(part, 0) for part in parts),
+        "probes that are active without Jobs": counts.get("active", 0) > len(holding),
+        "published otherwise": not is_invalid
+        and not world.refuses_config_maps
+        and any(
+            data.get("learningRate") != (status["learningRate"]["value"] if is_ready else None)
+            or data.get("stale", "false") != str(is_stale).lower()
+            for data in world.config_maps.values()
+        ),
+        "Ready, not published, and no word of it": is_ready
+        and "publish" in world.asked
+        and world.asked["publish"]["configMapName"] not in world.config_maps
+        and found["Accepted"].status == "True",
+    }
+    return [what for what, is_so in told.items() if is_so]
+
+
+def is_quiet(plan: PredictionPlan) -> bool:
+    """Whether the operator did nothing."""
+    done = [plan, plan.probes or TaskWrites()]
+    return not any(w.ledger or w.set_aside or w.delete or w.expire or w.create for w in done)
+
+
+def is_at_its_end(world: EditedPrediction) -> bool:
+    """Whether nothing goes on of which a condition says that it does. What is told of the probes of a sweep that is
+    invalid, or has no corpus, is as old as that."""
+    found = parse_conditions(world.status)
+    validated = found.get("Validated")
+    going = ("Training", "WaitingToRetry")
+    is_known = (
+        world.sweep_valid and world.corpus_there and found["Accepted"].reason != "InvalidSpec"
+    )
+    is_training = is_known and validated is not None and validated.reason in going
+    return not (is_training or found["Ready"].reason == "WaitingToRetry")
+
+
+@pytest.fixture(autouse=True)
+def _laws_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same question has the same answer in each of a hundred passes, and takes most of their time. No probe here is
+    too short to be judged, which takes as long to find out."""
+    monkeypatch.setattr(prediction_status, "predict", remembered(prediction_status.predict))
+    monkeypatch.setattr(validation_status, "validate", remembered(validation_status.validate))
+    monkeypatch.setattr(validation, "_check_length", lambda *_: None)
+
+
+def remembered(call: Callable[..., Any]) -> Callable[..., Any]:
+    """By what its arguments print, and which laws they are."""
+    known: dict[Any, Any] = {}
+
+    def asked(laws: Any, *arguments: Any, **named: Any) -> Any:
+        key = id(laws), repr(arguments), repr(named)
+        if key not in known:
+            known[key] = call(laws, *arguments, **named)
+        return known[key]
+
+    return asked
+
+
+def fuzz(worlds: int) -> None:
+    chosen = settings(
+        max_examples=worlds,
+        stateful_step_count=25,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(Fuzz, settings=chosen)
+
+
+def test_no_order_of_edits_kills_and_other_laws_answers_another_question_or_never_ends() -> None:
+    fuzz(12)
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(3_600)
+def test_the_same_in_four_hundred_worlds() -> None:
+    fuzz(400)
