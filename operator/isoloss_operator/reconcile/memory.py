@@ -24,6 +24,14 @@ STORE_SECONDS = 60.0
 MAX_UNSENT = 32
 
 
+@dataclass(frozen=True)
+class Folder:
+    """Where the store keeps what the operator writes of one resource."""
+
+    store_uri: str
+    path: str
+
+
 @dataclass
 class Memory:
     """What one pass leaves for the next. Losing it costs a pass, never a result.
@@ -64,6 +72,8 @@ class Memory:
     """When the status was last written."""
     status_copied: StatusType | None = None
     """That this process wrote to the store last."""
+    status_folder: Folder | None = None
+    """Where to."""
     stopped: tuple[ObservedJob, ...] = ()
     """Jobs that were stopped without the ledger, which does not have them yet."""
     uncounted: Read[Ledger] | None = None

@@ -38,13 +38,12 @@ from isoloss_operator.decide.reads import (
 )
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_prediction_spec
-from isoloss_operator.reconcile.memory import STORE_SECONDS, tolerated
+from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder, tolerated
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
 from isoloss_operator.reconcile.references import read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, first_look
 from isoloss_operator.reconcile.services import Services
-from isoloss_operator.reconcile.status_copies import Folder
 
 
 class PredictionSteps:

@@ -16,10 +16,16 @@ from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import ObservedResource
 from isoloss_operator.decide.plans import PredictionPlan, SweepPlan
 from isoloss_operator.reconcile.intervals import next_look
-from isoloss_operator.reconcile.memory import Memories, after_trouble, carry_out, had_trouble
+from isoloss_operator.reconcile.memory import (
+    Folder,
+    Memories,
+    after_trouble,
+    carry_out,
+    had_trouble,
+)
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.services import Services
-from isoloss_operator.reconcile.status_copies import Folder, copy_status
+from isoloss_operator.reconcile.status_copies import copy_status
 from isoloss_operator.reconcile.status_writes import (
     StatusChanged,
     reporting_failures,
@@ -107,8 +113,8 @@ class Reconciler(Generic[Observed, Plan]):
         except StatusChanged:
             return 0.0
         is_written = again == math.inf
-        if is_written and not observed.store_error and (folder := steps.folder(observed)):
-            copy_status(services, resource, folder, plan.status)
+        if is_written and not observed.store_error:
+            copy_status(services, resource, steps.folder(observed), plan.status)
         steps.show(resource, observed, plan)
         look = next_look(plan.requeue_after, services.settings)
         return min(again, look, after_trouble(memory) if was_in_trouble else look)

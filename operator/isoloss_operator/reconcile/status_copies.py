@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 from isoloss_contract import layout
 from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.api.statuses import StatusType
-from isoloss_operator.reconcile.memory import STORE_SECONDS
+from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.services import Services
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Folder:
-    """Where the store keeps what the operator writes of one resource."""
-
-    store_uri: str
-    path: str
-
-
 def copy_status(
-    services: Services, resource: Resource, folder: Folder, status: StatusType
+    services: Services, resource: Resource, folder: Folder | None, status: StatusType
 ) -> None:
     """Write the status that the API server has, unless this process has written the same already.
 
+    Without a `folder`, as under an invalid spec or for want of its sweep, it goes where the last one went.
+
     Nothing is decided by the copy, so a store that does not take it stops nothing: the next pass tries again.
     """
-    if resource.memory.status_copied == status:
+    memory = resource.memory
+    folder = memory.status_folder = folder or memory.status_folder
+    if folder is None or memory.status_copied == status:
         return
     content, path = _document(resource, status), layout.status_in(folder.path)
     try:
@@ -41,7 +36,7 @@ def copy_status(
     except StoreError as error:
         logger.warning("%s: status not copied to the store: %s", resource.key, error)
     else:
-        resource.memory.status_copied = status
+        memory.status_copied = status
 
 
 def _document(resource: Resource, status: StatusType) -> bytes:

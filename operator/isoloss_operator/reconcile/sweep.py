@@ -25,13 +25,12 @@ from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.sweep_load import sweep_load
-from isoloss_operator.reconcile.memory import STORE_SECONDS
+from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
 from isoloss_operator.reconcile.references import read_prior
 from isoloss_operator.reconcile.resource import Resource, first_look
 from isoloss_operator.reconcile.services import Services
-from isoloss_operator.reconcile.status_copies import Folder
 
 
 class SweepSteps:

@@ -19,10 +19,9 @@ from isoloss_operator.decide.plans import Event, JobRequest, SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
-from isoloss_operator.reconcile.memory import MAX_UNSENT, Memory, create_error
+from isoloss_operator.reconcile.memory import MAX_UNSENT, Folder, Memory, create_error
 from isoloss_operator.reconcile.reconciler import Reconciler
 from isoloss_operator.reconcile.resource import Resource
-from isoloss_operator.reconcile.status_copies import Folder
 from isoloss_operator.reconcile.status_writes import write_status
 from isoloss_operator.reconcile.sweep import SweepSteps
 from isoloss_operator.settings import Settings

@@ -15,9 +15,9 @@ from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.reconcile.memory import Memory
+from isoloss_operator.reconcile.memory import Folder, Memory
 from isoloss_operator.reconcile.resource import Resource
-from isoloss_operator.reconcile.status_copies import Folder, copy_status
+from isoloss_operator.reconcile.status_copies import copy_status
 from isoloss_operator.store.storage import Storage
 
 FOLDER = layout.sweep_folder("dense", "uid")
@@ -68,6 +68,17 @@ def test_a_status_is_copied_once_and_again_when_it_changed() -> None:
     for status in (STATUS, STATUS, STATUS.model_copy(update={"observed_generation": 4})):
         copy_status(services(storage), of, Folder("s3://bucket", FOLDER), status)
     assert storage.writes == 2
+
+
+def test_a_status_without_a_folder_goes_where_the_last_one_went(tmp_path: Path) -> None:
+    """An invalid spec names no storage, and whoever has the store alone would go on to read of a training."""
+    of, copies = resource(), services(Storage())
+    copy_status(copies, of, None, STATUS)
+    copy_status(copies, of, Folder(f"file://{tmp_path}", FOLDER), STATUS)
+    later = STATUS.model_copy(update={"observed_generation": 4})
+    copy_status(copies, of, None, later)
+    found = Store(f"file://{tmp_path}").read_json_object(layout.status_in(FOLDER))
+    assert found["status"] == later.document()
 
 
 def test_a_store_that_does_not_take_the_copy_is_logged_and_asked_again(
