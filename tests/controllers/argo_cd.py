@@ -118,6 +118,7 @@ class ArgoCD:
         programs = self._folder / "programs"
         programs.mkdir()
         (programs / "kubectl").symlink_to(kubectl_path())
+        (programs / "helm").symlink_to(tool_path("helm"))
         verify = TOOLS[ARGO_CD].module_folder() / "hack" / "git-verify-wrapper.sh"
         for name, text in (("kustomize", KUSTOMIZE), (verify.name, verify.read_text())):
             (programs / name).write_text(text)
@@ -186,14 +187,13 @@ class Application:
         self.repository = repository
         self.name = namespace
 
-    def apply(self, **policy: Any) -> None:
-        """Make it, with these changes to its syncPolicy."""
+    def apply(self, **source: Any) -> None:
+        """Make it, with these changes to its source."""
         body = yaml.safe_load((GITOPS / "argocd" / "application.yaml").read_text())
         body["metadata"]["name"] = self.name
         spec = body["spec"]
-        spec["source"]["repoURL"] = self.repository.url
+        spec["source"] |= {"repoURL": self.repository.url, **source}
         spec["destination"]["namespace"] = self._namespace
-        spec["syncPolicy"] |= policy
         apply(self._argo_cd.api_client, "applications", body)
 
     def commit(self, files: dict[str, str]) -> str:
