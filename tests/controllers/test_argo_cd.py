@@ -98,7 +98,7 @@ def test_a_training_job_that_comes_with_an_edit_of_the_sweep_waits_for_the_new_a
     node: ProcessNode,
     place: Place,
 ) -> None:
-    """Although the prediction is Ready all the time, with the former answer at first."""
+    """Although the prediction is Ready all the time, with the former answer at first. The Job of the former name goes."""
     operator.start()
     files = research(user, place)
     application.repository.commit(files)
@@ -120,6 +120,8 @@ def test_a_training_job_that_comes_with_an_edit_of_the_sweep_waits_for_the_new_a
     assert stale["lastTransitionTime"] > conditions(former)["Stale"]["lastTransitionTime"]
     assert stale["lastTransitionTime"] <= job.metadata.creation_timestamp.strftime(TIME)
     assert job.status.succeeded
+    names = lambda: {each.metadata.name for each in user.jobs()}  # noqa: E731
+    wait_until(lambda: TRAINING not in names(), "the renamed Job to be pruned")
 
 
 def test_a_commit_that_is_refused_is_mended_by_the_next(
