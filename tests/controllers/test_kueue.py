@@ -66,7 +66,7 @@ def test_a_sweep_stays_within_its_quota_and_a_preempted_point_is_not_charged(
     """Of twelve CPUs asked for, three are ever admitted; with no retries left every point succeeds."""
     policy = {"retriesPerPoint": 0, "maxFailedPoints": 0}
     operator.start()
-    user.apply_sweep(queued(place, queue, 0.3, parallelism=6, failurePolicy=policy))
+    user.apply_sweep(queued(place, queue, 2.0, parallelism=6, failurePolicy=policy))
     most = 0
 
     def three_train() -> bool:
@@ -74,7 +74,8 @@ def test_a_sweep_stays_within_its_quota_and_a_preempted_point_is_not_charged(
         most = max(most, admitted(user))
         return sum(not job.spec.suspend for job in training(user)) == QUOTA
 
-    wait_until(three_train, "three Jobs to be admitted", 120)
+    state = lambda: f"{user.sweep('dense')['status']}, {workloads(user)}"  # noqa: E731
+    wait_until(three_train, lambda: f"three Jobs to be admitted: {state()}", 120)
     urgent = make_priority(user.api_client, f"urgent-{user.namespace}", 1000)
     client.BatchV1Api(user.api_client).create_namespaced_job(user.namespace, other(queue, urgent))
 
