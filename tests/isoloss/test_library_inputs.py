@@ -156,3 +156,39 @@ def test_an_unknown_composition_is_refused_with_the_known_ones() -> None:
 
 def test_the_version_is_that_of_the_installed_package() -> None:
     assert isoloss.__version__ == version("isoloss")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("form", "linear", "PowerLawOfLoss or LinearInLogCompute, not 'linear'"),
+        ("irreducible_loss", "1.5", "a number, not str '1.5'"),
+        ("irreducible_loss", float("nan"), "nan is not a positive, finite number"),
+        ("irreducible_loss", -1, "-1 is not a positive"),
+        ("interval", 95, "95 must be below 1, as 0.8"),
+        ("bootstrap_samples", 20.0, "20.0 is no whole number from 1 on"),
+        ("seed", -1, "-1 is no whole number from 0 on"),
+        ("exclude", "bad-run", r"names of runs, as \('bad-run',\)"),
+        ("size_trend", "published:step-law", "no SizeTrend: 'published:step-law'"),
+        ("keep_outliers", "no", "neither True nor False: 'no'"),
+        ("max_extrapolation", 0, "0 is not a positive"),
+    ],
+)
+def test_an_option_of_a_fit_that_is_none_is_named(option: str, value: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"FitOptions: {option}.*{words}"):
+        isoloss.FitOptions(**{option: value})
+
+
+def test_options_of_a_fit_take_numbers_of_numpy_and_lists() -> None:
+    options = isoloss.FitOptions(
+        bootstrap_samples=np.int64(20),  # type: ignore[arg-type]
+        irreducible_loss=np.float32(1.5),  # type: ignore[arg-type]
+        exclude=["a"],  # type: ignore[arg-type]
+    )
+    assert options == isoloss.FitOptions(
+        bootstrap_samples=20, irreducible_loss=1.5, exclude=("a",)
+    )
+    assert [type(each) for each in (options.bootstrap_samples, options.irreducible_loss)] == [
+        int,
+        float,
+    ]

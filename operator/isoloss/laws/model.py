@@ -6,9 +6,11 @@ C = 6 N D FLOPs (or as given), L loss in nats per token, B batch size in sequenc
 
 from __future__ import annotations
 
+import math
+import numbers
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -153,6 +155,45 @@ class FitOptions:
     """Used if there is only one size; None: refuse then."""
     keep_outliers: bool = False
     """Keep even runs whose losses cannot be theirs; they are named in any case."""
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError, naming the option: a wrong one would be ignored, or fit another law."""
+        for name in ("irreducible_loss", "interval", "max_extrapolation"):
+            value = getattr(self, name)
+            if value is None and name == "irreducible_loss":
+                continue
+            number = check_number(f"FitOptions: {name}", value)
+            if not 0 < number < math.inf:
+                raise ValueError(f"FitOptions: {name}: {value:g} is not a positive, finite number")
+            object.__setattr__(self, name, number)
+        if self.interval >= 1:
+            raise ValueError(f"FitOptions: interval: {self.interval:g} must be below 1, as 0.8")
+        for name, least in (("bootstrap_samples", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+                raise ValueError(
+                    f"FitOptions: {name}: {value!r} is no whole number from {least} on"
+                )
+            object.__setattr__(self, name, int(value))
+        if self.form not in get_args(LawForm):
+            known = " or ".join(get_args(LawForm))
+            raise ValueError(f"FitOptions: form must be {known}, not {self.form!r}")
+        if isinstance(self.exclude, str):
+            raise TypeError(f"FitOptions: exclude takes names of runs, as ({self.exclude!r},)")
+        if not isinstance(self.size_trend, SizeTrend | None):
+            raise TypeError(f"FitOptions: size_trend is no SizeTrend: {self.size_trend!r}")
+        if not isinstance(self.keep_outliers, bool):
+            raise TypeError(
+                f"FitOptions: keep_outliers is neither True nor False: {self.keep_outliers!r}"
+            )
+        object.__setattr__(self, "exclude", tuple(self.exclude))
+
+
+def check_number(name: str, value: object) -> float:
+    """The value as a float. Raises TypeError, naming it, for what is no real number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__} {value!r}")
+    return float(value)
 
 
 DEFAULTS = FitOptions()

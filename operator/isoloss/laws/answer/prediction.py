@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from numbers import Real
 from typing import TYPE_CHECKING, Literal, get_args
 
 from isoloss.formatting import batch_size, flops, given, interval, learning_rate, number
 from isoloss.frames import as_arrow, as_pandas
-from isoloss.laws.model import Interval, Refusal, Route
+from isoloss.laws.model import Interval, Refusal, Route, check_number
 from isoloss.summaries import aligned, as_html, paragraphs
 
 if TYPE_CHECKING:
@@ -69,13 +68,10 @@ class PredictionQuery:
             value = getattr(self, each.name)
             if each.name in NO_NUMBERS or value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise TypeError(
-                    f"PredictionQuery: {each.name} must be a number, not {type(value).__name__} {value!r}"
-                )
+            value = check_number(f"PredictionQuery: {each.name}", value)
             if each.name != "sequence_length":
                 # FLOPs as a product of whole numbers are soon beyond the 64 bits of numpy's.
-                object.__setattr__(self, each.name, float(value))
+                object.__setattr__(self, each.name, value)
         if self.composition not in get_args(Composition):
             known = " or ".join(get_args(Composition))
             raise ValueError(
