@@ -49,7 +49,7 @@ OPTIONS = (
     _option(
         "total_flops",
         float | None,
-        help="Total effective compute in FLOPs, in place of an initial loss and a budget.",
+        help="Compute of a run from scratch in FLOPs, in place of an initial loss and a budget.",
     ),
     _option(
         "params",
@@ -104,6 +104,11 @@ OPTIONS = (
 )
 """Of a question, named as the fields of PredictionQuery."""
 NOTHING_ASKED = PredictionQuery()
+OF_A_CHECKPOINT = (
+    *("initial_loss", "initial_loss_standard_error", "pretraining_tokens"),
+    *("composition", "composition_error"),
+)
+"""What of a question does nothing if the total compute is given."""
 COUNTS = ("cpt_tokens", "params", "pretraining_tokens")
 FIELD = re.compile(rf"\b({'|'.join(each.name for each in OPTIONS)})\b")
 
@@ -150,8 +155,10 @@ def checked(asked: PredictionQuery) -> PredictionQuery:
     """The question. Raises BadInput for options that contradict or need one another, or of which one would do nothing."""
     with _naming_options():
         asked.check()
-        if asked.total_flops is not None and asked.initial_loss is not None:
-            raise ValueError("total_flops takes no initial_loss: the total is already given")
+        if asked.total_flops is not None:
+            for each in OF_A_CHECKPOINT:
+                if getattr(asked, each) != getattr(NOTHING_ASKED, each):
+                    raise ValueError(f"total_flops takes no {each}: it is of a run from scratch")
         if asked.params is None and asked.pretraining_tokens is not None:
             raise ValueError("pretraining_tokens needs params, to convert tokens to FLOPs")
         if asked.params is None and asked.flops_per_token is not None:

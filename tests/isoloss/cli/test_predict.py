@@ -93,6 +93,17 @@ def test_a_total_compute_that_is_given_has_no_interval(
     assert "[1e20, 1e20]" not in printed
 
 
+def test_a_total_compute_that_is_given_is_answered_as_a_run_from_scratch_and_that_is_said(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    asked = ("predict", planted_laws, "--total-flops", "1e20", "--params", "1e9", "--json")
+    for more in ((), ("--batch-size", "64"), ("--round-to", "1000")):
+        said = isoloss(*asked, *more).document["warnings"]
+        assert sum("that of a run from scratch" in each for each in said) == 1
+    of_a_checkpoint = isoloss("predict", planted_laws, *QUESTION, "--json").document["warnings"]
+    assert not any("that of a run from scratch" in each for each in of_a_checkpoint)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -233,6 +244,8 @@ def test_where_there_is_no_answer_the_code_is_3_and_the_reason_is_named(
         (("--cpt-flops", "1e20"), "needs --initial-loss"),
         (("--total-flops", "1e20", "--cpt-flops", "1e20"), "exactly one of"),
         (("--total-flops", "1e20", "--initial-loss", "2.7"), "takes no --initial-loss"),
+        (("--total-flops", "1e20", "--composition", "paper"), "takes no --composition:"),
+        (("--total-flops", "1e20", "--pretraining-tokens", "1T"), "takes no --pretraining-tokens"),
         (("--initial-loss", "2.7", "--cpt-tokens", "1e9"), "needs --params"),
         ((*QUESTION[:4], "--pretraining-tokens", "1e9"), "needs --params"),
         (("--initial-loss", "nan", "--cpt-flops", "1e20"), "--initial-loss"),

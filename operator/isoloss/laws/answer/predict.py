@@ -63,6 +63,10 @@ WIDEST_COMPUTE = 100.0
 """Widest interval of total compute, high over low, that an answer may rest on."""
 UNBOUNDED = 30.0
 """ln C above the estimate that stands for an equivalent compute without bound."""
+FROM_SCRATCH = (
+    "The total compute was given: the answer is that of a run from scratch. Training a checkpoint further wants a lower "
+    "learning rate and a larger batch size: ask with its initial loss and its budget in place of the total."
+)
 
 
 @dataclass(frozen=True)
@@ -399,7 +403,9 @@ def _variants(
 
 
 def _unseen(laws: Laws, query: PredictionQuery) -> list[str]:
-    """What is known of C_pre when the initial loss is above all that the sweep has seen."""
+    """What is known of C_pre when the initial loss is above all that the sweep has seen, or when nothing is said of it."""
+    if query.total_flops is not None:
+        return [FROM_SCRATCH]
     past = unseen_past(laws, query)
     if past is None:
         return []
