@@ -25,6 +25,8 @@ EVALUATION_NOISE: Final = 0.0007
 
 # ---------------------------------------------------------------------------------- loss over tokens
 
+LARGEST_LOSS: Final = 16.0
+"""Nats per token; ln(8.9 million), more than a uniform guess over any vocabulary."""
 USUAL_SLOPE: Final = 0.03
 """-dlnL/dlnD if a single evaluation cannot tell: 0.07 nats per factor e of tokens at 2.4."""
 USUAL_TOKEN_SLOPE: Final = 0.1

@@ -15,6 +15,7 @@ import numpy as np
 
 from isoloss.laws import Run
 from isoloss.tables.cells import Numbers
+from isoloss.usual import LARGEST_LOSS
 
 LARGEST_BATCH_TOKENS = 2.0**28
 """268M tokens: several times the largest step of any published training run."""
@@ -22,8 +23,6 @@ FEWEST_STEPS = 30
 FLOPS_PER_PARAM_AND_TOKEN = (1.0, 1000.0)
 """6 for a plain transformer; long sequences and large heads raise it, and nothing lowers it below 2."""
 BYTES_PER_TOKEN = (0.25, 64.0)
-LARGEST_LOSS = 16.0
-"""Nats per token; ln(8.9 million), more than a uniform guess over any vocabulary."""
 LARGEST_USUAL_RATE = 0.03
 """AdamW is used at 1e-5 to 1e-2; in percent, the middle of its grids is 0.03 or more."""
 LARGE_RATES = ("sgd", "muon")

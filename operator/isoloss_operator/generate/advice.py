@@ -166,7 +166,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "proxies to lower losses, or set a lower `fit.irreducibleLoss`.",
     ),
     Refused.INITIAL_LOSS_ABOVE_ALL_SEEN: (
-        "The checkpoint is worse than anything the sweep has seen, and its equivalent compute may be more than 5 % of the total.",
+        "The checkpoint is worse than anything the sweep has seen, and its equivalent compute may be more than 5 % of the total; or it is above 16 nats, as perplexities are.",
         "Check tokenizer and validation text of the initial loss. If they are the sweep's, plan a larger budget, or create a "
         "sweep with a lower `evaluation.firstTokens`.",
     ),

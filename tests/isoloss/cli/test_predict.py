@@ -183,6 +183,27 @@ def test_tokens_and_parameters_are_taken_as_people_write_them(
     assert document["variants"]["B"]["total_flops"] == pytest.approx(6 * 1e9 * 1e9 + 3e19)
 
 
+def test_a_perplexity_for_the_initial_loss_is_recognised(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    """exp(2.75) and exp(3.2): above every loss, where the checkpoint's past would not matter."""
+    asked = ("predict", planted_laws, "--cpt-tokens", "5e9", "--params", "1e9", "--json")
+    told = isoloss(*asked, "--initial-loss", "15.64")
+    assert told.code == 0
+    assert any(
+        "perplexity, the loss is its logarithm, 2.750 nats" in w for w in told.document["warnings"]
+    )
+    ended = isoloss(*asked, "--initial-loss", "24.53")
+    assert ended.code == 3
+    (refusal,) = ended.document["refused"]
+    assert (
+        "above any loss in nats per token, which are at most 16. If it is a perplexity"
+        in refusal["message"]
+    )
+    higher = isoloss(*asked, "--initial-loss", "5").document["warnings"]
+    assert any("above every loss" in w and "perplexity" not in w for w in higher)
+
+
 @pytest.mark.parametrize("option", ["--cpt-tokens", "--params", "--pretraining-tokens"])
 def test_a_decimal_comma_is_refused_by_the_name_of_its_option(
     isoloss: Isoloss, planted_laws: Path, option: str

@@ -378,7 +378,7 @@ def test_a_far_multiple_has_the_sentences_of_its_own_composition_alone(wide: Law
 
 
 def test_an_initial_loss_above_all_seen_is_said_at_a_given_batch_size_too(wide: Laws) -> None:
-    unseen = PredictionQuery(initial_loss=20.0, cpt_flops=FLOPS, params=TARGET)
+    unseen = PredictionQuery(initial_loss=12.0, cpt_flops=FLOPS, params=TARGET)
     for query in (unseen, replace(unseen, batch_size=128.0)):
         found = predict(wide, query)
         assert isinstance(found, Prediction)

@@ -38,7 +38,7 @@ from isoloss.laws.answer.prediction import (
     PredictionQuery,
     Refused,
 )
-from isoloss.laws.answer.query_refusals import refuse_query, unseen_past
+from isoloss.laws.answer.query_refusals import perplexity, refuse_query, unseen_past
 from isoloss.laws.answer.rounding import far_sentence, is_far, rounded, rounding_sentences
 from isoloss.laws.answer.routes import (
     budget_flops,
@@ -406,12 +406,12 @@ def _unseen(laws: Laws, query: PredictionQuery) -> list[str]:
     """What is known of C_pre when the initial loss is above all that the sweep has seen, or when nothing is said of it."""
     if query.total_flops is not None:
         return [FROM_SCRATCH]
-    past = unseen_past(laws, query)
-    if past is None:
+    past, loss = unseen_past(laws, query), query.initial_loss
+    if past is None or loss is None:
         return []
     return [
-        f"The initial loss {query.initial_loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}): C_pre "
-        f"is at most {past.most:.2g} FLOPs, {past.share:.1%} of the total."
+        f"The initial loss {loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}): C_pre is at most "
+        f"{past.most:.2g} FLOPs, {past.share:.1%} of the total.{perplexity(laws, loss)}"
     ]
 
 

@@ -11,6 +11,7 @@ from isoloss.laws.answer.routes import budget_flops
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.results import LossComputeLaw
+from isoloss.usual import LARGEST_LOSS
 
 LARGEST_UNSEEN_SHARE = 0.05
 """Largest share of the total compute that an unknown C_pre may have: it moves ln LR and ln B by a hundredth or
@@ -58,7 +59,7 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
     if loss is not None and curve.irreducible_loss is not None and loss <= curve.irreducible_loss:
         refusals.append(_below_irreducible(curve, loss))
     past = unseen_past(laws, query)
-    if past is not None and past.share > LARGEST_UNSEEN_SHARE:
+    if past is not None and (past.share > LARGEST_UNSEEN_SHARE or (loss or 0.0) > LARGEST_LOSS):
         refusals.append(_above_all_seen(laws, query, past))
     return refusals
 
@@ -84,18 +85,36 @@ def unseen_past(laws: Laws, query: PredictionQuery) -> UnseenPast | None:
     return UnseenPast(most, most / (most + budget_flops(laws, query)))
 
 
+def perplexity(laws: Laws, loss: float) -> str:
+    """What to say of an initial loss above all seen whose logarithm is one that training reaches: perplexities are such."""
+    found, least = float(np.log(loss)), laws.loss_compute.irreducible_loss
+    if loss <= LARGEST_LOSS and not (least or 0.0) < found <= (laws.data.highest_loss or 0.0):
+        return ""
+    return f" If it is a perplexity, the loss is its logarithm, {found:.3f} nats per token."
+
+
 def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Refusal:
+    loss = query.initial_loss or 1.0
+    figures: dict[str, float | str] = {
+        "initial_loss": loss,
+        "highest_loss": laws.data.highest_loss or 0.0,
+        "largest_share": past.share,
+    }
+    hint = perplexity(laws, loss)
+    if loss > LARGEST_LOSS:
+        return Refusal(
+            RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
+            f"The initial loss {loss:.4g} is above any loss in nats per token, which are at most "
+            f"{LARGEST_LOSS:g}.{hint}",
+            figures,
+        )
     return Refusal(
         RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
-        f"The initial loss {query.initial_loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}), and "
+        f"The initial loss {loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}), and "
         f"its equivalent compute may matter: it is up to {past.share:.0%} of the total; up to "
         f"{LARGEST_UNSEEN_SHARE:.0%} would not. Check that it was measured on the sweep's validation text with its tokenizer. If it was, evaluate the "
-        "runs earlier, so that they begin above it, or plan a larger budget.",
-        {
-            "initial_loss": query.initial_loss or 0.0,
-            "highest_loss": laws.data.highest_loss or 0.0,
-            "largest_share": past.share,
-        },
+        f"runs earlier, so that they begin above it, or plan a larger budget.{hint}",
+        figures,
     )
 
 
