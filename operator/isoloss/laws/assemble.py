@@ -12,6 +12,7 @@ from isoloss.laws.data.trajectories import Collected, Trajectory
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.envelope import BEST_RUNS, ONE_BATCH_SIZE, ONE_SIZE
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate, IsoLossFit
+from isoloss.laws.iso_loss.loss_compute import contradicted_floor
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import NO_MINIMUM, FitOptions, Run, Status
@@ -94,6 +95,13 @@ def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
             f"The irreducible loss is poorly determined: the data allow {low:.3g} to {high:.3g} nats. "
             "Predictions include this uncertainty; set the irreducible loss if you know it."
         )
+    frontier, along_optima = iso_loss.frontier, iso_loss.estimate.learning_rate.refusal is None
+    if frontier is not None and along_optima and not one_batch_size:
+        used = frontier.found
+        floor = contradicted_floor(
+            curve, np.exp(frontier.log_loss[used]), frontier.log_flops[0, used]
+        )
+        found += [floor] if floor is not None else []
     if len(iso_loss.sizes) == 1 and curve.refusal is None:
         found.append(ONE_SIZE)
     if one_batch_size and curve.refusal is None:

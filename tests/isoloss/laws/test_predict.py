@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from isoloss.datasets import load_sample_runs
 from isoloss.laws import (
     DataRange,
     Draws,
@@ -380,3 +381,17 @@ def test_a_fixed_irreducible_loss_is_used_and_said():
     laws = fit_laws(runs, FitOptions(irreducible_loss=1.69, bootstrap_samples=50))
     assert laws.loss_compute.irreducible_loss == pytest.approx(1.69)
     assert laws.loss_compute.irreducible_loss_fixed
+
+
+@pytest.mark.parametrize(("irreducible", "contradicted"), [(1.6, False), (2.6, True)])
+def test_a_given_irreducible_loss_that_the_runs_contradict_is_named_with_theirs(
+    irreducible: float, contradicted: bool
+) -> None:
+    """With 2.6 a checkpoint at 2.75 seems to have three times the compute behind it that it has."""
+    options = FitOptions(irreducible_loss=irreducible, bootstrap_samples=20)
+    told = fit_laws(load_sample_runs().runs, options).warnings
+    said = [
+        each for each in told if f"set to {irreducible:g}, and these runs contradict it" in each
+    ]
+    assert len(said) == contradicted
+    assert all("by 38%, and by 0.7% with the one that fits best" in each for each in said)

@@ -12,6 +12,10 @@ from isoloss.laws.iso_loss.levels import FEWEST_LEVELS, too_few_levels
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import LossComputeLaw
 
+FAR_OFF, TIMES_WORSE = 0.05, 3.0
+"""Root mean square of ln C by which a law with a given L0 is off its own losses, and how many times that of a free one,
+above which that is said."""
+
 
 def fit_loss_compute(
     losses: Array,
@@ -61,6 +65,25 @@ def fit_loss_compute(
         gamma_interval=intervals[1],
     )
     return law, draws
+
+
+def contradicted_floor(law: LossComputeLaw, losses: Array, log_flops: Array) -> str | None:
+    """That a given L0 does not go with these losses and their least ln C (K,), which the law was fitted to; None if it does."""
+    if not law.irreducible_loss_fixed or law.curve is None:
+        return None
+    free = fit_curves(losses, log_flops[None, :], np.ones(len(losses)), None)
+    off, least = (
+        float(np.sqrt(np.mean((curve.log_x(losses) - log_flops) ** 2)))
+        for curve in (law.curve, free)
+    )
+    if off < max(FAR_OFF, TIMES_WORSE * least):
+        return None
+    return (
+        f"The irreducible loss is set to {law.irreducible_loss:.4g}, and these runs contradict it: the loss-compute law is off "
+        f"the compute of its own losses by {np.expm1(off):.0%}, and by {np.expm1(least):.1%} with the one that fits best. A "
+        "checkpoint's equivalent compute is further off, and no interval says so: leave it free, or set the one of this "
+        "validation text."
+    )
 
 
 def _refuse(losses: Array, log_flops: Array, options: FitOptions) -> Refusal | None:
