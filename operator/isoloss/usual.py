@@ -25,6 +25,8 @@ EVALUATION_NOISE: Final = 0.0007
 
 # ---------------------------------------------------------------------------------- loss over tokens
 
+FLOPS_PER_PARAM_AND_TOKEN: Final = (1.0, 1000.0)
+"""6 for a plain transformer; long sequences and large heads raise it, and nothing lowers it below 2."""
 LARGEST_LOSS: Final = 16.0
 """Nats per token; ln(8.9 million), more than a uniform guess over any vocabulary."""
 USUAL_SLOPE: Final = 0.03

@@ -15,13 +15,11 @@ import numpy as np
 
 from isoloss.laws import Run
 from isoloss.tables.cells import Numbers
-from isoloss.usual import LARGEST_LOSS
+from isoloss.usual import FLOPS_PER_PARAM_AND_TOKEN, LARGEST_LOSS
 
 LARGEST_BATCH_TOKENS = 2.0**28
 """268M tokens: several times the largest step of any published training run."""
 FEWEST_STEPS = 30
-FLOPS_PER_PARAM_AND_TOKEN = (1.0, 1000.0)
-"""6 for a plain transformer; long sequences and large heads raise it, and nothing lowers it below 2."""
 BYTES_PER_TOKEN = (0.25, 64.0)
 LARGEST_USUAL_RATE = 0.03
 """AdamW is used at 1e-5 to 1e-2; in percent, the middle of its grids is 0.03 or more."""

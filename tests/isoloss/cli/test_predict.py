@@ -265,6 +265,14 @@ def test_where_there_is_no_answer_the_code_is_3_and_the_reason_is_named(
         (("--cpt-flops", "1e20"), "needs --initial-loss"),
         (("--total-flops", "1e20", "--cpt-flops", "1e20"), "exactly one of"),
         (("--total-flops", "1e20", "--initial-loss", "2.7"), "takes no --initial-loss"),
+        (
+            (*QUESTION, "--params", "1e9", "--flops-per-token", "6e12"),
+            "6e+12 is 6e+03 for each of --params",
+        ),
+        (
+            (*QUESTION, "--params", "1e9", "--flops-per-token", "6"),
+            "6 is 6e-09 for each of --params",
+        ),
         (("--total-flops", "1e20", "--composition", "paper"), "takes no --composition:"),
         (("--total-flops", "1e20", "--pretraining-tokens", "1T"), "takes no --pretraining-tokens"),
         (("--initial-loss", "2.7", "--cpt-tokens", "1e9"), "needs --params"),

@@ -11,6 +11,7 @@ from isoloss.formatting import batch_size, flops, given, interval, learning_rate
 from isoloss.frames import as_arrow, as_pandas
 from isoloss.laws.model import Interval, Refusal, Route, check_number
 from isoloss.summaries import aligned, as_html, paragraphs
+from isoloss.usual import FLOPS_PER_PARAM_AND_TOKEN
 
 if TYPE_CHECKING:
     import pandas
@@ -106,6 +107,13 @@ class PredictionQuery:
                 raise ValueError("cpt_tokens needs params, to convert tokens to FLOPs")
             if self.batch_size is not None:
                 raise ValueError("batch_size needs params: it depends on the size, too")
+        if self.params is not None and self.flops_per_token is not None:
+            (low, high), ratio = FLOPS_PER_PARAM_AND_TOKEN, self.flops_per_token / self.params
+            if not low <= ratio <= high:
+                raise ValueError(
+                    f"flops_per_token: {self.flops_per_token:.4g} is {ratio:.3g} for each of params, {self.params:.4g}, but about "
+                    "6 is usual: another unit, or FLOPs of a sequence or a step"
+                )
         if self.batch_size is not None and self.batch_size_tolerance is not None:
             raise ValueError(
                 "batch_size_tolerance is about the best batch size: leave batch_size out"
