@@ -170,6 +170,22 @@ def checked(asked: PredictionQuery) -> PredictionQuery:
     return asked
 
 
+def in_words(asked: PredictionQuery) -> str:
+    """The question as its options, without those that have their defaults."""
+    given = {each.name: getattr(asked, each.name) for each in OPTIONS}
+    return " ".join(
+        f"--{name.replace('_', '-')} {_written(value)}"
+        for name, value in given.items()
+        if value != getattr(NOTHING_ASKED, name)
+    )
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_written, value))
+    return value if isinstance(value, str) else f"{value:.10g}"
+
+
 @contextmanager
 def _naming_options() -> Iterator[None]:
     """Turns a ValueError about fields of a question into BadInput about options."""

@@ -80,7 +80,11 @@ def report(
         fitted,
         given.runs,
         title=title or Path(laws).name,
-        facts={"laws": laws, **({"runs": ", ".join(runs)} if runs else {})},
+        facts={
+            "laws": laws,
+            **({"runs": ", ".join(runs)} if runs else {}),
+            **({"asked": querying.in_words(asked)} if asked != querying.NOTHING_ASKED else {}),
+        },
         prediction=answer,
         no_answer=refused,
         initial_loss=asked.initial_loss,

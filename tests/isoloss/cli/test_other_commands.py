@@ -94,6 +94,8 @@ def test_a_report_takes_the_options_of_a_prediction(
     answer = isoloss("predict", planted_laws, *question, "--json").document
     rate = answer["learning_rate"]
     assert formatting.interval(Interval(**rate), formatting.learning_rate) in page
+    asked = "--initial-loss 2.75 --cpt-flops 3e+19 --params 1000000000"
+    assert f"<dt>asked</dt><dd>{asked}{''.join(f' {each}' for each in options)}</dd>" in page
 
 
 def test_report_has_every_option_of_predict() -> None:
