@@ -34,8 +34,9 @@ def any_law(laws: Laws) -> bool:
 
 
 def status_word(laws: Laws) -> str:
-    """Fitted, Provisional, Refused, or Partly refused if only some of the laws are."""
-    if laws.refusals and laws.status != "refused":
+    """Fitted, Provisional, Refused, or Partly refused if only some of the laws are, or a given batch size is answered."""
+    answers = laws.status != "refused" or laws.rate_at_batch.curve is not None
+    if laws.refusals and answers:
         return "Partly refused"
     return STATUS_WORDS[laws.status]
 

@@ -154,6 +154,19 @@ def test_runs_of_another_tokenizer_are_not_those_of_the_laws() -> None:
 
 
 @pytest.mark.usefixtures("without_figures")
+def test_a_report_with_an_answer_at_a_given_batch_size_is_not_headed_refused(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    table, laws, out = (tmp_path / name for name in ("one.csv", "laws.json", "report.html"))
+    table.write_bytes(planted_csv([run for run in planted_runs() if run.batch_size == 128]))
+    assert isoloss("fit", table, "--bootstrap-samples", 20, "--out", laws).code == 3
+    question = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
+    assert isoloss("report", laws, "--out", out, *question, "--batch-size", "128").code == 0
+    assert '<span class="status Partlyrefused">Partly refused</span>' in out.read_text()
+    assert isoloss("report", laws, "--out", out, *question).code == 3
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_of_the_runs_behind_its_laws_has_no_such_warning(
     isoloss: Isoloss, planted_laws: Path, planted_table: Path, tmp_path: Path
 ) -> None:
