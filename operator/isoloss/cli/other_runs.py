@@ -19,6 +19,8 @@ def other_runs(runs: Sequence[Run], laws: Laws) -> tuple[str, ...]:
 def _differences(runs: Sequence[Run], laws: Laws) -> Iterator[str]:
     if len(runs) != laws.data.runs:
         yield f"{formatting.counted(len(runs), 'run')} in place of {laws.data.runs}"
+    if not laws.data.sizes:
+        return  # refused as a mixture, or before anything was read: the laws know of no run what it was
     # Of runs that were left out, the laws do not know the sizes.
     sizes = {run.params for run in runs if run.name not in laws.options.exclude}
     if sizes != set(laws.data.sizes):

@@ -153,6 +153,15 @@ def test_runs_of_another_tokenizer_are_not_those_of_the_laws() -> None:
     assert warning.endswith("another tokenizer")
 
 
+def test_the_runs_behind_laws_that_were_refused_as_a_mixture_are_theirs() -> None:
+    runs = planted_runs()
+    mixed = [replace(run, sequence_length=4096) if run.params > 2e8 else run for run in runs]
+    laws = fit_laws(mixed, FitOptions(bootstrap_samples=20))
+    assert laws.status == "refused"
+    assert other_runs(mixed, laws) == ()
+    assert "in place of" in other_runs(mixed[1:], laws)[0]
+
+
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_with_an_answer_at_a_given_batch_size_is_not_headed_refused(
     isoloss: Isoloss, tmp_path: Path
