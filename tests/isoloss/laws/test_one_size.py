@@ -60,6 +60,16 @@ def test_a_published_trend_over_sizes_is_used_where_asked_and_named():
         assert any("published:somewhere" in w and "N^-0.4" in w for w in found.warnings)
 
 
+def test_with_a_published_trend_a_question_without_a_size_is_told_to_name_one():
+    """Another size need not be trained: the trend stands for it."""
+    laws = fit_laws(RUNS, FitOptions(bootstrap_samples=60, size_trend=TREND))
+    found = predict(laws, PredictionQuery(total_flops=6 * SIZE * TOKENS))
+    assert isinstance(found, Refused)
+    (refusal,) = found.refusals
+    assert "These laws answer where the size of your model is named" in refusal.message
+    assert refusal.figures["law_reason"] == "TooFewSizes"
+
+
 def test_the_published_trends_own_error_widens_the_answer_with_the_distance():
     laws = fit_laws(RUNS, FitOptions(bootstrap_samples=200, size_trend=TREND))
     widths = []

@@ -38,7 +38,7 @@ from isoloss.laws.answer.prediction import (
     PredictionQuery,
     Refused,
 )
-from isoloss.laws.answer.query_refusals import perplexity, refuse_query, unseen_past
+from isoloss.laws.answer.query_refusals import law_figures, perplexity, refuse_query, unseen_past
 from isoloss.laws.answer.rounding import far_sentence, is_far, rounded, rounding_sentences
 from isoloss.laws.answer.routes import (
     budget_flops,
@@ -189,6 +189,8 @@ def _continuation(
 
 def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
     routes = route_answers(laws, query, compute.total)
+    if not routes and query.params is None and laws.surface.planes is not None:
+        return Refused(_only_at_a_size(laws), laws.warnings)
     if not routes:
         return Refused(
             tuple(
@@ -242,6 +244,18 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     variants = _variants(laws, query, compute, routes[route], route)
     answer = _prediction(laws, query, compute, answers, route, variants, warnings)
     return replace(answer, affordable=within)
+
+
+def _only_at_a_size(laws: Laws) -> tuple[Refusal, ...]:
+    """The surface answers at a size; which one stands in for none is known from the iso-loss laws, and these were refused."""
+    return tuple(
+        Refusal(
+            RefusalReason.LAW_REFUSED,
+            f"These laws answer where the size of your model is named, and there alone: {why.message}",
+            law_figures(why),
+        )
+        for why in laws.refusals[:1]
+    )
 
 
 def _affordable(
