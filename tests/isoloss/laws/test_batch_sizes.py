@@ -377,6 +377,29 @@ def test_a_far_multiple_has_the_sentences_of_its_own_composition_alone(wide: Law
     assert not any("and their batch size times" in w for w in far.warnings)
 
 
+def test_a_batch_size_that_is_given_has_the_variants_of_a_checkpoints_past_at_it(
+    wide: Laws,
+) -> None:
+    assert wide.loss_compute.curve is not None
+    loss = float(wide.loss_compute.curve.loss(np.log(FLOPS / 2)))
+    asked = PredictionQuery(
+        initial_loss=loss,
+        cpt_flops=FLOPS / 2,
+        params=TARGET,
+        pretraining_tokens=TOKENS,
+        batch_size=128,
+    )
+    found, alone = predict(wide, asked), answer(wide, batch_size=128.0)
+    assert isinstance(found, Prediction)
+    assert set(found.variants) == {"A", "B", "paper"}
+    assert {each.batch_size.value for each in found.variants.values()} == {128.0}
+    assert found.variants["B"].total_flops == pytest.approx(1.5 * FLOPS)
+    scratch = predict(wide, PredictionQuery(total_flops=FLOPS / 2, params=TARGET, batch_size=128))
+    assert isinstance(scratch, Prediction)
+    assert found.variants["A"].learning_rate.value == pytest.approx(scratch.learning_rate.value)
+    assert alone.variants == {}
+
+
 def test_an_initial_loss_above_all_seen_is_said_at_a_given_batch_size_too(wide: Laws) -> None:
     unseen = PredictionQuery(initial_loss=12.0, cpt_flops=FLOPS, params=TARGET)
     for query in (unseen, replace(unseen, batch_size=128.0)):

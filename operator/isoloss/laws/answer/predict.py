@@ -400,19 +400,25 @@ def _variants(
         return {}
     level, run = laws.options.interval, compute.continuation(laws, query)
     other = other_composition(query.composition)
-    by_other = composed(at_total, replace(query, composition=other), run, level)
-    if route == "fixed-batch":
-        by_other = replace(by_other, batch_size=at_total.batch_size)
-    variants = {other.lower(): by_other}
+    variants = {other.lower(): composed(at_total, replace(query, composition=other), run, level)}
     budgets = {"A": compute.cpt_flops}
     if query.pretraining_tokens is not None and (query.params or query.flops_per_token):
         spent = query.pretraining_tokens * flops_per_token(laws, query)
         budgets["B"] = compute.cpt_flops + spent
     for name, flops in budgets.items():
-        point = route_answers(laws, query, np.full_like(compute.total, np.log(flops))).get(route)
-        if point is not None:
+        total = np.full_like(compute.total, np.log(flops))
+        point: Point | Refusal | None = (
+            rate_at(laws, query, total)
+            if route == "fixed-batch"
+            else route_answers(laws, query, total).get(route)
+        )
+        if isinstance(point, Point):
             own = _continuation(laws, query, compute.cpt_flops, float(np.log(flops)))
             variants[name] = composed(point, query, own, level)
+    if route == "fixed-batch":
+        # What a continuation wants of a batch size does not move one that is given.
+        given = at_total.batch_size
+        variants = {name: replace(each, batch_size=given) for name, each in variants.items()}
     return variants
 
 
