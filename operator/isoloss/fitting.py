@@ -27,6 +27,8 @@ def fit_laws(
     Raises BadInput for a table or sweep that cannot be used, TypeError for anything else, and InvalidRunError if a
     run's numbers are impossible (negative losses, tokens out of order) or `options.exclude` has a name that no run has.
     """
+    if options is not None and not isinstance(options, FitOptions):
+        raise TypeError(f"fit_laws takes options as FitOptions, not {type(options).__name__}")
     found = _run_set(runs)
     partial = found.provisional if provisional is None else provisional
     laws = fit_runs(found.runs, options or FitOptions(), provisional=partial)

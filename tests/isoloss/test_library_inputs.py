@@ -192,3 +192,69 @@ def test_options_of_a_fit_take_numbers_of_numpy_and_lists() -> None:
         int,
         float,
     ]
+
+
+RUN = {
+    "name": "a",
+    "params": 1e8,
+    "batch_size": 64,
+    "sequence_length": 2048,
+    "learning_rate": 1e-3,
+    "tokens": [1e9],
+    "losses": [3.5],
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("params", "1e8", "run a: params must be a number, not str '1e8'"),
+        ("learning_rate", None, "run a: learning_rate must be a number, not NoneType"),
+        ("flops_per_token", "6e8", "run a: flops_per_token must be a number"),
+        ("sequence_length", "2048", "run a: sequence_length must be a number"),
+        ("sequence_length", 2048.5, "run a: sequence_length must be whole, not 2048.5"),
+        ("name", 3, "Run: name must be a text, not int 3"),
+    ],
+)
+def test_a_field_of_a_run_that_is_none_is_named(field: str, value: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        isoloss.Run(**{**RUN, field: value})  # type: ignore[arg-type]
+    whole = isoloss.Run(**{**RUN, "sequence_length": 2048.0})  # type: ignore[arg-type]
+    assert type(whole.sequence_length) is int
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        (
+            "composition_error",
+            0.3,
+            "composition_error must be two numbers, of ln LR and ln B, not 0.3",
+        ),
+        ("composition_error", (0.3,), "composition_error must be two numbers"),
+        ("composition_error", ("a", 1), "composition_error must be a number, not str 'a'"),
+        ("sequence_length", 0, "^sequence_length: 0 is not a positive"),
+        ("sequence_length", 2048.5, "^sequence_length: 2048.5 is not a whole number"),
+    ],
+)
+def test_a_field_of_a_question_that_is_none_is_named(
+    expected: isoloss.Laws, field: str, value: Any, words: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        isoloss.predict(expected, isoloss.PredictionQuery(total_flops=1e20, **{field: value}))
+
+
+def test_laws_and_question_in_the_wrong_order_or_as_something_else_are_named(
+    expected: isoloss.Laws, runs: isoloss.RunSet
+) -> None:
+    asked = isoloss.PredictionQuery(total_flops=1e20)
+    for laws, query in (
+        (asked, expected),
+        ("laws.json", asked),
+        (expected, {"total_flops": 1e20}),
+    ):
+        names = f"not {type(laws).__name__} and {type(query).__name__}"
+        with pytest.raises(TypeError, match=f"a PredictionQuery, {names}"):
+            isoloss.predict(laws, query)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="options as FitOptions, not dict"):
+        isoloss.fit_laws(runs, {"seed": 1})  # type: ignore[arg-type]

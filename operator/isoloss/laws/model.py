@@ -72,7 +72,19 @@ class Run:
     """How `flops_per_token` is counted; None: unknown, but alike in all runs."""
 
     def __post_init__(self) -> None:
-        """Make arrays of lists."""
+        """Make arrays of lists. Raises TypeError, naming the run and the field, for what is no number or no name."""
+        if not isinstance(self.name, str):
+            raise TypeError(
+                f"Run: name must be a text, not {type(self.name).__name__} {self.name!r}"
+            )
+        optional = ("flops_per_token", "bytes_per_token")
+        for name in ("params", "batch_size", "learning_rate", *optional):
+            if name not in optional or getattr(self, name) is not None:
+                check_number(f"run {self.name}: {name}", getattr(self, name))
+        length = check_number(f"run {self.name}: sequence_length", self.sequence_length)
+        if length % 1:
+            raise TypeError(f"run {self.name}: sequence_length must be whole, not {length:g}")
+        object.__setattr__(self, "sequence_length", int(length))
         for name in ("tokens", "losses", "loss_standard_errors"):
             value = getattr(self, name)
             if value is not None:

@@ -86,8 +86,15 @@ def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
     """Invert L(C) at the initial loss, add the budget, and evaluate the laws there.
 
     Batch sizes, those of the query included, are in sequences of its own length, or of the laws' if it has none. Raises
-    ValueError for a query that contradicts itself (two budgets, tokens without params).
+    ValueError for a query that contradicts itself (two budgets, tokens without params), TypeError for what is no laws or
+    no query.
     """
+    if not isinstance(laws, Laws) or not isinstance(query, PredictionQuery):
+        given = f"{type(laws).__name__} and {type(query).__name__}"
+        raise TypeError(
+            f"predict takes laws, as fit_laws and read_laws return them, and a PredictionQuery, not {given}"
+        )
+    query.check_numbers()
     asked = in_laws_sequences(query, laws.sequence_length)
     answer = _predict(laws, asked)
     if asked is query:

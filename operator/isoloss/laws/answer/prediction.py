@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isoloss.formatting import batch_size, flops, given, interval, learning_rate, number
 from isoloss.frames import as_arrow, as_pandas
@@ -73,6 +73,8 @@ class PredictionQuery:
             if each.name != "sequence_length":
                 # FLOPs as a product of whole numbers are soon beyond the 64 bits of numpy's.
                 object.__setattr__(self, each.name, value)
+        if self.composition_error is not None:
+            object.__setattr__(self, "composition_error", _two_numbers(self.composition_error))
         if self.composition not in get_args(Composition):
             known = " or ".join(get_args(Composition))
             raise ValueError(
@@ -87,6 +89,8 @@ class PredictionQuery:
                 continue
             if not 0 < value < math.inf:
                 raise ValueError(f"{each.name}: {value:g} is not a positive, finite number")
+        if self.sequence_length is not None and self.sequence_length % 1:
+            raise ValueError(f"sequence_length: {self.sequence_length:g} is not a whole number")
         error = self.initial_loss_standard_error
         if not 0 <= error < math.inf:
             raise ValueError(f"initial_loss_standard_error: {error:g} is not a standard error")
@@ -118,6 +122,14 @@ class PredictionQuery:
             raise ValueError(
                 "batch_size_tolerance is about the best batch size: leave batch_size out"
             )
+
+
+def _two_numbers(value: Any) -> tuple[float, float]:
+    """Raises TypeError for anything else."""
+    name = "PredictionQuery: composition_error"
+    if not isinstance(value, Iterable) or len(found := list(value)) != 2:
+        raise TypeError(f"{name} must be two numbers, of ln LR and ln B, not {value!r}")
+    return check_number(name, found[0]), check_number(name, found[1])
 
 
 @dataclass(frozen=True)
