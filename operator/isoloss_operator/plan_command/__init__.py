@@ -35,6 +35,8 @@ from isoloss_operator.planning.pace import (
 from isoloss_operator.planning.probe_cost import probe_cost
 from isoloss_operator.planning.specs import InvalidSpec, with_derived_proxies
 
+FEWEST = 10_000.0
+"""Parameters, or tokens, of a target; smaller counts are in billions, and a grid of such runs would seem cheaper than any sweep."""
 UTILISATIONS = (
     f"{DENSE_UTILISATION:g}, of dense models below {formatting.count(SMALL_PARAMETERS)} parameters "
     f"{SMALL_UTILISATION:g}, of mixtures of experts {MIXTURE_UTILISATION:g}"
@@ -85,6 +87,11 @@ def plan(
         positive(option, value)
     params = optional_count("--target-params", target_params)
     tokens = optional_count("--target-tokens", target_tokens)
+    for option, value in (("--target-params", params), ("--target-tokens", tokens)):
+        if value is not None and value < FEWEST:
+            raise BadInput(
+                f"{option}: {value:g} is no target: write {value:g} billion as {value:g}B"
+            )
     if tokens_per_second is not None and utilisation is not None:
         raise BadInput("--utilisation: --tokens-per-second already says how fast: leave one out")
     if utilisation is not None and utilisation > 1:

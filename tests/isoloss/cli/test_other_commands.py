@@ -261,6 +261,17 @@ def test_the_saving_is_against_as_many_runs_of_the_target(isoloss: Isoloss) -> N
     )
 
 
+def test_a_target_in_billions_is_no_cheaper_grid(isoloss: Isoloss) -> None:
+    for target, says in (
+        (("8", "55"), "--target-params: 8 is no target: write 8 billion as 8B"),
+        (("8B", "55"), "--target-tokens: 55 is no target: write 55 billion as 55B"),
+    ):
+        asked = ("--target-params", target[0], "--target-tokens", target[1], "--json")
+        ended = isoloss("plan", EXAMPLE, *asked)
+        assert ended.code == 2
+        assert ended.document["error"]["message"] == says
+
+
 def test_isoloss_plan_computes_the_same_saving_as_the_status(isoloss: Isoloss) -> None:
     """From the same manifest, with a target of the budget that the prediction has."""
     document = isoloss(
