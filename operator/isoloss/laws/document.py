@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from isoloss.laws.fitted_laws import Laws
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
-LAWS_VERSION: Literal[8] = 8
+LAWS_VERSION: Literal[9] = 9
 
 
 class BadLaws(ValueError):
@@ -27,7 +27,7 @@ class LawsDocument(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format: Literal["isoloss.dev/laws"]
-    version: Literal[8]
+    version: Literal[9]
     laws: Laws
 
 

@@ -253,13 +253,9 @@ class RateAtBatchLaw:
     """Standard deviation of a size's own best ln LR about the law."""
     bend: Bend | None = None
     token_bend: TokenBend | None = None
-    freedom: Real = 1.0
-    """Degrees of freedom behind it."""
     smallest_batch: Real | None = None
     largest_batch: Real | None = None
     """Sequences, of those with enough learning rates."""
-    lines: int = 0
-    """Batch sizes at a size and tokens."""
     shows_batch: bool = False
     """Whether sizes were trained with several batch sizes, so that it is known how the best learning rate moves."""
     refusal: Refusal | None = None

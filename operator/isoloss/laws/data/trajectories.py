@@ -62,7 +62,6 @@ class Trajectory:
     end: float
     """ln D of the last evaluation, or of the divergence: losses not reached need more tokens."""
     diverged: bool
-    finished: bool
     sources: Indices
     """(n,) which of `names` an evaluation is from."""
     counts: Array
@@ -267,7 +266,6 @@ def _trajectory(
         residuals=residuals,
         end=end,
         diverged=diverged,
-        finished=all(run.finished for run in group),
         sources=kept.sources,
         counts=kept.counts,
         own_variance=smoother**2 @ kept.own_variance,

@@ -15,7 +15,7 @@ from isoloss.laws.arrays import Array, Flags, Indices
 from isoloss.laws.iso_loss.edges import too_few
 from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.model import Refusal
-from isoloss.laws.quadratic import Quadratic, fit_quadratic, vertex_of
+from isoloss.laws.quadratic import Quadratic, fit_quadratic
 
 MISFIT = 0.4
 """Error of the parabola as a fraction of a point's excess ln D over the best."""
@@ -37,10 +37,6 @@ class Parabola:
     """Through the points."""
     freedom: float
     """Weighted degrees of freedom left."""
-    vertex: Array
-    """(ln LR, ln B)."""
-    log_tokens: float
-    """ln D at the vertex."""
 
     @property
     def reached(self) -> Flags:
@@ -103,7 +99,6 @@ def _solve(
     weights = 1.0 / (BASE_ERROR**2 + (MISFIT * excess) ** 2) * BASE_ERROR**2
     weights = weights * precision[points]
     fit = fit_quadratic(x[points], y[points], z[points], weights)
-    vertex, log_tokens, _ = vertex_of(fit.coefficients, fit.centre)
     return Parabola(
         points=points,
         values=z,
@@ -111,6 +106,4 @@ def _solve(
         weights=weights,
         fit=fit,
         freedom=float((weights * np.clip(1.0 - fit.leverage, 0.0, None)).sum()),
-        vertex=vertex,
-        log_tokens=float(log_tokens),
     )

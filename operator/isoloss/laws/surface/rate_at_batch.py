@@ -190,10 +190,8 @@ def _fitted(
         scatter=found.total,
         bend=_bend(points, found),
         token_bend=token_bend,
-        freedom=found.freedom,
         smallest_batch=float(batches.min()),
         largest_batch=float(batches.max()),
-        lines=int(points.line.max()) + 1,
         shows_batch=BATCH in varied,
     )
     kept = np.flatnonzero(convex)
