@@ -23,6 +23,11 @@ class Target:
     """ln N; None: of the compute-optimal size."""
     log_tokens: Number | None = None
 
+    @property
+    def draws(self) -> int:
+        """How many, the estimate not counted."""
+        return len(self.log_flops) - 1
+
     def place(self, surface: SurfaceLaw) -> tuple[Number, Number] | None:
         """(ln N, ln D), as given or on the sweep's frontier; None if neither is known."""
         if self.log_params is not None and self.log_tokens is not None:
@@ -69,11 +74,9 @@ class Estimate(Protocol):
 Law = TypeVar("Law", bound=Drawn)
 
 
-def with_draws(estimate: Law, draws: Law | None, target: Target) -> Law:
-    """The estimate and as many of its draws as the target has; the estimate alone if there are none."""
-    return (
-        estimate if draws is None else draws.take(slice(len(target.log_flops) - 1)).after(estimate)
-    )
+def with_draws(estimate: Law, draws: Law | None, count: int) -> Law:
+    """The estimate and `count` of its draws; the estimate alone if there are none."""
+    return estimate if draws is None else draws.take(slice(count)).after(estimate)
 
 
 def count_draws(*groups: Drawn | None) -> int:

@@ -99,7 +99,7 @@ def judged_cells(trajectories: Sequence[Trajectory]) -> JudgedCells:
         judged = [
             j
             for c, j in zip(cells, judged, strict=True)
-            if c.log_tokens > last[c.log_params] + np.log(0.4)
+            if c.log_tokens > last[c.log_params] + np.log(TOKENS_SHOWN)
         ]
     return JudgedCells(every, [j for j in judged if j is not None])
 

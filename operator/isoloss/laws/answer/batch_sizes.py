@@ -6,12 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.expected_regret import (
-    ExpectedRegret,
-    loss_curvature,
-    too_vague,
-    tried,
-)
+from isoloss.laws.answer.expected_regret import loss_curvature, regret_of_waste, too_vague
 from isoloss.laws.answer.prediction import BatchSizeRange, Point, PredictionQuery
 from isoloss.laws.answer.query_refusals import law_figures
 from isoloss.laws.answer.routes import deviating, exponential, target_loss, target_of
@@ -40,7 +35,7 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
         return far
     target = target_of(laws, query, total)
     assert target.log_params is not None and target.log_tokens is not None  # noqa: PT018  (checked with the query)
-    curve = with_draws(law.curve, laws.draws.rate_at_batch, target)
+    curve = with_draws(law.curve, laws.draws.rate_at_batch, target.draws)
     tokens = np.asarray(target.log_tokens)[: curve.count]
     draws = curve.at(target.log_params, tokens, np.log(batch))
     log_params = float(target.log_params)
@@ -50,9 +45,7 @@ def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Re
     everything = deviating(draws, own, curve.deviation_scale, shown)
     variance = float(np.var(everything[1:])) if len(everything) > 1 else 0.0
     wasted = 0.5 * float(law.curvature) * variance
-    slope = 0.1 if laws.surface.token_slope is None else float(laws.surface.token_slope)
-    errors = np.array([np.sqrt(variance), 0.0])
-    vague = too_vague(ExpectedRegret(wasted, wasted * slope, errors, tried(laws)))
+    vague = too_vague(regret_of_waste(laws, wasted, np.array([np.sqrt(variance), 0.0])))
     if vague is not None:
         return vague
     loss = target_loss(laws, total)

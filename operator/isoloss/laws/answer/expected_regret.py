@@ -43,7 +43,7 @@ class ExpectedRegret:
     errors: Array
     """(2,) standard deviations of ln LR and ln B."""
     tried: Array
-    """(2,) ln of the largest value tried over the smallest."""
+    """(2,) ln of the largest value tried over the smallest; 0 without any."""
 
     @property
     def times_tried(self) -> Array:
@@ -60,14 +60,14 @@ def expected_regret(laws: Laws, route: Route, target: Target) -> ExpectedRegret:
         else _iso_loss_covariance(laws, target)
     )
     wasted = 0.5 * float(np.trace(_token_curvature(laws) @ covariance))
-    errors = np.sqrt(np.diag(covariance))
-    return ExpectedRegret(wasted, wasted * _token_slope(laws), errors, tried(laws))
+    return regret_of_waste(laws, wasted, np.sqrt(np.diag(covariance)))
 
 
-def tried(laws: Laws) -> Array:
-    """(2,) ln of the largest learning rate and batch size over the smallest; 0 without any."""
+def regret_of_waste(laws: Laws, wasted: float, errors: Array) -> ExpectedRegret:
+    """That of an answer that wastes so much ln D because ln LR and ln B have such errors (2,)."""
     values = (laws.data.learning_rates, laws.data.batch_sizes)
-    return np.array([np.log(max(each) / min(each)) if each else 0.0 for each in values])
+    tried = np.array([np.log(max(each) / min(each)) if each else 0.0 for each in values])
+    return ExpectedRegret(wasted, wasted * _token_slope(laws), errors, tried)
 
 
 def loss_curvature(laws: Laws) -> Array:

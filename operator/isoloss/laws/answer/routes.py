@@ -11,7 +11,7 @@ from isoloss.laws.answer.prediction import Point, PredictionQuery
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
 from isoloss.laws.curves import LossCurve, Number
-from isoloss.laws.estimates import Estimate, OptimumDraws, Target, count_draws
+from isoloss.laws.estimates import Estimate, OptimumDraws, Target, count_draws, with_draws
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate
 from isoloss.laws.model import Interval, Route
@@ -63,10 +63,8 @@ def exponential(draws: Array, level: float) -> Interval:
 
 def loss_curve(laws: Laws, count: int) -> LossCurve | None:
     """L(C) and `count` of its draws, the estimate first; None if it was refused."""
-    curve, draws = laws.loss_compute.curve, laws.draws.loss_compute
-    if curve is None or draws is None:
-        return curve
-    return draws.take(slice(count)).after(curve)
+    curve = laws.loss_compute.curve
+    return None if curve is None else with_draws(curve, laws.draws.loss_compute, count)
 
 
 def target_loss(laws: Laws, total: Array) -> Interval | None:

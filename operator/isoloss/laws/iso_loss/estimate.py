@@ -70,10 +70,10 @@ class IsoLossEstimate:
         if rate.form == "PowerLawOfLoss":
             if curve is None:
                 return None
-            loss = with_draws(curve, self.curve_draws, target).loss(target.log_flops)
+            loss = with_draws(curve, self.curve_draws, target.draws).loss(target.log_flops)
         return OptimumDraws(
-            with_draws(rate, self.rate_draws, target).log_value(loss, target.log_flops),
-            with_draws(batch, self.batch_draws, target).log_value(loss, target.log_flops),
+            with_draws(rate, self.rate_draws, target.draws).log_value(loss, target.log_flops),
+            with_draws(batch, self.batch_draws, target.draws).log_value(loss, target.log_flops),
         )
 
     def refit(self, trajectories: Sequence[Trajectory], options: FitOptions) -> IsoLossEstimate:

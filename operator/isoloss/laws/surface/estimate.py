@@ -39,7 +39,7 @@ class JointSurfaceEstimate:
         law, place = self.law, target.place(self.law)
         if law.planes is None or place is None:
             return None
-        planes = with_draws(law.planes, self.plane_draws, target)
+        planes = with_draws(law.planes, self.plane_draws, target.draws)
         return OptimumDraws(*planes.at(*place), deviation_scale=planes.deviation_scale)
 
     def refit(
