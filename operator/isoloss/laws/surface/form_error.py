@@ -282,13 +282,3 @@ def _slope_solver(residuals: Residuals, member: Flags, past_end: Array, degree: 
     slopes = np.column_stack([positions * along**power for power in range(degree + 1)])
     cell = np.unique(residuals.cell[member], return_inverse=True)[1]
     return Levelled(cell, residuals.weights[member]).solver(slopes)[-2:]
-
-
-def window_error(moved: Array, noise: Array) -> Array:
-    """(2,) how far ln LR and ln B move when points far from the optimum count less, beyond noise.
-
-    A valley that is no parabola moves a fitted vertex in every cell alike, which no comparison of cells
-    shows. `moved` (2,) is the difference of the optima in mid-data from both windows, `noise` (n, 2)
-    draws of that under noise alone.
-    """
-    return np.asarray(np.sqrt(np.maximum(moved**2 - noise.var(axis=0), 0.0)), dtype=float)

@@ -27,8 +27,6 @@ from isoloss.laws.surface.terms import Centre, Shape
 
 WINDOW = 0.5
 """Points that waste more than this much ln D against their cell's best count little."""
-NARROW = 0.2
-"""The window of a second fit, to see whether the valley is a parabola."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,6 @@ class SurfaceFit:
     """(9,), see Shape."""
     solver: Array
     """(9, points)."""
-    narrow_solver: Array
-    """(9, points), of the narrower window."""
     runs: Indices
     """(points,) trajectory behind each point."""
     residuals: Array
@@ -92,9 +88,8 @@ def fit_surface(
     cell, runs = _members(cells)
     x, y, n, d, z, scale = _stack(trajectories, cells, cell, runs)
     best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
-    excess = z - best[cell]
     precision = np.array([t.precision for t in trajectories])[runs]
-    weights = precision * window(excess, WINDOW)
+    weights = precision * window(z - best[cell], WINDOW)
     centre = Centre(*(float(np.average(v, weights=weights)) for v in (x, y, n, d)))
     points = Points(
         x - centre.log_rate, y - centre.log_batch, n - centre.log_params, d - centre.log_tokens
@@ -106,14 +101,12 @@ def fit_surface(
     terms = valley(points, levelled, z, runs)
     design = terms.design
     full = levelled.solver(design)
-    narrow = Levelled(cell, precision * window(excess, NARROW)).solver(design)
     unseen = full[: len(Shape)] @ terms.unseen
     solution = full @ z
     return SurfaceFit(
         centre=centre,
         coefficients=solution[: len(Shape)],
         solver=full[: len(Shape)],
-        narrow_solver=narrow[: len(Shape)],
         runs=runs,
         residuals=levelled.without_levels(z - design @ solution),
         weights=weights,

@@ -26,7 +26,7 @@ from isoloss.laws.results import Bend, RateAtBatchLaw
 from isoloss.laws.sizes import refuse_alike_sizes
 from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
 from isoloss.laws.surface.form_error import FEWEST_TO_BEND
-from isoloss.laws.surface.joint_fit import NARROW, window
+from isoloss.laws.surface.joint_fit import window
 from isoloss.laws.surface.skew import FARTHEST, TURNS
 from isoloss.usual import (
     RATE_EXPONENT_ERROR,
@@ -39,6 +39,8 @@ from isoloss.usual import (
 FEWEST_RATES = 3
 """Learning rates at one batch size that show a minimum, and runs of a cell."""
 FEWEST_SIZES = 2
+NARROW = 0.2
+"""The window over a line: near its best rate a valley is a parabola."""
 SPREAD = 0.05
 """Spread of ln N, ln D or ln B below which a slope over it is not fitted."""
 FORM_ERROR = 1.25

@@ -11,9 +11,8 @@ The model of a point i of run r, in cell c (size s, tokens d), with x = (ln LR, 
 
 The coefficients b are solver @ z, so an effect with spread t on the points that share it adds
 (solver @ x) t^2 (solver @ x)' to their covariance. How large t is, when few groups show it: scale.py. A target adds
-effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), what a narrower
-window over the valley would have answered (`window_error`), and a law that bends between the sweep's sizes and tokens and
-its own (bend.py). What is published of two exponents joins the law at the end (usual_exponents.py). `draw` has all that concerns b,
+effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), and a law that bends between the
+sweep's sizes and tokens and its own (bend.py). What is published of two exponents joins the law at the end (usual_exponents.py). `draw` has all that concerns b,
 `laws` what follows for a target's law; `target_covariance`, `bend` and `token_bend` have what one optimum deviates by.
 """
 
@@ -42,14 +41,11 @@ from isoloss.laws.surface.form_error import (
     shared_by_size,
     size_slopes,
     usual_scatter,
-    window_error,
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import PER_QUANTITY, TRENDS, LawTerm, Shape, optimum_law
 from isoloss.laws.surface.usual_exponents import OBSERVED, UsualExponents
 from isoloss.usual import TREND_ERROR
-
-WINDOW_DRAWS = 40
 
 
 @dataclass(frozen=True)
@@ -139,8 +135,7 @@ class Uncertainty:
     @cached_property
     def target_covariance(self) -> Array:
         """(2, 2) of ln LR and ln B of an optimum that was not seen about the law; the fit must be convex."""
-        own = self.scatter.of_optimum(self.fit.hessian)
-        return np.asarray(own + np.diag(self.window_error**2), dtype=float)
+        return self.scatter.of_optimum(self.fit.hessian)
 
     @cached_property
     def bend(self) -> Bend:
@@ -175,23 +170,6 @@ class Uncertainty:
         noise = [np.diag(self._noise_of(turn @ solver)) for solver in solvers]
         return OwnBends(shown, np.array(noise).reshape(-1, 2))
 
-    @cached_property
-    def window_error(self) -> Array:
-        """(2,) of ln LR and ln B in mid-data: see form_error.window_error."""
-        fit = self.fit
-        rng = np.random.default_rng(6)
-        errors = rng.standard_normal((WINDOW_DRAWS + 1, len(fit.weights)))
-        errors *= np.sqrt(self._left_over.variance / fit.weights)
-        errors[0] = 0.0
-        # A solver repeats the pooled fit's own values: only what is left over moves the coefficients.
-        wide, convex = self._in_mid_data(errors @ fit.solver.T)
-        narrow, also = self._in_mid_data((fit.residuals + errors) @ fit.narrow_solver.T)
-        good = convex & also
-        if not good[0] or good.sum() < WINDOW_DRAWS // 2:
-            return np.zeros(2)
-        moved = (narrow - wide)[good]
-        return window_error(moved[0], moved[1:] - moved[0])
-
     def deviation_scales(self, source: DrawSource) -> Array:
         """(draws,) 1 of the estimate: by what factor optima deviate more from any law than they are expected to.
 
@@ -221,11 +199,6 @@ class Uncertainty:
         variance /= max(len(fit.residuals) - fit.unknowns, 1.0)
         own_runs = len(set(fit.runs.tolist())) / len(fit.runs)
         return Residuals(fit.positions, fit.cell, fit.residuals, fit.weights, variance, own_runs)
-
-    def _in_mid_data(self, shifts: Array) -> tuple[Array, Flags]:
-        """(optimum (draws, 2) at the centre of ln N and ln D, convex (draws,))."""
-        law, convex = optimum_law(self.fit.coefficients + shifts, self.fit.centre)
-        return law[:, [LawTerm.RATE, LawTerm.BATCH]], convex
 
     @cached_property
     def _noise(self) -> tuple[Array, float]:
