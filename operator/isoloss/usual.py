@@ -17,7 +17,7 @@ USUAL_NOISE: Final = 0.003
 LEAST_NOISE: Final = 0.0015
 """Nats from seed to seed that a search assumes at the least: 0.0013 was measured at 124 M parameters."""
 SEED_NOISE: Final = 0.001
-"""Nats by which two trainings of one configuration differ: no route wins by less."""
+"""Nats by which two trainings of one configuration differ."""
 USUAL_RUN_NOISE: Final = 4e-4
 """Noise of ln L from run to run: 0.0013 nats at 3.3."""
 EVALUATION_NOISE: Final = 0.0007

@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from isoloss.laws.results import HyperparameterLaw as HyperparameterLaw
     from isoloss.laws.results import LossComputeLaw as LossComputeLaw
     from isoloss.laws.results import Optimum as Optimum
-    from isoloss.laws.results import Selection as Selection
     from isoloss.laws.results import SurfaceLaw as SurfaceLaw
     from isoloss.laws.run_noise import RunNoise as RunNoise
     from isoloss.laws.sizes import refuse_alike_sizes as refuse_alike_sizes
@@ -131,7 +130,6 @@ _HOMES = {
         "HyperparameterLaw",
         "LossComputeLaw",
         "Optimum",
-        "Selection",
         "SurfaceLaw",
     ),
     "run_noise": ("RunNoise",),

@@ -16,7 +16,7 @@ from isoloss.laws.iso_loss.loss_compute import contradicted_floor
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import NO_MINIMUM, FitOptions, Run, Status
-from isoloss.laws.results import Contour, DataRange, Draws, Selection, StableRate
+from isoloss.laws.results import Contour, DataRange, Draws, HeldOutScore, StableRate
 from isoloss.laws.surface.estimate import JointSurfaceEstimate
 from isoloss.laws.surface.rate_at_batch import RateAtBatchFit
 
@@ -28,11 +28,11 @@ KEPT_CONTOUR_POINTS = 20_000
 
 @dataclass(frozen=True)
 class Estimates:
-    """Both routes and the choice between them."""
+    """Both routes, how they did on held-out data, and the law at a given batch size."""
 
     iso_loss: IsoLossFit
     surface: JointSurfaceEstimate
-    selection: Selection
+    held_out: tuple[HeldOutScore, ...]
     rate_at_batch: RateAtBatchFit
 
 
@@ -55,7 +55,7 @@ def assemble(
         batch_size=laws.batch_size,
         loss_compute=laws.loss_compute,
         surface=estimates.surface.law,
-        selection=estimates.selection,
+        held_out=estimates.held_out,
         optima=tuple(o for s in iso_loss.sizes for o in size_optima_results(s, levels, fitted)),
         frontier=() if frontier is None else frontier_results(frontier, fitted),
         contours=_kept_contours(iso_loss),

@@ -12,13 +12,13 @@ from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.screening import Screened, screen
 from isoloss.laws.falling_losses import rising_warnings
 from isoloss.laws.fitted_laws import Laws
+from isoloss.laws.held_out_scores import held_out_scores
 from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.model import DEFAULTS, NO_MINIMUM, FitOptions, Refusal, Run, Status
 from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
-from isoloss.laws.selection import select_route
 from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surface
 from isoloss.laws.surface.law import residual_rms
 from isoloss.laws.surface.rate_at_batch import fit_rate_at_batch
@@ -57,7 +57,7 @@ def fit_laws(
         # The grid answers, and how much compute lies in a checkpoint's past can be asked of its best runs.
         source = DrawSource(options.seed, 13, options.bootstrap_samples)
         iso_loss = with_envelope(iso_loss, trajectories, options, fitted, source, BEST_RUNS_ERROR)
-    selection = select_route(trajectories, (iso_loss.estimate, surface), options)
+    held_out = held_out_scores(trajectories, (iso_loss.estimate, surface), options)
     rising = rising_warnings(trajectories, surface.law)
     warnings = (
         *rising,
@@ -66,7 +66,7 @@ def fit_laws(
     )
     collected = replace(collected, warnings=warnings)
     at_batch = fit_rate_at_batch(trajectories, options, fitted)
-    estimates = Estimates(iso_loss, surface, selection, at_batch)
+    estimates = Estimates(iso_loss, surface, held_out, at_batch)
     return assemble(runs, options, fitted, collected, estimates)
 
 

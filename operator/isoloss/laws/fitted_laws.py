@@ -28,11 +28,11 @@ from isoloss.laws.results import (
     DataRange,
     Draws,
     Exclusion,
+    HeldOutScore,
     HyperparameterLaw,
     LossComputeLaw,
     Optimum,
     RateAtBatchLaw,
-    Selection,
     SurfaceLaw,
 )
 from isoloss.laws.run_noise import RunNoise
@@ -69,7 +69,8 @@ class Laws:
     surface: SurfaceLaw
     rate_at_batch: RateAtBatchLaw
     """Answers if the batch size is given."""
-    selection: Selection
+    held_out: tuple[HeldOutScore, ...]
+    """How the routes did on data that they were not shown, of those that could be judged so."""
     optima: tuple[Optimum, ...]
     """Per level and size."""
     frontier: tuple[Optimum, ...]
@@ -119,8 +120,8 @@ class Laws:
 
     @property
     def default_route(self) -> Route:
-        """Which of the two routes answers a prediction."""
-        return self.selection.default_route
+        """Which of the two routes answers a prediction: the joint surface if it stands."""
+        return "surface" if self.surface.planes is not None else "iso-loss"
 
     @property
     def only_batch_size(self) -> float | None:

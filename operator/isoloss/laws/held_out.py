@@ -40,23 +40,19 @@ class HeldOutCell:
         return float(value - self.lowest) * self.loss_scale
 
 
-def split(
-    trajectories: Sequence[Trajectory],
-) -> tuple[list[Trajectory], list[Trajectory], str]:
-    """(shown, held out, in words)."""
+def split(trajectories: Sequence[Trajectory]) -> tuple[list[Trajectory], list[Trajectory]]:
+    """(shown, held out)."""
     sizes = sorted({t.params for t in trajectories})
     if len(sizes) >= FEWEST_SIZES:
         largest = sizes[-1]
         return (
             [t for t in trajectories if t.params < largest],
             [t for t in trajectories if t.params == largest],
-            f"the largest size ({largest:.3g} parameters) was held out",
         )
     ends = {n: max(t.end for t in trajectories if t.params == n) for n in sizes}
     limits = {n: end + np.log(TOKENS_SHOWN) for n, end in ends.items()}
     shown = [_cut_before(t, limits[t.params]) for t in trajectories]
-    words = f"the tokens beyond {TOKENS_SHOWN:.0%} of each size's were held out"
-    return [t for t in shown if t.usable], list(trajectories), words
+    return [t for t in shown if t.usable], list(trajectories)
 
 
 def _cut_before(t: Trajectory, limit: float) -> Trajectory:

@@ -14,7 +14,6 @@ from isoloss.laws.results import (
     HyperparameterLaw,
     LossComputeLaw,
     RateAtBatchLaw,
-    Selection,
     SurfaceLaw,
 )
 
@@ -80,7 +79,7 @@ def refused_laws(
         batch_size=HyperparameterLaw("batch_size", "refused", options.form, refusal=refusal),
         loss_compute=LossComputeLaw("refused", refusal=refusal),
         surface=SurfaceLaw("refused", refusal=refusal),
-        selection=Selection("iso-loss", "no estimate could be made"),
+        held_out=(),
         optima=(),
         frontier=(),
         contours=(),

@@ -278,21 +278,6 @@ class HeldOutScore:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Which route answers by default and the evidence for it."""
-
-    default_route: Route
-    held_out: str
-    """In words: what was held out, or why nothing could be."""
-    scores: tuple[HeldOutScore, ...] = ()
-    cells: int = 0
-
-    def score_of(self, route: Route) -> HeldOutScore | None:
-        """The evidence about one route, if there is some."""
-        return next((score for score in self.scores if score.route == route), None)
-
-
-@dataclass(frozen=True)
 class Exclusion:
     """A run, or a part of it, that did not take part, and why."""
 

@@ -194,7 +194,7 @@ def _refusal_words(refusal: Refusal | None) -> str:
 
 def held_out_table(laws: Laws) -> Table | None:
     """How the two routes did on held-out data."""
-    if not laws.selection.scores:
+    if not laws.held_out:
         return None
     return Table(
         ("route", "mean regret (nats)", "largest regret (nats)", "error of LR", "error of B"),
@@ -206,7 +206,7 @@ def held_out_table(laws: Laws) -> Table | None:
                 f"{score.log_learning_rate_error:.0%}",
                 f"{score.log_batch_size_error:.0%}",
             )
-            for score in laws.selection.scores
+            for score in laws.held_out
         ),
         frozenset({1, 2, 3, 4}),
     )

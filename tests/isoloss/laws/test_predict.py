@@ -23,7 +23,6 @@ from isoloss.laws import (
     PredictionQuery,
     RefusalReason,
     Refused,
-    Selection,
     SurfaceLaw,
     fit_laws,
     predict,
@@ -53,7 +52,7 @@ def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
         loss_compute=LossComputeLaw("fitted", L0, float(np.log(ALPHA)), GAMMA),
         surface=SurfaceLaw("refused"),
         rate_at_batch=RateAtBatchLaw("refused"),
-        selection=Selection("iso-loss", "nothing held out"),
+        held_out=(),
         optima=(),
         frontier=(),
         contours=(),
@@ -235,15 +234,15 @@ def test_laws_linear_in_log_compute_answer_where_that_form_is_asked_for():
     assert any("LinearInLogCompute was asked for" in warning for warning in found.warnings)
 
 
-def test_at_a_given_size_the_joint_surface_answers_whatever_the_default_route_is():
+def test_the_joint_surface_answers_where_it_stands_and_the_iso_loss_laws_where_it_does_not():
     runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
     laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
-    laws = replace(laws, selection=Selection("iso-loss", "no matter how"))
     flops = 3 * laws.data.largest_flops
-    assert answer(laws, total_flops=flops, params=1e9).route == "surface"
-    assert answer(laws, total_flops=flops).route == "iso-loss"
     refused = replace(laws, surface=SurfaceLaw("refused"), draws=replace(laws.draws, surface=None))
-    assert answer(refused, total_flops=flops, params=1e9).route == "iso-loss"
+    for params in (1e9, None):
+        assert answer(laws, total_flops=flops, params=params).route == "surface"
+        assert answer(refused, total_flops=flops, params=params).route == "iso-loss"
+    assert (laws.default_route, refused.default_route) == ("surface", "iso-loss")
 
 
 def width(interval: Interval) -> float:

@@ -39,7 +39,7 @@ def estimates(laws: Laws) -> list[object]:
         (curve.irreducible_loss, curve.log_alpha, curve.gamma),
         [(o.loss, o.learning_rate, o.batch_size, o.refusal) for o in laws.frontier],
         [refusal.reason for refusal in laws.refusals],
-        laws.selection,
+        laws.held_out,
     ]
 
 

@@ -207,7 +207,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
             ),
             laws.warnings,
         )
-    route = _route(laws, query, routes)
+    route = _route(laws, routes)
     if route == "surface" and query.params is None:
         far = refuse_distance(
             laws, query, compute.total[0], laws.surface.on_the_frontier(compute.total[0])
@@ -349,14 +349,12 @@ def _prediction(
     )
 
 
-def _route(laws: Laws, query: PredictionQuery, routes: dict[Route, Point]) -> Route:
-    """At a given size the joint surface, which alone knows of sizes; else the one that did better.
+def _route(laws: Laws, routes: dict[Route, Point]) -> Route:
+    """The joint surface, which alone knows of sizes, where it stands.
 
     Linear in ln C are the iso-loss laws alone: who asks for that form is answered by them.
     """
-    wanted: Route = "surface" if query.params is not None else laws.default_route
-    if laws.options.form == "LinearInLogCompute":
-        wanted = "iso-loss"
+    wanted: Route = "iso-loss" if laws.options.form == "LinearInLogCompute" else "surface"
     return wanted if wanted in routes else next(iter(routes))
 
 

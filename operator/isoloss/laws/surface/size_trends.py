@@ -36,7 +36,7 @@ def doubtful_trends(
     unclear = [] if len(set(known.fit.sizes)) < FEWEST_SIZES else _within_scatter(known)
     if not unclear:
         return ()
-    shown, held_out, _ = split(trajectories)
+    shown, held_out = split(trajectories)
     cells = judged_cells(held_out).late
     rest = fit_late_if_bent(shown)
     if isinstance(rest, Refusal) or not cells or not rest[0].fit.is_convex:

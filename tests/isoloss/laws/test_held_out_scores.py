@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.data.trajectories import Trajectory, collect
 from isoloss.laws.estimates import OptimumDraws, Target
 from isoloss.laws.held_out import HeldOutCell, judged_cells, split
+from isoloss.laws.held_out_scores import held_out_scores
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Route
-from isoloss.laws.selection import select_route
 from isoloss.usual import SEED_NOISE
 
 OPTIONS = FitOptions(bootstrap_samples=20)
@@ -52,46 +52,24 @@ TRUTH = CASE.targets[0][2].truth  # type: ignore[attr-defined]
 TRAJECTORIES = collect(CASE.runs).trajectories
 
 
-def chosen(surface: Told, iso_loss: Told) -> Route:
-    return select_route(TRAJECTORIES, (iso_loss, surface), OPTIONS).default_route
-
-
-def test_the_surface_answers_unless_the_other_route_is_better_by_more_than_noise() -> None:
-    exact, near, far = (Told("surface", off) for off in (0.0, 0.1, 0.8))
-    rival = Told("iso-loss", 0.0)
-    assert chosen(exact, rival) == "surface"
-    assert chosen(near, rival) == "surface", "0.1 of ln LR costs less than two trainings differ"
-    assert chosen(far, rival) == "iso-loss"
-
-
-def test_what_a_route_gains_must_exceed_what_two_trainings_differ_by() -> None:
-    selection = select_route(TRAJECTORIES, (Told("iso-loss", 0.0), Told("surface", 0.1)), OPTIONS)
-    iso_loss, surface = (
-        next(s for s in selection.scores if s.route == route) for route in ("iso-loss", "surface")
-    )
-    assert 0.0 < surface.regret_mean - iso_loss.regret_mean < SEED_NOISE
-
-
 def test_early_cells_count_in_the_regret_and_not_in_the_stated_errors() -> None:
     surface = Told("surface", 0.0, misses_early=1.5)
-    selection = select_route(TRAJECTORIES, (Told("iso-loss", 0.0), surface), OPTIONS)
-    score = next(s for s in selection.scores if s.route == "surface")
+    (score,) = held_out_scores(TRAJECTORIES, (surface,), OPTIONS)
     assert score.log_learning_rate_error < 0.3
     assert score.regret_max > 0.01
     assert score.regret_mean > SEED_NOISE
 
 
-def test_a_route_that_could_not_be_fitted_wins_nothing() -> None:
+def test_a_route_that_could_not_be_fitted_is_not_judged() -> None:
     refusal = Refusal(RefusalReason.TOO_FEW_RUNS, "none", {})
-    surface = Told("surface", 0.8)
-    assert chosen(surface, Told("iso-loss", 0.0, refusal=refusal)) == "surface"
-    assert chosen(replace(surface, refusal=refusal), Told("iso-loss", 0.8)) == "iso-loss"
+    iso_loss = Told("iso-loss", 0.0, refusal=refusal)
+    (score,) = held_out_scores(TRAJECTORIES, (iso_loss, Told("surface", 0.8)), OPTIONS)
+    assert score.route == "surface"
 
 
 def test_cells_are_judged_where_they_have_a_minimum_inside_their_grid() -> None:
-    _, held_out, words = split(TRAJECTORIES)
+    _, held_out = split(TRAJECTORIES)
     assert {t.params for t in held_out} == {WIDE.sizes[-1]}
-    assert "largest size" in words
     every, late = judged_cells(held_out)
     assert 0 < len(late) < len(every)
     assert min(c.log_tokens for c in late) > np.log(0.4 * WIDE.tokens[-1])
