@@ -76,13 +76,7 @@ class OwnBends(NamedTuple):
 
     @property
     def are_clear(self) -> bool:
-        """Whether the optimum of any hyperparameter bends over tokens beyond doubt, at all sizes alike or at one of them."""
-        alone = self.shown**2 > CLEAR**2 * (self.noise + TOKEN_BEND_SCATTER**2)
-        return self.are_alike or bool(alone.any())
-
-    @property
-    def are_alike(self) -> bool:
-        """Whether it does at all sizes alike."""
+        """Whether the optimum of any hyperparameter bends over tokens beyond doubt, at all sizes alike."""
         means, squares = self.moments()
         return bool((means**2 > CLEAR**2 * (squares - means**2)).any())
 

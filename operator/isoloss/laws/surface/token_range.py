@@ -3,9 +3,8 @@
 The law is a line over ln D. Where the best learning rate or batch size visibly bends over tokens, as after a warm-up or
 where a batch size saturates, a line through whole runs is off at their end, which is what answers are for. A line through their
 last part is off by much less there, and from there on. Where no bend shows, whole runs tell the exponents of D far better;
-where too few runs of a size came that far, it would be lost. Where that part still bends, at all sizes alike, its last part
-is better again, but does not tell how far it bends itself: its interval keeps the bend of the longer one. A bend of
-single sizes is mostly noise by then.
+where too few runs of a size came that far, it would be lost. Where that part still bends, its last part is better again, but
+does not tell how far it bends itself: its interval keeps the bend of the longer one.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def fit_late_if_bent(
     if not fit.is_convex or not known.own_bends.are_clear:
         return known, cells
     late = _from(LATE, trajectories, known)
-    if late is None or not late[0].own_bends.are_alike:
+    if late is None or not late[0].own_bends.are_clear:
         return late or (known, cells)
     later = _from(LATER, trajectories, late[0])
     if later is None:
