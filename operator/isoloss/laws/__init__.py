@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from isoloss.laws.results import Contour as Contour
     from isoloss.laws.results import DataRange as DataRange
     from isoloss.laws.results import Draws as Draws
-    from isoloss.laws.results import Exclusion as Exclusion
-    from isoloss.laws.results import HeldOutScore as HeldOutScore
     from isoloss.laws.results import HyperparameterLaw as HyperparameterLaw
     from isoloss.laws.results import LossComputeLaw as LossComputeLaw
     from isoloss.laws.results import Optimum as Optimum
@@ -125,8 +123,6 @@ _HOMES = {
         "Contour",
         "DataRange",
         "Draws",
-        "Exclusion",
-        "HeldOutScore",
         "HyperparameterLaw",
         "LossComputeLaw",
         "Optimum",
