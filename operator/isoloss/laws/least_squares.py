@@ -25,6 +25,13 @@ def weighted_solver(design: Array, weights: Array) -> Array:
     return np.asarray(solver, dtype=float)
 
 
+def shared_variance(residuals: Array, run: Indices) -> float:
+    """What points of one run have in common, on average over pairs of them; 0 if no run has two."""
+    pairs = float((np.bincount(run) ** 2).sum() - len(residuals))
+    shared = float((np.bincount(run, residuals) ** 2).sum() - (residuals**2).sum())
+    return shared / pairs if pairs > 0 else 0.0
+
+
 class Levelled(NamedTuple):
     """Least squares with a level of its own for each group of points.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
-from isoloss.laws.least_squares import NO_COLUMN
+from isoloss.laws.least_squares import NO_COLUMN, shared_variance
 
 FEWEST_LEFT = 2.0
 """Runs beyond the unknowns from which on the noise is known well enough."""
@@ -86,12 +86,8 @@ def _of_cells(sample: Sample, root: Array) -> Array:
 
 def _noise(left: Array, run: Indices, spare: float, freedom: float) -> tuple[float, float]:
     """Variances of a point's own error and of what the points of one run share, from residuals."""
-    counts = np.bincount(run)
     total = float((left**2).sum()) / spare
-    pairs = float((counts**2).sum() - len(left))
-    shared = float((np.bincount(run, left) ** 2).sum() - (left**2).sum())
-    shared = shared / pairs * len(counts) / freedom if pairs > 0 else 0.0
-    shared = max(shared, 0.0)
+    shared = max(shared_variance(left, run) * (int(run.max()) + 1) / freedom, 0.0)
     # A run's points are never known better than its own residuals among them.
     return max(total - shared, 0.1 * total), shared
 

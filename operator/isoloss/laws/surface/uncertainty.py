@@ -25,6 +25,7 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import DrawSource
+from isoloss.laws.least_squares import shared_variance
 from isoloss.laws.model import SizeTrend
 from isoloss.laws.results import Bend, TokenBend
 from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
@@ -222,12 +223,10 @@ class Uncertainty:
         _, member = np.unique(fit.runs, return_inverse=True)
         count = int(member.max()) + 1
         total = float((scaled**2).sum() / max(len(scaled) - fit.unknowns, 1.0))
-        sums = np.bincount(member, scaled, count)
-        pairs = float((np.bincount(member, minlength=count) ** 2).sum() - len(scaled))
-        shared = float((sums**2).sum() - (scaled**2).sum()) / pairs if pairs > 0 else 0.0
         # Nine coefficients and a level per size were fitted to the errors that whole runs share.
         freedom = max(float(count - len(Shape) - len(set(fit.sizes))), 2.0)
-        shared = min(max(shared * count / freedom, 0.0), total * count / freedom)
+        shared = max(shared_variance(scaled, member) * count / freedom, 0.0)
+        shared = min(shared, total * count / freedom)
         squares, seeds = fit.replicate_noise
         per_token = float(np.average(1.0 / fit.scale**2, weights=fit.weights))
         shared = (freedom * shared + per_token * squares) / (freedom + seeds)
