@@ -85,8 +85,7 @@ def surface_residual(
     if collected.refusals:
         return None
     one_size = len({t.params for t in collected.trajectories}) == 1
-    fewest_sizes = 1 if one_size and options.size_trend is not None else 2
-    found = fit_late_if_bent(collected.trajectories, fewest_sizes)
+    found = fit_late_if_bent(collected.trajectories, options.size_trend if one_size else None)
     if isinstance(found, Refusal) or not found[0].fit.is_convex:
         return None
     return residual_rms(found[0].fit, found[1])

@@ -61,7 +61,7 @@ def fit_joint_surface(
     """
     one_size = len({t.params for t in trajectories}) == 1
     trend = options.size_trend if one_size else None
-    found = fit_late_if_bent(trajectories, 2 if trend is None else 1, trend)
+    found = fit_late_if_bent(trajectories, trend)
     if isinstance(found, Refusal):
         return JointSurfaceEstimate(SurfaceLaw("refused", refusal=found))
     known, cells = found

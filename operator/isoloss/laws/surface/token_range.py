@@ -23,14 +23,14 @@ LATER = 0.5
 
 
 def fit_late_if_bent(
-    trajectories: Sequence[Trajectory], fewest_sizes: int = 2, trend: SizeTrend | None = None
+    trajectories: Sequence[Trajectory], trend: SizeTrend | None = None
 ) -> tuple[Uncertainty, list[Cell]] | Refusal:
     """The surface and its cells: through whole runs, or from LATE or LATER of their tokens on if its optimum clearly bends over them.
 
     `trend` is the one over sizes, for a single size.
     """
     cells = make_cells(trajectories)
-    fit = fit_surface(trajectories, cells, fewest_sizes)
+    fit = fit_surface(trajectories, cells, 2 if trend is None else 1)
     if isinstance(fit, Refusal):
         return fit
     known = Uncertainty(fit, trend)

@@ -90,20 +90,21 @@ class Uncertainty:
 
         In the mean: for deciding about the law's terms.
         """
-        return self.usual_exponents.covariance_after(self._law_covariance)
-
-    @cached_property
-    def _law_covariance(self) -> Array:
-        turn = np.zeros((len(LawTerm), len(Shape)))
-        turn[:, Shape.X :] = np.kron(-np.linalg.inv(self.fit.hessian), np.eye(PER_QUANTITY))
-        fit = self.fit
+        fit, turn = self.fit, self._of_slopes
         spread = scatter(
             self._left_over, fit.sizes, fit.hessian, PER_QUANTITY, measure=mean_variance
         )
         covariance = self._noise[0] + coefficient_covariance(
             fit.solver, self._left_over, fit.sizes, spread
         )
-        return np.asarray(turn @ covariance @ turn.T, dtype=float)
+        return self.usual_exponents.covariance_after(turn @ covariance @ turn.T)
+
+    @property
+    def _of_slopes(self) -> Array:
+        """(6, 9) by how much the law's coefficients move with those of the surface, the curvature being as it is."""
+        turn = np.zeros((len(LawTerm), len(Shape)))
+        turn[:, Shape.X :] = np.kron(-np.linalg.inv(self.fit.hessian), np.eye(PER_QUANTITY))
+        return turn
 
     @cached_property
     def optimum_covariance(self) -> Array:
@@ -121,8 +122,7 @@ class Uncertainty:
         law = optimum_law(
             self.fit.coefficients, self.fit.centre._replace(log_rate=0.0, log_batch=0.0)
         )[0]
-        turn = np.zeros((len(LawTerm), len(Shape)))
-        turn[:, Shape.X :] = np.kron(-inverse, np.eye(PER_QUANTITY))
+        turn = self._of_slopes
         by_term = law.reshape(2, PER_QUANTITY)
         for at, change in (
             (Shape.XX, [[1.0, 0.0], [0.0, 0.0]]),
@@ -235,23 +235,17 @@ class Uncertainty:
         return shared, total, freedom
 
     @cached_property
-    def _scatter_covariance(self) -> Array:
-        """(9, 9) what the cells' and sizes' scatter about the law does to its coefficients."""
+    def _form_covariance(self) -> Array:
+        """(9, 9) of the coefficients: what the scatter of cells and sizes about the law does to them, what a valley that is no
+        parabola does, and exponents of D that differ by size."""
         fit = self.fit
         if not fit.is_convex:
             return np.zeros((len(Shape), len(Shape)))
-        return coefficient_covariance(fit.solver, self._left_over, fit.sizes, self.scatter)
-
-    @cached_property
-    def _form_covariance(self) -> Array:
-        """(9, 9) that, what a valley that is no parabola does, and exponents of D that differ by size."""
-        fit = self.fit
-        if not fit.is_convex:
-            return self._scatter_covariance
+        of_scatter = coefficient_covariance(fit.solver, self._left_over, fit.sizes, self.scatter)
         of_exponents = exponent_covariance(
             fit.solver, self._left_over, fit.sizes, fit.past_end, self._exponent_scatter
         )
-        return np.asarray(self._scatter_covariance + fit.unseen_asymmetry + of_exponents)
+        return np.asarray(of_scatter + fit.unseen_asymmetry + of_exponents)
 
     @cached_property
     def _exponent_scatter(self) -> Array:
