@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,9 @@ def write_sweep(store: Store, task: TrainTask, result: PointResult, name: str) -
         tokens=result.tokens,
         trajectory_sha256=result.trajectory_sha256,
     )
+    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
     ledger = Ledger(
-        sweep=name, namespace="research", uid=name, data_digest="a" * 32, points=(record,)
+        sweep=name, namespace="research", uid=uid, data_digest="a" * 32, points=(record,)
     )
     write_ledger(store, ledger)
 
