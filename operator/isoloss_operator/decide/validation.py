@@ -174,6 +174,9 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> 
         known = Finding.unknown(found.reason, found.message)
     if known is None and (said or not isinstance(observed.spec, InvalidSpec)):
         known = Finding.unknown()
+    if known is not None and known.reason == Reason.TRAINING and not _unfinished(observed):
+        message = "No probe can be started or judged now: the other conditions say why."
+        known = Finding.unknown(Reason.ANSWER_AWAITED, message)
     told = without_jobs(before.validation, _unfinished(observed))
     if not is_known:
         return ValidationStep(known, numbers_only(told))
