@@ -8,14 +8,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
@@ -26,6 +24,7 @@ from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import had_trouble
 from tests.support.edited_prediction import CHECKPOINTS, EditedPrediction
 from tests.support.edited_world import ENDS
+from tests.support.fuzzing import fuzz
 
 PASSES_TO_THE_END: Final = 80
 INDEX: Final = st.integers(0, 20)
@@ -354,23 +353,11 @@ def remembered(call: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
-def fuzz(worlds: int) -> None:
-    chosen = settings(
-        max_examples=worlds,
-        stateful_step_count=25,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(Fuzz, settings=chosen)
-
-
 def test_no_order_of_edits_kills_and_other_laws_answers_another_question_or_never_ends() -> None:
-    fuzz(12)
+    fuzz(Fuzz, worlds=12, steps=25)
 
 
 @pytest.mark.whole
 @pytest.mark.timeout(3_600)
 def test_the_same_in_four_hundred_worlds() -> None:
-    fuzz(400)
+    fuzz(Fuzz, worlds=400, steps=25)

@@ -10,14 +10,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from isoloss_operator.decide.conditions import parse_conditions
@@ -26,6 +24,7 @@ from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import Memory
 from tests.support.builders import UID, points
 from tests.support.edited_world import ENDS, EditedWorld
+from tests.support.fuzzing import fuzz
 
 PASSES_TO_THE_END: Final = 120
 """Without disturbances: a dozen points one after the other, each with retries, and their fit."""
@@ -309,18 +308,6 @@ def is_at_its_end(world: EditedWorld) -> bool:
     return is_over and not is_going_on
 
 
-def fuzz(worlds: int) -> None:
-    chosen = settings(
-        max_examples=worlds,
-        stateful_step_count=40,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    run_state_machine_as_test(Fuzz, settings=chosen)
-
-
 def test_what_a_killed_operator_had_stopped_of_points_that_are_dropped_has_cost_what_it_reported() -> (
     None
 ):
@@ -345,10 +332,10 @@ def test_what_a_killed_operator_had_stopped_of_points_that_are_dropped_has_cost_
 
 
 def test_no_order_of_edits_kills_and_losses_trains_twice_overspends_or_never_ends() -> None:
-    fuzz(20)
+    fuzz(Fuzz, worlds=20, steps=40)
 
 
 @pytest.mark.whole
 @pytest.mark.timeout(3_600)
 def test_the_same_in_two_thousand_worlds() -> None:
-    fuzz(2000)
+    fuzz(Fuzz, worlds=2_000, steps=40)
