@@ -18,6 +18,8 @@ _LAWS = (
     ("loss over compute", "lossComputeLaw"),
 )
 STALE, VALIDATED = "Stale", "Validated"
+NO_ANSWER = "NothingWrong"
+"""Reason of Stale without an answer that could be out of date."""
 UNDECIDED = frozenset(
     {
         *map(str, RefusalReason),
@@ -91,9 +93,10 @@ def headline(view: View) -> str:
     total = points.get("total", 0)
     counts = _counts_in_words(points)
     ready = view.condition(view.sweep, "Ready")
-    if ready.get("status") == "True":
+    if ready.get("status") == "True" or (view.prediction and not view.sweep):
+        sweep = f"{counts}, laws fitted" if view.sweep else "no sweep"
         answer = "" if view.prediction is None else f"; {_answer(view, view.prediction)}"
-        return f"{counts}, laws fitted{answer}{_probes_in_words(view)}"
+        return f"{sweep}{answer}{_probes_in_words(view)}"
     if not total:
         return f"sweep: {ready.get('reason', 'waiting for the operator')}"
     left = _time_left(str(status.get("estimatedCompletion", "")))
@@ -109,12 +112,15 @@ def _counts_in_words(points: Json) -> str:
 
 
 def _answer(view: View, prediction: Json) -> str:
-    if not view.is_true(prediction, "Ready"):
-        return f"prediction: {view.condition(prediction, 'Ready').get('reason', 'waiting')}"
-    rate, size = (prediction["status"][name]["value"] for name in ("learningRate", "batchSize"))
-    stale = view.condition(prediction, STALE)
-    doubt = f", stale: {stale.get('reason', '')}" if stale.get("status") == "True" else ""
-    return f"learning rate {rate}, batch size {size}{doubt}"
+    ready, stale = (view.condition(prediction, kind) for kind in ("Ready", STALE))
+    if ready.get("status") != "True" and stale.get("reason", NO_ANSWER) == NO_ANSWER:
+        return f"prediction: {ready.get('reason', 'waiting')}"
+    names = (("learning rate", "learningRate"), ("batch size", "batchSize"))
+    status = prediction.get("status", {})
+    told = [f"{name} {status[field]['value']}" for name, field in names if field in status]
+    told += [f"stale: {stale.get('reason', '')}"] if stale.get("status") == "True" else []
+    told += [f"not ready: {ready.get('reason', '')}"] if ready.get("status") != "True" else []
+    return ", ".join(told)
 
 
 def _probes_in_words(view: View) -> str:

@@ -68,6 +68,7 @@ ALL_ACCEPTED: Final = Finding.true(
 FRESH: Final = Finding.false(
     Reason.UP_TO_DATE_WITH_SWEEP, "The answer is computed from the sweep's current laws."
 )
+STANDS: Final = Finding.true(Reason.PREDICTED, "The status holds the answer.")
 NO_NUMBERS: Final = HyperparamPredictionStatus()
 NO_ANSWER: Final = Finding.false(
     Reason.NOTHING_WRONG, "There is no answer that could be out of date."
@@ -131,7 +132,7 @@ def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
     before = parse_conditions(observed.status)
     found = {kind: Finding.of(condition) for kind, condition in before.items()}
     return State(
-        ready=found[READY],
+        ready=_standing(observed),
         accepted=finding,
         evaluated=found.get(EVALUATED, Finding.unknown()),
         stale=found.get(STALE, NO_ANSWER),
@@ -139,6 +140,14 @@ def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
         answer=None,
         requeue_after=30.0,
     )
+
+
+def _standing(observed: ObservedPrediction) -> Finding:
+    """Ready of an answer that stands: what was Ready stays so, and Accepted says if it cannot be published by now."""
+    ready = parse_conditions(observed.status).get(READY)
+    if ready is not None and ready.status == "True":
+        return Finding.of(ready)
+    return _publication_problem(observed) or STANDS
 
 
 def _not_accepted(reason: Reason, message: str) -> State:
@@ -177,7 +186,7 @@ def _standing_or(
         )
     message = f"The answer is computed from {former}: {finding.message}"
     return State(
-        ready=Finding.of(previous[READY]),
+        ready=_standing(observed),
         evaluated=evaluated,
         stale=Finding("True", finding.reason, message, stalled=finding.stalled),
         measurement=measurement,
@@ -248,7 +257,7 @@ def _not_published(view: PredictionView) -> State | None:
     problem = _publication_problem(view.observed)
     if problem is None:
         return None
-    return _known_loss(view, problem, accepted=problem, answer=view.answer)
+    return _known_loss(view, problem, accepted=problem, stale=FRESH, answer=view.answer)
 
 
 def _publication_problem(observed: ObservedPrediction) -> Finding | None:
@@ -324,7 +333,7 @@ def _plan(
     )
     step = state.step or EvaluationStep(state.evaluated)
     page, page_seconds = None, math.inf
-    if view is not None and state.ready.holds:
+    if view is not None and state.stale != NO_ANSWER:
         page, page_seconds = answer_page(view, status)
     news = _news(conditions, previous)
     return PredictionPlan(

@@ -195,9 +195,10 @@ def is_of_present_spec(observed: ObservedPrediction, *, judged: bool = False) ->
 
 
 def answer_stands(observed: ObservedPrediction) -> bool:
-    """Whether the status has an answer to the present question: it is not withdrawn lightly."""
-    ready = parse_conditions(observed.status).get(READY)
-    return ready is not None and ready.status == "True" and is_of_present_spec(observed)
+    """Whether the status has an answer to the present question, published or not: it is not withdrawn lightly."""
+    stale = parse_conditions(observed.status).get(STALE)
+    is_given = stale is not None and stale.reason != Reason.NOTHING_WRONG
+    return is_given and is_of_present_spec(observed)
 
 
 # ---------------------------------------------------------------------------------------- the status

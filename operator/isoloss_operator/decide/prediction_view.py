@@ -65,14 +65,14 @@ class PredictionView:
             self.spec.checkpoint,
             suspended=self.spec.suspend,
             removed_data=self.removed_data,
-            is_answered=_is_answered(self.observed),
+            is_answered=answer_stands(self.observed),
         )
 
     @property
     def checkpoint_gone(self) -> str:
         """What to do if the checkpoint of the answer that stands is gone; empty: it is not."""
         found = self.observed.checkpoint_stamp
-        if not isinstance(found, Unreadable) or not _is_answered(self.observed):
+        if not isinstance(found, Unreadable) or not answer_stands(self.observed):
             return ""
         return f"{found.message}: put them back, or give spec.initialLoss"
 
@@ -115,7 +115,7 @@ class PredictionView:
         return self._answered(self.prediction, self.fit)
 
     @property
-    def answer_stands(self) -> bool:
+    def keeps_answer(self) -> bool:
         """Whether the former answer is kept, marked stale, as there is no new one and none is refused."""
         is_unmeasured = self.step.finding.status != "True"
         waits = isinstance(self.fit, Finding) and not isinstance(self.fit.reason, RefusalReason)
@@ -217,7 +217,7 @@ def _listed_no_longer(observed: ObservedPrediction) -> str:
     spec, before = observed.spec, HyperparamPredictionStatus.read(observed.status)
     if isinstance(spec, InvalidSpec) or spec.checkpoint is None:
         return ""
-    if observed.checkpoint_stamp != ABSENT or not _is_answered(observed):
+    if observed.checkpoint_stamp != ABSENT or not answer_stands(observed):
         return ""
     # An answer says of itself that its checkpoint could not be listed.
     if texts([_unlisted(spec.checkpoint)])[0] in before.warnings:
@@ -226,12 +226,6 @@ def _listed_no_longer(observed: ObservedPrediction) -> str:
         f"The operator may no longer list {spec.checkpoint.uri}, as it could when the checkpoint was measured: "
         "grant that again, or give spec.initialLoss"
     )
-
-
-def _is_answered(observed: ObservedPrediction) -> bool:
-    """Whether an answer was given that stands until there is another."""
-    before = HyperparamPredictionStatus.read(observed.status)
-    return answer_stands(observed) and before.learning_rate is not None
 
 
 def _unlisted(checkpoint: Checkpoint) -> str:

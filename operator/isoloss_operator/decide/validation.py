@@ -205,7 +205,7 @@ def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
     stops = view.spec.suspend or finding.reason is Reason.PROBES_NOT_POSSIBLE
     step = _stopped(view) if stops else ValidationStep(requeue_after=60.0)
     known = _as_it_was(observed)
-    if view.answer_stands and finding.reason is Reason.ANSWER_AWAITED:
+    if view.keeps_answer and finding.reason is Reason.ANSWER_AWAITED:
         said = known.finding if _is_verdict(known.finding) or _unfinished(observed) else finding
         return replace(step, finding=said, status=known.status, refined=known.refined)
     return replace(step, finding=finding, status=numbers_only(known.status))

@@ -234,6 +234,34 @@ def test_points_are_counted_as_kubectl_does_and_those_that_failed_apart(
 
 
 @pytest.mark.parametrize(
+    ("ready", "stale", "says"),
+    [
+        (
+            ("Ready", "True", "Predicted"),
+            ("Stale", "True", "SweepNotFound"),
+            "no sweep; learning rate 3e-4, batch size 64, stale: SweepNotFound",
+        ),
+        (
+            ("Ready", "False", "ConfigMapTaken"),
+            ("Stale", "False", "UpToDateWithSweep"),
+            "no sweep; learning rate 3e-4, batch size 64, not ready: ConfigMapTaken",
+        ),
+        (
+            ("Ready", "False", "SweepNotFound"),
+            ("Stale", "False", "NothingWrong"),
+            "no sweep; prediction: SweepNotFound",
+        ),
+    ],
+)
+def test_a_prediction_without_its_sweep_is_told_of_first(
+    ready: tuple[str, str, str], stale: tuple[str, str, str], says: str
+) -> None:
+    """Its answer outlives the sweep, also where it could not be published."""
+    answer = {"learningRate": {"value": "3e-4"}, "batchSize": {"value": "64"}}
+    assert headline(View({}, resource(ready, stale, **answer))) == says
+
+
+@pytest.mark.parametrize(
     ("seconds", "left"),
     [
         (-100, "1 min"),

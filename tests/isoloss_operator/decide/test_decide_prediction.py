@@ -20,6 +20,7 @@ from isoloss_contract.records import (
     ExitCode,
 )
 from isoloss_operator.api import IntervalStatus
+from isoloss_operator.decide.conditions import failed_pass, internal_error
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import (
     ObservedJob,
@@ -398,6 +399,46 @@ def test_a_stale_answer_that_cannot_be_published_says_why(
     plan = decide_prediction(replace(answered(**problem), sweep=sweep("False", "Training")))
     assert condition(plan, "Ready")[:2] == ("True", "Predicted")
     assert condition(plan, "Accepted")[:2] == ("False", reason)
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        ({"config_map_foreign": True}, "ConfigMapTaken"),
+        ({"publish_error": "exceeded quota"}, "ConfigMapRefused"),
+    ],
+)
+def test_an_answer_that_cannot_be_published_stands_as_any_other(
+    problem: dict[str, Any], reason: str
+) -> None:
+    """Its numbers stay while its sweep trains again or its checkpoint is gone, and its page is drawn."""
+    world = observed(**problem)
+    plan = decide_prediction(world)
+    assert plan.page is not None
+    world = after(world, plan)
+    trains = decide_prediction(replace(world, fit=ABSENT, sweep=sweep("False", "Training")))
+    gone = replace(world, checkpoint_stamp=Unreadable("no files"), evaluation=ABSENT)
+    unmeasured = decide_prediction(gone)
+    assert unmeasured.create == ()
+    for again, stale in ((trains, "SweepNotReady"), (unmeasured, "UpToDateWithSweep")):
+        assert again.status.learning_rate == plan.status.learning_rate
+        assert condition(again, "Ready")[:2] == ("False", reason)
+        assert condition(again, "Stale")[1] == stale
+    named = replace(world, config_map_foreign=False, publish_error="", sweep=None)
+    assert condition(decide_prediction(named), "Ready")[:2] == ("True", "Predicted")
+
+
+def test_an_answer_stands_after_a_pass_that_failed_under_an_edit_that_asks_nothing_else() -> None:
+    """The failure says nothing about the answer: it must not go when its sweep trains again."""
+    world = answered()
+    failed = failed_pass(world.status, 2, NOW, internal_error(KeyError("bug")))
+    suspended = parsed_prediction(prediction_spec(suspend=True))
+    trains = sweep("False", "Training")
+    edited = replace(world, status=failed, generation=2, spec=suspended, fit=ABSENT, sweep=trains)
+    plan = decide_prediction(edited)
+    assert condition(plan, "Ready")[:2] == ("True", "Predicted")
+    assert condition(plan, "Stale")[:2] == ("True", "SweepNotReady")
+    assert plan.status.learning_rate is not None
 
 
 def test_an_answer_names_everything_it_rests_on() -> None:

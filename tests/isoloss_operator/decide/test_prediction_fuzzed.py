@@ -209,7 +209,7 @@ class Fuzz(RuleBasedStateMachine):
     def judge_the_answer(self) -> None:
         """It is of the question that is asked, by the laws that there are or, stale, by those it was given by last."""
         world, status, found = self.world, self.world.status, parse_conditions(self.world.status)
-        if found["Ready"].status != "True":
+        if found["Stale"].reason == "NothingWrong":
             return
         asked = repr({key: world.asked.get(key) for key in ASKED})
         answer = tuple(status.get(field) for field in ("learningRate", "batchSize", "lawsSha256"))
@@ -271,7 +271,7 @@ def contradictions(world: EditedPrediction) -> list[str]:
     true = {kind for kind, each in found.items() if each.status == "True"}
     is_ready, is_stale = "Ready" in true, "Stale" in true
     is_shown = status.get("learningRate") is not None
-    shows_more = ("Provisional", "ConfigMapTaken", "ConfigMapRefused")
+    is_unpublished = found["Ready"].reason in ("ConfigMapTaken", "ConfigMapRefused")
     probes = status.get("validation")
     counts = probes["points"] if probes else {"total": 0}
     parts = ("pending", "active", "succeeded", "diverged", "failed")
@@ -281,14 +281,15 @@ def contradictions(world: EditedPrediction) -> list[str]:
     told = {
         "Reconciling and Stalled": {"Reconciling", "Stalled"} <= true,
         "Ready and Stalled, and not stale": {"Ready", "Stalled"} <= true and not is_stale,
-        "Stale and not Ready": is_stale and not is_ready,
+        "Stale and not Ready": is_stale and not is_ready and not is_unpublished,
         "nothing to expect": not true & {"Ready", "Stalled", "Reconciling", "Suspended"},
         "an old generation": {each.observed_generation for each in found.values()}
         != {world.generation},
         "Ready without an answer": is_ready and not is_shown,
         "an answer without Ready": is_shown
         and not is_ready
-        and found["Ready"].reason not in shows_more,
+        and not is_unpublished
+        and found["Ready"].reason != "Provisional",
         "Validated is not what the spec says": not is_invalid
         and (validated is not None) is not ("validation" in world.asked),
         "a verdict without figures": validated is not None
@@ -301,7 +302,7 @@ def contradictions(world: EditedPrediction) -> list[str]:
         and not world.refuses_config_maps
         and any(
             data.get("learningRate") != (status["learningRate"]["value"] if is_ready else None)
-            or data.get("stale", "false") != str(is_stale).lower()
+            or data.get("stale", "false") != str(is_ready and is_stale).lower()
             for data in world.config_maps.values()
         ),
         "Ready, not published, and no word of it": is_ready
