@@ -36,6 +36,11 @@ UNDECIDED = frozenset(
 """Reasons of a Validated that stays Unknown unless a user changes something."""
 
 
+def is_verdict(status: str, reason: str) -> bool:
+    """Whether a Validated says what the probes came to, and not what they wait for."""
+    return status in ("True", "False") or reason in UNDECIDED
+
+
 @dataclass(frozen=True)
 class View:
     """Both resources, read together."""
@@ -75,7 +80,7 @@ class View:
         if not (self.prediction or {}).get("spec", {}).get("validation"):
             return True
         found = self.condition(self.prediction, VALIDATED)
-        return found.get("status") in ("True", "False") or found.get("reason") in UNDECIDED
+        return is_verdict(found.get("status", ""), found.get("reason", ""))
 
     @property
     def stalled(self) -> Json:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from isoloss.laws import FitOptions
-from isoloss.progress.resources import UNDECIDED
+from isoloss.progress.resources import is_verdict
 from isoloss.runs import Weights
 from isoloss.stages import stopped_in_words
 from isoloss_contract import layout
@@ -251,7 +251,7 @@ def _has_new_verdict(observed: ObservedResource, status: HyperparamPredictionSta
     """Whether the probes are judged now: who reads the verdict and opens the page is to find it there."""
     before = parse_conditions(observed.status).get(VALIDATED)
     now = next((each for each in status.conditions if each.type == VALIDATED), None)
-    if now is None or (now.status == "Unknown" and now.reason not in UNDECIDED):
+    if now is None or not is_verdict(now.status, now.reason):
         return False
     return before is None or before.reason != now.reason
 

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Final
 
 from isoloss.laws import Laws, Prediction, PredictionQuery
-from isoloss.progress.resources import UNDECIDED
+from isoloss.progress.resources import is_verdict
 from isoloss.validation import Place, refuse_share
 from isoloss_contract.reading import is_unknown, problem_of, value_of
 from isoloss_operator.api import (
@@ -60,10 +60,10 @@ from isoloss_operator.decide.tasks.task_pass import TaskPass, has_unrecorded, ne
 from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
 from isoloss_operator.decide.validation_status import (
     Verdict,
+    judge,
     numbers_only,
     refined_status,
     validation_status,
-    verdict,
     without_jobs,
 )
 from isoloss_operator.planning.points import PlannedPoint
@@ -110,6 +110,12 @@ class PlannedProbes:
     """Counted as the budget is."""
     most_tokens: float
     """At which probes are compared, if they have seen more: those of the budget."""
+
+
+NOT_NOW: Final = Finding.unknown(
+    Reason.ANSWER_AWAITED,
+    "No probe can be started or judged now: the other conditions say why.",
+)
 
 
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
@@ -161,40 +167,40 @@ def _without_view(observed: ObservedPrediction) -> ValidationStep:
     return replace(step, status=without_jobs(step.status, 0), writes=writes, stopped=stopped)
 
 
-def _as_it_was(observed: ObservedPrediction, finding: Finding | None = None) -> ValidationStep:
-    """What was known stands."""
-    if not isinstance(observed.spec, InvalidSpec) and observed.spec.validation is None:
-        return ValidationStep()
-    before = HyperparamPredictionStatus.read(observed.status)
+def _as_it_was(observed: ObservedPrediction) -> ValidationStep:
+    """What was known stands, also of probes that train."""
+    goes_on = bool(_unfinished(observed)) and not observed.spec.suspend
+    return _told(observed, NOT_NOW, goes_on=goes_on)
+
+
+def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
+    """The store gives out too little to go on: a verdict stands, else `finding` says so."""
+    return replace(_told(observed, finding), requeue_after=30.0)
+
+
+def _told(
+    observed: ObservedPrediction, finding: Finding, *, goes_on: bool = False
+) -> ValidationStep:
+    """What the status has told of the present question, if that is a verdict or `goes_on`; else `finding`, or that the
+    prediction is suspended."""
+    spec, before = observed.spec, HyperparamPredictionStatus.read(observed.status)
     said = parse_conditions(observed.status).get(VALIDATED)
-    is_known = is_of_present_spec(observed, judged=True)
-    known = finding or (Finding.of(said) if said and is_known else None)
-    if observed.spec.suspend and (known is None or known.status == "Unknown"):
+    if (said if isinstance(spec, InvalidSpec) else spec.validation) is None:
+        return ValidationStep()
+    if spec.suspend:
         found = suspension(observed.train_jobs, observed, suspend=True)
-        known = Finding.unknown(found.reason, found.message)
-    if known is None and (said or not isinstance(observed.spec, InvalidSpec)):
-        known = Finding.unknown()
-    if known is not None and known.reason == Reason.TRAINING and not _unfinished(observed):
-        message = "No probe can be started or judged now: the other conditions say why."
-        known = Finding.unknown(Reason.ANSWER_AWAITED, message)
+        finding = Finding.unknown(found.reason, found.message)
     told = without_jobs(before.validation, _unfinished(observed))
-    if not is_known:
-        return ValidationStep(known, numbers_only(told))
-    return ValidationStep(known, told, before.refined)
+    if not is_of_present_spec(observed, judged=True):
+        return ValidationStep(finding, numbers_only(told))
+    if said is not None and (goes_on or is_verdict(said.status, said.reason)):
+        finding = Finding.of(said)
+    return ValidationStep(finding, told, before.refined)
 
 
 def _unfinished(observed: ObservedPrediction) -> int:
     """Jobs of probes that may still train."""
     return sum(not job.is_finished for job in observed.train_jobs)
-
-
-def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
-    """The store gives out too little to go on: a verdict stands, else `finding` says so."""
-    said = parse_conditions(observed.status).get(VALIDATED)
-    is_known = is_of_present_spec(observed, judged=True)
-    stands = said is not None and said.status != "Unknown" and is_known
-    step = _as_it_was(observed, None if stands else finding)
-    return replace(step, requeue_after=30.0)
 
 
 def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
@@ -203,17 +209,13 @@ def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
     if finding.reason is Reason.STORAGE_UNREACHABLE:
         return _held_up(observed, finding)
     stops = view.spec.suspend or finding.reason is Reason.PROBES_NOT_POSSIBLE
-    step = _stopped(view) if stops else ValidationStep(requeue_after=60.0)
-    known = _as_it_was(observed)
+    step, known = (
+        _stopped(view) if stops else ValidationStep(requeue_after=60.0),
+        _as_it_was(observed),
+    )
     if view.keeps_answer and finding.reason is Reason.ANSWER_AWAITED:
-        said = known.finding if _is_verdict(known.finding) or _unfinished(observed) else finding
-        return replace(step, finding=said, status=known.status, refined=known.refined)
+        return replace(step, finding=known.finding, status=known.status, refined=known.refined)
     return replace(step, finding=finding, status=numbers_only(known.status))
-
-
-def _is_verdict(found: Finding | None) -> bool:
-    """Whether it says what probes came to, and not what they wait for."""
-    return found is not None and (found.status != "Unknown" or str(found.reason) in UNDECIDED)
 
 
 def _stopped(view: PredictionView) -> ValidationStep:
@@ -447,7 +449,7 @@ def _judged(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> Fi
             is_ours = found.reason is Reason.BUDGET_EXHAUSTED and validation.budget is None
             return replace(found, message=f"{found.message} {NO_BUDGET}") if is_ours else found
     assert planned.fit.laws is not None
-    return verdict(
+    return judge(
         planned.fit.laws,
         planned.query,
         tasks,

@@ -96,7 +96,7 @@ def _uncut(record: PointRecord, tokens: float, problem: str) -> str:
     )
 
 
-def verdict(
+def judge(
     laws: Laws,
     query: PredictionQuery,
     tasks: TaskPass,

@@ -19,7 +19,7 @@ from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
 from isoloss_operator.api import HyperparamPredictionSpec
 from isoloss_operator.decide import prediction_status
-from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction
+from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction, ObservedProbes
 from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_view import prediction_view
@@ -1020,6 +1020,38 @@ def test_a_verdict_stands_while_the_store_gives_out_neither_ledger_nor_config(
     assert away.status == before.status
     assert writes(away) == (0, 0)
     assert away.requeue_after <= 60.0
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        {"sweep": None},
+        {"sweep": sweep(spec=InvalidSpec([]))},
+        {"store_error": "s3://bucket: timeout"},
+        {"probes": ObservedProbes(ledger=Unanswered("timeout"))},
+        {"probes": ObservedProbes(config=Unanswered("timeout"))},
+        {"fit": ABSENT, "sweep": sweep("False", "Training", generation=2)},
+    ],
+)
+@pytest.mark.parametrize("suspend", [False, True])
+def test_a_verdict_that_leaves_it_open_stands_as_any_other(
+    away: dict[str, Any], suspend: bool
+) -> None:
+    """Nothing that nobody can look at now has changed it."""
+    first = noisy(trained(lambda index, _: (2.5, 2.55, 2.3, 2.7, 2.45)[index]))
+    plan = decide_prediction(first)
+    assert condition(plan, "Validated")[:2] == ("Unknown", "WithinNoise")
+    asked = parsed_prediction(spec() | {"suspend": suspend})
+    again = decide_prediction(after(first, plan, **{"spec": asked, **away}))
+    assert condition(again, "Validated") == condition(plan, "Validated")
+
+
+def test_of_probes_that_nobody_asked_for_a_suspension_says_nothing() -> None:
+    """Under an invalid spec it is not known whether some are asked for by now: what was told before says."""
+    refused = InvalidSpec([])
+    refused.suspend = True
+    plan = decide_prediction(replace(observed(), spec=refused))
+    assert "Validated" not in {each.type for each in plan.status.conditions}
 
 
 def test_a_pass_asks_the_laws_once_for_reads_plan_and_answer(
