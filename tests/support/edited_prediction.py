@@ -220,7 +220,13 @@ class EditedPrediction(EditedWorld):
         reads = probe_reads(view, frozenset(self.results) | frozenset(self.progress))
         wanted = (*reads.results, *reads.results_of_failed)
         progress = {key: self.progress[key] for key in reads.progress if key in self.progress}
-        marks = progress_marks(observed.train_jobs, progress, self.memory.marks, self.now)
+        marks = progress_marks(
+            observed.train_jobs,
+            progress,
+            self.memory.marks,
+            self.now,
+            stall_seconds=reads.stall_seconds,
+        )
         self.memory.marks = marks
         course = tuple((tokens, 3.0) for tokens in (1_000, 10**9, 10**12))
         probes = replace(

@@ -230,7 +230,9 @@ class EditedWorld(FakeWorld):
         # The trainer's reports stand in the same folders as the results.
         reads = sweep_reads(observed, frozenset(self.results) | frozenset(self.progress))
         progress = {key: self.progress[key] for key in reads.progress if key in self.progress}
-        marks = progress_marks(observed.jobs, progress, self.memory.marks, self.now)
+        marks = progress_marks(
+            observed.jobs, progress, self.memory.marks, self.now, stall_seconds=reads.stall_seconds
+        )
         self.memory.marks = marks
         wanted = (*reads.results, *reads.results_of_failed)
         return replace(

@@ -349,6 +349,8 @@ class PointReads:
     then is enough."""
     progress: tuple[str, ...] = ()
     """Point keys."""
+    stall_seconds: int | None = None
+    """Policy.stall_seconds of the points."""
 
 
 # ---------------------------------------------------------------------------------- predictions

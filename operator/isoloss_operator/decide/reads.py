@@ -89,8 +89,10 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
         known = known_tasks(view)
     except InvalidSpec:
         return PointReads()
-    active = known.active if known is not None else ()
-    return PointReads(progress=tuple(dict.fromkeys(job.key for job in active)))
+    if known is None:
+        return PointReads()
+    reporting = tuple(dict.fromkeys(job.key for job in known.active))
+    return PointReads(progress=reporting, stall_seconds=known.policy.stall_seconds)
 
 
 def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
@@ -134,6 +136,7 @@ def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
         results=tuple(key for key in results if key not in failed),
         results_of_failed=tuple(key for key in results if key in failed),
         progress=tuple(key for key in dict.fromkeys((*tasks.points, *records)) if key in wanted),
+        stall_seconds=tasks.policy.stall_seconds,
     )
 
 

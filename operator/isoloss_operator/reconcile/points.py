@@ -36,7 +36,8 @@ def read_points(
     reported = storage.progress(uri, reads.progress)
     progress = {key: found for key, read in reported.items() if (found := value_of(read))}
     unknown = {job.key for job in jobs if is_unknown(reported.get(job.key, NOT_ASKED))}
-    memory.marks = progress_marks(jobs, progress, memory.marks, now, unknown)
+    seconds = reads.stall_seconds
+    memory.marks = progress_marks(jobs, progress, memory.marks, now, unknown, seconds)
     return PointFiles(
         results={
             **storage.results(uri, reads.results),

@@ -7,8 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from isoloss_contract.reading import ABSENT
 from isoloss_operator.decide.jobs.failures import Mark, progress_marks
-from tests.support.builders import NOW, complete, job, points, progress
+from isoloss_operator.decide.reads import sweep_reads
+from isoloss_operator.decide.sweep import decide_sweep
+from tests.support.builders import NOW, complete, job, observed, points, progress, sweep_spec
 
 POINT = points()[0]
 RUNNING = job(POINT, working_since=NOW - timedelta(hours=1))
@@ -86,6 +89,26 @@ def test_a_clock_that_jumps_makes_no_attempt_hang(jump: int, counted: int) -> No
     awake = NOW + jump * minute
     marks = progress_marks([RUNNING], reported, marks, awake)
     assert awake - marks[RUNNING.uid].since == counted * minute
+
+
+@pytest.mark.parametrize("stall_seconds", [60, 1800])
+def test_a_clock_that_jumps_ends_no_attempt_whose_limit_is_short(stall_seconds: int) -> None:
+    """It is seen again before it counts as hung: pods wake up with the operator, and report then."""
+    reported = {POINT.key: progress(POINT, 100)}
+    marks = progress_marks([RUNNING], reported, {}, NOW)
+    awake = NOW + timedelta(hours=8)
+    marks = progress_marks([RUNNING], reported, marks, awake, stall_seconds=stall_seconds)
+    assert (awake - marks[RUNNING.uid].since).total_seconds() == stall_seconds / 2
+
+
+def test_what_is_to_be_read_of_points_says_when_they_stall() -> None:
+    """Whatever their sweep waits for."""
+    raw = sweep_spec(failurePolicy={"stallSeconds": 600})
+    prepared = observed(raw, jobs=(RUNNING,))
+    ledger = decide_sweep(prepared).ledger
+    unprepared = observed(raw, jobs=(RUNNING,), ledger=ledger, manifest=ABSENT)
+    for each in (prepared, unprepared):
+        assert sweep_reads(each, frozenset()).stall_seconds == 600
 
 
 def test_an_attempt_that_is_seen_first_while_the_store_says_nothing_starts_its_clock() -> None:

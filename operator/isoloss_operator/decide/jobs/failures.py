@@ -315,11 +315,11 @@ class Mark:
     looked: datetime = field(compare=False)
     """When the store was last asked, whether or not it answered."""
 
-    def unchanged(self, now: datetime) -> Mark:
+    def unchanged(self, now: datetime, longest: timedelta) -> Mark:
         """The same after a look that saw no change. Of a clock that jumped, as on machines that were suspended, no more
-        counts than LONGEST_LOOK, and nothing of one that was set back."""
+        counts than `longest`, and nothing of one that was set back."""
         passed = now - self.looked
-        counted = min(max(passed, timedelta()), LONGEST_LOOK)
+        counted = min(max(passed, timedelta()), longest)
         return replace(self, since=self.since + passed - counted, looked=now)
 
     def held(self, now: datetime) -> Mark:
@@ -334,12 +334,17 @@ def progress_marks(
     before: Mapping[str, Mark],
     now: datetime,
     unknown: Collection[str] = (),
+    stall_seconds: int | None = None,
 ) -> dict[str, Mark]:
     """Marks keyed by Job uid, for train Jobs whose container is running or has run; `progress` is keyed by point key.
 
-    `unknown`: keys of points of which the store did not say how far they are.
+    `unknown`: keys of points of which the store did not say how far they are. An attempt is ended after `stall_seconds`
+    without progress, never for one look alone.
     """
     marks = {}
+    longest = LONGEST_LOOK
+    if stall_seconds is not None:
+        longest = min(longest, timedelta(seconds=stall_seconds / 2))
     for job in jobs:
         if job.kind != "train" or job.is_finished:
             continue
@@ -354,5 +359,5 @@ def progress_marks(
         is_own = report is not None and report.claimant.attempt == job.attempt
         tokens = report.trained_tokens if report is not None and is_own else None
         is_same = known is not None and known.tokens == tokens
-        marks[job.uid] = known.unchanged(now) if known and is_same else Mark(tokens, now, now)
+        marks[job.uid] = known.unchanged(now, longest) if known and is_same else Mark(tokens, now, now)
     return marks
