@@ -46,13 +46,18 @@ def parsed(parse: Callable[[Object], Spec], body: Object) -> Spec | InvalidSpec:
     """The spec of an object, or everything that is wrong with it. Parsed here, once per pass."""
     spec = body.get("spec") or {}
     problem = body.get(UNREADABLE) or too_deep(spec)
-    if problem:
-        return InvalidSpec([SpecError("spec", problem)])
     try:
+        if problem:
+            raise InvalidSpec([SpecError("spec", problem)])
         return parse(spec)
     except InvalidSpec as error:
-        error.suspend = spec.get("suspend") is True
+        error.suspend = suspends(body)
         return error
+
+
+def suspends(body: Object) -> bool:
+    """Whether its spec asks for suspension, be it valid or not."""
+    return (body.get("spec") or {}).get("suspend") is True
 
 
 def first_look(
@@ -60,19 +65,20 @@ def first_look(
     resource: Resource,
     parse: Callable[[Object], ScalingSweepSpec | HyperparamPredictionSpec],
 ) -> ObservedResource:
-    """Read its Jobs, and stop them if it is suspended, before anything else is read."""
+    """Read its Jobs, and stop them if it is suspended, before anything else that could fail."""
     owner, body, memory = resource.owner, resource.body, resource.memory
-    live, spec = _live_jobs(services, resource), parsed(parse, body)
+    live = _live_jobs(services, resource)
+    stopped = _stopped(services, resource, live) if suspends(body) else memory.stopped
     return ObservedResource(
         name=owner.name,
         namespace=owner.namespace,
         uid=owner.uid,
         generation=resource.generation,
         now=services.cluster.clock.now(),
-        spec=spec,
+        spec=parsed(parse, body),
         status=body.get("status") or {},
         jobs=live.jobs,
-        stopped=_stopped(services, resource, live) if spec.suspend else memory.stopped,
+        stopped=stopped,
         orphaned_pods=live.orphaned_pods,
         orphans=live.orphans,
         operator_template=services.settings.template_digest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,10 @@ SUSPENDED = parsed(sweep_spec(suspend=True))
 
 def condition(plan: Any, kind: str) -> Any:
     return next(each for each in plan.status.conditions if each.type == kind)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return functools.reduce(lambda inner, _: {"data": inner}, range(levels), {})
 
 
 def working() -> Any:
@@ -47,8 +52,9 @@ def test_a_sweep_without_its_store_says_that_it_is_suspended(trouble: dict[str, 
     assert (said.status, said.reason) == ("True", "Suspended")
 
 
-def test_an_invalid_spec_is_suspended_as_it_says() -> None:
-    body = {"spec": sweep_spec(suspend=True, proxies=[])}
+@pytest.mark.parametrize("invalid", [{"proxies": []}, {"data": nested(200)}])
+def test_an_invalid_spec_is_suspended_as_it_says(invalid: dict[str, Any]) -> None:
+    body = {"spec": sweep_spec(suspend=True, **invalid)}
     spec = parsed_body(parse_sweep_spec, body)
     assert isinstance(spec, InvalidSpec)
     assert spec.suspend

@@ -14,6 +14,7 @@ from isoloss_contract.records import PointResult
 from isoloss_contract.store import StoreUnavailable, WriteConflict
 from isoloss_operator.cluster.client import SWEEP, Refused, Unavailable
 from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.cluster.server_clock import ServerClock
@@ -27,9 +28,10 @@ from isoloss_operator.reconcile.memory import (
 )
 from isoloss_operator.reconcile.points import results_of_failed
 from isoloss_operator.reconcile.reconciler import Reconciler
-from isoloss_operator.reconcile.resource import Resource
+from isoloss_operator.reconcile.resource import Resource, first_look
 from isoloss_operator.reconcile.status_writes import UNANSWERED_PASSES, reporting_failures
 from isoloss_operator.settings import Settings
+from tests.support.builders import job, points
 
 KEY = ResourceKey(SWEEP, "research", "dense")
 OWNER = Owner(SWEEP, "research", "dense", "uid")
@@ -144,6 +146,25 @@ def pass_over(answer: Any) -> float | None:
     )
     steps: Any = SimpleNamespace(kind=SWEEP, forget=lambda _key, _uid: None)
     return Reconciler(services, steps)(ResourceKey(SWEEP, "research", "x"))
+
+
+def test_a_pass_that_fails_by_a_bug_has_stopped_the_jobs_of_a_suspended_resource() -> None:
+    """Its user asked for no more than that they stop."""
+    deleted: list[str] = []
+    services: Any = SimpleNamespace(
+        cluster=SimpleNamespace(clock=ServerClock()),
+        watchdog=WatchDog(),
+        job_reader=SimpleNamespace(read=lambda _: LiveJobs((job(points()[0]),), (), (), {})),
+        jobs=SimpleNamespace(delete=lambda _, jobs: deleted.extend(each.name for each in jobs)),
+    )
+
+    def bug(_: object) -> Any:
+        raise KeyError("heads")
+
+    resource = Resource(KEY, OWNER, {**BODY, "spec": {"suspend": True}}, Memory("uid"))
+    with pytest.raises(KeyError):
+        first_look(services, resource, bug)
+    assert deleted == [job(points()[0]).name]
 
 
 class RecordingCluster:

@@ -359,5 +359,7 @@ def progress_marks(
         is_own = report is not None and report.claimant.attempt == job.attempt
         tokens = report.trained_tokens if report is not None and is_own else None
         is_same = known is not None and known.tokens == tokens
-        marks[job.uid] = known.unchanged(now, longest) if known and is_same else Mark(tokens, now, now)
+        marks[job.uid] = (
+            known.unchanged(now, longest) if known and is_same else Mark(tokens, now, now)
+        )
     return marks
