@@ -23,6 +23,8 @@ from isoloss.cli.outcome import (
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, Run, predict
 from isoloss.laws_files import write_file
+from isoloss.progress.resources import planned_flops
+from isoloss.progress.sweep_reading import read_told
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report import NOT_IN_EVERY_REPORT, draw_figures, png_files, render_report
@@ -140,7 +142,9 @@ def _search(laws: str) -> SweepState | None:
     """What a search chose, if LAWS is a sweep in the store that has one."""
     if not is_sweep_uri(laws):
         return None
-    state = sweep_state(open_sweep(laws).ledger, {})
+    sweep = open_sweep(laws)
+    told = planned_flops(read_told(sweep))
+    state = sweep_state(sweep.ledger, {}, told_flops=told)
     return state if state.searches else None
 
 

@@ -44,9 +44,9 @@ class StoredSweepReader:
         }
         try:
             laws = self.laws = self._read_laws(sweep, read_fit(sweep.store, sweep.folder))
-            view = View(read_status(sweep.store, sweep.folder))
         except StoreError as error:
             raise BadInput(str(error)) from error
+        view = read_told(sweep)
         is_over = view.is_true(view.sweep, "Ready")
         lines = laws_in_lines(laws, is_over=is_over) if laws is not None else ()
         told = planned_flops(view)
@@ -62,6 +62,14 @@ class StoredSweepReader:
                 return None
             self._laws_sha256 = fit.laws_sha256
         return self.laws
+
+
+def read_told(sweep: StoredSweep) -> View:
+    """What the operator told last of a sweep in the store. Raises BadInput if that cannot be read."""
+    try:
+        return View(read_status(sweep.store, sweep.folder))
+    except StoreError as error:
+        raise BadInput(str(error)) from error
 
 
 def laws_in_lines(laws: Laws, *, is_over: bool) -> tuple[str, ...]:

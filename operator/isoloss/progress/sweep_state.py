@@ -100,10 +100,14 @@ class SweepState:
 
     @property
     def planned_flops(self) -> float:
-        """To the ends of all points of the spec's grid, without those added; 0 if it is not known."""
-        return self.told_flops or sum(
+        """To the ends of all points of the spec's grid, without those added; 0 if it is not known: the ledger does not
+        have the tokens of cooldowns that are still to come."""
+        points = self.ledger.points
+        if self.told_flops or any(record.cooled_tokens is not None for record in points):
+            return self.told_flops
+        return sum(
             record.flops_per_token * record.wanted_tokens
-            for record in self.ledger.points
+            for record in points
             if self.ledger.addition_of(record) is None
         )
 

@@ -120,7 +120,7 @@ def _sweep_request(
         laws_path=layout.laws_in(folder),
         report_path=layout.report_in(folder),
         missing=tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
-        searched=ledger if spec.searches else None,
+        searched=_watched(observed, ledger) if spec.searches else None,
     )
 
 

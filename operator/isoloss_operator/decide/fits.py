@@ -107,7 +107,7 @@ class MissingPoint:
 
 @dataclass(frozen=True)
 class Watched:
-    """A sweep on the way, for the page that shows how far it is."""
+    """A sweep and how far it is, for its page."""
 
     ledger: Ledger
     progress: Mapping[str, PointProgress]
@@ -138,7 +138,7 @@ class SweepRequest(Request):
     weights: Weights
     flops: FlopsConvention = "SixND"
     missing: tuple[MissingPoint, ...] = ()
-    searched: Ledger | None = None
+    searched: Watched | None = None
     """Of a sweep whose points a search chooses: what it has chosen so far."""
     watched: Watched | None = None
     """Of a sweep still under way: its progress."""

@@ -250,17 +250,14 @@ def _write_report(
     """Whether the report page was written. The laws are kept if it cannot be drawn."""
     try:
         rows = (*point_rows(runs, laws), *_missing_rows(request))
-        watched, searched = _moment(request.watched), request.searched
-        state = sweep_state(searched, {}) if searched is not None else None
-        if state is not None and watched is not None:
-            state = watched.state
+        watched, searched = _moment(request.watched), _moment(request.searched)
         page = render_report(
             laws,
             runs,
             title=job.title,
             facts=_facts(job, request, runs),
             points=rows,
-            search=state,
+            search=searched.state if searched is not None else None,
             watched=watched,
         )
     except Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ import pytest
 from isoloss.laws import fit_laws, laws_to_json
 from isoloss.stored_sweeps import BadSweep, open_sweep, sweep_runs
 from isoloss_contract import layout
+from isoloss_contract.ledger import Intent, IntentAction
 from isoloss_contract.records import AttentionShape, PointResult
 from isoloss_contract.store import Store, StoreUnavailable
 from tests.support.command_line import Isoloss
+from tests.support.empty_figures import draw_empty_figures
+from tests.support.ledgers import write_ledger
 from tests.support.planted_runs import planted_runs
 from tests.support.stored_sweep import UID, write_sweep
 
@@ -102,6 +106,26 @@ def test_laws_of_a_sweep_answer_predictions(isoloss: Isoloss, store: Store) -> N
     document = laws_to_json(fit_laws(planted_runs()))
     store.write(layout.laws_in(layout.sweep_folder("dense", UID)), json.dumps(document).encode())
     assert isoloss("predict", store.uri, "--total-flops", "3e19", "--json").code == 0
+
+
+def test_a_report_compares_the_cost_of_a_search_with_what_the_operator_plans(
+    isoloss: Isoloss, store: Store, tmp_path: Path
+) -> None:
+    """As the operator's own page does, with cooldowns, which the ledger does not know of points that were not chosen."""
+    swept = write_sweep(store)
+    chosen = Intent(IntentAction.RUN, reason="Leader", tokens=swept.points[0].wanted_tokens)
+    points = (replace(swept.points[0], intent=chosen, flops=9e12), *swept.points[1:])
+    write_ledger(store, swept.replace(points=points))
+    folder = layout.sweep_folder("dense", UID)
+    document = laws_to_json(fit_laws(planted_runs()))
+    store.write(layout.laws_in(folder), json.dumps(document).encode())
+    metadata = {"name": "dense", "namespace": "research", "uid": UID, "generation": 1}
+    told = {"metadata": metadata, "status": {"plannedFlops": "1.8e13"}}
+    store.write(layout.status_in(folder), json.dumps(told).encode())
+    page = tmp_path / "report.html"
+    with draw_empty_figures:
+        assert isoloss("report", store.uri, "--out", page).code == 0
+    assert "50% of the whole grid" in page.read_text()
 
 
 def test_a_sweep_without_laws_yet_says_how_to_make_them(isoloss: Isoloss, swept: Store) -> None:

@@ -114,6 +114,14 @@ def test_cost_counts_cooldowns_and_what_is_trained_on_top_of_what_others_spent()
     assert state.spent_flops == pytest.approx(600_000 * 6e6 + 500_000 * 6e6)
 
 
+def test_cost_is_compared_with_no_plan_that_lacks_cooldowns() -> None:
+    """Until the operator has told what it plans: all points done would cost more than the whole grid."""
+    cooled = ledger(done(1, flops=9e12, cooled_tokens=1_500_000), record(2))
+    assert cost_line(sweep_state(cooled, {})) == "cost so far 9e12 FLOPs"
+    told = cost_line(sweep_state(cooled, {}, told_flops=1.8e13))
+    assert told == "cost so far 9e12 FLOPs, 50% of the whole grid's 1.8e13"
+
+
 def test_what_is_under_way_names_the_slowest_point_and_the_failures() -> None:
     told = searched().under_way
     assert "1 training, the slowest small-b8-5 at 50%" in told

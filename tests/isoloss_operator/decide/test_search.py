@@ -166,7 +166,7 @@ def test_a_point_at_its_rung_is_done_until_more_is_wanted_of_it() -> None:
 def test_the_report_of_a_search_gets_the_ledger_and_that_of_a_whole_grid_does_not() -> None:
     fit = asked(next_pass(at_first_rung()))
     assert fit.searched is not None
-    assert fit.searched.digest == fit.ledger_sha256
+    assert fit.searched.ledger.digest == fit.ledger_sha256
     exhaustive = observed(sweep_spec(), results={p.key: result(p) for p in points(sweep_spec())})
     plan = decide_sweep(exhaustive)
     for _ in range(3):

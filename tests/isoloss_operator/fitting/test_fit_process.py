@@ -35,7 +35,7 @@ from isoloss_contract.store import (
     StoreRefused,
     StoreUnavailable,
 )
-from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, Watched
 from isoloss_operator.fitting import fit_process, fitter
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.fitting.fit_process import fit, read_runs
@@ -45,6 +45,7 @@ from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
 from isoloss_operator.store.storage import Storage
+from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.empty_figures import draw_empty_figures
 from tests.support.planted_trainer import planted_loss
 
@@ -125,6 +126,18 @@ def plant_point(folder: Path, config: PointConfig) -> FitPoint:
 
 def job(folder: Path, request: FitRequest | None = None) -> FitJob:
     return FitJob(request or plant(folder), f"file://{folder}", None, "research/dense")
+
+
+def test_the_report_of_a_search_compares_its_cost_with_what_the_status_says_is_planned(
+    tmp_path: Path,
+) -> None:
+    """The ledger does not know the cooldowns of points that were not chosen."""
+    point = done(1, flops=9e12, cooled_tokens=1_500_000)
+    status = {"metadata": {"generation": 1}, "status": {"plannedFlops": "1.8e13"}}
+    searched = Watched(ledger(point, record(2)), {}, status)
+    fit(job(tmp_path, replace(plant(tmp_path), searched=searched)))
+    page = (tmp_path / "sweeps/x/report.html").read_text()
+    assert "cost so far 9e12 FLOPs, 50% of the whole grid" in page
 
 
 def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
