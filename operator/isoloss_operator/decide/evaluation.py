@@ -152,7 +152,7 @@ def evaluation_step(
         create = (evaluate_request(observed, sweep, checkpoint, config, starts),)
     return EvaluationStep(
         finding,
-        known=Recorded(ledger, () if is_changed else known.set_aside),
+        known=replace(known, ledger=ledger, set_aside=() if is_changed else known.set_aside),
         writes=TaskWrites(
             ledger=ledger if is_changed else None,
             create=create,

@@ -19,8 +19,12 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.reading import Read, Unreadable
 from isoloss_contract.records import DataManifest, content_key
-from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.jobs.requests import aside, expiries, train_request
+from isoloss_operator.api import (
+    HyperparamPredictionStatus,
+    ScalingSweepSpec,
+    ValidationStatus,
+)
+from isoloss_operator.decide.jobs.requests import aside, expiries, store_uri, train_request
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep, ObservedTasks
 from isoloss_operator.decide.plans import TaskWrites
 from isoloss_operator.decide.tasks.task_pass import TaskPass, recorded_jobs
@@ -38,11 +42,17 @@ def sweep_ledger(observed: ObservedSweep) -> Recorded:
 
 
 def prediction_ledger(observed: ObservedPrediction) -> Recorded:
-    """Ledger of the evaluation and the probes of a prediction."""
+    """Ledger of the evaluation and the probes of a prediction. It is in the store of its sweep, which another
+    spec.sweepRef may change."""
     folder = layout.prediction_folder(observed.name, observed.uid)
-    status = observed.status.get("validation")
-    spent = _spent_by(status if isinstance(status, dict) else {})
-    return _known(observed, observed.probes.ledger, folder, spent)
+    told = HyperparamPredictionStatus.read(observed.status).validation or ValidationStatus()
+    spent = _spent_by(told.document())
+    known = _known(observed, observed.probes.ledger, folder, spent)
+    sweep = observed.sweep.spec if observed.sweep else None
+    if told.ledger is None or not isinstance(sweep, ScalingSweepSpec):
+        return known
+    is_here = told.ledger.uri == f"{store_uri(sweep)}/{layout.ledger_in(folder)}"
+    return known if is_here else replace(known, elsewhere=spent)
 
 
 def _known(owner: ObservedTasks, stored: Read[Ledger], folder: str, carried: Spend) -> Recorded:

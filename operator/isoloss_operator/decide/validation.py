@@ -57,7 +57,7 @@ from isoloss_operator.decide.tasks.findings import (
     training,
 )
 from isoloss_operator.decide.tasks.task_pass import TaskPass, has_unrecorded, next_look, run
-from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
+from isoloss_operator.decide.tasks.task_set import TaskSet
 from isoloss_operator.decide.validation_status import (
     Verdict,
     judge,
@@ -376,7 +376,7 @@ def _tasks_of(
         policy=policy_of(spec),
         store=store_label(store_uri(spec)),
         points=points,
-        known=Recorded(ledger, known.set_aside),
+        known=replace(known, ledger=ledger),
         data_digest=view.manifest.digest,
         models=model_fields(spec),
         asked=cache(partial(asked, observed, spec)),

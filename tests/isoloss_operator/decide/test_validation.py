@@ -645,6 +645,42 @@ def test_another_answer_keeps_what_its_probes_have_cost_and_stops_them() -> None
     assert len(stored_ledger(plan).former) == 3
 
 
+def costing(prediction: ObservedPrediction, flops: float) -> ObservedPrediction:
+    """The same once its first probe has cost so much."""
+    ledger = prediction.probes.ledger
+    assert isinstance(ledger, Ledger)
+    points = (replace(ledger.points[0], unfinished_flops=flops), *ledger.points[1:])
+    paid = replace(prediction.probes, ledger=ledger.replace(points=points))
+    return replace(prediction, jobs=(), probes=paid)
+
+
+def test_what_probes_cost_under_another_sweep_counts_once_the_former_one_is_named_again() -> None:
+    """Their ledger is in its store, and each store has one."""
+    cost = probes()[0].flops / 4
+    first = costing(started(), cost)
+    plan = decide_prediction(first)
+    elsewhere = parsed(sweep_spec(storage={"uri": "s3://elsewhere/lm"}))
+    other = replace(
+        after(first, plan, generation=2),
+        sweep=sweep(name="other", uid="uid-o", spec=elsewhere),
+        spec=parsed_prediction(spec() | {"sweepRef": {"name": "other"}}),
+        probes=replace(first.probes, ledger=ABSENT),
+    )
+    moved = decide_prediction(other)
+    paid = replace(other.probes, ledger=stored_ledger(moved))
+    there = decide_prediction(costing(after(other, moved, probes=paid), cost))
+    back = after(first, there, generation=3)
+    counted = decide_prediction(back)
+    kept = replace(back.probes, ledger=stored_ledger(counted))
+    again = decide_prediction(after(back, counted, probes=kept))
+    for each in (moved, there, counted, again):
+        assert each.status.validation is not None
+    spent = [float(each.status.validation.spent_flops) for each in (moved, there, counted, again)]
+    assert spent == pytest.approx([cost, 2 * cost, 2 * cost, 2 * cost], rel=1e-4)
+    assert again.probes is not None
+    assert again.probes.ledger is None, "it has what it needs"
+
+
 def test_results_that_are_in_the_store_already_are_taken_and_cost_nothing() -> None:
     """Points are named by their content: another prediction of the same answer has trained them."""
     plan = decide_prediction(trained())

@@ -103,17 +103,24 @@ def _pace(costs: Costs) -> float:
 
 
 def _carried_once(ledger: Ledger, tasks: TaskSet) -> Ledger:
-    """A ledger that was lost carries what the status told of all attempts: less what is counted of those still seen."""
-    told, stored = ledger.carried, tasks.stored_ledger
-    is_lost = stored is None or stored.uid != tasks.world.uid
-    if not is_lost or told == Spend():
+    """A ledger that was lost, or is not that of which the status told, carries what that told of all attempts: less what
+    is counted of those still seen."""
+    stored, told, before = tasks.stored_ledger, tasks.known.elsewhere, ledger.carried
+    if stored is None or stored.uid != tasks.world.uid:
+        told, before = ledger.carried, Spend()
+    if told is None or told == Spend():
         return ledger
-    seen = account(tasks, ledger.replace(carried=Spend()))
-    rest = Spend(
-        max(0.0, told.flops - seen.flops),
-        max(0.0, told.accelerator_seconds - seen.accelerator_seconds),
+    seen = account(tasks, ledger.replace(carried=before))
+    carried = Spend(
+        before.flops + _missing(told.flops, seen.flops),
+        before.accelerator_seconds + _missing(told.accelerator_seconds, seen.accelerator_seconds),
     )
-    return ledger.replace(carried=rest)
+    return ledger.replace(carried=carried)
+
+
+def _missing(told: float, seen: float) -> float:
+    """What is told of in six digits and was not seen."""
+    return told - seen if told > (1.0 + 1e-5) * seen else 0.0
 
 
 def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
