@@ -27,7 +27,7 @@ from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditi
 from isoloss_operator.decide.evaluation import ledger_unknown
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.requests import asked, store_label, store_uri
+from isoloss_operator.decide.jobs.requests import asked, expiries, store_label, store_uri
 from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
 from isoloss_operator.decide.owners import (
     for_spec,
@@ -163,7 +163,8 @@ def _without_view(observed: ObservedPrediction) -> ValidationStep:
         message = f"ScalingSweep {sweep.name} has no corpus yet: no probe can be judged."
         step = _held_up(observed, Finding.unknown(Reason.ANSWER_AWAITED, message))
     delete, stopped = stop(observed.train_jobs, observed.stopped, observed.now)
-    writes = TaskWrites(delete=delete)
+    expire = expiries(None, observed.jobs) if sweep is None else ()
+    writes = TaskWrites(delete=delete, expire=expire)
     return replace(step, status=without_jobs(step.status, 0), writes=writes, stopped=stopped)
 
 

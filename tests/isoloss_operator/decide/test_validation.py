@@ -53,6 +53,7 @@ from tests.support.predictions import (
     prediction_spec,
     sweep,
 )
+from tests.support.predictions import job as evaluate_job
 from tests.support.published_configs import TOY_CHECKPOINT
 
 README = Path(__file__).parents[3] / "operator" / "README.md"
@@ -910,6 +911,20 @@ def test_finished_probes_are_recorded_before_their_jobs_may_go() -> None:
     later = decide_prediction(replace(ended, probes=replace(ended.probes, ledger=ledger)))
     assert later.probes is not None
     assert [each.name for each in later.probes.expire] == [done.name]
+
+
+@pytest.mark.parametrize("validation", [{"tokensShare": "1"}, None])
+def test_finished_jobs_of_a_sweep_that_is_gone_expire(validation: Any) -> None:
+    """The ledger that would record them is in its store, and while a sweep is made again they are still there."""
+    over = (complete(probes()[0]), failed(probes()[1]), evaluate_job(complete=True))
+    asked = parsed_prediction(prediction_spec(validation=validation))
+    gone = replace(started(), spec=asked, sweep=None, jobs=(*over, started().jobs[2]))
+    plan = decide_prediction(gone)
+    assert plan.probes is not None
+    expire = {each.name: each.seconds for each in plan.probes.expire}
+    assert expire == {over[0].name: 600, over[1].name: 86400, over[2].name: 600}
+    away = decide_prediction(replace(gone, sweep=sweep(), store_error="timeout"))
+    assert away.probes is None or away.probes.expire == ()
 
 
 def test_what_is_read_of_probes_is_what_a_decision_asks_for() -> None:

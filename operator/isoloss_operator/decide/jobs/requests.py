@@ -15,7 +15,7 @@ from isoloss_contract.records import (
     TrainTask,
     content_key,
 )
-from isoloss_operator.api import Checkpoint, ScalingSweepSpec
+from isoloss_operator.api import Checkpoint, Jobs, ScalingSweepSpec
 from isoloss_operator.decide.jobs.attempts import halvings
 from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
@@ -187,9 +187,10 @@ def lost_deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
     return deletions(job for job in jobs if job.must_be_deleted)
 
 
-def expiries(spec: ScalingSweepSpec, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
-    """Expiries of the finished among `jobs` that have none yet. Only recorded Jobs may expire."""
-    ttl = spec.jobs.ttl_seconds_after_finished
+def expiries(spec: ScalingSweepSpec | None, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
+    """Expiries of the finished among `jobs` that have none yet. Only recorded Jobs may expire, and those of a sweep that
+    is gone (None), without which nothing can be recorded: as spec.jobs says where nobody sets it."""
+    ttl = (Jobs() if spec is None else spec.jobs).ttl_seconds_after_finished
     return tuple(
         JobExpiry(job.name, ttl.succeeded if job.complete else ttl.failed)
         for job in jobs
