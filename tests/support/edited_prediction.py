@@ -39,9 +39,7 @@ from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
-from isoloss_operator.reconcile.memory import carry_out, create_error, had_trouble
-from isoloss_operator.reconcile.resource import parsed
-from tests.support.builders import UID, manifest, sweep_spec
+from tests.support.builders import manifest, sweep_spec
 from tests.support.builders import parsed as parsed_sweep
 from tests.support.edited_world import EditedWorld
 from tests.support.ledgers import read_back
@@ -125,41 +123,15 @@ class EditedPrediction(EditedWorld):
 
     # ----------------------------------------------------------------------------- the operator
 
-    def _pass(self) -> PredictionPlan | None:
-        was_in_trouble = had_trouble(self.memory)
-        observed = self.observe()
-        plan = decide_prediction(observed)
-        done = carry_out(self.memory, self.generation, lambda: self._carry_out(observed, plan))
-        if not done and not was_in_trouble:
-            self.status_is_current = False
-            return None
-        self._may_die()
-        self.status, self.status_is_current = plan.status.document(), True
-        return plan
+    def _decide(self, observed: ObservedPrediction) -> PredictionPlan:
+        return decide_prediction(observed)
 
     def observe(self) -> ObservedPrediction:
         """As PredictionSteps does."""
-        memory, spec = self.memory, parsed(parse_prediction_spec, {"spec": self.asked})
-        if spec.suspend:
-            jobs = tuple(self.jobs.values())
-            delete, memory.stopped = suspension.stop(jobs, memory.stopped, self.now)
-            self._delete(delete)
+        seen, memory = self._first_look(parse_prediction_spec, self.asked), self.memory
         wanted = (self.asked.get("publish") or {}).get("configMapName")
         observed = ObservedPrediction(
-            name="demo",
-            namespace="research",
-            uid=UID,
-            generation=self.generation,
-            now=self.now,
-            spec=spec,
-            status=self.status,
-            jobs=tuple(self.jobs.values()),
-            stopped=memory.stopped,
-            orphaned_pods=tuple(self.orphaned),
-            create_error=create_error(memory, self.generation),
-            refusal_may_pass=memory.refusal_may_pass,
-            store_write_error=memory.store_write_error,
-            write_error=memory.write_error,
+            **vars(seen),
             sweep=self._reference(),
             config_map_foreign=wanted in self.taken,
             published={name: name for name in self.config_maps},

@@ -33,6 +33,7 @@ from isoloss_operator.decide.jobs.failures import progress_marks
 from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
+    ObservedResource,
     ObservedSweep,
     ObservedWorkload,
 )
@@ -163,8 +164,8 @@ class EditedWorld(FakeWorld):
 
     # ----------------------------------------------------------------------------- the operator
 
-    def run_operator(self) -> SweepPlan | None:
-        """One pass as the shell runs it; None where it was killed, or has no status to write."""
+    def run_operator(self) -> Any:
+        """One pass as the shell runs it: its plan; None where it was killed, or has no status to write."""
         self.passes += 1
         try:
             return self._pass()
@@ -175,28 +176,43 @@ class EditedWorld(FakeWorld):
                 self.fit = None  # only laws are stored
             return None
 
-    def _pass(self) -> SweepPlan | None:
+    def _pass(self) -> Any:
         was_in_trouble = had_trouble(self.memory)
         observed = self.observe()
-        plan = decide_sweep(observed)
-        if carry_out(self.memory, self.generation, lambda: self._apply(plan)):
-            ledger = plan.ledger or value_of(observed.ledger)
-            self.memory.stopped = suspension.unrecorded(self.memory.stopped, ledger)
-        elif not was_in_trouble:
+        plan = self._decide(observed)
+        done = carry_out(self.memory, self.generation, lambda: self._carry_out(observed, plan))
+        if not done and not was_in_trouble:
             self.status_is_current = False
             return None
         self._may_die()
         self.status, self.status_is_current = plan.status.document(), True
         return plan
 
+    def _decide(self, observed: Any) -> Any:
+        return decide_sweep(observed)
+
+    def _carry_out(self, observed: Any, plan: Any) -> None:
+        self._apply(plan)
+        ledger = plan.ledger or value_of(observed.ledger)
+        self.memory.stopped = suspension.unrecorded(self.memory.stopped, ledger)
+
     def observe(self) -> ObservedSweep:
-        """What the shell would observe now, once it has stopped the Jobs of a suspended sweep."""
-        memory, spec = self.memory, parsed(parse_sweep_spec, {"spec": self.spec})
+        """What the shell would observe now."""
+        observed = ObservedSweep(**vars(self._first_look(parse_sweep_spec, self.spec)))
+        if isinstance(observed.spec, InvalidSpec):
+            return observed
+        if self.store_error:
+            return replace(observed, store_error=self.store_error)
+        return self._with_store(observed)
+
+    def _first_look(self, parse: Callable[[Any], Any], raw: Mapping[str, Any]) -> ObservedResource:
+        """As the shell's, which stops the Jobs of a suspended resource."""
+        memory, spec = self.memory, parsed(parse, {"spec": raw})
         if spec.suspend:
             jobs = tuple(self.jobs.values())
             delete, memory.stopped = suspension.stop(jobs, memory.stopped, self.now)
             self._delete(delete)
-        observed = ObservedSweep(
+        return ObservedResource(
             name="demo",
             namespace="research",
             uid=UID,
@@ -212,11 +228,6 @@ class EditedWorld(FakeWorld):
             store_write_error=memory.store_write_error,
             write_error=memory.write_error,
         )
-        if isinstance(spec, InvalidSpec):
-            return observed
-        if self.store_error:
-            return replace(observed, store_error=self.store_error)
-        return self._with_store(observed)
 
     def _with_store(self, observed: ObservedSweep) -> ObservedSweep:
         ledger = ABSENT if self.ledger is None else self.ledger
