@@ -32,7 +32,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from isoloss_operator.decide.fits import FitOutcome, Request
+from isoloss_operator.decide.fits import FitOutcome, FitRequest, Request
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, LawsStored, NotFitted, failed
 
 NICENESS = 10
@@ -256,6 +256,8 @@ class Fitter(Generic[Key]):
             return before  # it was made again for its report alone
         if isinstance(answer, FitOutcome):
             return _Kept(answer, math.inf)
+        if not isinstance(job.request, FitRequest):  # when a page is drawn again is not for here
+            return _Kept(failed(job.request, answer.message), math.inf)
         failures = before.failures + 1 if before else 1
         pause = min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 16))
         outcome = failed(job.request, answer.message, may_pass=answer.may_pass)

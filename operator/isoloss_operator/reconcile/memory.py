@@ -62,8 +62,8 @@ class Memory:
     """When its page was asked for last; at first, when the resource was first seen."""
     page_shows: str = ""
     """Request.inputs of that page."""
-    page_looked_for: bool = False
-    """The page of an answer that an earlier process drew was read, or there is none."""
+    page_uri: str = ""
+    """Where the page of an answer was looked for, of which `page_shows` tells."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Since when each training Job has reported no progress."""
     failed_read_at: float = field(default_factory=time.monotonic)

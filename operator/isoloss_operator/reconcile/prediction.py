@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT
@@ -39,7 +38,7 @@ from isoloss_operator.decide.reads import (
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_prediction_spec
 from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder, tolerated
-from isoloss_operator.reconcile.pages import draw, observed_page, page_of
+from isoloss_operator.reconcile.pages import draw, look_for_page, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
 from isoloss_operator.reconcile.references import read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, first_look
@@ -113,10 +112,12 @@ class PredictionSteps:
         self, resource: Resource, observed: ObservedPrediction, reads: FirstReads
     ) -> ObservedPrediction:
         storage, uri = self._services.storage, reads.store_uri
+        folder = layout.prediction_folder(observed.name, observed.uid)
+        look_for_page(self._services, resource, uri, layout.report_in(folder))
         checkpoint = checkpoint_of_evaluation(observed)
         observed = replace(
             observed,
-            **self._page(resource, uri),
+            **observed_page(self._services, resource),
             manifest=storage.manifest(uri, reads.manifest),
             checkpoint_stamp=storage.checkpoint_stamp(checkpoint) if checkpoint else ABSENT,
         )
@@ -129,20 +130,9 @@ class PredictionSteps:
             fit=read_laws(self._services, reads, observed.sweep),
         )
         if needs_ledger(observed):
-            folder = layout.prediction_folder(observed.name, observed.uid)
             ledger = self._services.ledgers.read(uri, folder)
             observed = replace(observed, probes=ObservedProbes(ledger=ledger))
         return self._read_probes(resource, observed, uri) if needs_probes(observed) else observed
-
-    def _page(self, resource: Resource, uri: str) -> dict[str, Any]:
-        """Page of the answer; one from an earlier process says itself what it shows."""
-        services, memory = self._services, resource.memory
-        is_known = (resource.body.get("status") or {}).get("reportUri")
-        if is_known and not memory.page_looked_for:
-            folder = layout.prediction_folder(resource.owner.name, resource.owner.uid)
-            memory.page_shows = services.storage.page_shows(uri, layout.report_in(folder))
-        memory.page_looked_for = True
-        return observed_page(services, resource)
 
     def _read_probes(
         self, resource: Resource, observed: ObservedPrediction, uri: str

@@ -238,6 +238,26 @@ def test_a_fit_kept_from_its_work_is_asked_for_again_after_a_while(bench: Bench)
     assert bench.fitter.outcome("uid") is None
 
 
+def test_a_page_that_could_not_be_drawn_is_known_until_it_is_asked_for_again(bench: Bench) -> None:
+    bench.answer = NotFitted("its process was killed")
+    bench.go_on.set()
+    page = SweepPage(
+        inputs="page",
+        points=(),
+        weights="averaged",
+        ledger_sha256="d",
+        laws_path=REQUEST.laws_path,
+        report_path=REQUEST.report_path,
+        laws=None,
+    )
+    bench.fitter.start("uid/page", "key", FitJob(page, "file:///nowhere", None, "research/dense"))
+    eventually(lambda: bench.told == [("key", False)])
+    bench.now += 3600
+    outcome = bench.fitter.outcome("uid/page")
+    assert outcome is not None
+    assert (outcome.inputs, outcome.report_written) == ("page", False)
+
+
 def test_a_fit_that_still_can_not_run_is_asked_for_ever_more_seldom(bench: Bench) -> None:
     bench.answer = NotFitted("too large")
     bench.go_on.set()
