@@ -20,6 +20,8 @@ from isoloss_operator.decide.jobs.requests import (
     evaluate_template,
     expiries,
     lost_deletions,
+    store_label,
+    store_uri,
 )
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.owners import prediction_ledger, under_present
@@ -103,8 +105,9 @@ def evaluation_step(
 ) -> EvaluationStep:
     """Measure, wait or explain. `removed_data` says why there is nothing to measure on; empty: there is."""
     config = evaluate_config(sweep, manifest, checkpoint, observed.checkpoint_stamp)
-    own = by_attempt(job for job in observed.evaluate_jobs if job.key == config.key)
-    others = [job for job in observed.evaluate_jobs if job.key != config.key]
+    place = config.key, store_label(store_uri(sweep))
+    own = by_attempt(job for job in observed.evaluate_jobs if (job.key, job.store) == place)
+    others = [job for job in observed.evaluate_jobs if job not in own]
     delete = deletions(others)
     known = prediction_ledger(observed)
     ledger = under_present(known.ledger, observed, sweep)
@@ -126,7 +129,7 @@ def evaluation_step(
         words=WORDS,
         world=observed,
         jobs=own,
-        stopped=tuple(job for job in observed.stopped if job.key == config.key),
+        stopped=tuple(job for job in observed.stopped if (job.key, job.store) == place),
         attempts=_attempts(ledger, config),
         refused=_refused(ledger, config),
         template=_template(observed, sweep, checkpoint),

@@ -850,6 +850,14 @@ def test_jobs_of_a_former_checkpoint_are_deleted() -> None:
     assert [d.name for d in decide_prediction(given).delete] == ["former"]
 
 
+def test_an_evaluation_that_writes_to_the_store_of_a_former_sweep_is_not_waited_for() -> None:
+    """The same corpus may be in both: its result would be missed, and the attempt charged."""
+    elsewhere = sweep(spec=parsed(sweep_spec(storage={"uri": "s3://elsewhere/lm"})))
+    plan = decide_prediction(observed(evaluation=ABSENT, sweep=elsewhere, jobs=(job(),)))
+    assert [each.name for each in plan.delete] == [job().name]
+    assert [request.attempt for request in plan.create] == [1]
+
+
 def test_the_page_of_an_answer_is_drawn_at_once_and_once_for_each_change() -> None:
     """Another one follows a minute later at the earliest, and is then not forgotten."""
     world = observed()
