@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
@@ -13,9 +14,11 @@ from isoloss_contract import layout
 from isoloss_contract.reading import ABSENT, Read, Unreadable, value_of
 from isoloss_contract.records import EvaluateTask, EvaluationResult, TrainTask
 from isoloss_contract.store import StoreError
+from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.decide import suspension
 from isoloss_operator.decide.jobs.failures import progress_marks
+from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
@@ -39,7 +42,7 @@ from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
-from tests.support.builders import manifest, sweep_spec
+from tests.support.builders import STORE, manifest, sweep_spec
 from tests.support.builders import parsed as parsed_sweep
 from tests.support.edited_world import EditedWorld
 from tests.support.ledgers import read_back
@@ -51,7 +54,8 @@ from tests.support.published_configs import TOY_CHECKPOINT
 CHECKPOINTS: Final = ("s3://models/dense-8b", "s3://models/dense-70b")
 COUNTS: Final = parameter_counts(TOY_CHECKPOINT)
 RAW: Final = sweep_spec(failurePolicy={"retriesPerPoint": 2, "maxFailedPoints": 1})
-SPEC: Final = parsed_sweep(RAW)
+STORES: Final = (STORE, "s3://elsewhere/lm")
+"""Of the sweeps that it may refer to."""
 CORPUS: Final = manifest(RAW)
 BEST_RATE: Final = 4e-4
 """Where probes have their lowest loss."""
@@ -64,6 +68,19 @@ def laws_called(name: str) -> Laws:
         runs = (replace(run, learning_rate=2 * run.learning_rate) for run in planted_runs())
         return fit_laws(tuple(runs), FitOptions(bootstrap_samples=20))
     return refused() if name == "refused" else fitted_laws(provisional=name == "provisional")
+
+
+@cache
+def spec_in(store: str) -> ScalingSweepSpec | InvalidSpec:
+    """The sweep's, whose store this is."""
+    return parsed_sweep({**RAW, "storage": {"uri": store}})
+
+
+KEPT: Final = (
+    *("ledger", "ledger_is_damaged", "results", "progress"),
+    *("own_tokens", "others_tokens", "evaluations"),
+)
+"""Fields that are of one store."""
 
 
 @dataclass
@@ -97,6 +114,12 @@ class EditedPrediction(EditedWorld):
     taken: set[str] = field(default_factory=set)
     """Names of ConfigMaps that are others'."""
     refuses_config_maps: bool = False
+    store: str = STORE
+    """Of the sweep that is referred to."""
+    elsewhere: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """KEPT of the other stores."""
+    is_estimated: bool = False
+    """Whether what was spent is not known to the last token."""
     probes: frozenset[str] = frozenset()
     """Keys of those that are planned."""
 
@@ -120,6 +143,27 @@ class EditedPrediction(EditedWorld):
         asked = {**self.asked, **changes}
         self.asked = {name: value for name, value in asked.items() if value is not None}
         self.generation += 1
+
+    def turn_to(self, store: str) -> None:
+        """Refer to another sweep, in this store."""
+        self.edit(sweepRef={"name": f"of {store}"})
+        self._switch(store)
+
+    def _switch(self, store: str) -> None:
+        if store == self.store:
+            return
+        self.elsewhere[self.store] = {name: getattr(self, name) for name in KEPT}
+        fresh = EditedPrediction()
+        kept = self.elsewhere.pop(store, {name: getattr(fresh, name) for name in KEPT})
+        vars(self).update(kept)
+        self.store = store
+
+    @contextlib.contextmanager
+    def _where_it_writes(self, job: ObservedJob) -> Iterator[None]:
+        here, there = self.store, {store_label(uri): uri for uri in STORES}[job.store]
+        self._switch(there)
+        yield
+        self._switch(here)
 
     # ----------------------------------------------------------------------------- the operator
 
@@ -155,7 +199,7 @@ class EditedPrediction(EditedWorld):
             uid=self.sweep_uid,
             generation=self.sweep_generation,
             observed_generation=self.sweep_seen,
-            spec=SPEC if self.sweep_valid else InvalidSpec([]),
+            spec=spec_in(self.store) if self.sweep_valid else InvalidSpec([]),
         )
         told = {"lawsSha256": self.laws_sha256, "dataDigest": CORPUS.digest}
         return replace(found, status={**found.status, **told})
@@ -310,13 +354,18 @@ class EditedPrediction(EditedWorld):
 
     def _work(self, name: str, observed: ObservedJob, before: Any) -> None:
         if observed.kind == "train":
-            super()._work(name, observed, before)
+            with self._where_it_writes(observed):
+                super()._work(name, observed, before)
         elif observed.working_since is None:
             begun = {"started": before, "working_since": before}
             self.jobs[name] = replace(observed, pod=ObservedPod(phase="Running"), **begun)
 
     def end(self, name: str, how: str) -> None:
         """The Job at work ends as one of ENDS says."""
+        with self._where_it_writes(self.jobs[name]):
+            self._end_there(name, how)
+
+    def _end_there(self, name: str, how: str) -> None:
         observed = self.jobs[name]
         if observed.kind == "train":
             super().end(name, how)

@@ -337,8 +337,10 @@ class EditedWorld(FakeWorld):
         is_queued = bool(request.local_queue)
         return job(
             point,
+            name=request.name,
             attempt=request.attempt,
             uid=f"{request.name}-{self.passes}",
+            store=request.labels["isoloss.dev/store"],
             created=self.now,
             started=None,
             suspended=is_queued,

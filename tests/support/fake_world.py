@@ -179,7 +179,8 @@ class FakeWorld:
         found = self.results.get(point.key)
         is_done = isinstance(found, PointResult) and found.wanted_tokens >= task.tokens
         assert not is_done, f"{point.name} is done and starts again"
-        busy = [j.key for j in self.jobs.values() if j.holds_a_slot] + self.orphaned
+        here = [j for j in self.jobs.values() if j.store == request.labels["isoloss.dev/store"]]
+        busy = [j.key for j in here if j.holds_a_slot] + self.orphaned
         assert point.key not in busy, f"{point.name} has two pods at work"
 
     def _created(self, point: PlannedPoint, request: JobRequest) -> ObservedJob:

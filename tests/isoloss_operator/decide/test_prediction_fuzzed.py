@@ -22,7 +22,7 @@ from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import had_trouble
-from tests.support.edited_prediction import CHECKPOINTS, EditedPrediction
+from tests.support.edited_prediction import CHECKPOINTS, STORES, EditedPrediction
 from tests.support.edited_world import ENDS
 from tests.support.fuzzing import fuzz
 
@@ -38,7 +38,7 @@ VALIDATIONS: Final = (
     {**PROBED, "seeds": 2},
     {**PROBED, "budget": {"flops": "3e19"}},
 )
-ASKED: Final = ("checkpoint", "initialLoss", "targetParameters", "budget", "batchSize")
+ASKED: Final = ("sweepRef", "checkpoint", "initialLoss", "targetParameters", "budget", "batchSize")
 """Fields of the spec that make the question."""
 JUDGED: Final = ("AnswerHolds", "BetterAnswerNearby", "AnswerDiverged", "WithinNoise")
 CONCLUDES_NOTHING: Final = ("StorageUnreachable", "NotACheckpoint")
@@ -81,6 +81,7 @@ class Fuzz(RuleBasedStateMachine):
     def another_checkpoint(self, uri: str) -> None:
         self.world.edit(checkpoint={"uri": uri}, initialLoss=None, targetParameters=None)
 
+    @precondition(lambda self: not self.world.elsewhere)
     @rule(loss=st.sampled_from(["3.25", "1.0"]))
     def a_given_loss(self, loss: str) -> None:
         given = {"initialLoss": loss, "targetParameters": 100_000}
@@ -94,10 +95,19 @@ class Fuzz(RuleBasedStateMachine):
     def another_batch_size(self, size: int | None) -> None:
         self.world.edit(batchSize=size, batchSizeMultipleOf=None if size else 8)
 
+    @precondition(lambda self: "validation" in self.world.asked)
+    @rule(store=st.sampled_from(STORES))
+    def a_sweep_in_another_store(self, store: str) -> None:
+        """What attempts report that are under way then, or since the last status, is not in the next store."""
+        self.world.is_estimated |= bool(self.world.at_work) or not self.world.status_is_current
+        self.world.turn_to(store)
+
     @precondition(lambda self: "checkpoint" in self.world.asked)
     @rule(asked=st.sampled_from(VALIDATIONS))
     def another_validation(self, asked: dict[str, Any] | None) -> None:
-        self.world.edit(validation=asked)
+        # Without a validation the status tells of no cost, and so none to the next store.
+        if asked is not None or not self.world.elsewhere:
+            self.world.edit(validation=asked)
 
     @rule(suspend=st.booleans())
     def a_suspension(self, suspend: bool) -> None:
@@ -241,8 +251,10 @@ class Fuzz(RuleBasedStateMachine):
         assert world.status == before
         found = parse_conditions(world.status)
         is_judged = "Validated" in found and found["Validated"].reason in JUDGED
-        if is_judged and found["Stale"].status == "False" and not world.ledger_was_lost:
-            trained = world.own_tokens.items()
+        is_known = not (world.ledger_was_lost or world.is_estimated)
+        if is_judged and found["Stale"].status == "False" and is_known:
+            stores = [world.own_tokens, *(each["own_tokens"] for each in world.elsewhere.values())]
+            trained = [item for tokens in stores for item in tokens.items()]
             own = sum(six_nd(world.points[key].proxy.parameters, n) for key, n in trained)
             spent = float(world.status["validation"]["spentFlops"])
             assert spent == pytest.approx(own, rel=2e-3)
