@@ -267,13 +267,13 @@ class EditedPrediction(EditedWorld):
             for former in plan.withdraw:
                 self._may_die()
                 del self.config_maps[former.name]
-        for writes in (plan, plan.probes):
-            if writes is None:
-                continue
+        both = [writes for writes in (plan, plan.probes) if writes is not None]
+        for writes in both:
             if has_store:
                 self._write_store(writes, writes.ledger or plan.ledger or value_of(before))
             if writes is plan:
                 self.memory.stopped = plan.stopped or self.memory.stopped
+        for writes in reversed(both):
             self._change_jobs(writes)
 
     def _publish(self, wanted: ConfigMapRequest) -> bool:

@@ -161,7 +161,7 @@ class PredictionSteps:
     def apply(
         self, resource: Resource, observed: ObservedPrediction, plan: PredictionPlan
     ) -> None:
-        """The answer and the evaluation, then the probes."""
+        """The answer, then the probes and the evaluation."""
         services, folder = self._services, self.folder(observed)
         ledger = observed.probes.ledger
         if plan.publish is None or self._publish(resource, plan.publish, observed.config_map):
@@ -169,7 +169,6 @@ class PredictionSteps:
             tolerated(resource.memory, lambda: self._withdraw(resource.owner, plan.withdraw))
         if folder is not None:
             store_points(services, resource, folder.store_uri, folder.path, ledger, plan)
-        change_jobs(services, resource, plan)
         if folder is not None and plan.page is not None:
             title, anchor = str(resource.key), services.storage.anchor(folder.store_uri)
             draw(services, resource, FitJob(plan.page, folder.store_uri, None, title, anchor))
@@ -179,6 +178,8 @@ class PredictionSteps:
             store_points(services, resource, folder.store_uri, folder.path, before, plan.probes)
         if plan.probes is not None:
             change_jobs(services, resource, plan.probes)
+        # At last: the quota that refuses the evaluate Job may be full of probes that are to stop.
+        change_jobs(services, resource, plan)
 
     def _publish(self, resource: Resource, wanted: ConfigMapRequest, found: Object | None) -> bool:
         """Whether the ConfigMap says what it should."""

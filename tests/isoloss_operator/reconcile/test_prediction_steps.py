@@ -78,6 +78,31 @@ def test_a_withdrawn_answer_is_published_no_more_although_the_next_one_is_held_u
     assert "learningRate" not in published["data"]
 
 
+def test_probes_that_fill_the_quota_are_stopped_although_it_refuses_the_evaluate_job() -> None:
+    """An edit names another checkpoint and wants no probes any more."""
+    probes = tuple(job(point, generation=1) for point in points()[:2])
+    asked = parsed_prediction(prediction_spec(checkpoint={"uri": "s3://models/other"}))
+    world = replace(observed(evaluation=ABSENT, generation=2, jobs=probes), spec=asked)
+    plan = decide_prediction(world)
+    assert plan.create
+    deleted: list[str] = []
+    services: Any = SimpleNamespace(
+        cluster=SimpleNamespace(create=nothing),
+        jobs=SimpleNamespace(
+            delete=lambda _, jobs: deleted.extend(each.name for each in jobs),
+            expire=nothing,
+            create=lambda owner, jobs: quota() if jobs else None,
+        ),
+        ledgers=SimpleNamespace(write=nothing),
+    )
+    owner, memory = Owner(PREDICTION, "research", "dense-8b", "uid-p"), Memory("uid-p")
+    key = ResourceKey(PREDICTION, "research", "dense-8b")
+    resource = Resource(key, owner, {"metadata": {"generation": 2}}, memory)
+    steps = PredictionSteps(services)
+    assert not carry_out(memory, 2, lambda: steps.apply(resource, world, plan))
+    assert deleted == [each.name for each in probes]
+
+
 @pytest.mark.parametrize("is_there", [False, True], ids=["no sweep", "a store that is away"])
 def test_probes_without_a_view_are_stopped_and_remembered(is_there: bool) -> None:
     """The ledger, which is to tell what they have cost, is where nothing is known of."""
