@@ -39,6 +39,13 @@ def is_owned_by(thing: Object, uid: str) -> bool:
     return any(each.get("uid") == uid and each.get("controller") for each in references)
 
 
+def is_of_namesake(thing: Object, kind: str, name: str, uid: str) -> bool:
+    """Whether `thing` is controlled by a resource of this kind and name with another uid, which is gone therefore."""
+    references = thing["metadata"].get("ownerReferences") or ()
+    owners = [each for each in references if each.get("controller") and each.get("uid") != uid]
+    return any((each.get("kind"), each.get("name")) == (kind, name) for each in owners)
+
+
 @dataclass(frozen=True)
 class PodFacts:
     """A pod, reduced to what its Job's observation needs."""

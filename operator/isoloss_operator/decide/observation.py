@@ -416,6 +416,8 @@ class ObservedPrediction(ObservedResource):
     """What has the name that the spec publishes under, with any owner; the change to it is made from this."""
     config_map_foreign: bool = False
     """Whether that belongs to another owner."""
+    config_map_goes: bool = False
+    """Whether that is of a deleted prediction of this name: Kubernetes is about to remove it."""
     published: Mapping[str, str] = field(default_factory=dict)
     """Name and uid of every ConfigMap that this prediction owns."""
     publish_error: str = ""

@@ -266,10 +266,13 @@ def _publication_problem(observed: ObservedPrediction) -> Finding | None:
     if publish is None:
         return None
     if observed.config_map_foreign:
-        message = (
-            f"spec.publish.configMapName: ConfigMap {publish.config_map_name} belongs to another "
-            "owner: choose another name or delete it."
-        )
+        taken = f"spec.publish.configMapName: ConfigMap {publish.config_map_name} belongs to "
+        if observed.config_map_goes:
+            message = (
+                f"{taken}a deleted prediction of this name: Kubernetes is about to remove it."
+            )
+            return Finding.false(Reason.CONFIG_MAP_TAKEN, message)
+        message = f"{taken}another owner: choose another name or delete it."
         return Finding.false(Reason.CONFIG_MAP_TAKEN, message, stalled=True)
     error, stalled = observed.publish_error, not observed.publish_error_may_pass
     if not error:

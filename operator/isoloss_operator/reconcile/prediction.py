@@ -13,7 +13,7 @@ from isoloss_operator.cluster.client import CONFIG_MAP, PREDICTION, Refused
 from isoloss_operator.cluster.config_maps import publish_config_map
 from isoloss_operator.cluster.jobs import FORBIDDEN
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.observe import is_owned_by
+from isoloss_operator.cluster.observe import is_of_namesake, is_owned_by
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import (
     LABEL_OWNER_UID,
@@ -66,6 +66,8 @@ class PredictionSteps:
             sweep=self._sweep(resource.namespace, asked),
             config_map=wanted,
             config_map_foreign=wanted is not None and not is_owned_by(wanted, seen.uid),
+            config_map_goes=wanted is not None
+            and is_of_namesake(wanted, PREDICTION.kind, seen.name, seen.uid),
             published={name: each["metadata"]["uid"] for name, each in published.items()},
             publish_error=memory.publish_error,
             publish_error_may_pass=memory.publish_error_may_pass,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isoloss_operator.cluster import observe
-from isoloss_operator.cluster.observe import is_owned_by
+from isoloss_operator.cluster.observe import is_of_namesake, is_owned_by
 from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
     LABEL_KEY,
@@ -294,6 +294,15 @@ def test_ownership_goes_by_uid_and_controller() -> None:
     assert is_owned_by(job(), "owner")
     assert not is_owned_by(job(), "other")
     assert not is_owned_by(job(metadata={"ownerReferences": [{"uid": "owner"}]}), "owner")
+
+
+def test_what_a_deleted_namesake_controls_is_known_by_its_uid() -> None:
+    owner = {"kind": "HyperparamPrediction", "name": "dense-8b", "controller": True}
+    for uid, name, goes in (("old", "dense-8b", True), ("new", "dense-8b", False)):
+        left = job(metadata={"ownerReferences": [{**owner, "uid": uid}]})
+        assert is_of_namesake(left, "HyperparamPrediction", name, "new") is goes
+        assert not is_of_namesake(left, "HyperparamPrediction", "dense-70b", "new")
+        assert not is_of_namesake(left, "ScalingSweep", name, "new")
 
 
 def test_expiry_suspension_and_deletion_are_seen() -> None:

@@ -257,6 +257,12 @@ ROWS: dict[str, Row] = {
         stalled=True,
         has_answer=True,
     ),
+    "a ConfigMap of a deleted prediction of this name is waited for": Row(
+        lambda: observed(config_map_foreign=True, config_map_goes=True),
+        ("False", "ConfigMapTaken"),
+        has_answer=True,
+        says="Kubernetes is about to remove it",
+    ),
     "a ConfigMap that the API server refuses is named": Row(
         lambda: observed(publish_error="ConfigMap answer: 422 name must be lowercase"),
         ("False", "ConfigMapRefused"),
