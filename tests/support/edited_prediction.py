@@ -31,7 +31,6 @@ from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_view import PredictionView, needs_corpus, prediction_view
 from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
-    courses_to_read,
     evaluation_path,
     first_reads,
     needs_ledger,
@@ -251,7 +250,7 @@ class EditedPrediction(EditedWorld):
             results={key: self.results[key] for key in wanted if key in self.results},
             progress=progress,
             unchanged_since={uid: mark.since for uid, mark in marks.items()},
-            courses=dict.fromkeys(courses_to_read(view), course),
+            courses=dict.fromkeys(reads.courses, course),
         )
         return replace(observed, probes=probes)
 

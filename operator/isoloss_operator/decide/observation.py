@@ -351,6 +351,8 @@ class PointReads:
     """Point keys."""
     stall_seconds: int | None = None
     """Policy.stall_seconds of the points."""
+    courses: Mapping[str, str] = field(default_factory=dict)
+    """Digest of its trajectory by key of each point whose whole course is to be read."""
 
 
 # ---------------------------------------------------------------------------------- predictions
@@ -390,7 +392,7 @@ class ObservedProbes(StoredPoints):
     config: Read[Mapping[str, Any]] = ABSENT
     """The checkpoint's config.json."""
     courses: Mapping[str, Read[Course]] = field(default_factory=dict)
-    """By point key, for those of reads.courses_to_read."""
+    """By point key, for those of PointReads.courses."""
     prediction: Prediction | Finding | None = None
     """PredictionView.prediction_in_sweep_sequences, by which these were read; None: it was not asked for."""
 

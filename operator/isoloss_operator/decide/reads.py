@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
@@ -29,7 +30,12 @@ from isoloss_operator.decide.prediction_view import PredictionView, corpus_of_la
 from isoloss_operator.decide.sweep_view import SweepView, known_tasks, sweep_tasks
 from isoloss_operator.decide.tasks.record import is_done
 from isoloss_operator.decide.tasks.task_set import TaskSet
-from isoloss_operator.decide.validation import planned_probes, probe_tasks, unplanned_tasks
+from isoloss_operator.decide.validation import (
+    PlannedProbes,
+    planned_probes,
+    probe_tasks,
+    unplanned_tasks,
+)
 from isoloss_operator.decide.validation_status import compared_at, is_longer
 from isoloss_operator.planning.specs import InvalidSpec, prepare_config, sources
 
@@ -190,21 +196,18 @@ def needs_probes(observed: ObservedPrediction) -> bool:
 
 
 def probe_reads(view: PredictionView | None, stored: frozenset[str]) -> PointReads:
-    """Which results and progress of probes to read, once all else is known; `stored` as of sweep_reads."""
+    """Which results, progress and trajectories of probes to read, once all else is known; `stored` as of sweep_reads."""
     if view is None:
         return PointReads()
     planned = planned_probes(view)
-    # What those that are to be stopped have cost is wanted, too.
-    tasks = unplanned_tasks(view) if isinstance(planned, Finding) else probe_tasks(view, planned)
-    return point_reads(tasks, stored)
-
-
-def courses_to_read(view: PredictionView | None) -> Mapping[str, str]:
-    """Digest of the trajectory by key of each probe that is longer than what all are compared at, once all are over."""
-    planned = planned_probes(view) if view is not None else None
-    if view is None or planned is None or isinstance(planned, Finding):
-        return {}
+    if isinstance(planned, Finding):  # what those that are to be stopped have cost is wanted, too
+        return point_reads(unplanned_tasks(view), stored)
     tasks = probe_tasks(view, planned)
+    return replace(point_reads(tasks, stored), courses=_courses(tasks, planned))
+
+
+def _courses(tasks: TaskSet, planned: PlannedProbes) -> Mapping[str, str]:
+    """Once all probes are over, of those that are longer than what all are compared at."""
     records = [r for r in tasks.known.ledger.points if r.key in tasks.points]
     if any(record.state is PointState.PENDING for record in records):
         return {}

@@ -28,7 +28,6 @@ from isoloss_operator.decide.prediction_view import needs_corpus, prediction_vie
 from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
     checkpoint_of_probes,
-    courses_to_read,
     evaluation_path,
     first_reads,
     needs_ledger,
@@ -150,7 +149,7 @@ class PredictionSteps:
         found = read_points(services, resource.memory, uri, reads, jobs, observed.now)
         answer = view.prediction_in_sweep_sequences if view else None
         raw = view is not None and view.sweep.fit.weights == "Raw"
-        courses = storage.courses(uri, courses_to_read(view), raw=raw)
+        courses = storage.courses(uri, reads.courses, raw=raw)
         probes = replace(probes, prediction=answer, courses=courses, **vars(found))
         return replace(observed, probes=probes)
 

@@ -23,7 +23,7 @@ from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction,
 from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_view import prediction_view
-from isoloss_operator.decide.reads import courses_to_read, probe_reads
+from isoloss_operator.decide.reads import probe_reads
 from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
@@ -745,7 +745,7 @@ def test_probes_of_two_lengths_are_compared_at_the_shorter() -> None:
     world_, plan = of_two_lengths()
     assert condition(plan, "Validated")[:2] == ("Unknown", "NotYetKnown")
     assert plan.requeue_after <= 60.0
-    assert courses_to_read(prediction_view(world_)) == {
+    assert probe_reads(prediction_view(world_), frozenset()).courses == {
         record.key: record.trajectory_sha256 for record in stored_ledger(plan).points[:3]
     }
     (short, *_) = probes(world_)
@@ -793,7 +793,7 @@ def test_probes_that_are_longer_than_the_budget_are_compared_at_its_tokens() -> 
     asked = spec() | {"budget": {"flops": "9e18"}}
     lowered = world(asked, generation=2, ledger=stored_ledger(plan))
     assert [p.key for p in probes(lowered)] == [p.key for p in probes(first)]
-    assert len(courses_to_read(prediction_view(lowered))) == 5
+    assert len(probe_reads(prediction_view(lowered), frozenset()).courses) == 5
     courses = {
         p.key: ((1, 2.0), (p.tokens, 2.0 + slightly_better(n, p) - 2.5))
         for n, p in enumerate(probes(first))
