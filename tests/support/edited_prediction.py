@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
@@ -25,9 +25,16 @@ from isoloss_operator.decide.observation import (
     ObservedPrediction,
     ObservedProbes,
     ObservedReference,
+    PublishedAnswer,
 )
-from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest, PredictionPlan, TaskWrites
+from isoloss_operator.decide.plans import (
+    ConfigMapDeletion,
+    JobRequest,
+    PredictionPlan,
+    TaskWrites,
+)
 from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.decide.prediction_status import says_otherwise
 from isoloss_operator.decide.prediction_view import PredictionView, needs_corpus, prediction_view
 from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
@@ -177,7 +184,9 @@ class EditedPrediction(EditedWorld):
             **vars(seen),
             sweep=self._reference(),
             config_map_foreign=wanted in self.taken,
-            published={name: name for name in self.config_maps},
+            published={
+                name: PublishedAnswer(name, data) for name, data in self.config_maps.items()
+            },
             publish_error=memory.publish_error,
             publish_error_may_pass=memory.publish_error_may_pass,
         )
@@ -262,10 +271,9 @@ class EditedPrediction(EditedWorld):
 
     def _carry_out(self, observed: ObservedPrediction, plan: PredictionPlan) -> None:
         before, has_store = observed.probes.ledger, first_reads(observed.sweep) is not None
-        if plan.publish is None or self._publish(plan.publish):
-            for former in plan.withdraw:
-                self._may_die()
-                del self.config_maps[former.name]
+        self._withdraw(former for former in plan.withdraw if former.at_once)
+        if plan.publish is None or self._publish(plan):
+            self._withdraw(plan.withdraw)
         both = [writes for writes in (plan, plan.probes) if writes is not None]
         for writes in both:
             if has_store:
@@ -275,10 +283,19 @@ class EditedPrediction(EditedWorld):
         for writes in reversed(both):
             self._change_jobs(writes)
 
-    def _publish(self, wanted: ConfigMapRequest) -> bool:
+    def _withdraw(self, former: Iterable[ConfigMapDeletion]) -> None:
+        for each in former:
+            self._may_die()
+            self.config_maps.pop(each.name, None)
+
+    def _publish(self, plan: PredictionPlan) -> bool:
         self._may_die()
+        wanted = plan.publish
+        assert wanted is not None
         if self.refuses_config_maps:
             self.memory.publish_error, self.memory.publish_error_may_pass = "no quota", True
+            if says_otherwise(self.config_maps.get(wanted.name, {}), plan.status):
+                self._withdraw([ConfigMapDeletion(wanted.name, wanted.name)])
             return False
         assert wanted.name not in self.taken, "another's ConfigMap is overwritten"
         self.config_maps[wanted.name] = wanted.data

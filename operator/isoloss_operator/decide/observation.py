@@ -397,6 +397,14 @@ class ObservedProbes(StoredPoints):
     """PredictionView.prediction_in_sweep_sequences, by which these were read; None: it was not asked for."""
 
 
+@dataclass(frozen=True)
+class PublishedAnswer:
+    """A ConfigMap that a prediction owns."""
+
+    uid: str
+    data: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ObservedPrediction(ObservedResource):
     """A HyperparamPrediction and everything it depends on, at one moment; `jobs` are those of the evaluation and of
@@ -420,8 +428,8 @@ class ObservedPrediction(ObservedResource):
     """Whether that belongs to another owner."""
     config_map_goes: bool = False
     """Whether that is of a deleted prediction of this name: Kubernetes is about to remove it."""
-    published: Mapping[str, str] = field(default_factory=dict)
-    """Name and uid of every ConfigMap that this prediction owns."""
+    published: Mapping[str, PublishedAnswer] = field(default_factory=dict)
+    """By name, every ConfigMap that this prediction owns."""
     publish_error: str = ""
     """Why the API server refused the ConfigMap in the last pass; empty: it did not."""
     publish_error_may_pass: bool = False

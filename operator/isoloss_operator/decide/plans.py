@@ -119,6 +119,8 @@ class ConfigMapDeletion:
     name: str
     uid: str
     """Precondition: never delete a namesake."""
+    at_once: bool = False
+    """It says what is no answer any more: it goes although the new name cannot be published under."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -343,7 +343,7 @@ def _plan(
         status=status,
         **vars(step.writes),
         publish=publication(observed, status),
-        withdraw=withdrawals(observed),
+        withdraw=withdrawals(observed, status),
         probes=validation.writes,
         stopped=validation.stopped,
         page=page,

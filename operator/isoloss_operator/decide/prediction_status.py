@@ -364,7 +364,9 @@ def publication(
     return ConfigMapRequest(name, published_data(status)) if name else None
 
 
-def withdrawals(observed: ObservedPrediction) -> tuple[ConfigMapDeletion, ...]:
+def withdrawals(
+    observed: ObservedPrediction, status: HyperparamPredictionStatus
+) -> tuple[ConfigMapDeletion, ...]:
     """What was published under names that the spec no longer asks for: nobody updates it.
 
     An invalid spec asks for nothing in particular, and takes nothing away.
@@ -373,10 +375,16 @@ def withdrawals(observed: ObservedPrediction) -> tuple[ConfigMapDeletion, ...]:
     if wanted is None:
         return ()
     return tuple(
-        ConfigMapDeletion(name, uid)
-        for name, uid in sorted(observed.published.items())
+        ConfigMapDeletion(name, found.uid, at_once=says_otherwise(found.data, status))
+        for name, found in sorted(observed.published.items())
         if name != wanted
     )
+
+
+def says_otherwise(data: Mapping[str, str], status: HyperparamPredictionStatus) -> bool:
+    """Whether published data have numbers that are not the answer of the status."""
+    numbers = _numbers(status)
+    return "learningRate" in data and not (numbers and numbers.items() <= data.items())
 
 
 def _wanted_name(observed: ObservedPrediction) -> str | None:
@@ -399,14 +407,21 @@ def published_data(status: HyperparamPredictionStatus) -> dict[str, str]:
         "reason": ready.reason,
         "message": ready.message,
     }
-    rate_status, batch = status.learning_rate, status.batch_size
-    if ready.status != "True" or rate_status is None or batch is None:
+    numbers = _numbers(status)
+    if ready.status != "True" or not numbers:
         return data
-    return data | {
-        "stale": "true" if stale.status == "True" else "false",
-        "learningRate": rate_status.value or "",
-        "learningRateLow": rate_status.low or "",
-        "learningRateHigh": rate_status.high or "",
+    return data | {"stale": "true" if stale.status == "True" else "false"} | numbers
+
+
+def _numbers(status: HyperparamPredictionStatus) -> dict[str, str]:
+    """Those that are published; none without an answer."""
+    rate, batch = status.learning_rate, status.batch_size
+    if rate is None or batch is None:
+        return {}
+    return {
+        "learningRate": rate.value or "",
+        "learningRateLow": rate.low or "",
+        "learningRateHigh": rate.high or "",
         "batchSize": batch.value or "",
         "batchSizeLow": batch.low or "",
         "batchSizeHigh": batch.high or "",

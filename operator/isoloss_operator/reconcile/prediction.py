@@ -21,9 +21,11 @@ from isoloss_operator.decide.observation import (
     ObservedPrediction,
     ObservedProbes,
     ObservedReference,
+    PublishedAnswer,
 )
-from isoloss_operator.decide.plans import ConfigMapDeletion, ConfigMapRequest, PredictionPlan
+from isoloss_operator.decide.plans import ConfigMapDeletion, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.decide.prediction_status import says_otherwise
 from isoloss_operator.decide.prediction_view import needs_corpus, prediction_view
 from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
@@ -67,7 +69,10 @@ class PredictionSteps:
             config_map_foreign=wanted is not None and not is_owned_by(wanted, seen.uid),
             config_map_goes=wanted is not None
             and is_of_namesake(wanted, PREDICTION.kind, seen.name, seen.uid),
-            published={name: each["metadata"]["uid"] for name, each in published.items()},
+            published={
+                name: PublishedAnswer(each["metadata"]["uid"], each.get("data") or {})
+                for name, each in published.items()
+            },
             publish_error=memory.publish_error,
             publish_error_may_pass=memory.publish_error_may_pass,
         )
@@ -165,9 +170,10 @@ class PredictionSteps:
         """The answer, then the probes and the evaluation."""
         services, folder = self._services, self.folder(observed)
         ledger = observed.probes.ledger
-        if plan.publish is None or self._publish(resource, plan.publish, observed.config_map):
+        self._withdraw(resource, [each for each in plan.withdraw if each.at_once])
+        if plan.publish is None or self._publish(resource, plan, observed.config_map):
             # Only now: the former name keeps the answer until the new one has it.
-            tolerated(resource.memory, lambda: self._withdraw(resource.owner, plan.withdraw))
+            self._withdraw(resource, plan.withdraw)
         if folder is not None:
             store_points(services, resource, folder.store_uri, folder.path, ledger, plan)
         if folder is not None and plan.page is not None:
@@ -182,20 +188,28 @@ class PredictionSteps:
         # At last: the quota that refuses the evaluate Job may be full of probes that are to stop.
         change_jobs(services, resource, plan)
 
-    def _publish(self, resource: Resource, wanted: ConfigMapRequest, found: Object | None) -> bool:
-        """Whether the ConfigMap says what it should."""
-        memory = resource.memory
+    def _publish(self, resource: Resource, plan: PredictionPlan, found: Object | None) -> bool:
+        """Whether the ConfigMap says what it should. One that may not be changed goes if it says what is no answer."""
+        memory, wanted = resource.memory, plan.publish
+        assert wanted is not None
         try:
             publish_config_map(self._services.cluster, resource.owner, wanted, found)
         except Refused as error:
             memory.publish_error = str(error)
             memory.publish_error_may_pass = error.status == FORBIDDEN
+            if found is not None and says_otherwise(found.get("data") or {}, plan.status):
+                uid = found["metadata"]["uid"]
+                self._withdraw(resource, [ConfigMapDeletion(wanted.name, uid)])
             return False
         return True
 
-    def _withdraw(self, owner: Owner, former: Sequence[ConfigMapDeletion]) -> None:
-        for each in former:
-            self._services.cluster.delete(CONFIG_MAP, owner.namespace, each.name, each.uid)
+    def _withdraw(self, resource: Resource, former: Sequence[ConfigMapDeletion]) -> None:
+        def delete() -> None:
+            for each in former:
+                cluster.delete(CONFIG_MAP, resource.namespace, each.name, each.uid)
+
+        cluster = self._services.cluster
+        tolerated(resource.memory, delete)
 
     # ------------------------------------------------------------------------------- and the rest
 

@@ -27,6 +27,7 @@ from isoloss_operator.decide.observation import (
     ObservedPod,
     ObservedPrediction,
     ObservedProbes,
+    PublishedAnswer,
 )
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_view import needs_corpus
@@ -377,16 +378,37 @@ def test_what_was_published_under_a_former_name_is_withdrawn(
     changes: dict[str, Any], gone: list[str]
 ) -> None:
     """Nobody would update it any more; an invalid spec takes nothing away."""
-    published = {"former": "u1", "dense-8b-hyperparams": "u2"}
+    uids = {"former": "u1", "dense-8b-hyperparams": "u2"}
+    published = {name: PublishedAnswer(uid) for name, uid in uids.items()}
     plan = decide_prediction(observed(prediction_spec(**changes), published=published))
     assert [(each.name, each.uid) for each in plan.withdraw] == [
-        (name, published[name]) for name in gone
+        (name, uids[name]) for name in gone
     ]
+
+
+def test_what_a_former_name_says_goes_at_once_if_it_is_no_answer_any_more() -> None:
+    """It is kept for a new name that may be refused, and a step of a pipeline that reads it takes its numbers."""
+    said = decide_prediction(observed()).publish
+    assert said is not None
+    published = {
+        "same": PublishedAnswer("u1", said.data),
+        "other": PublishedAnswer("u2", {**said.data, "learningRate": "1"}),
+        "none": PublishedAnswer("u3", {"ready": "false"}),
+    }
+    plan = decide_prediction(observed(published=published))
+    assert {each.name: each.at_once for each in plan.withdraw} == {
+        "same": False,
+        "other": True,
+        "none": False,
+    }
+    unanswered = decide_prediction(observed(published=published, evaluation=ABSENT))
+    assert {each.name for each in unanswered.withdraw if each.at_once} == {"same", "other"}
 
 
 def test_a_wanted_name_that_is_anothers_does_not_keep_the_former_one() -> None:
     """It would go stale without saying so."""
-    plan = decide_prediction(observed(config_map_foreign=True, published={"former": "u1"}))
+    former = {"former": PublishedAnswer("u1")}
+    plan = decide_prediction(observed(config_map_foreign=True, published=former))
     assert plan.publish is None
     assert [each.name for each in plan.withdraw] == ["former"]
 

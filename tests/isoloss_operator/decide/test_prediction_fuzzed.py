@@ -17,9 +17,11 @@ from hypothesis.stateful import (
 )
 
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
+from isoloss_operator.api import HyperparamPredictionStatus
 from isoloss_operator.decide import prediction_status, validation, validation_status
 from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
+from isoloss_operator.decide.prediction_status import says_otherwise
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import had_trouble
 from tests.support.edited_prediction import CHECKPOINTS, STORES, EditedPrediction
@@ -315,6 +317,11 @@ def contradictions(world: EditedPrediction) -> list[str]:
         and any(
             data.get("learningRate") != (status["learningRate"]["value"] if is_ready else None)
             or data.get("stale", "false") != str(is_ready and is_stale).lower()
+            for data in world.config_maps.values()
+        ),
+        "another answer is published": not is_invalid
+        and any(
+            says_otherwise(data, HyperparamPredictionStatus.read(status))
             for data in world.config_maps.values()
         ),
         "Ready, not published, and no word of it": is_ready

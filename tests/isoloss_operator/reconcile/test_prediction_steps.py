@@ -11,10 +11,11 @@ import pytest
 
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.store import StoreUnavailable
-from isoloss_operator.cluster.client import PREDICTION
+from isoloss_operator.cluster.client import PREDICTION, Refused
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.decide.observation import PublishedAnswer
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.reconcile.memory import Memory, carry_out
 from isoloss_operator.reconcile.prediction import PredictionSteps
@@ -76,6 +77,39 @@ def test_a_withdrawn_answer_is_published_no_more_although_the_next_one_is_held_u
     (published,) = config_maps
     assert published["data"]["ready"] == "false"
     assert "learningRate" not in published["data"]
+
+
+@pytest.mark.parametrize(("rate", "goes"), [("1", True), (None, False)])
+def test_an_answer_that_is_withdrawn_does_not_stay_where_nothing_may_be_published(
+    rate: str | None, goes: bool
+) -> None:
+    """Neither under the wanted name, as in an immutable ConfigMap, nor under a former one."""
+    said = decide_prediction(observed()).publish
+    assert said is not None
+    data = {**said.data, **({"learningRate": rate} if rate else {}), "stale": "true"}
+    found = {"metadata": {"name": said.name, "uid": "u1", "resourceVersion": "1"}, "data": data}
+    former = {"former": PublishedAnswer("u2", data)}
+    world = observed(config_map=found, published=former)
+    deleted: list[str] = []
+
+    def refuse(*_: object) -> None:
+        raise Refused("PATCH configmaps: 422 field is immutable", 422)
+
+    services: Any = SimpleNamespace(
+        cluster=SimpleNamespace(
+            patch=refuse, delete=lambda _kind, _namespace, name, _uid: deleted.append(name)
+        ),
+        jobs=SimpleNamespace(delete=nothing, expire=nothing, create=nothing),
+        ledgers=SimpleNamespace(write=nothing),
+    )
+    owner, memory = Owner(PREDICTION, "research", "dense-8b", "uid-p"), Memory("uid-p")
+    key = ResourceKey(PREDICTION, "research", "dense-8b")
+    resource = Resource(key, owner, {"metadata": {"generation": 1}}, memory)
+    plan = replace(decide_prediction(world), page=None)
+    steps = PredictionSteps(services)
+    assert not carry_out(memory, 1, lambda: steps.apply(resource, world, plan))
+    assert memory.publish_error
+    assert deleted == (["former", said.name] if goes else [])
 
 
 def test_probes_that_fill_the_quota_are_stopped_although_it_refuses_the_evaluate_job() -> None:
