@@ -328,7 +328,7 @@ def _plan(
         update={
             "observed_generation": observed.generation,
             "conditions": conditions,
-            "question_digest": question_digest(observed.spec),
+            "question_digest": question_digest(observed.spec) or before.question_digest,
             "validation": probed,
             "refined": validation.refined,
             "report_uri": _report_uri(observed, view, before),

@@ -205,11 +205,13 @@ def _unfinished(observed: ObservedPrediction) -> int:
 
 
 def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
-    """No probes can be planned. Running ones may fit the next answer and go on, unless they are not to."""
+    """No probes can be planned. Running ones may fit the next answer and go on, unless they are not to, or something
+    else is asked by now, such as another checkpoint."""
     observed = view.observed
     if finding.reason is Reason.STORAGE_UNREACHABLE:
         return _held_up(observed, finding)
     stops = view.spec.suspend or finding.reason is Reason.PROBES_NOT_POSSIBLE
+    stops = stops or not is_of_present_spec(observed)
     step, known = (
         _stopped(view) if stops else ValidationStep(requeue_after=60.0),
         _as_it_was(observed),

@@ -695,6 +695,19 @@ def test_results_that_are_in_the_store_already_are_taken_and_cost_nothing() -> N
     )
 
 
+def test_probes_of_a_former_question_do_not_go_on_while_nobody_answers_the_next() -> None:
+    """Another checkpoint is not measured yet, or cannot be: each probe costs a share of the whole budget."""
+    trains = {"fit": ABSENT, "sweep": sweep("False", "Training", generation=2)}
+    world_ = after(started(), decide_prediction(started()), **trains)
+    assert writes(decide_prediction(world_)) == (0, 0)
+    other = spec() | {"checkpoint": {"uri": "s3://models/dense-70b"}}
+    edited = replace(world_, generation=2, spec=parsed_prediction(other), evaluation=ABSENT)
+    assert writes(decide_prediction(edited)) == (0, 3)
+    invalid = replace(world_, generation=2, spec=parsed_prediction({"sweepRef": {}}))
+    back = after(invalid, decide_prediction(invalid), generation=3, spec=world_.spec)
+    assert writes(decide_prediction(back)) == (0, 0), "the same is asked as before"
+
+
 def test_probes_without_a_validation_are_stopped() -> None:
     plain = prediction_spec()
     plan = decide_prediction(replace(started(), spec=parsed_prediction(plain)))
