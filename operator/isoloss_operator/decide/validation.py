@@ -212,10 +212,8 @@ def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
         return _held_up(observed, finding)
     stops = view.spec.suspend or finding.reason is Reason.PROBES_NOT_POSSIBLE
     stops = stops or not is_of_present_spec(observed)
-    step, known = (
-        _stopped(view) if stops else ValidationStep(requeue_after=60.0),
-        _as_it_was(observed),
-    )
+    step = _stopped(view) if stops else ValidationStep(requeue_after=60.0)
+    known = _as_it_was(observed)
     if view.keeps_answer and finding.reason is Reason.ANSWER_AWAITED:
         return replace(step, finding=known.finding, status=known.status, refined=known.refined)
     return replace(step, finding=finding, status=numbers_only(known.status))
