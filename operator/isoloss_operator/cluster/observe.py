@@ -76,7 +76,7 @@ def observe_job(job: Object) -> ObservedJob | None:
     if kind not in get_args(JobKind) or not attempt.isdecimal():
         return None
     generation = labels.get(LABEL_GENERATION, "")
-    ended = _ending(status)
+    ended = condition(status, "Complete") or condition(status, "Failed")
     return ObservedJob(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -205,11 +205,11 @@ def _counted(status: Object, ended: Object) -> int:
     return int(status.get("active") or 0) + int(status.get("terminating") or 0)
 
 
-def _ending(status: Object) -> Object:
-    for condition in status.get("conditions") or ():
-        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            return dict(condition)
-    return {}
+def condition(status: Object, kind: str, value: str = "True") -> Object:
+    """The condition of a kind if its status is `value`, else an empty one."""
+    wanted = (kind, value)
+    listed = status.get("conditions") or ()
+    return next((c for c in listed if (c.get("type"), c.get("status")) == wanted), {})
 
 
 def is_abandoned(pod: Object) -> bool:
@@ -266,7 +266,7 @@ def _observe_pod(pod: Object) -> ObservedPod:
         termination_message=ended.get("message") or "",
         waiting_reason=waiting.get("reason") or "",
         waiting_message=waiting.get("message") or "",
-        unschedulable=_condition_text(status, "PodScheduled", "False", "Unschedulable"),
+        unschedulable=_unschedulable(status),
         disruption=_disruption(status),
         deleting="deletionTimestamp" in pod["metadata"],
     )
@@ -288,20 +288,17 @@ def _waiting_init_container(status: Object) -> Object:
     return {}
 
 
-def _condition_text(status: Object, kind: str, value: str, reason: str) -> str:
-    for condition in status.get("conditions") or ():
-        found = (condition["type"], condition["status"], condition.get("reason"))
-        if found == (kind, value, reason):
-            return str(condition.get("message") or reason)
-    return ""
+def _unschedulable(status: Object) -> str:
+    found = condition(status, "PodScheduled", "False")
+    if found.get("reason") != "Unschedulable":
+        return ""
+    return str(found.get("message") or "Unschedulable")
 
 
 def _disruption(status: Object) -> str:
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            return str(condition.get("reason") or "DisruptionTarget")
-    return ""
+    found = condition(status, "DisruptionTarget")
+    return str(found.get("reason") or "DisruptionTarget") if found else ""
 
 
 def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+    return datetime.fromisoformat(text).astimezone(UTC)

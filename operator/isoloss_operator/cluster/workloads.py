@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from isoloss_operator.cluster.client import Cluster, Kind, NotFound, Refused
+from isoloss_operator.cluster.observe import condition
 from isoloss_operator.decide.observation import ObservedWorkload
 
 GROUP: Final = "kueue.x-k8s.io"
@@ -57,17 +58,12 @@ def _observed(
 
 def observe_workload(workload: Mapping[str, Any]) -> ObservedWorkload:
     """What decisions need of a Workload."""
-    conditions = {
-        each.get("type"): each for each in (workload.get("status") or {}).get("conditions") or ()
-    }
-    evicted = conditions.get("Evicted") or {}
-    is_evicted = evicted.get("status") == "True"
-    waits = (conditions.get(kind) or {} for kind in _NOT_YET)
+    status = workload.get("status") or {}
+    evicted = condition(status, "Evicted")
+    waits = (found for kind in _NOT_YET if (found := condition(status, kind, "False")))
     return ObservedWorkload(
         name=workload["metadata"]["name"],
         active=(workload.get("spec") or {}).get("active") is not False,
-        evicted=(evicted.get("reason") or "Evicted") if is_evicted else "",
-        message=(evicted.get("message") or "")
-        if is_evicted
-        else next((c.get("message") or "" for c in waits if c.get("status") == "False"), ""),
+        evicted=(evicted.get("reason") or "Evicted") if evicted else "",
+        message=(evicted or next(waits, {})).get("message") or "",
     )
