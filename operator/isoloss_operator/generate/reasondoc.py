@@ -143,13 +143,12 @@ def sample_metrics() -> Metrics:
         extrapolation=ExtrapolationStatus(compute_factor="1"),
         validation=ValidationStatus(),
     )
-    metrics.statuses.show_sweep(("namespace", "name"), sweep, 0.0)
     load = SweepLoad(
         oldest_progress=datetime(2026, 1, 1, tzinfo=UTC),
         budget_used={"flops": 0.5},
         lowest_losses={"size": 1.0},
     )
-    metrics.statuses.show_load(("namespace", "name"), load)
+    metrics.statuses.show_sweep(("namespace", "name"), sweep, load, 0.0)
     metrics.statuses.show_prediction(("namespace", "name"), prediction, 0.0)
     return metrics
 

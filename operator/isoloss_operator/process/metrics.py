@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import version
 
 from prometheus_client import (
@@ -37,115 +38,88 @@ class Metrics:
         if per_object:
             registry.register(self.statuses)
         ProcessCollector(namespace="isoloss", registry=registry)
-        self._add_reconcile(registry)
-        self._add_calls(registry)
-        self.leader = Gauge(
-            "isoloss_leader", "1 if this process leads, else 0.", registry=registry
-        )
-        build = Gauge(
-            "isoloss_build_info",
-            "Version of the operator; always 1.",
-            ("version",),
-            registry=registry,
-        )
+        gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self.leader = gauge("isoloss_leader", "1 if this process leads, else 0.")
+        build = gauge("isoloss_build_info", "Version of the operator; always 1.", ("version",))
         build.labels(version("isoloss")).set(1)
-
-    def _add_reconcile(self, registry: CollectorRegistry) -> None:
-        self.reconcile_seconds = Histogram(
+        self.reconcile_seconds = histogram(
             "isoloss_reconcile_duration_seconds",
             "Duration of one pass over a resource.",
             ("kind",),
             buckets=SECONDS,
-            registry=registry,
         )
-        self.reconcile_errors = Counter(
+        self.reconcile_errors = counter(
             "isoloss_reconcile_errors",
             "Passes that ended with an exception, by its class.",
             ("kind", "error"),
-            registry=registry,
         )
-        self.queue_ready = Gauge(
-            "isoloss_queue_ready",
-            "Resources that are due and wait for a worker.",
-            registry=registry,
+        self.queue_ready = gauge(
+            "isoloss_queue_ready", "Resources that are due and wait for a worker."
         )
-        self.queue_wait = Gauge(
+        self.queue_wait = gauge(
             "isoloss_queue_longest_wait_seconds",
             "Longest time that a resource has been waiting for a worker.",
-            registry=registry,
         )
-        self.watch_event = Gauge(
+        self.watch_event = gauge(
             "isoloss_watch_last_event_timestamp_seconds",
             "Time of the last watch event.",
             ("kind",),
-            registry=registry,
         )
-        self.watch_refused = Gauge(
+        self.watch_refused = gauge(
             "isoloss_watch_refused",
             'The API server refuses (1) or allows (0) the watches of a watched namespace; "*": of all.',
             ("namespace",),
-            registry=registry,
         )
-        self.watch_lag = Gauge(
+        self.watch_lag = gauge(
             "isoloss_watch_lag_seconds",
             "Time for which a watch has not delivered what a live read returned.",
-            registry=registry,
         )
-
-    def _add_calls(self, registry: CollectorRegistry) -> None:
-        self.api_calls = Counter(
+        self.api_calls = counter(
             "isoloss_api_calls",
             "Requests to the API server by HTTP method and status; status 0: no response.",
             ("method", "status"),
-            registry=registry,
         )
-        self.api_seconds = Histogram(
+        self.api_seconds = histogram(
             "isoloss_api_duration_seconds",
             "Duration of requests to the API server, answered or not.",
             ("method",),
             buckets=SECONDS,
-            registry=registry,
         )
-        self.store_seconds = Histogram(
+        self.store_seconds = histogram(
             "isoloss_store_duration_seconds",
             "Duration of calls to object storage.",
             ("operation",),
             buckets=SECONDS,
-            registry=registry,
         )
-        self.store_errors = Counter(
+        self.store_errors = counter(
             "isoloss_store_errors",
             "Calls that object storage did not answer, after retries.",
             ("operation",),
-            registry=registry,
         )
-        self.jobs = Counter(
+        self.jobs = counter(
             "isoloss_job_writes",
             "Jobs created or deleted; task is empty for deletions.",
             ("action", "task"),
-            registry=registry,
         )
-        self.attempts = Counter(
+        self.attempts = counter(
             "isoloss_attempts_ended",
             "Attempts of points that ended, by class: Succeeded, or a class of failures (reasons.md).",
             ("namespace", "class"),
-            registry=registry,
         )
-        self.fits = Counter(
+        self.fits = counter(
             "isoloss_fits",
             "Fits that ended: fitted, refused (the data do not support the laws), drawn (a page alone) or failed (it could not run).",
             ("result",),
-            registry=registry,
         )
         self._namespaces: set[str] = set()
         """Those of which the attempts are counted."""
         for result in FIT_RESULTS:
             self.fits.labels(result)
-        self.fit_seconds = Histogram(
+        self.fit_seconds = histogram(
             "isoloss_fit_duration_seconds",
             "Duration of a fit: reading trajectories, fitting, writing laws and report.",
             buckets=FIT_SECONDS,
-            registry=registry,
         )
 
     def saw_namespace(self, namespace: str) -> None:

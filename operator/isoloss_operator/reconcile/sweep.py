@@ -186,8 +186,8 @@ class SweepSteps:
         """Metrics of the status, and of the load that the sweep is."""
         statuses = self._services.metrics.statuses
         name = (resource.key.namespace, resource.key.name)
-        statuses.show_sweep(name, plan.status, time.time())
-        statuses.show_load(name, sweep_load(observed, plan.status))
+        load = sweep_load(observed, plan.status)
+        statuses.show_sweep(name, plan.status, load, time.time())
 
     def forget(self, key: ResourceKey, uid: str) -> None:
         """Its metrics and fits."""

@@ -153,9 +153,9 @@ def page(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
 
 def test_a_sweeps_gauges_come_from_its_status_and_go_with_it() -> None:
     metrics = Metrics()
-    metrics.statuses.show_sweep(("ns", "dense"), status(2), now=100.0)
-    metrics.statuses.show_sweep(("ns", "dense"), status(4), now=200.0)
-    metrics.statuses.show_sweep(("ns", "dense"), status(4), now=300.0)
+    metrics.statuses.show_sweep(("ns", "dense"), status(2), SweepLoad(), now=100.0)
+    metrics.statuses.show_sweep(("ns", "dense"), status(4), SweepLoad(), now=200.0)
+    metrics.statuses.show_sweep(("ns", "dense"), status(4), SweepLoad(), now=300.0)
     shown = page(metrics)
     assert shown["isoloss_scalingsweep_points"]["ns", "dense", "succeeded"] == 4
     assert shown["isoloss_scalingsweep_progress_ratio"]["ns", "dense"] == 0.4
@@ -190,7 +190,7 @@ def test_probes_are_counted_and_their_clock_starts_again_with_each_advance() -> 
 
 def test_every_metric_begins_with_isoloss_and_none_tells_when_it_was_created() -> None:
     metrics = Metrics()
-    metrics.statuses.show_sweep(("ns", "dense"), status(2), now=100.0)
+    metrics.statuses.show_sweep(("ns", "dense"), status(2), SweepLoad(), now=100.0)
     metrics.statuses.show_prediction(("ns", "answer"), prediction_status(), now=100.0)
     metrics.reconcile_errors.labels("ScalingSweep", "ValueError").inc()
     metrics.jobs.labels("create", "train").inc()
@@ -231,7 +231,7 @@ def test_an_answer_and_its_interval_are_numbers() -> None:
 def test_the_lowest_loss_of_each_size_is_a_number() -> None:
     metrics = Metrics()
     load = SweepLoad(lowest_losses={"tiny": 4.1, "small": 3.7})
-    metrics.statuses.show_load(("ns", "dense"), load)
+    metrics.statuses.show_sweep(("ns", "dense"), status(2), load, now=100.0)
     shown = page(metrics)["isoloss_scalingsweep_lowest_loss"]
     assert shown == {("ns", "dense", "tiny"): 4.1, ("ns", "dense", "small"): 3.7}
 
@@ -243,7 +243,7 @@ def prediction_status() -> HyperparamPredictionStatus:
 
 def test_gauges_that_name_resources_can_be_left_out() -> None:
     metrics = Metrics(per_object=False)
-    metrics.statuses.show_sweep(("ns", "dense"), status(2), now=100.0)
+    metrics.statuses.show_sweep(("ns", "dense"), status(2), SweepLoad(), now=100.0)
     assert "isoloss_scalingsweep_points" not in page(metrics)
     assert "isoloss_build_info" in page(metrics)
 

@@ -113,8 +113,8 @@ def test_a_failure_for_good_is_counted_by_its_class() -> None:
 def test_a_sweep_that_is_gone_takes_its_gauges_with_it() -> None:
     metrics, world = Metrics(), replace(observed(), jobs=(job(POINTS[0], **RUNS),))
     plan = decide_sweep(world)
-    metrics.statuses.show_sweep(("research", "dense"), plan.status, 0.0)
-    metrics.statuses.show_load(("research", "dense"), sweep_load(world, plan.status))
+    load = sweep_load(world, plan.status)
+    metrics.statuses.show_sweep(("research", "dense"), plan.status, load, 0.0)
     served = 'isoloss_scalingsweep_accelerators{name="dense",namespace="research"} 4.0'
     assert served in metrics.page().decode()
     metrics.statuses.drop_sweep(("research", "dense"))
