@@ -43,13 +43,13 @@ def expectation(minute: int, firing: dict[str, int]) -> list[dict[str, object]]:
 @pytest.mark.parametrize("name", ROWS)
 def test_an_alert_fires_and_clears(name: str, tmp_path: Path) -> None:
     """And no other one fires, but that there is no leader where the row has none."""
-    alert, row = ROWS[name]
-    series = row.series if alert == "TwoLeaders" else {**HEALTHY, **row.series}
+    row = ROWS[name]
+    series = row.series if row.alert == "TwoLeaders" else {**HEALTHY, **row.series}
     play(
         series,
         [
             *(expectation(row.quiet, {}) if row.quiet else []),
-            *expectation(row.fires, {f"Isoloss{alert}": 1}),
+            *expectation(row.fires, {f"Isoloss{row.alert}": 1}),
             *expectation(row.clears, {}),
         ],
         tmp_path,
@@ -90,7 +90,7 @@ def play(
 
 
 def test_every_alert_is_played() -> None:
-    assert {f"Isoloss{alert}" for alert, _ in ROWS.values()} == set(alerts())
+    assert {f"Isoloss{row.alert}" for row in ROWS.values()} == set(alerts())
 
 
 def test_promtool_finds_no_fault_in_rules_and_texts(tmp_path: Path) -> None:

@@ -41,413 +41,291 @@ CRASH_LOOP = "".join(f"{360 * start} stale _ _ _ _ " for start in range(10))
 class Row:
     """A trouble that begins at minute 0 or 10 and ends later; one value a minute, in promtool's notation."""
 
+    alert: str
     series: dict[str, str]
-    fires: int
+    fires: int = 30
     """Minute."""
-    clears: int
+    clears: int = 100
     """Minute."""
     quiet: int = 0
     """Minute at which nothing fires yet."""
 
 
-ROWS: dict[str, tuple[str, Row]] = {
-    "nobody leads": (
+ROWS: dict[str, Row] = {
+    "nobody leads": Row("OperatorDown", {f'isoloss_leader{{job="{JOB}"}}': "1x10 0x59 1x80"}),
+    "no operator is there to scrape": Row(
+        "OperatorDown", {f'isoloss_leader{{job="{JOB}"}}': "1x10 _x59 1x80"}
+    ),
+    "the operator runs for a minute, ends, and is started again after five": Row(
         "OperatorDown",
-        Row({f'isoloss_leader{{job="{JOB}"}}': "1x10 0x59 1x80"}, fires=30, clears=100),
+        {
+            f'isoloss_leader{{job="{JOB}"}}': "1 stale _ _ _ _ " * 10 + "1x80",
+            f'isoloss_process_start_time_seconds{{job="{JOB}"}}': CRASH_LOOP + "3600x80",
+        },
     ),
-    "no operator is there to scrape": (
-        "OperatorDown",
-        Row({f'isoloss_leader{{job="{JOB}"}}': "1x10 _x59 1x80"}, fires=30, clears=100),
-    ),
-    "the operator runs for a minute, ends, and is started again after five": (
-        "OperatorDown",
-        Row(
-            {
-                f'isoloss_leader{{job="{JOB}"}}': "1 stale _ _ _ _ " * 10 + "1x80",
-                f'isoloss_process_start_time_seconds{{job="{JOB}"}}': CRASH_LOOP + "3600x80",
-            },
-            fires=30,
-            clears=100,
-        ),
-    ),
-    "two processes lead": (
+    "two processes lead": Row(
         "TwoLeaders",
-        Row(
-            {
-                f'isoloss_leader{{job="{JOB}",pod="a"}}': "1x140",
-                f'isoloss_leader{{job="{JOB}",pod="b"}}': "1x60 0x80",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            f'isoloss_leader{{job="{JOB}",pod="a"}}': "1x140",
+            f'isoloss_leader{{job="{JOB}",pod="b"}}': "1x60 0x80",
+        },
     ),
-    "two processes lead that are scraped without a pod's name": (
+    "two processes lead that are scraped without a pod's name": Row(
         "TwoLeaders",
-        Row(
-            {
-                f'isoloss_leader{{job="{JOB}",instance="10.0.0.1:8080"}}': "1x140",
-                f'isoloss_leader{{job="{JOB}",instance="10.0.0.2:8080"}}': "1x60 0x80",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            f'isoloss_leader{{job="{JOB}",instance="10.0.0.1:8080"}}': "1x140",
+            f'isoloss_leader{{job="{JOB}",instance="10.0.0.2:8080"}}': "1x60 0x80",
+        },
     ),
-    "two releases serve one sweep": (
+    "two releases serve one sweep": Row(
         "TwoLeaders",
-        Row(
-            {
-                f'isoloss_leader{{job="{JOB}"}}': "1x140",
-                f"isoloss_scalingsweep_progress_ratio{{{SWEEP}}}": "0x140",
-                'isoloss_scalingsweep_progress_ratio{job="other",namespace="research",name="dense"}': "0x60",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            f'isoloss_leader{{job="{JOB}"}}': "1x140",
+            f"isoloss_scalingsweep_progress_ratio{{{SWEEP}}}": "0x140",
+            'isoloss_scalingsweep_progress_ratio{job="other",namespace="research",name="dense"}': "0x60",
+        },
     ),
-    "passes fail": (
+    "passes fail": Row(
         "ReconcileErrors",
-        Row(
-            {
-                f'isoloss_reconcile_errors_total{{job="{JOB}",kind="ScalingSweep",error="KeyError"}}': (
-                    "0+6x60 360x80"
-                )
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            f'isoloss_reconcile_errors_total{{job="{JOB}",kind="ScalingSweep",error="KeyError"}}': (
+                "0+6x60 360x80"
+            )
+        },
     ),
-    "a resource waits for a worker": (
-        "QueueStuck",
-        Row(
-            {f'isoloss_queue_longest_wait_seconds{{job="{JOB}"}}': "400x60 0x80"},
-            fires=30,
-            clears=100,
-        ),
+    "a resource waits for a worker": Row(
+        "QueueStuck", {f'isoloss_queue_longest_wait_seconds{{job="{JOB}"}}': "400x60 0x80"}
     ),
-    "a watch is silent": (
-        "WatchStale",
-        Row({f'isoloss_watch_lag_seconds{{job="{JOB}"}}': "100x60 0x80"}, fires=30, clears=100),
+    "a watch is silent": Row(
+        "WatchStale", {f'isoloss_watch_lag_seconds{{job="{JOB}"}}': "100x60 0x80"}
     ),
-    "a watched namespace is deleted": (
+    "a watched namespace is deleted": Row(
         "WatchRefused",
-        Row(
-            {
-                f'isoloss_watch_refused{{job="{JOB}",namespace="research"}}': "1x60 0x80",
-                f'isoloss_watch_refused{{job="{JOB}",namespace="physics"}}': "0x140",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            f'isoloss_watch_refused{{job="{JOB}",namespace="research"}}': "1x60 0x80",
+            f'isoloss_watch_refused{{job="{JOB}",namespace="physics"}}': "0x140",
+        },
     ),
-    "one store call in ten fails": (
+    "one store call in ten fails": Row(
         "StoreErrors",
-        Row(
-            {
-                f'isoloss_store_errors_total{{job="{JOB}",operation="read"}}': "0+1x60 60x80",
-                f'isoloss_store_duration_seconds_count{{job="{JOB}",operation="read"}}': "0+10x140",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            f'isoloss_store_errors_total{{job="{JOB}",operation="read"}}': "0+1x60 60x80",
+            f'isoloss_store_duration_seconds_count{{job="{JOB}",operation="read"}}': "0+10x140",
+        },
     ),
-    "one request in ten fails": (
+    "one request in ten fails": Row(
         "APIErrors",
-        Row(
-            {
-                f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="503"}}': "0+1x60 60x80",
-                f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="200"}}': "0+9x140",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="503"}}': "0+1x60 60x80",
+            f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="200"}}': "0+9x140",
+        },
     ),
-    "a training attempt crashes every minute": (
+    "a training attempt crashes every minute": Row(
         "AttemptsFailing",
-        Row(
-            {attempts("Crashed"): "0+1x60 60x180"},
-            fires=30,
-            clears=150,
-        ),
+        {attempts("Crashed"): "0+1x60 60x180"},
+        clears=150,
     ),
-    "twenty attempts crashed while the operator was away": (
+    "twenty attempts crashed while the operator was away": Row(
         "AttemptsFailing",
-        Row({attempts("Crashed"): "_x10 20x180"}, quiet=10, fires=30, clears=100),
+        {attempts("Crashed"): "_x10 20x180"},
+        quiet=10,
     ),
-    "twenty attempts crash at once after a quiet start": (
+    "twenty attempts crash at once after a quiet start": Row(
         "AttemptsFailing",
-        Row({attempts("Crashed"): "0x10 20x180"}, quiet=10, fires=30, clears=100),
+        {attempts("Crashed"): "0x10 20x180"},
+        quiet=10,
     ),
-    "a sweep stalls": (
+    "a sweep stalls": Row(
         "SweepStalled",
-        Row(
-            {
-                condition("scalingsweep", "Stalled", "BadData"): "1x60",
-                condition("scalingsweep", "Stalled", "NothingWrong"): "_x61 0x80",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            condition("scalingsweep", "Stalled", "BadData"): "1x60",
+            condition("scalingsweep", "Stalled", "NothingWrong"): "_x61 0x80",
+        },
     ),
-    "a prediction stalls": (
+    "a prediction stalls": Row(
         "PredictionStalled",
-        Row(
-            {
-                condition("hyperparamprediction", "Stalled", "ConfigMapTaken"): "1x60",
-                condition("hyperparamprediction", "Stalled", "NothingWrong"): "_x61 0x80",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            condition("hyperparamprediction", "Stalled", "ConfigMapTaken"): "1x60",
+            condition("hyperparamprediction", "Stalled", "NothingWrong"): "_x61 0x80",
+        },
     ),
-    "pods wait for a Secret": (
-        "PodsBlocked",
-        Row(
-            {jobs("blocked"): "2x60 0x80", jobs("running"): "4x140"},
-            fires=30,
-            clears=100,
-        ),
+    "pods wait for a Secret": Row(
+        "PodsBlocked", {jobs("blocked"): "2x60 0x80", jobs("running"): "4x140"}
     ),
-    "no node has room for any pod": (
-        "PodsBlocked",
-        Row(
-            {jobs("unschedulable"): "9x60 5x80", jobs("running"): "0x60 4x80"},
-            fires=30,
-            clears=100,
-        ),
+    "no node has room for any pod": Row(
+        "PodsBlocked", {jobs("unschedulable"): "9x60 5x80", jobs("running"): "0x60 4x80"}
     ),
-    "the pod that measures a checkpoint waits for a Secret": (
-        "PodsBlocked",
-        Row({prediction_ready("SecretMissing"): "0x60"}, fires=30, clears=100),
+    "the pod that measures a checkpoint waits for a Secret": Row(
+        "PodsBlocked", {prediction_ready("SecretMissing"): "0x60"}
     ),
-    "no node has room for the pod that measures a checkpoint": (
-        "PodsBlocked",
-        Row({prediction_ready("Unschedulable"): "0x60"}, fires=30, clears=100),
+    "no node has room for the pod that measures a checkpoint": Row(
+        "PodsBlocked", {prediction_ready("Unschedulable"): "0x60"}
     ),
-    "all Jobs are queued": (
+    "all Jobs are queued": Row(
         "QueuedLong",
-        Row(
-            {jobs("queued"): "3x200", jobs("running"): "0x100 1x100"},
-            fires=90,
-            clears=150,
-        ),
+        {jobs("queued"): "3x200", jobs("running"): "0x100 1x100"},
+        fires=90,
+        clears=150,
     ),
-    "the Job that measures a checkpoint is queued": (
+    "the Job that measures a checkpoint is queued": Row(
         "QueuedLong",
-        Row(
-            {
-                prediction_ready("Queued"): "0x100",
-                prediction_ready("Evaluating"): "_x101 0x100",
-            },
-            fires=90,
-            clears=150,
-        ),
+        {prediction_ready("Queued"): "0x100", prediction_ready("Evaluating"): "_x101 0x100"},
+        fires=90,
+        clears=150,
     ),
-    "points train and none advances": (
+    "points train and none advances": Row(
         "NoProgress",
-        Row(
-            {
-                SWEEP_CLOCK: "0x180 10860+60x80",
-                sweep_ready("Training"): "0x260",
-                condition("scalingsweep", "Stalled", "NothingWrong"): "0x260",
-            },
-            quiet=140,
-            fires=170,
-            clears=200,
-        ),
+        {
+            SWEEP_CLOCK: "0x180 10860+60x80",
+            sweep_ready("Training"): "0x260",
+            condition("scalingsweep", "Stalled", "NothingWrong"): "0x260",
+        },
+        quiet=140,
+        fires=170,
+        clears=200,
     ),
-    "points crash and are retried for ever": (
+    "points crash and are retried for ever": Row(
         "NoProgress",
-        Row(
-            {
-                SWEEP_CLOCK: "0x180 10860+60x80",
-                sweep_ready("Training"): "0 0 0 0 0 _ _ _ _ _ " * 26,
-                sweep_ready("WaitingToRetry"): "_ _ _ _ _ 0 0 0 0 0 " * 26,
-            },
-            fires=170,
-            clears=200,
-        ),
+        {
+            SWEEP_CLOCK: "0x180 10860+60x80",
+            sweep_ready("Training"): "0 0 0 0 0 _ _ _ _ _ " * 26,
+            sweep_ready("WaitingToRetry"): "_ _ _ _ _ 0 0 0 0 0 " * 26,
+        },
+        fires=170,
+        clears=200,
     ),
-    "a quota refuses every Job of a sweep": (
+    "a quota refuses every Job of a sweep": Row(
         "NoProgress",
-        Row(
-            {
-                SWEEP_CLOCK: "0x180 10860+60x80",
-                sweep_ready("JobRefused"): "0x180",
-                sweep_ready("Training"): "_x181 0x80",
-            },
-            fires=170,
-            clears=200,
-        ),
+        {
+            SWEEP_CLOCK: "0x180 10860+60x80",
+            sweep_ready("JobRefused"): "0x180",
+            sweep_ready("Training"): "_x181 0x80",
+        },
+        fires=170,
+        clears=200,
     ),
-    "a quota refuses the Job that measures a checkpoint": (
+    "a quota refuses the Job that measures a checkpoint": Row(
         "NoProgress",
-        Row(
-            {
-                prediction_ready("JobRefused"): "0x180",
-                prediction_ready("Evaluating"): "_x181 0x5",
-                prediction_ready("Predicted"): "_x187 1x80",
-            },
-            quiet=110,
-            fires=130,
-            clears=200,
-        ),
+        {
+            prediction_ready("JobRefused"): "0x180",
+            prediction_ready("Evaluating"): "_x181 0x5",
+            prediction_ready("Predicted"): "_x187 1x80",
+        },
+        quiet=110,
+        fires=130,
+        clears=200,
     ),
-    "a checkpoint is measured for hours": (
+    "a checkpoint is measured for hours": Row(
         "NoProgress",
-        Row(
-            {
-                prediction_ready("Evaluating"): "0x180",
-                prediction_ready("Predicted"): "_x181 1x80",
-            },
-            fires=130,
-            clears=200,
-        ),
+        {prediction_ready("Evaluating"): "0x180", prediction_ready("Predicted"): "_x181 1x80"},
+        fires=130,
+        clears=200,
     ),
-    "a prediction names no sweep and then one that trains": (
+    "a prediction names no sweep and then one that trains": Row(
         "NoProgress",
-        Row(
-            {
-                prediction_ready("SweepNotFound"): "0x180",
-                prediction_ready("SweepNotReady"): "_x181 0x80",
-            },
-            fires=130,
-            clears=200,
-        ),
+        {
+            prediction_ready("SweepNotFound"): "0x180",
+            prediction_ready("SweepNotReady"): "_x181 0x80",
+        },
+        fires=130,
+        clears=200,
     ),
-    "a prepare Job hangs for a day": (
+    "a prepare Job hangs for a day": Row(
         "PreparationLong",
-        Row(
-            {
-                SWEEP_CLOCK: "0x1600",
-                sweep_ready("PreparingData"): "0x1500",
-                sweep_ready("Training"): "_x1501 0x100",
-            },
-            quiet=1430,
-            fires=1450,
-            clears=1550,
-        ),
+        {
+            SWEEP_CLOCK: "0x1600",
+            sweep_ready("PreparingData"): "0x1500",
+            sweep_ready("Training"): "_x1501 0x100",
+        },
+        quiet=1430,
+        fires=1450,
+        clears=1550,
     ),
-    "passes fail that take two minutes each": (
+    "passes fail that take two minutes each": Row(
         "ReconcileErrors",
-        Row(
-            {
-                f'isoloss_reconcile_errors_total{{job="{JOB}",kind="ScalingSweep",error="Timeout"}}': (
-                    "0+0.4x60 24x80"
-                )
-            },
-            fires=40,
-            clears=100,
-        ),
+        {
+            f'isoloss_reconcile_errors_total{{job="{JOB}",kind="ScalingSweep",error="Timeout"}}': (
+                "0+0.4x60 24x80"
+            )
+        },
+        fires=40,
     ),
-    "one point is silent": (
+    "one point is silent": Row(
         "PointHung",
-        Row(
-            {
-                f"isoloss_scalingsweep_oldest_progress_timestamp_seconds{{{SWEEP}}}": (
-                    "0x60 3660+60x80"
-                )
-            },
-            fires=40,
-            clears=100,
-        ),
+        {
+            f"isoloss_scalingsweep_oldest_progress_timestamp_seconds{{{SWEEP}}}": (
+                "0x60 3660+60x80"
+            )
+        },
+        fires=40,
     ),
-    "a point failed for good": (
-        "PointsFailed",
-        Row(
-            {f'isoloss_scalingsweep_points{{{SWEEP},state="failed"}}': "1x60 0x80"},
-            fires=30,
-            clears=100,
-        ),
+    "a point failed for good": Row(
+        "PointsFailed", {f'isoloss_scalingsweep_points{{{SWEEP},state="failed"}}': "1x60 0x80"}
     ),
-    "the budget burns and is then raised": (
+    "the budget burns and is then raised": Row(
         "BudgetNear",
-        Row(
-            {
-                f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="acceleratorHours"}}': (
-                    "0+0.01x110 0.6x80"
-                ),
-                sweep_ready("Training"): "0x110 0x80",
-            },
-            quiet=85,
-            fires=100,
-            clears=130,
-        ),
+        {
+            f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="acceleratorHours"}}': (
+                "0+0.01x110 0.6x80"
+            ),
+            sweep_ready("Training"): "0x110 0x80",
+        },
+        quiet=85,
+        fires=100,
+        clears=130,
     ),
-    "the budget is nearly spent and then raised": (
+    "the budget is nearly spent and then raised": Row(
         "BudgetNear",
-        Row(
-            {
-                f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x60 0.5x80",
-                condition("scalingsweep", "Ready", "Training"): "0x140",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x60 0.5x80",
+            condition("scalingsweep", "Ready", "Training"): "0x140",
+        },
     ),
-    "the budget is nearly spent by a sweep that is then ready": (
+    "the budget is nearly spent by a sweep that is then ready": Row(
         "BudgetNear",
-        Row(
-            {
-                f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x140",
-                condition("scalingsweep", "Ready", "Fitted"): "_x60 1x80",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x140",
+            condition("scalingsweep", "Ready", "Fitted"): "_x60 1x80",
+        },
     ),
-    "a fit cannot run": (
-        "FitFailing",
-        Row({condition("scalingsweep", "FitReady", "FitFailed"): "0x60"}, fires=30, clears=100),
+    "a fit cannot run": Row(
+        "FitFailing", {condition("scalingsweep", "FitReady", "FitFailed"): "0x60"}
     ),
-    "an answer is stale": (
+    "an answer is stale": Row(
         "PredictionStale",
-        Row(
-            {condition("hyperparamprediction", "Stale", "SweepNotReady"): "1x100 0x80"},
-            fires=80,
-            clears=150,
-        ),
+        {condition("hyperparamprediction", "Stale", "SweepNotReady"): "1x100 0x80"},
+        fires=80,
+        clears=150,
     ),
-    "probes contradict an answer and then another one holds": (
+    "probes contradict an answer and then another one holds": Row(
         "AnswerDoesNotHold",
-        Row(
-            {
-                condition("hyperparamprediction", "Validated", "BetterAnswerNearby"): "0x60",
-                condition("hyperparamprediction", "Validated", "AnswerHolds"): "_x61 1x80",
-            },
-            fires=30,
-            clears=100,
-        ),
+        {
+            condition("hyperparamprediction", "Validated", "BetterAnswerNearby"): "0x60",
+            condition("hyperparamprediction", "Validated", "AnswerHolds"): "_x61 1x80",
+        },
     ),
-    "training at an answer diverges and its validation is then removed": (
+    "training at an answer diverges and its validation is then removed": Row(
         "AnswerDoesNotHold",
-        Row(
-            {condition("hyperparamprediction", "Validated", "AnswerDiverged"): "0x60"},
-            fires=30,
-            clears=100,
-        ),
+        {condition("hyperparamprediction", "Validated", "AnswerDiverged"): "0x60"},
     ),
-    "probes are left to train and none advances": (
+    "probes are left to train and none advances": Row(
         "ProbesStalled",
-        Row(
-            {
-                PROBES_CLOCK: "0x180 10860+60x80",
-                f'isoloss_hyperparamprediction_probes{{{SWEEP},state="pending"}}': "3x260",
-                f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "0x260",
-            },
-            fires=150,
-            clears=200,
-        ),
+        {
+            PROBES_CLOCK: "0x180 10860+60x80",
+            f'isoloss_hyperparamprediction_probes{{{SWEEP},state="pending"}}': "3x260",
+            f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "0x260",
+        },
+        fires=150,
+        clears=200,
     ),
-    "no probe advances until all are done": (
+    "no probe advances until all are done": Row(
         "ProbesStalled",
-        Row(
-            {
-                PROBES_CLOCK: "0x260",
-                f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "1x160 0x100",
-            },
-            fires=150,
-            clears=200,
-        ),
+        {
+            PROBES_CLOCK: "0x260",
+            f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "1x160 0x100",
+        },
+        fires=150,
+        clears=200,
     ),
 }
 
