@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ RUNS = datasets.load_sample_runs().runs
 RISE = "rise over the second half of their tokens"
 
 
-def fitted(change: Callable[[Run], Run] = lambda run: run) -> Laws:
-    return fit_laws([change(run) for run in RUNS], FitOptions(bootstrap_samples=20))
+@cache
+def fitted(change: Callable[[Run], Run] | None = None) -> Laws:
+    runs = [change(run) for run in RUNS] if change else RUNS
+    return fit_laws(runs, FitOptions(bootstrap_samples=20))
 
 
 def repeated(run: Run) -> Run:

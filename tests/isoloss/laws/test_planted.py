@@ -1,6 +1,7 @@
 """Planted surfaces are found again: the optima, the loss-compute law, and honest intervals."""
 
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -23,6 +24,12 @@ OTHER_SHAPE = Planted(
 )
 
 
+@cache
+def exact_laws(surface, grid):
+    """Fitted to runs without noise."""
+    return fit_laws(planted_runs(surface, grid, np.random.default_rng(0)))
+
+
 def answer(laws, surface, factor):
     """The prediction at `factor` times the largest compute, and what is true there."""
     flops = factor * laws.data.largest_flops
@@ -35,7 +42,7 @@ def answer(laws, surface, factor):
 @pytest.mark.parametrize("surface", [Planted(), OTHER_SHAPE], ids=["usual", "other"])
 @pytest.mark.parametrize("factor", [1.0, 10.0])
 def test_recovery_within_five_percent_without_noise(grid, surface, factor):
-    laws = fit_laws(planted_runs(surface, grid, np.random.default_rng(0)))
+    laws = exact_laws(surface, grid)
     found, rate, batch = answer(laws, surface, factor)
     assert found.learning_rate.value == pytest.approx(rate, rel=0.05)
     assert found.batch_size_raw == pytest.approx(batch, rel=0.05)
@@ -45,7 +52,7 @@ def test_recovery_within_five_percent_without_noise(grid, surface, factor):
 def test_vertices_are_close_without_noise(grid):
     """One level's parabola ignores that B* moves with tokens: 5 % at the middle, 8 % at the edge."""
     surface = Planted()
-    laws = fit_laws(planted_runs(surface, grid, np.random.default_rng(0)))
+    laws = exact_laws(surface, grid)
     fitted = [o for o in laws.optima if o.status == "fitted"]
     assert len({o.params for o in fitted}) == len(grid.sizes)
     for optimum in fitted:
@@ -59,7 +66,7 @@ def test_vertices_are_close_without_noise(grid):
 @pytest.mark.parametrize("grid", [TWO_SIZES, THREE_SIZES], ids=["two sizes", "three sizes"])
 def test_the_loss_compute_law_is_found_between_the_sizes_that_were_trained(grid):
     surface = Planted()
-    laws = fit_laws(planted_runs(surface, grid, np.random.default_rng(0)))
+    laws = exact_laws(surface, grid)
     curve, interval = laws.loss_compute.curve, laws.loss_compute.irreducible_loss_interval
     assert interval.low <= surface.irreducible <= interval.high
     for factor in (1.0, 10.0, 100.0):
@@ -71,7 +78,7 @@ def test_the_loss_compute_law_is_found_between_the_sizes_that_were_trained(grid)
 
 def test_the_frontier_names_the_compute_optimal_size():
     surface = Planted()
-    laws = fit_laws(planted_runs(surface, THREE_SIZES, np.random.default_rng(0)))
+    laws = exact_laws(surface, THREE_SIZES)
     for optimum in (o for o in laws.frontier if o.status == "fitted"):
         n, _ = surface.best_size(optimum.flops)
         assert optimum.params == pytest.approx(n, rel=0.1)
