@@ -8,7 +8,7 @@ have got there, one SIGKILL ends the operator and what it started. A second oper
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.support.operator_process import OperatorProcess, User, apply_account
 BATCH = 10
 HOLD_SECONDS = 150
 LIFE_SECONDS = 90
+MOST_LIVES = 60
 BATCH_SETTINGS = {
     # A held sweep keeps a worker and up to `parallelism` writers: there must be enough for all.
     "ISOLOSS_WORKERS": "64",
@@ -150,27 +151,33 @@ def _finish(scene: Scene) -> str:
     return ""
 
 
-def again_and_again(scene: Scene) -> Expectation:
-    """Every operator is killed after so few writes that a sweep takes dozens of them."""
-    allowed = 7
+def lives(scene: Scene, stop: Callable[[Writes], None]) -> int:
+    """How many operators a sweep takes if each is killed once its writes have been stopped as `stop` asks at its start."""
     writes = Writes()
     scene.inject_writes(writes)
     scene.apply()
-    for life in range(1, 60):
-        writes.stop_after({scene.namespace: len(writes.made[scene.namespace]) + allowed})
+    for life in range(1, MOST_LIVES + 1):
+        stop(writes)
         scene.operator.start()
         deadline = time.monotonic() + LIFE_SECONDS * scene.stage.patience
         while not writes.have_stopped() and not scene.is_finished():
             if time.monotonic() > deadline:
-                raise Failed(f"life {life} neither wrote nor finished; {scene.seen()}")
+                raise Failed(f"life {life} neither came to its kill nor finished; {scene.seen()}")
             scene.rest(0.05)
         if scene.is_finished():
-            scene.notes.append(f"{life} operators of {allowed} writes each")
-            return Expectation()
+            return life
         kill_all(scene.operator)
         writes.forget_from(scene.namespace)
         writes.drop_held()
-    raise Failed(f"not finished after 59 operators; {scene.seen()}")
+    raise Failed(f"not finished after {MOST_LIVES} operators; {scene.seen()}")
+
+
+def again_and_again(scene: Scene) -> Expectation:
+    """Every operator is killed after so few writes that a sweep takes dozens of them."""
+    allowed, own = 7, scene.namespace
+    count = lives(scene, lambda writes: writes.stop_after({own: len(writes.made[own]) + allowed}))
+    scene.notes.append(f"{count} operators of {allowed} writes each")
+    return Expectation()
 
 
 AGAIN = Row(

@@ -6,20 +6,18 @@ import itertools
 import os
 import re
 import signal
-import time
 from contextlib import suppress
 from typing import Any
 
 from tests.faults.cluster_rows import delete_jobs, running_jobs
 from tests.faults.injection import From, of_key
-from tests.faults.kills import LIFE_SECONDS, SEARCH
+from tests.faults.kills import SEARCH, lives
 from tests.faults.process_rows import BOTH_LEADING, two_writing, version_plays
 from tests.faults.rows import Play, Row, row_beside
 from tests.faults.scene import SEARCHED, Failed, Scene
-from tests.faults.servers import descendants, kill_all
+from tests.faults.servers import descendants
 from tests.faults.store_rows import FAULTS, WHILE_SECONDS, failing_from
 from tests.faults.verdict import Expectation
-from tests.faults.writes import Writes
 from tests.support.operator_process import conditions
 from tests.support.proxy import Call
 
@@ -29,7 +27,6 @@ RESUMING = FIRST_ROUND + 1
 """Runs after which points of the first round are continued: those of the grid, and the first added point."""
 RETRIED_SECONDS = 240
 """A fit that could not run is tried again after a minute."""
-MOST_LIVES = 60
 EXHAUSTIVE_SECONDS = 6.0
 WITHOUT_INTENTS = ("ledger-garbage",)
 DECISIONS = re.compile(rb'"decisions": \[\s*\{')
@@ -88,25 +85,10 @@ def _decides(call: Call) -> bool:
 
 def every_decision(scene: Scene) -> Expectation:
     """Kill the operator after each step's record, and its successor after the ledger that follows the step."""
-    writes = Writes()
-    scene.inject_writes(writes)
-    scene.apply()
-    writes_of_a_step = (_decides, of_key("/ledger/head.json", "PUT"))
-    for life, mark in zip(range(MOST_LIVES), itertools.cycle(writes_of_a_step), strict=False):
-        writes.stop_at(scene.namespace, mark)
-        scene.operator.start()
-        deadline = time.monotonic() + LIFE_SECONDS * scene.stage.patience
-        while not writes.have_stopped() and not scene.is_finished():
-            if time.monotonic() > deadline:
-                raise Failed(f"life {life + 1} neither decided nor finished; {scene.seen()}")
-            scene.rest(0.05)
-        if scene.is_finished():
-            scene.notes.append(f"{life} kills")
-            return Expectation()
-        kill_all(scene.operator)
-        writes.forget_from(scene.namespace)
-        writes.drop_held()
-    raise Failed(f"not finished after {MOST_LIVES} operators; {scene.seen()}")
+    marks = itertools.cycle((_decides, of_key("/ledger/head.json", "PUT")))
+    count = lives(scene, lambda writes: writes.stop_at(scene.namespace, next(marks)))
+    scene.notes.append(f"{count - 1} kills")
+    return Expectation()
 
 
 # ---------------------------------------------------------------------------------- a step
