@@ -10,6 +10,7 @@ from isoloss.laws import FitOptions, Laws, Run
 from isoloss.laws import fit_laws as fit_runs
 from isoloss.run_sources import RunSet, read_runs
 from isoloss.tables import ArrowStream, is_frame
+from isoloss.tables.run_objects import check_runs
 
 
 def fit_laws(
@@ -25,7 +26,8 @@ def fit_laws(
     the runs warned of comes first among the laws' own warnings, and so with every answer of these laws.
 
     Raises BadInput for a table or sweep that cannot be used, TypeError for anything else, and InvalidRunError if a
-    run's numbers are impossible (negative losses, tokens out of order) or `options.exclude` has a name that no run has.
+    run's numbers are impossible (negative losses, tokens out of order, a unit that a table is refused for) or
+    `options.exclude` has a name that no run has.
     """
     if options is not None and not isinstance(options, FitOptions):
         raise TypeError(f"fit_laws takes options as FitOptions, not {type(options).__name__}")
@@ -48,7 +50,7 @@ def _run_set(runs: object) -> RunSet:
             raise TypeError(
                 f"fit_laws takes {_TAKEN}: item {index} of what was given is of type {type(run).__name__}"
             )
-    return RunSet(listed)
+    return RunSet(listed, check_runs(listed))
 
 
 _TAKEN = "what read_runs returned, a list of Run, the name of a table, the URI of a sweep or a data frame"

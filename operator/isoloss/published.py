@@ -19,6 +19,8 @@ from isoloss.errors import BadInput
 PREFIX = "published:"
 USABLE_LEARNING_RATES = (1e-7, 1e-1)
 """Outside this range a formula has left the regime of AdamW training, whatever it was fitted to."""
+LARGEST_FLOPS = 1e30
+"""Thousands of times the largest training run."""
 
 
 class UnknownLaw(BadInput):
@@ -104,7 +106,9 @@ class PublishedLaw(ABC):
     ) -> None:
         low, high = USABLE_LEARNING_RATES
         sequences = batch_tokens / self.sequence_length
-        if low <= learning_rate <= high and sequences >= 1:
+        is_run = setting.params is None or batch_tokens <= setting.tokens
+        is_possible = is_run and setting.total_flops <= LARGEST_FLOPS
+        if is_possible and low <= learning_rate <= high and sequences >= 1:
             return
         raise NotApplicable(
             f"{self.name} gives learning rate {learning_rate:.3g} and batch size {sequences:.3g} sequences "

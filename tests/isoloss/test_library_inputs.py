@@ -16,6 +16,7 @@ import pytest
 
 import isoloss
 from isoloss import datasets
+from isoloss.laws import InvalidRunError
 
 FEW = isoloss.FitOptions(bootstrap_samples=20)
 
@@ -147,6 +148,46 @@ def test_runs_of_lists_are_those_of_arrays(runs: isoloss.RunSet, expected: isolo
         for run in runs.runs
     ]
     assert isoloss.fit_laws(lists, FEW).learning_rate.slope == expected.learning_rate.slope
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("params", lambda run: {"params": run.params / 1e6}),
+        ("batch_size", lambda run: {"batch_size": run.batch_size * run.sequence_length}),
+        ("tokens", lambda run: {"tokens": run.tokens / 1e9}),
+        ("learning_rate", lambda run: {"learning_rate": run.learning_rate * 1e4}),
+        ("losses", lambda run: {"losses": np.exp(run.losses)}),
+        ("losses", lambda run: {"losses": run.losses / np.log(2.0) ** (run.params == 1e8)}),
+        ("flops_per_token", lambda run: {"flops_per_token": run.params / 1e3}),
+    ],
+    ids=["millions", "tokens", "billions", "1e-4", "perplexity", "bits of one size", "overflow"],
+)
+def test_runs_in_memory_are_refused_for_the_units_that_a_table_is_refused_for(
+    runs: isoloss.RunSet, field: str, change: Any
+) -> None:
+    changed = [replace(run, **change(run)) for run in runs.runs]
+    with pytest.raises(InvalidRunError) as raised:
+        isoloss.fit_laws(changed, FEW)
+    assert raised.value.field == field
+    assert raised.value.run in {run.name for run in runs.runs}
+
+
+def test_doubts_about_units_of_runs_in_memory_are_among_the_laws_warnings(
+    runs: isoloss.RunSet,
+) -> None:
+    percent = [replace(run, learning_rate=100 * run.learning_rate) for run in runs.runs]
+    (warning,) = isoloss.fit_laws(percent, FEW).warnings
+    assert warning.startswith("list of runs: most learning rates of the runs of ")
+
+
+@pytest.mark.parametrize(
+    "field", ["initial_loss", "initial_loss_standard_error", "pretraining_tokens"]
+)
+def test_a_total_compute_takes_nothing_of_a_checkpoint(expected: isoloss.Laws, field: str) -> None:
+    query = isoloss.PredictionQuery(total_flops=1e20, params=1e9, **{field: 2.0})
+    with pytest.raises(ValueError, match=f"total_flops takes no {field}: it is of a run from"):
+        isoloss.predict(expected, query)
 
 
 def test_an_unknown_composition_is_refused_with_the_known_ones() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from isoloss.laws import Refused
+    from isoloss.laws import Refusal, Refused
 
 ANSWERED, BAD_INPUT, REFUSED = 0, 2, 3
 PIPED_WIDTH = 80
@@ -86,9 +86,14 @@ def print_refused(refused: Refused, *, as_json: bool) -> int:
         print_document({"refused": refused.refusals, "warnings": refused.warnings})
     else:
         print_warnings(refused.warnings)
-        for refusal in refused.refusals:
-            console().print(f"refused: {refusal.reason.value}: {refusal.message}")
+        print_refusals(refused.refusals)
     return REFUSED
+
+
+def print_refusals(refusals: Sequence[Refusal]) -> None:
+    """Print each reason, with its sentence."""
+    for refusal in refusals:
+        console().print(f"refused: {refusal.reason.value}: {refusal.message}")
 
 
 def print_error(error: Mapping[str, Any], text: str, *, as_json: bool) -> int:

@@ -104,11 +104,6 @@ OPTIONS = (
 )
 """Of a question, named as the fields of PredictionQuery."""
 NOTHING_ASKED = PredictionQuery()
-OF_A_CHECKPOINT = (
-    *("initial_loss", "initial_loss_standard_error", "pretraining_tokens"),
-    *("composition", "composition_error"),
-)
-"""What of a question does nothing if the total compute is given."""
 COUNTS = ("cpt_tokens", "params", "pretraining_tokens")
 FIELD = re.compile(rf"\b({'|'.join(each.name for each in OPTIONS)})\b")
 
@@ -156,7 +151,7 @@ def checked(asked: PredictionQuery) -> PredictionQuery:
     with _naming_options():
         asked.check()
         if asked.total_flops is not None:
-            for each in OF_A_CHECKPOINT:
+            for each in ("composition", "composition_error"):
                 if getattr(asked, each) != getattr(NOTHING_ASKED, each):
                     raise ValueError(f"total_flops takes no {each}: it is of a run from scratch")
         if asked.params is None and asked.pretraining_tokens is not None:

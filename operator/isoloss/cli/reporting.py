@@ -18,6 +18,7 @@ from isoloss.cli.outcome import (
     command,
     console,
     print_document,
+    print_refusals,
     print_warnings,
 )
 from isoloss.errors import BadInput
@@ -73,7 +74,9 @@ def report(
     fitted = querying.own_laws(laws, "report")
     given = _runs(laws, runs, fitted)
     search = _search(laws)
-    answer, refused = _prediction(fitted, asked)
+    found = _prediction(fitted, asked)
+    answer = found if isinstance(found, Prediction) else None
+    refusals = found.refusals if isinstance(found, Refused) else ()
     savings = _saving(given.runs, direct_grid_flops)
     drawn = draw_figures(
         fitted, given.runs, answer, initial_loss=asked.initial_loss, search=search
@@ -88,7 +91,7 @@ def report(
             **({"asked": querying.in_words(asked)} if asked != querying.NOTHING_ASKED else {}),
         },
         prediction=answer,
-        no_answer=refused,
+        no_answer=[f"No prediction: {each.reason.value}: {each.message}" for each in refusals],
         initial_loss=asked.initial_loss,
         opinions=_opinions(answer, asked.params),
         savings=savings,
@@ -98,13 +101,15 @@ def report(
     )
     write_file(out, page)
     files = _write_figures(figures or out.with_name(f"{out.stem}-figures"), png_files(drawn))
+    warnings = [*given.warnings, *(() if found is None else found.warnings)]
     if as_json:
-        told = {"refused": list(refused), "warnings": given.warnings}
+        told = {"refused": refusals, "warnings": warnings}
         print_document({"report": str(out), "figures": files, **told})
     else:
-        print_warnings([*given.warnings, *refused])
+        print_warnings(warnings)
+        print_refusals(refusals)
         console().print(f"{out}, and the figures: {', '.join(files)}")
-    return REFUSED if refused else ANSWERED
+    return REFUSED if refusals else ANSWERED
 
 
 def _write_figures(folder: Path, files: Mapping[str, bytes]) -> list[str]:
@@ -148,17 +153,11 @@ def _search(laws: str) -> SweepState | None:
     return state if state.searches else None
 
 
-def _prediction(laws: Laws, asked: PredictionQuery) -> tuple[Prediction | None, tuple[str, ...]]:
-    """The prediction, or why there is none although one was asked for."""
+def _prediction(laws: Laws, asked: PredictionQuery) -> Prediction | Refused | None:
+    """None if none was asked for."""
     if asked == querying.NOTHING_ASKED:
-        return None, ()
-    answer = predict(laws, querying.checked(asked))
-    if isinstance(answer, Refused):
-        return None, tuple(
-            f"No prediction: {refusal.reason.value}: {refusal.message}"
-            for refusal in answer.refusals
-        )
-    return answer, ()
+        return None
+    return predict(laws, querying.checked(asked))
 
 
 def _opinions(prediction: Prediction | None, params: float | None) -> tuple[PublishedOptimum, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -38,11 +38,8 @@ from isoloss.validation import (
 )
 from isoloss.validation import validate as validate_from
 
-FACTOR, SHARE = 2.0, 0.3
-NOT_OF_PROBES = (
-    *("total_flops", "pretraining_tokens", "batch_size", "batch_size_tolerance"),
-    "sequence_length",
-)
+FACTOR, SHARE, SEEDS = 2.0, 0.3, 1
+NOT_OF_PROBES = ("total_flops", "pretraining_tokens", "batch_size_tolerance", "sequence_length")
 """Of a question."""
 
 
@@ -64,7 +61,9 @@ def validate(
     share: Annotated[
         float, typer.Option(help="A probe's share of the budget in the plan.")
     ] = SHARE,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Runs per place in the plan.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=100, help="Runs per place in the plan.")
+    ] = SEEDS,
     tolerance: Annotated[
         float,
         typer.Option(help="Nats that an answer may lose at the full budget and still hold."),
@@ -79,15 +78,32 @@ def validate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Check a prediction with short continued runs of the checkpoint, and refine it."""
-    if asked.cpt_flops is None and asked.cpt_tokens is None:
+    if (asked.cpt_flops is None) is (asked.cpt_tokens is None):
         raise BadInput("give --cpt-flops or --cpt-tokens: probes are a share of that budget")
     query = querying.checked(asked)
     for option, value in (("--tolerance", tolerance), ("--noise", noise)):
         positive(option, value)
+    if runs:
+        of_the_plan = (
+            ("factor", factor, FACTOR),
+            ("share", share, SHARE),
+            ("seeds", seeds, SEEDS),
+        )
+        _refuse_idle(of_the_plan, "plan of probes, and these are given")
+    else:
+        of_the_verdict = (("tolerance", tolerance, TOLERANCE), ("noise", noise, None))
+        _refuse_idle(of_the_verdict, "verdict on probes, and none are given")
     fitted = querying.own_laws(laws, "validate")
     if not runs:
         return _planned(fitted, query, _checked(factor, share), share, seeds, as_json)
     return _judged(fitted, query, runs, tolerance, noise, as_json)
+
+
+def _refuse_idle(options: Iterable[tuple[str, float | None, float | None]], of: str) -> None:
+    """Raise BadInput for an option, (name, value, default), that would do nothing."""
+    for name, value, default in options:
+        if value != default:
+            raise BadInput(f"--{name} is of the {of}: leave it out")
 
 
 def _checked(factor: float, share: float) -> float:
@@ -123,6 +139,8 @@ def _planned(
         factor,
         multiple_of=round(query.round_to),
     )
+    if query.batch_size is not None:
+        places = tuple(place for place in places if place.batch_size == query.batch_size)
     flops = share * budget_flops
     document: dict[str, Any] = {
         "probes": [
@@ -198,7 +216,7 @@ def _judged(
         print_document({**asdict(outcome), **told})
     else:
         print_warnings(warnings)
-        _print_validation(outcome)
+        _print_validation(outcome, rate_alone=query.batch_size is not None)
     return REFUSED if outcome.validated is None else ANSWERED
 
 
@@ -221,7 +239,7 @@ def _flops_per_token(laws: Laws, query: PredictionQuery, probe: Run) -> float:
     return query.flops_per_token or laws.surface.flops_per_token_per_param * query.params
 
 
-def _print_validation(outcome: Validation) -> None:
+def _print_validation(outcome: Validation, *, rate_alone: bool) -> None:
     terminal = console()
     table = grid("neighbour: learning rate", "batch size", "loss less the answer's", "better")
     for comparison in outcome.comparisons:
@@ -240,10 +258,11 @@ def _print_validation(outcome: Validation) -> None:
         both.add_row(
             "learning rate", formatting.interval(refined.learning_rate, formatting.learning_rate)
         )
-        both.add_row(
-            "batch size (sequences)",
-            formatting.interval(refined.batch_size, formatting.batch_size),
-        )
+        if not rate_alone:
+            both.add_row(
+                "batch size (sequences)",
+                formatting.interval(refined.batch_size, formatting.batch_size),
+            )
         terminal.print(both)
 
 

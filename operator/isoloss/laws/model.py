@@ -175,8 +175,7 @@ class FitOptions:
             if value is None and name == "irreducible_loss":
                 continue
             number = check_number(f"FitOptions: {name}", value)
-            if not 0 < number < math.inf:
-                raise ValueError(f"FitOptions: {name}: {value:g} is not a positive, finite number")
+            check_positive(f"FitOptions: {name}", number)
             object.__setattr__(self, name, number)
         if self.interval >= 1:
             raise ValueError(f"FitOptions: interval: {self.interval:g} must be below 1, as 0.8")
@@ -206,6 +205,12 @@ def check_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, not {type(value).__name__} {value!r}")
     return float(value)
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ValueError, naming it, unless a number is positive and finite."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}: {value:g} is not a positive, finite number")
 
 
 DEFAULTS = FitOptions()

@@ -80,15 +80,14 @@ def read_checkpoint(uri: str) -> Checkpoint:
 
 
 def tokenizer(given: str | None, checkpoint: str) -> str:
-    """As given, else the checkpoint's. Raises BadInput if it has none."""
-    if given is not None:
-        return folder("--tokenizer", given)
+    """The folder given, else the checkpoint's. Raises BadInput if it has no tokenizer.json."""
+    uri = checkpoint if given is None else folder("--tokenizer", given)
     try:
-        if Store(checkpoint, follow_links=True).exists("tokenizer.json"):
-            return checkpoint
+        if Store(uri, follow_links=True).exists("tokenizer.json"):
+            return uri
     except StoreError as error:
-        raise BadInput(f"--checkpoint: {error}") from error
-    raise BadInput(f"--tokenizer: {checkpoint} has no tokenizer.json: give the folder that has it")
+        raise BadInput(f"--tokenizer: {error}") from error
+    raise BadInput(f"--tokenizer: {uri} has no tokenizer.json: give the folder that has it")
 
 
 def sequence_length(given: int | None, config: dict[str, Any]) -> int:

@@ -92,8 +92,15 @@ def plan(
             raise BadInput(
                 f"{option}: {value:g} is no target: write {value:g} billion as {value:g}B"
             )
-    if tokens_per_second is not None and utilisation is not None:
-        raise BadInput("--utilisation: --tokens-per-second already says how fast: leave one out")
+    if tokens_per_second is not None:
+        for option, is_given in (
+            ("--utilisation", utilisation is not None),
+            ("--peak-flops", peak_flops != PEAK_FLOPS),
+        ):
+            if is_given:
+                raise BadInput(
+                    f"{option}: --tokens-per-second already says how fast: leave one out"
+                )
     if utilisation is not None and utilisation > 1:
         raise BadInput(f"--utilisation: must be at most 1, not {utilisation:g}")
     if (params is None) != (tokens is None):

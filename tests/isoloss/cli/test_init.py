@@ -124,11 +124,12 @@ def marked(path: Path) -> list[str]:
     return [line.strip().removeprefix("- ").partition(":")[0] for line in lines]
 
 
-def test_the_options_are_in_the_manifests(init: Isoloss, llama: str) -> None:
+def test_the_options_are_in_the_manifests(init: Isoloss, llama: str, tmp_path: Path) -> None:
+    tokenizer = write_checkpoint(tmp_path / "models" / "tokenizer", LLAMA_3_8B)
     ended = init(
         *("--checkpoint", llama, "--corpus", "math=gs://texts/m/*.parquet", "--tokens", "1_000M"),
         *("--name", "own", "-n", "research", "--storage", "s3://sweeps/own/", "--secret", "keys"),
-        *("--tokenizer", "s3://models/tokenizer", "--sequence-length", 2048, "--out", "a/b.yaml"),
+        *("--tokenizer", tokenizer, "--sequence-length", 2048, "--out", "a/b.yaml"),
         *("--accelerators", 3),
     )
     assert ended.code == 0, ended.err
@@ -137,7 +138,7 @@ def test_the_options_are_in_the_manifests(init: Isoloss, llama: str) -> None:
         assert document["metadata"] == {"name": "own", "namespace": "research"}
     sweep, prediction = specs(path)
     assert (sweep.storage.uri, sweep.storage.secret_name) == ("s3://sweeps/own", "keys")
-    assert (sweep.data.tokenizer, sweep.data.sequence_length) == ("s3://models/tokenizer", 2048)
+    assert (sweep.data.tokenizer, sweep.data.sequence_length) == (tokenizer, 2048)
     assert [(each.name, each.uri) for each in sweep.data.domains] == [
         ("math", "gs://texts/m/*.parquet")
     ]
@@ -193,6 +194,7 @@ def assert_refused(ended: Ended, words: str) -> None:
         ({"--storage": "sweeps"}, "--storage: sweeps: must be where pods can read it"),
         ({"--storage": "s3://c/*"}, "--storage: s3://c/*: must name one folder, not a pattern"),
         ({"--tokenizer": "org/model"}, "--tokenizer: org/model: must be where pods can read it"),
+        ({"--tokenizer": "file:///none"}, "--tokenizer: file:///none has no tokenizer.json: give"),
         ({"--name": "My sweep"}, "--name: My sweep: must be at most 63 lower-case letters"),
         ({"--sequence-length": "9000"}, "--sequence-length: 9000 is more than the 8192 positions"),
     ],

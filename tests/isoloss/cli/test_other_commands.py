@@ -61,13 +61,30 @@ def test_a_report_is_one_page_and_its_figures(
 
 
 @pytest.mark.usefixtures("without_figures")
+def test_a_report_tells_the_warnings_and_refusals_that_predict_tells(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "report.html"
+    for budget in ("3e19", "3e27"):
+        asked = ("--initial-loss", "2.75", "--cpt-flops", budget, "--params", "1e9", "--json")
+        predicted = isoloss("predict", planted_laws, *asked)
+        reported = isoloss("report", planted_laws, "--out", out, *asked)
+        assert reported.code == predicted.code
+        assert reported.document["refused"] == predicted.document.get("refused", [])
+        told = reported.document["warnings"]
+        assert told == [w for w in predicted.document["warnings"] if w in told]
+        assert told or predicted.code == 3
+
+
+@pytest.mark.usefixtures("without_figures")
 def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report.html"
     ended = isoloss("report", planted_laws, "--out", out, "--total-flops", "1e27", "--json")
     assert ended.code == 3
-    assert "ExtrapolationTooFar" in ended.document["refused"][0]
+    assert ended.document["refused"][0]["reason"] == "ExtrapolationTooFar"
+    assert "total compute" in ended.document["refused"][0]["message"]
     page = out.read_text()
     in_its_place = page[page.index('<h2 id="prediction">') : page.index('<h2 id="laws">')]
     assert "ExtrapolationTooFar" in in_its_place
@@ -313,12 +330,13 @@ def test_the_help_of_a_plan_says_what_it_assumes(isoloss: Isoloss) -> None:
     ) in said
 
 
-def test_a_plan_takes_one_measure_of_speed(isoloss: Isoloss) -> None:
-    options = ("--tokens-per-second", "1e5", "--utilisation", "0.4")
+@pytest.mark.parametrize("other", [("--utilisation", "0.4"), ("--peak-flops", "2e15")])
+def test_a_plan_takes_one_measure_of_speed(isoloss: Isoloss, other: tuple[str, str]) -> None:
+    options = ("--tokens-per-second", "1e5", *other)
     ended = isoloss("plan", EXAMPLE, *options, "--json")
     assert ended.code == 2
     message = ended.document["error"]["message"]
-    assert message.startswith("--utilisation: --tokens-per-second already says")
+    assert message.startswith(f"{other[0]}: --tokens-per-second already says")
 
 
 def test_a_plan_tells_what_evaluations_take_and_how_to_take_less(

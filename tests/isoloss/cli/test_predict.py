@@ -404,6 +404,30 @@ def test_a_published_law_refuses_sequences_longer_than_its_batch(isoloss: Isolos
     assert "less than one sequence of 1000000 tokens" in refusal["message"]
 
 
+@pytest.mark.parametrize(
+    ("name", "flops"), [("deepseek", "1e31"), ("porian", "1e60"), ("porian", "1e9")]
+)
+def test_a_published_law_refuses_a_total_that_no_run_has(
+    isoloss: Isoloss, name: str, flops: str
+) -> None:
+    """At 1e9 FLOPs a step of the law's batch size would be longer than the run."""
+    asked = ("--total-flops", flops, "--params", "1e9", "--json")
+    ended = isoloss("predict", f"published:{name}", *asked)
+    assert ended.code == 3
+    assert ended.document["refused"][0]["reason"] == "ExtrapolationTooFar"
+
+
+def test_a_multiple_that_leaves_too_few_steps_is_blamed_and_not_the_budget(
+    isoloss: Isoloss, planted_laws: Path
+) -> None:
+    ended = isoloss("predict", planted_laws, *QUESTION, "--round-to", 1_000_000, "--json")
+    assert ended.code == 3
+    (refusal,) = ended.document["refused"]
+    assert refusal["reason"] == "BudgetTooSmall"
+    assert "as a multiple of 1000000: round to a smaller multiple" in refusal["message"]
+    assert "Check its unit" not in refusal["message"]
+
+
 def test_a_published_law_refuses_an_initial_loss(isoloss: Isoloss) -> None:
     ended = isoloss("predict", "published:cpt-dense", *QUESTION, "--json")
     assert ended.code == 3

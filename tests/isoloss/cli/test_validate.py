@@ -175,10 +175,57 @@ def test_probes_elsewhere_are_refused_by_their_table(
     assert f"{runs}: no probe is at the answer" in ended.err
 
 
-def test_probes_without_a_budget_have_no_length(isoloss: Isoloss, planted_laws: Path) -> None:
-    ended = isoloss("validate", planted_laws, "--initial-loss", "2.75")
+@pytest.mark.parametrize("budgets", [(), ("--cpt-flops", "1e20", "--cpt-tokens", "1e10")])
+def test_probes_without_a_budget_have_no_length_and_no_option_is_advised_that_is_none(
+    isoloss: Isoloss, planted_laws: Path, budgets: tuple[str, ...]
+) -> None:
+    ended = isoloss("validate", planted_laws, "--initial-loss", "2.75", *budgets)
     assert ended.code == 2
     assert "give --cpt-flops or --cpt-tokens" in ended.err
+    assert "--total-flops" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "has_probes"),
+    [
+        (("--factor", "3"), True),
+        (("--share", "0.1"), True),
+        (("--seeds", "5"), True),
+        (("--tolerance", "0.02"), False),
+        (("--noise", "0.002"), False),
+    ],
+    ids=str,
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    isoloss: Isoloss,
+    planted_laws: Path,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    has_probes: bool,
+) -> None:
+    probes = [tmp_path / "probes.csv"] if has_probes else []
+    ended = isoloss("validate", planted_laws, *probes, *QUESTION, *options)
+    assert ended.code == 2
+    assert f"{options[0]} is of the {'plan' if has_probes else 'verdict'}" in ended.err
+
+
+def test_at_a_batch_size_that_is_given_learning_rates_alone_are_planned_and_judged(
+    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+) -> None:
+    given = ("--batch-size", "200")
+    plan = planned(isoloss, planted_laws, *given)
+    answer = isoloss("predict", planted_laws, *QUESTION, *given, "--json").document
+    rate = answer["learning_rate"]["value"]
+    places = [(place["learning_rate"], place["batch_size"]) for place in plan["probes"]]
+    assert places == [(rate, 200), (rate / 2, 200), (rate * 2, 200)]
+    runs = write_probes(tmp_path / "probes.csv", plan["probes"], 1.0)
+    asked = (*QUESTION, *given, "--noise", "0.002")
+    ended = isoloss("validate", planted_laws, runs, *asked)
+    assert ended.code == 0, ended.err
+    assert "AnswerHolds" in ended.out
+    refined = ended.out.partition("Laws and probes together")[2]
+    assert "learning rate" in refined
+    assert "batch size" not in refined
 
 
 def test_probes_of_a_smaller_proxy_count_by_their_share_of_the_tokens(

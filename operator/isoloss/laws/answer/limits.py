@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isoloss.laws.answer.prediction import Point, PredictionQuery
+from isoloss.laws.answer.rounding import rounded
 from isoloss.laws.answer.routes import flops_per_token
 from isoloss.laws.curves import Number
 from isoloss.laws.fitted_laws import Laws
@@ -147,22 +148,28 @@ def implausible(laws: Laws, answer: Point) -> Refusal | None:
 def too_few_steps(
     laws: Laws, query: PredictionQuery, cpt_flops: float | None, batch_size: float
 ) -> Refusal | None:
-    """Refuse a budget of fewer than FEWEST_STEPS steps of its own answer, whose batch size this is, rounded; None if steps
-    cannot be counted."""
-    tokens = _most_tokens(laws, query, cpt_flops)
-    if tokens is None or laws.sequence_length is None:
+    """Refuse a budget of fewer than FEWEST_STEPS steps of its own answer, whose batch size this is, to be rounded; None if
+    steps cannot be counted."""
+    tokens, most = _most_tokens(laws, query, cpt_flops), largest_batch(laws, query, cpt_flops)
+    given = rounded(batch_size, query.round_to)
+    if tokens is None or most is None or given <= most:
         return None
     # The laws' batch size counts sequences of the sweep's own length.
-    batch_tokens = batch_size * laws.sequence_length
-    steps = tokens / batch_tokens
-    if steps >= FEWEST_STEPS:
-        return None
+    batch_tokens = given * float(laws.sequence_length or 1)
+    budget = f"The budget of {_budget(laws, query, tokens)} is fewer than {FEWEST_STEPS} steps of"
+    message = (
+        f"{budget} the answer's batch size, {batch_tokens:.3g} tokens: at least {np.ceil(FEWEST_STEPS * batch_tokens):,.0f} "
+        "tokens are needed. Check its unit: write 60 billion tokens as 60e9."
+    )
+    if rounded(batch_size, 1) <= most:
+        message = (
+            f"{budget} {given:.10g} sequences, to which the best batch size of {batch_size:.4g} is rounded as a multiple of "
+            f"{query.round_to:.10g}: round to a smaller multiple."
+        )
     return Refusal(
         RefusalReason.BUDGET_TOO_SMALL,
-        f"The budget of {_budget(laws, query, tokens)} is fewer than {FEWEST_STEPS} steps of the answer's batch size, {batch_tokens:.3g} "
-        f"tokens: at least {np.ceil(FEWEST_STEPS * batch_tokens):,.0f} tokens are needed. Check its unit: write 60 billion tokens "
-        "as 60e9.",
-        {"tokens": tokens, "steps": steps, "fewest_steps": FEWEST_STEPS},
+        message,
+        {"tokens": tokens, "steps": tokens / batch_tokens, "fewest_steps": FEWEST_STEPS},
     )
 
 

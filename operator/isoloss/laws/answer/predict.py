@@ -217,9 +217,7 @@ def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction 
     answers = _composed(laws, query, compute, routes)
     chosen = answers[route]
     vague = too_vague(expected_regret(laws, route, target_of(laws, query, compute.total)))
-    few = too_few_steps(
-        laws, query, compute.cpt_flops, rounded(chosen.batch_size.value, query.round_to)
-    )
+    few = too_few_steps(laws, query, compute.cpt_flops, chosen.batch_size.value)
     doubt = implausible(laws, routes[route]) or few or vague
     if doubt is not None:
         return Refused((doubt,), laws.warnings)

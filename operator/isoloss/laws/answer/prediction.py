@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isoloss.formatting import batch_size, flops, given, interval, learning_rate, number
 from isoloss.frames import as_arrow, as_pandas
-from isoloss.laws.model import Interval, Refusal, Route, check_number
+from isoloss.laws.model import Interval, Refusal, Route, check_number, check_positive
 from isoloss.summaries import aligned, as_html, paragraphs
 from isoloss.usual import FLOPS_PER_PARAM_AND_TOKEN
 
@@ -23,6 +23,7 @@ C_pre + C_cpt wants. Measured: the learning rate besides times (C_cpt / C_total)
 NO_NUMBERS = frozenset({"composition", "composition_error", "tokenizer"})
 """Fields of a query."""
 MAY_BE_ZERO = frozenset({"initial_loss_standard_error"})
+OF_A_CHECKPOINT = ("initial_loss", "initial_loss_standard_error", "pretraining_tokens")
 BUDGETS = ("cpt_flops", "cpt_tokens", "total_flops")
 
 
@@ -85,10 +86,8 @@ class PredictionQuery:
         """Raise ValueError, naming the field, for a number that is out of range."""
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name in NO_NUMBERS or each.name in MAY_BE_ZERO or value is None:
-                continue
-            if not 0 < value < math.inf:
-                raise ValueError(f"{each.name}: {value:g} is not a positive, finite number")
+            if each.name not in NO_NUMBERS | MAY_BE_ZERO and value is not None:
+                check_positive(each.name, value)
         if self.sequence_length is not None and self.sequence_length % 1:
             raise ValueError(f"sequence_length: {self.sequence_length:g} is not a whole number")
         error = self.initial_loss_standard_error
@@ -106,6 +105,9 @@ class PredictionQuery:
             raise ValueError("give exactly one of cpt_flops, cpt_tokens and total_flops")
         if self.total_flops is None and self.initial_loss is None:
             raise ValueError(f"{budgets[0]} needs initial_loss")
+        for name in OF_A_CHECKPOINT:
+            if self.total_flops is not None and getattr(self, name):
+                raise ValueError(f"total_flops takes no {name}: it is of a run from scratch")
         if self.params is None:
             if self.cpt_tokens is not None and self.flops_per_token is None:
                 raise ValueError("cpt_tokens needs params, to convert tokens to FLOPs")
