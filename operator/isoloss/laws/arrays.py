@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, PlainSerializer, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator
 
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 MAX_ENTRIES = 2_000_000
 """Entries of one stored array at most; a fit keeps a few hundred draws."""
 MAX_DIMENSIONS = 4
+LARGEST, LARGEST_QUANTITY = 1e6, 1e60
+"""Far beyond those of any sweep; powers and products of these do not overflow."""
+ROUNDING = 1e-6
+"""By which floating point may take a covariance's eigenvalue below zero, over its largest."""
 
 
 def _read_number(value: Any) -> Any:
@@ -56,6 +61,42 @@ def _write_array(value: NDArray[np.float64]) -> dict[str, Any]:
     return {"shape": list(value.shape), "data": data}
 
 
+def _read_coefficient(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _vector(None, _read_array(value))
+    if type(value) not in (int, float) or not abs(value) <= LARGEST:
+        raise ValueError("must be a finite number, or an array with shape and data")
+    return float(value)
+
+
+def _write_coefficient(value: Any) -> Any:
+    return _write_array(value) if isinstance(value, np.ndarray) else _write_number(value)
+
+
+def _vector(size: int | None, value: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`size` finite numbers; None: any number of them but 0."""
+    if value.ndim != 1 or not value.size or size not in (None, value.size):
+        raise ValueError(f"must be a vector{'' if size is None else f' of {size}'}")
+    if not (abs(value) <= LARGEST).all():
+        raise ValueError("must be finite numbers")
+    return value
+
+
+def _deviations(value: NDArray[np.float64]) -> NDArray[np.float64]:
+    if (_vector(None, value) < 0).any():
+        raise ValueError("must not be negative")
+    return value
+
+
+def _covariance(size: int, value: NDArray[np.float64]) -> NDArray[np.float64]:
+    if value.shape != (size, size) or not (abs(value) <= LARGEST).all():
+        raise ValueError(f"must be {size} x {size} finite numbers")
+    eigenvalues = np.linalg.eigvalsh(value)
+    if not np.allclose(value, value.T) or eigenvalues[0] < -ROUNDING * abs(eigenvalues[-1]):
+        raise ValueError("must be symmetric, without negative eigenvalues")
+    return value
+
+
 Real = Annotated[
     float, BeforeValidator(_read_number), PlainSerializer(_write_number, when_used="json")
 ]
@@ -65,5 +106,22 @@ Array = Annotated[
     PlainValidator(_read_array),
     PlainSerializer(_write_array, when_used="json"),
 ]
+Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+"""A logarithm, or a coefficient of one."""
+NotNegative = Annotated[Finite, Field(ge=0)]
+Positive = Annotated[float, Field(ge=1 / LARGEST_QUANTITY, le=LARGEST_QUANTITY)]
+"""Tokens, FLOPs, a loss, a learning rate, …"""
+Count = Annotated[int, Field(ge=1)]
+Coefficient = Annotated[
+    float | NDArray[np.float64],
+    PlainValidator(_read_coefficient),
+    PlainSerializer(_write_coefficient, when_used="json"),
+]
+"""A finite number, or (draws,) of them."""
+Vector3 = Annotated[Array, AfterValidator(partial(_vector, 3))]
+Deviations = Annotated[Array, AfterValidator(_deviations)]
+"""(k,) standard deviations."""
+Covariance2 = Annotated[Array, AfterValidator(partial(_covariance, 2))]
+Covariance6 = Annotated[Array, AfterValidator(partial(_covariance, 6))]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.intp]

@@ -11,10 +11,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Flags, Indices, Real
+from isoloss.laws.arrays import Array, Coefficient, Finite, Flags, Indices
 from isoloss.laws.model import LawForm
 
-Number = Real | Array
+Number = Coefficient
 Quantity = Literal["learning_rate", "batch_size"]
 
 SMALLEST = 1e-300
@@ -136,9 +136,9 @@ class RateAtBatch(Drawn):
     of_params: Number
     of_tokens: Number
     of_batch: Number
-    log_params_centre: float
-    log_tokens_centre: float
-    log_batch_centre: float
+    log_params_centre: Finite
+    log_tokens_centre: Finite
+    log_batch_centre: Finite
     deviation_scale: Number = 1.0
     """How large, in such a draw, deviations of optima from the law are, over what they are expected to be."""
 
@@ -157,8 +157,8 @@ class OptimumPlanes(Drawn):
 
     learning_rate: Plane
     batch_size: Plane
-    log_params_centre: float
-    log_tokens_centre: float
+    log_params_centre: Finite
+    log_tokens_centre: Finite
     deviation_scale: Number = 1.0
     """As in RateAtBatch."""
 

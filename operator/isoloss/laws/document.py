@@ -7,10 +7,14 @@ type), because others can write to the object store.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from isoloss.laws.curves import Drawn
 from isoloss.laws.fitted_laws import Laws
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
@@ -72,13 +76,40 @@ def _check_data(laws: Laws) -> None:
     for name in ("sizes", "batch_sizes", "learning_rates"):
         if laws.status != "refused" and not getattr(laws.data, name):
             raise BadLaws(f"laws.data.{name}: empty, although laws are fitted")
-    surface, rate = laws.surface, laws.rate_at_batch
-    if rate.curve is None and rate.refusal is None:
-        raise BadLaws("laws.rate_at_batch.refusal: missing, although this law is not fitted")
-    for where, law, is_there, needed in (
-        ("surface", surface, surface.planes, ("bend", "token_bend", "target_covariance")),
-        ("rate_at_batch", rate, rate.curve, ("curvature", "bend", "token_bend")),
+    bends = ("bend", "token_bend")
+    for where, size, errors in (
+        ("learning_rate", 1, ()),
+        ("batch_size", 1, ()),
+        ("loss_compute", 1, ()),
+        ("surface", 2, (*bends, "target_covariance")),
+        ("rate_at_batch", 1, (*bends, "curvature")),
     ):
-        for name in needed:
-            if is_there is not None and getattr(law, name) is None:
+        law = getattr(laws, where)
+        found = law.planes if where == "surface" else law.curve
+        if found is None and law.refusal is None:
+            raise BadLaws(f"laws.{where}.refusal: missing, although this law is not fitted")
+        for name in errors:
+            error = getattr(law, name)
+            if found is not None and error is None:
                 raise BadLaws(f"laws.{where}.{name}: missing, although this law is fitted")
+            if error is not None and name in bends and len(error.spread) != size:
+                raise BadLaws(f"laws.{where}.{name}.spread: must have {size} numbers")
+        _check_draws(where, found, getattr(laws.draws, where))
+
+
+def _check_draws(where: str, law: Drawn | None, draws: Drawn | None) -> None:
+    """Raise BadLaws for an estimate that is drawn, and for draws that are none or differ in number."""
+    if law is not None and any(_lengths(law)):
+        raise BadLaws(f"laws.{where}: must have numbers, not arrays")
+    if draws is not None and len(set(_lengths(draws))) != 1:
+        raise BadLaws(f"laws.draws.{where}: must have arrays of one length")
+
+
+def _lengths(drawn: Drawn) -> Iterator[int]:
+    """Of its arrays."""
+    for field in fields(drawn):
+        value = getattr(drawn, field.name)
+        if isinstance(value, Drawn):
+            yield from _lengths(value)
+        elif isinstance(value, np.ndarray):
+            yield len(value)

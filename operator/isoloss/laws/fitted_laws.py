@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isoloss.frames import as_arrow, as_pandas
+from isoloss.laws.arrays import Count
 from isoloss.laws.formulas import (
     hyperparameter_formula,
     hyperparameter_quality,
@@ -80,7 +81,7 @@ class Laws:
     warnings: tuple[str, ...]
     data: DataRange
     draws: Draws
-    sequence_length: int | None
+    sequence_length: Count | None
     options: FitOptions
     tokenizer: str | None = None
     loss_kind: str | None = None

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Real
+from isoloss.laws.arrays import Array, Finite, Real
 
 Status = Literal["fitted", "provisional", "refused"]
 LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
@@ -145,8 +145,8 @@ class SizeTrend:
     """How the best settings depend on the size at equal tokens, taken from elsewhere: LR ~ N^a, B ~ N^b."""
 
     name: str
-    learning_rate_exponent: float
-    batch_size_exponent: float
+    learning_rate_exponent: Finite
+    batch_size_exponent: Finite
 
 
 @dataclass(frozen=True)

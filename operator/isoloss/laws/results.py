@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Real
+from isoloss.laws.arrays import (
+    Array,
+    Covariance2,
+    Covariance6,
+    Deviations,
+    Finite,
+    NotNegative,
+    Positive,
+    Real,
+    Vector3,
+)
 from isoloss.laws.curves import (
     HyperparameterCurve,
     LossCurve,
@@ -39,9 +49,9 @@ class HyperparameterLaw:
     quantity: Quantity
     status: Status
     form: LawForm
-    intercept: Real | None = None
-    slope: Real | None = None
-    covariance: Array | None = None
+    intercept: Finite | None = None
+    slope: Finite | None = None
+    covariance: Covariance2 | None = None
     """(2, 2), of intercept and slope."""
     r_squared: Real | None = None
     rmse: Real | None = None
@@ -63,10 +73,10 @@ class LossComputeLaw:
     """L(C) = L0 + alpha C^-gamma along the frontier of least compute."""
 
     status: Status
-    irreducible_loss: Real | None = None
-    log_alpha: Real | None = None
+    irreducible_loss: NotNegative | None = None
+    log_alpha: Finite | None = None
     """ln alpha; alpha alone can overflow when gamma is large."""
-    gamma: Real | None = None
+    gamma: Positive | None = None
     irreducible_loss_fixed: bool = False
     irreducible_loss_identified: bool = True
     """False: the data allow every value within `irreducible_loss_interval`."""
@@ -154,12 +164,12 @@ class Contour:
 class Bend:
     """How far a law over ln N may bend away from its line: see surface/bend.py."""
 
-    spread: Array
+    spread: Deviations
     """(k,) root mean squares of the coefficients of (ln N)^2, of ln LR and ln B or of ln LR alone."""
-    log_params_centre: Real
-    level: Real
+    log_params_centre: Finite
+    level: Finite
     """Of the line through (ln N)^2 at the sweep's sizes, and its …"""
-    slope: Real
+    slope: Finite
 
     def error(self, log_params: Real) -> Array:
         """(k,) standard deviations at ln N."""
@@ -171,11 +181,11 @@ class Bend:
 class TokenBend:
     """How far a law over ln N and ln D may bend away from its plane along ln D: see surface/bend.py."""
 
-    spread: Array
+    spread: Deviations
     """(k,) root mean squares of the coefficients of (ln D)^2, of ln LR and ln B or of ln LR alone."""
-    log_params_centre: Real
-    log_tokens_centre: Real
-    plane: Array
+    log_params_centre: Finite
+    log_tokens_centre: Finite
+    plane: Vector3
     """(3,) constant, of ln N and of ln D: the plane through (ln D)^2 at the sweep's own points."""
 
     def error(self, log_params: Real, log_tokens: Real) -> Array:
@@ -193,26 +203,26 @@ class SurfaceLaw:
     status: Status
     planes: OptimumPlanes | None = None
     """Its optimum; None if it was refused."""
-    curvature: Array | None = None
+    curvature: Covariance2 | None = None
     """(2, 2) Hessian of the loss in (ln LR, ln B), in units of the token slope dL/dlnD."""
-    residual_rms: Real | None = None
+    residual_rms: NotNegative | None = None
     """Residual of the loss, in nats per token."""
-    frontier_log_ratio: Real | None = None
+    frontier_log_ratio: Finite | None = None
     """ln(D / N) of the compute-optimal size, found at …"""
-    frontier_log_flops: Real | None = None
+    frontier_log_flops: Finite | None = None
     """… this ln C, and …"""
-    frontier_ratio_error: Real = 0.0
+    frontier_ratio_error: NotNegative = 0.0
     """… its standard deviation there, which grows with the distance."""
-    flops_per_token_per_param: Real = 6.0
+    flops_per_token_per_param: Positive = 6.0
     cells: int = 0
     points: int = 0
-    law_covariance: Array | None = None
+    law_covariance: Covariance6 | None = None
     """(6, 6) of the planes' coefficients: constant, of_params, of_tokens of ln LR, then of ln B."""
-    target_covariance: Array | None = None
+    target_covariance: Covariance2 | None = None
     """(2, 2) of ln LR and ln B of single (N, D) cells about the law, noise apart."""
     bend: Bend | None = None
     token_bend: TokenBend | None = None
-    token_slope: Real | None = None
+    token_slope: Finite | None = None
     """-dL/dlnD of the largest size at its most tokens, nats: what a wasted share of tokens costs."""
     halved_trends: tuple[Quantity, ...] = ()
     """Whose trend over sizes at equal tokens may be chance, judging by the largest size: half of it is kept."""
@@ -247,14 +257,14 @@ class RateAtBatchLaw:
     status: Status
     curve: RateAtBatch | None = None
     """None if it was refused."""
-    curvature: Real | None = None
+    curvature: Positive | None = None
     """Second derivative of the wasted ln D over ln LR at a batch size."""
-    scatter: Real = 0.0
+    scatter: NotNegative = 0.0
     """Standard deviation of a size's own best ln LR about the law."""
     bend: Bend | None = None
     token_bend: TokenBend | None = None
-    smallest_batch: Real | None = None
-    largest_batch: Real | None = None
+    smallest_batch: Positive | None = None
+    largest_batch: Positive | None = None
     """Sequences, of those with enough learning rates."""
     shows_batch: bool = False
     """Whether sizes were trained with several batch sizes, so that it is known how the best learning rate moves."""
@@ -272,9 +282,9 @@ class HeldOutScore:
     log_learning_rate_error: Real
     """Root mean square of ln(predicted / found)."""
     log_batch_size_error: Real
-    unexplained_learning_rate_error: Real
+    unexplained_learning_rate_error: NotNegative
     """The part of it that the noise of prediction and judge does not explain: the law's own."""
-    unexplained_batch_size_error: Real
+    unexplained_batch_size_error: NotNegative
 
 
 @dataclass(frozen=True)
@@ -289,12 +299,12 @@ class Exclusion:
 class StableRate:
     """How large a learning rate one size and batch size of the sweep bore."""
 
-    params: Real
-    batch_size: Real
+    params: Positive
+    batch_size: Positive
     """Sequences."""
-    highest: Real
+    highest: Positive
     """The largest learning rate whose run did not diverge."""
-    diverged: Real | None = None
+    diverged: Positive | None = None
     """The smallest above it, whose run did; None: none was tried."""
 
 
@@ -304,19 +314,19 @@ class DataRange:
 
     runs: int = 0
     evaluations: int = 0
-    sizes: tuple[float, ...] = ()
-    batch_sizes: tuple[float, ...] = ()
-    learning_rates: tuple[float, ...] = ()
-    smallest_flops: Real | None = None
+    sizes: tuple[Positive, ...] = ()
+    batch_sizes: tuple[Positive, ...] = ()
+    learning_rates: tuple[Positive, ...] = ()
+    smallest_flops: Positive | None = None
     """On the fitted frontier; None without one."""
-    largest_flops: Real | None = None
+    largest_flops: Positive | None = None
     """The most that several runs of one size were trained for."""
-    lowest_loss: Real | None = None
+    lowest_loss: Positive | None = None
     """Lowest loss of an optimum on the frontier."""
-    highest_loss: Real | None = None
+    highest_loss: Positive | None = None
     """Highest loss evaluated."""
-    largest_tokens: Real | None = None
-    smallest_tokens: Real | None = None
+    largest_tokens: Positive | None = None
+    smallest_tokens: Positive | None = None
     """Smallest token count of a first evaluation that was used."""
     stable_rates: tuple[StableRate, ...] = ()
     """Of every size and batch size of which a run did not diverge."""

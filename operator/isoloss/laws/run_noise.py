@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from isoloss.laws.arrays import Real
+from isoloss.laws.arrays import Count, NotNegative
 from isoloss.usual import USUAL_NOISE
 
 USUAL_FREEDOM = 2
@@ -20,10 +20,10 @@ USUAL_FREEDOM = 2
 class RunNoise:
     """Measured on runs that differ in nothing but their seed."""
 
-    squares: Real
+    squares: NotNegative
     """Sum of squares of losses about the mean of their configuration, nats per token squared, over the last third of
     the tokens that its seeds share."""
-    freedom: int
+    freedom: Count
     """Degrees of freedom: runs less one, over all configurations; at least 1."""
 
     @property

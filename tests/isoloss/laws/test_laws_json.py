@@ -122,3 +122,60 @@ def test_fitted_laws_without_their_errors_are_refused(text, law, name):
     document["laws"][law][name] = None
     with pytest.raises(BadLaws, match=rf"laws\.{law}\.{name}: missing"):
         laws_from_json(document)
+
+
+def square(size, first=1.0):
+    return {"shape": [size, size], "data": [first, *[0.0] * (size * size - 1)]}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("loss_compute.gamma", -0.1),
+        ("loss_compute.gamma", "NaN"),
+        ("loss_compute.irreducible_loss", -1.0),
+        ("loss_compute.log_alpha", "Infinity"),
+        ("learning_rate.slope", 1e300),
+        ("learning_rate.covariance", square(2, -1.0)),
+        ("learning_rate.covariance", square(3)),
+        ("surface.law_covariance", square(2)),
+        ("surface.law_covariance", square(6, "NaN")),
+        ("surface.target_covariance", {"shape": [2, 2], "data": [1.0, 2.0, 2.0, 1.0]}),
+        ("surface.curvature", square(2, -1.0)),
+        ("surface.residual_rms", -0.1),
+        ("surface.flops_per_token_per_param", 0.0),
+        ("surface.planes.learning_rate.of_params", "NaN"),
+        ("surface.token_bend.plane", {"shape": [2], "data": [0.0, 0.0]}),
+        ("surface.bend.spread", {"shape": [2], "data": [-1.0, 0.0]}),
+        ("surface.bend.spread", {"shape": [1], "data": [0.1]}),
+        ("rate_at_batch.scatter", "Infinity"),
+        ("data.sizes", [-1e8, 1e9]),
+        ("data.largest_flops", 1e300),
+        ("draws.loss_compute.gamma", {"shape": [1], "data": [0.1]}),
+        ("draws.surface.batch_size.constant", {"shape": [0], "data": []}),
+        ("draws.rate_at_batch.constant", {"shape": [1, 1], "data": [1.0]}),
+        ("sequence_length", 0),
+    ],
+)
+def test_numbers_that_no_fit_gives_are_refused_by_their_field(text, path, value):
+    """Answers of such laws would be nonsense, or end in a traceback."""
+    document = json.loads(text)
+    *parents, name = path.split(".")
+    changed = document["laws"]
+    for parent in parents:
+        changed = changed[parent]
+    changed[name] = value
+    at = path if len(parents) < 2 or "draws" not in parents else f"draws.{parents[1]}"
+    with pytest.raises(BadLaws, match=rf"^laws\.{at}"):
+        laws_from_json(document)
+
+
+@pytest.mark.parametrize(
+    "law", ["learning_rate", "batch_size", "loss_compute", "surface", "rate_at_batch"]
+)
+def test_a_law_that_is_neither_fitted_nor_refused_is_named(text, law):
+    document = json.loads(text)
+    coefficients = {"surface": "planes", "rate_at_batch": "curve", "loss_compute": "gamma"}
+    document["laws"][law][coefficients.get(law, "slope")] = None
+    with pytest.raises(BadLaws, match=rf"laws\.{law}\.refusal: missing, although this law is not"):
+        laws_from_json(document)
