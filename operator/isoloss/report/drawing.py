@@ -64,15 +64,15 @@ def style() -> Iterator[None]:
 
 
 def as_svg(figure: mpl_figure.Figure) -> bytes:
-    """The figure as SVG; equal figures give equal bytes. Its panels stay where this lays them out."""
+    """The figure as SVG; equal figures give equal bytes."""
+    _lay_out(figure)
     canvas: Any = FigureCanvasSVG(figure)  # its methods have no types
-    printed = _printed(canvas.print_svg, {"Date": None})
-    figure.set_layout_engine("none")  # laying it out again is half of what its PNG takes
-    return printed
+    return _printed(canvas.print_svg, {"Date": None})
 
 
 def as_png(figure: mpl_figure.Figure) -> bytes:
     """The figure as PNG at 150 dots per inch."""
+    _lay_out(figure)
     canvas: Any = FigureCanvasAgg(figure)
     usual = figure.dpi
     figure.set_dpi(150)
@@ -81,8 +81,19 @@ def as_png(figure: mpl_figure.Figure) -> bytes:
     return printed
 
 
+def _lay_out(figure: mpl_figure.Figure) -> None:
+    """Place the panels once: where they are does not depend on which format is written first."""
+    engine = figure.get_layout_engine()
+    if engine is None:
+        return
+    FigureCanvasAgg(figure)  # it measures the texts
+    with style():
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+
+
 def _printed(write: Any, metadata: Mapping[str, None]) -> bytes:
-    """What a canvas writes. `savefig` draws a figure twice to lay it out, but drawing lays it out, too."""
+    """What a canvas writes."""
     buffer = io.BytesIO()
     with style():
         write(buffer, metadata=metadata)

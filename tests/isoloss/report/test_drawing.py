@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from isoloss import formatting
 from isoloss.report.content import Table
 from isoloss.report.contour_figure import ellipse
-from isoloss.report.drawing import key, legend_below
+from isoloss.report.drawing import as_png, as_svg, key, legend_below
 
 
 def test_an_absent_number_is_a_dash_in_a_table_and_absent_text_is_empty() -> None:
@@ -41,3 +41,18 @@ def test_a_legend_stays_within_its_figure(inches: float) -> None:
     figure.draw_without_rendering()
     (legend,) = figure.legends
     assert legend.get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_a_figure_is_the_same_whichever_of_its_formats_is_written_first() -> None:
+    """A notebook shows PNGs, and a page has SVGs of the same figures."""
+
+    def drawn() -> Figure:
+        figure = Figure(figsize=(6, 3), layout="constrained")
+        for axes in figure.subplots(1, 2):
+            axes.set(xlabel="training tokens", ylabel="loss (nats per token)")
+        return figure
+
+    png_first, svg_first = drawn(), drawn()
+    png, svg = as_png(png_first), as_svg(svg_first)
+    assert as_svg(png_first) == svg
+    assert as_png(svg_first) == png
