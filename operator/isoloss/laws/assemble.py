@@ -22,6 +22,11 @@ from isoloss.laws.surface.rate_at_batch import RateAtBatchFit
 
 KEPT_DRAWS = 400
 """Draws stored with the laws, for predictions."""
+ONE_TOKEN_COUNT = (
+    "Every size was evaluated at a single number of tokens, so that the runs do not show what tokens change at one size: the joint "
+    "surface concludes it from the sizes, and the learning rate at a given batch size from what is usual. For another ratio of tokens "
+    "to size than the sweep's the two may differ by a factor of 2. Evaluate runs earlier as well, or train a size for other tokens."
+)
 KEPT_CONTOUR_POINTS = 20_000
 """Runs times levels above which contours are thinned, to keep the document small."""
 
@@ -63,6 +68,7 @@ def assemble(
         warnings=(
             *collected.warnings,
             *_warnings(iso_loss, one_batch_size=len(data.batch_sizes) == 1),
+            *_of_one_token_count(estimates),
         ),
         data=data,
         draws=_kept_draws(estimates),
@@ -117,6 +123,11 @@ def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
                 "level: the iso-loss laws describe that size only."
             )
     return tuple(found)
+
+
+def _of_one_token_count(estimates: Estimates) -> tuple[str, ...]:
+    both_answer = estimates.surface.refusal is None and estimates.rate_at_batch.draws is not None
+    return (ONE_TOKEN_COUNT,) if both_answer and not estimates.rate_at_batch.shows_tokens else ()
 
 
 def _of_best_runs(laws: IsoLossEstimate) -> bool:

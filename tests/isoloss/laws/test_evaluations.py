@@ -120,3 +120,16 @@ def test_errors_without_their_losses_are_an_error_that_names_the_run():
     broken = replace(runs[0], loss_standard_errors=np.full(29, 0.1))
     with pytest.raises(InvalidRunError, match="loss_standard_errors and losses differ in length"):
         fit_laws([broken, *runs[1:]], OPTIONS)
+
+
+def test_a_single_evaluation_of_every_run_is_said_to_leave_open_what_tokens_change():
+    """The surface and the law at a given batch size then conclude it from different things."""
+    grid = replace(GRID, sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.2e10, 2e10))
+    runs = planted_runs(SURFACE, grid, np.random.default_rng(0), 0.001)
+    last = [replace(run, tokens=run.tokens[-1:], losses=run.losses[-1:]) for run in runs]
+    for given, is_said in ((runs, False), (last, True)):
+        laws = fit_laws(given, OPTIONS)
+        assert laws.surface.planes is not None
+        assert laws.rate_at_batch.curve is not None
+        said = [w for w in laws.warnings if w.startswith("Every size was evaluated at a single")]
+        assert bool(said) is is_said

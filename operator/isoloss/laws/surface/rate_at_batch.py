@@ -57,6 +57,8 @@ class RateAtBatchFit:
 
     law: RateAtBatchLaw
     draws: RateAtBatch | None = None
+    shows_tokens: bool = True
+    """False: what tokens change is taken as usual."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ def _fitted(
         shows_batch=BATCH in varied,
     )
     kept = np.flatnonzero(convex)
-    return RateAtBatchFit(law, curve.take(kept[kept >= DECIDE.stop]))
+    return RateAtBatchFit(law, curve.take(kept[kept >= DECIDE.stop]), TOKENS in varied)
 
 
 @dataclass(frozen=True)
