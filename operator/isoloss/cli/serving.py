@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, fit_laws
@@ -77,13 +78,21 @@ def _no_laws() -> Laws:
     return fit_laws((), provisional=True)
 
 
+class _Server(ThreadingHTTPServer):
+    """Without a traceback for a browser that was closed, or loaded the page again, while it was drawn."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class PageServer:
     """Serves one page at http://127.0.0.1:PORT/ to browsers of this machine."""
 
     def __init__(self, page: Page, port: int = 0) -> None:
         """Listen; 0 takes a free port. Raises BadInput if the port is taken."""
         try:
-            self._server = ThreadingHTTPServer((ADDRESS, port), _handler(page))
+            self._server = _Server((ADDRESS, port), _handler(page))
         except OSError as error:
             raise BadInput(f"--port {port}: {error.strerror}") from error
         self.port = int(self._server.server_address[1])
@@ -118,7 +127,7 @@ def _handler(page: Page) -> type[BaseHTTPRequestHandler]:
             self._answer(with_body=False)
 
         def _answer(self, *, with_body: bool) -> None:
-            host = self.headers.get("Host", "").rpartition(":")[0]
+            host = self.headers.get("Host", "").partition(":")[0]
             if host not in (ADDRESS, "localhost"):
                 # Another site's name for this address: its scripts must not read the page.
                 self._send(HTTPStatus.FORBIDDEN, f"open http://{ADDRESS}/", with_body=with_body)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +73,38 @@ def test_nothing_can_be_written_and_no_other_site_can_read(server: PageServer) -
         assert answer(server, method)[0] == 501
     assert answer(server, host=f"evil.example:{server.port}")[0] == 403
     assert answer(server, host=f"localhost:{server.port}")[0] == 200
+
+
+def test_at_the_port_of_http_browsers_name_no_port(server: PageServer) -> None:
+    assert answer(server, host="127.0.0.1")[0] == 200
+
+
+def test_a_browser_that_is_closed_while_the_page_is_drawn_leaves_no_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked, is_gone = threading.Event(), threading.Event()
+
+    def page() -> str:
+        asked.set()
+        is_gone.wait(10)
+        return "drawn"
+
+    serving = PageServer(page)
+    listening = threading.Thread(target=serving.serve)
+    listening.start()
+    others = set(threading.enumerate())
+    browser = socket.create_connection(("127.0.0.1", serving.port))
+    browser.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{serving.port}\r\n\r\n".encode())
+    assert asked.wait(10)
+    # Closing resets the connection.
+    browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    browser.close()
+    is_gone.set()
+    for answering in set(threading.enumerate()) - others:
+        answering.join(10)
+    serving.close()
+    listening.join()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_running_sweep_has_its_progress_on_a_page_that_loads_again(store: Store) -> None:
