@@ -79,32 +79,8 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Count a sweep's points, tokens, FLOPs and accelerator hours, what a search costs, and what it saves."""
-    for option, value in (
-        ("--tokens-per-second", tokens_per_second),
-        ("--utilisation", utilisation),
-        ("--peak-flops", peak_flops),
-    ):
-        positive(option, value)
-    params = optional_count("--target-params", target_params)
-    tokens = optional_count("--target-tokens", target_tokens)
-    for option, value in (("--target-params", params), ("--target-tokens", tokens)):
-        if value is not None and value < FEWEST:
-            raise BadInput(
-                f"{option}: {value:g} is no target: write {value:g} billion as {value:g}B"
-            )
-    if tokens_per_second is not None:
-        for option, is_given in (
-            ("--utilisation", utilisation is not None),
-            ("--peak-flops", peak_flops != PEAK_FLOPS),
-        ):
-            if is_given:
-                raise BadInput(
-                    f"{option}: --tokens-per-second already says how fast: leave one out"
-                )
-    if utilisation is not None and utilisation > 1:
-        raise BadInput(f"--utilisation: must be at most 1, not {utilisation:g}")
-    if (params is None) != (tokens is None):
-        raise BadInput("give --target-params and --target-tokens together")
+    pace = _pace(tokens_per_second, utilisation, peak_flops)
+    target = _target(target_params, target_tokens)
     try:
         predictions = read_predictions(manifest)
         validations = {
@@ -117,9 +93,7 @@ def plan(
         raise BadInput(str(error)) from error
     found = planned(written)
     refused = out_of_reach(found.sizes, predictions, checkpoints)
-    pace = Pace(tokens_per_second, peak_flops, utilisation)
-    has_target = params is not None and tokens is not None
-    cost = found.cost(params or 0.0, tokens or 0.0) if has_target else None
+    cost = found.cost(*target) if target else None
     if as_json:
         print_document(
             {
@@ -136,3 +110,33 @@ def plan(
         print_validations(validations)
         print_refused(refused)
     return ANSWERED
+
+
+def _pace(tokens_per_second: float | None, utilisation: float | None, peak_flops: float) -> Pace:
+    """Raises BadInput for an impossible number, and for one that would do nothing."""
+    positive("--tokens-per-second", tokens_per_second)
+    for option, value, default in (
+        ("--utilisation", utilisation, None),
+        ("--peak-flops", peak_flops, PEAK_FLOPS),
+    ):
+        positive(option, value)
+        if tokens_per_second is not None and value != default:
+            raise BadInput(f"{option}: --tokens-per-second already says how fast: leave one out")
+    if utilisation is not None and utilisation > 1:
+        raise BadInput(f"--utilisation: must be at most 1, not {utilisation:g}")
+    return Pace(tokens_per_second, peak_flops, utilisation)
+
+
+def _target(params: str | None, tokens: str | None) -> tuple[float, float] | None:
+    """Parameters and tokens. Raises BadInput for one without the other, and for counts in billions."""
+    found = optional_count("--target-params", params), optional_count("--target-tokens", tokens)
+    for option, value in zip(("--target-params", "--target-tokens"), found, strict=True):
+        if value is not None and value < FEWEST:
+            raise BadInput(
+                f"{option}: {value:g} is no target: write {value:g} billion as {value:g}B"
+            )
+    if found == (None, None):
+        return None
+    if found[0] is None or found[1] is None:
+        raise BadInput("give --target-params and --target-tokens together")
+    return found[0], found[1]
