@@ -173,6 +173,11 @@ def test_runs_in_memory_are_refused_for_the_units_that_a_table_is_refused_for(
     assert raised.value.run in {run.name for run in runs.runs}
 
 
+def test_a_name_that_two_runs_in_memory_have_is_refused(runs: isoloss.RunSet) -> None:
+    with pytest.raises(InvalidRunError, match="name is that of 2 runs"):
+        isoloss.fit_laws([*runs.runs, replace(runs.runs[0], learning_rate=1e-5)], FEW)
+
+
 def test_doubts_about_units_of_runs_in_memory_are_among_the_laws_warnings(
     runs: isoloss.RunSet,
 ) -> None:

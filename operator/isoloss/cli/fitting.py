@@ -37,6 +37,7 @@ from isoloss.published import NotApplicable, size_exponents
 from isoloss.report import content
 from isoloss.run_sources import read_runs
 from isoloss.runs import Weights as LossKind
+from isoloss.tables import is_table
 
 
 class Weights(StrEnum):
@@ -132,6 +133,15 @@ def fit(
     """Fit the laws of learning rate, batch size and loss to training runs."""
     positive("--irreducible-loss", irreducible_loss)
     not_an_input("--out", out, runs)
+    if all(map(is_table, runs)):
+        for option, is_given in (
+            ("--weights", weights != Weights.AVERAGED),
+            ("--flops", flops != Flops.SIX_ND),
+        ):
+            if is_given:
+                raise BadInput(
+                    f"{option}: a table has losses and FLOPs of one kind, and only sweeps have a choice: leave it out"
+                )
     given = read_runs(*runs, weights=LOSS_KINDS[weights], flops=flops.value)
     excluded = tuple(exclude or ())
     options = FitOptions(

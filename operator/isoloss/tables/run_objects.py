@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -30,6 +31,9 @@ def check_runs(runs: Sequence[Run]) -> tuple[str, ...]:
 
     What no arithmetic on units shows, such as tokens out of order, is left to the fit.
     """
+    for name, count in Counter(run.name for run in runs).items():
+        if count > 1:
+            raise InvalidRunError(name, "name", f"is that of {count} runs")
     trained = [_evaluated(run) for run in runs if run.tokens.shape == run.losses.shape]
     trained = [run for run in trained if run.tokens.size]
     if not trained:
