@@ -33,7 +33,9 @@ def read_laws(source: str | Path) -> Laws:
     except (ValueError, RecursionError) as error:
         if isinstance(error, BadInput):
             raise
-        raise BadInput(f"{source}: not JSON: {error}") from error
+        raise BadInput(
+            f"{source}: not JSON: {error}: give the file that isoloss fit writes with --out"
+        ) from error
 
 
 def _laws_of(document: Any, source: str) -> Laws:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from importlib.metadata import version as installed_version
+from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -139,6 +140,10 @@ def isoloss(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal may lack a sign such as that of multiplication.
+            stream.reconfigure(errors="replace")
     try:
         code = run(sys.argv[1:] if arguments is None else arguments)
     except OSError as error:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from isoloss.cli.application import main
 from isoloss.cli.inputs import count
 from isoloss_contract import layout
 from isoloss_contract.store import Store
@@ -580,3 +583,16 @@ def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_p
 )
 def test_counts_are_taken_as_floats_are_written(text: str, tokens: float) -> None:
     assert count("--cpt-tokens", text) == tokens
+
+
+def test_a_terminal_that_lacks_a_sign_gets_another_in_its_place(
+    planted_laws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the locale is not of UTF-8: a factor is written with the sign of multiplication."""
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", str(planted_laws), *map(str, QUESTION)])
+    sys.stdout.flush()
+    assert ended.value.code == 0
+    assert b" ? the largest compute of the sweep" in printed.getvalue()
