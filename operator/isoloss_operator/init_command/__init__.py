@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -155,7 +156,14 @@ def init(
     write_file(path, text)
     if as_json:
         cost = plan.cost(found.active, cpt_tokens)
-        print_document(_document(path, text, plan, sizes_document(plan.sizes, PACE, cost)))
+        print_document(
+            {
+                "manifest": str(path),
+                "guesses": guesses(text),
+                **sizes_document(plan.sizes, PACE, cost),
+                "warnings": list(_doubts(written.design)),
+            }
+        )
     else:
         _print(path, text, written, plan)
     return ANSWERED
@@ -231,12 +239,8 @@ def _cost(flops: float, plan: Planned, hours: float) -> str:
     return f"{formatting.flops(flops)} FLOPs, about {share} accelerator hours"
 
 
-def _document(path: Path, text: str, plan: Planned, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {"manifest": str(path), "guesses": guesses(text), **sizes}
-
-
 def _doubts(found: Design) -> Iterator[str]:
-    """What makes the sweep a poor deal for so short a run."""
+    """What makes the sweep a poor deal for a run as short, or as long, as that."""
     if found.cost_share > COST_SHARE:
         share = formatting.number(found.cost_share, 2)
         instead = "; trying learning rates on the checkpoint itself may be cheaper"
@@ -251,6 +255,11 @@ def _doubts(found: Design) -> Iterator[str]:
             f"Below {FEWEST_TOKENS_PER_PARAMETER} a run from scratch is mostly warm-up, which usually takes one: trying "
             "learning rates on the checkpoint itself may tell more."
         )
+    if found.extrapolation > FAR:
+        yield (
+            f"This run takes {formatting.number(found.extrapolation, 2)} times the compute of the largest proxy's, and "
+            "predictions beyond 1000 times that, the checkpoint's past included, are refused: train larger proxies."
+        )
 
 
 def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
@@ -258,16 +267,11 @@ def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
     print_plan(plan, PACE, plan.cost(written.checkpoint.active, written.cpt_tokens))
     for sentence in _doubts(written.design):
         terminal.print(f"\n{sentence}")
-    if written.design.extrapolation > FAR:
-        terminal.print(
-            f"\nThis run takes {formatting.number(written.design.extrapolation, 2)} times the compute of the largest proxy's, and "
-            "predictions beyond 1000 times that, the checkpoint's past included, are refused: train larger proxies."
-        )
     where = f" --namespace {written.namespace}" if written.namespace else ""
     terminal.print(
         f"\nwritten to {path}; {guesses(text)} of its lines are marked '{GUESSED}'. When they are right:"
     )
     # Commands are to be pasted: a pipe gets them whole.
     console().print(
-        f"\n    kubectl apply -f {path}\n    isoloss watch scalingsweep/{written.name}{where}"
+        f"\n    kubectl apply -f {shlex.quote(str(path))}\n    isoloss watch scalingsweep/{written.name}{where}"
     )

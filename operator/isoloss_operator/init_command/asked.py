@@ -114,6 +114,8 @@ def corpus_parts(given: Sequence[str]) -> tuple[CorpusPart, ...]:
         is_folder = uri.endswith("/") or not FILE_NAME.search(PurePosixPath(uri).name)
         uri = _checked("--corpus", f"{uri.rstrip('/')}/*" if is_folder else uri, _URI)
         _require_documents(uri)
+        if uri in {part.uri for part in parts}:
+            raise BadInput(f"--corpus: {uri} is given twice")
         if name:
             _checked("--corpus", name, _LABEL)
         taken = {part.name for part in parts}

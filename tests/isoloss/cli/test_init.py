@@ -318,9 +318,23 @@ def test_a_checkpoint_that_no_proxies_of_a_node_can_reach_is_refused(
 
 def test_runs_that_are_mostly_warm_up_are_told_so(init: Isoloss, tmp_path: Path) -> None:
     uri = write_checkpoint(tmp_path / "models" / "mistral", MISTRAL_7B)
-    out = " ".join(init("--checkpoint", uri, *CORPUS, "--tokens", "100M").out.split())
+    asked = ("--checkpoint", uri, *CORPUS, "--tokens", "100M")
+    out = " ".join(init(*asked).out.split())
     assert "0.4 per parameter of the largest proxy" in out
     assert "make sense" not in out
+    (warning,) = init(*asked, "--out", "other.yaml", "--json").document["warnings"]
+    assert "0.4 per parameter of the largest proxy" in warning
+
+
+def test_the_command_to_paste_takes_a_file_whatever_its_name_is(init: Isoloss, llama: str) -> None:
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--out", "my sweep.yaml")
+    assert "kubectl apply -f 'my sweep.yaml'" in ended.out
+
+
+def test_the_same_text_is_not_trained_twice(init: Isoloss, llama: str) -> None:
+    twice = ("--corpus", "s3://c/x", "--corpus", "y=s3://c/x/")
+    ended = init("--checkpoint", llama, *twice, "--tokens", "55B")
+    assert_refused(ended, "--corpus: s3://c/x/* is given twice")
 
 
 def test_a_job_has_no_more_accelerators_than_its_smallest_batch_has_sequences(
