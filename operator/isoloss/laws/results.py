@@ -109,18 +109,18 @@ class Optimum:
     The numbers are None if refused. `covariance` is that of (ln LR, ln B), for ellipses.
     """
 
-    loss: Real
-    params: Real | None
+    loss: Positive
+    params: Positive | None
     """None on the frontier if no size reaches the loss."""
     status: Status
-    learning_rate: Real | None = None
-    batch_size: Real | None = None
+    learning_rate: Positive | None = None
+    batch_size: Positive | None = None
     """Sequences, not rounded."""
-    tokens: Real | None = None
-    flops: Real | None = None
+    tokens: Positive | None = None
+    flops: Positive | None = None
     standard_errors: dict[str, Real] = field(default_factory=dict)
     """Keyed by learning_rate, batch_size and tokens: standard errors of their logarithms."""
-    covariance: Array | None = None
+    covariance: Covariance2 | None = None
     refusal: Refusal | None = None
 
 

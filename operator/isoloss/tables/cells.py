@@ -13,6 +13,10 @@ from isoloss.laws import Array
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
 
 MAX_NAME = 256
+NO_LOSS = (
+    "leave out rows without an evaluation, and mark a run that diverged in the column diverged"
+)
+"""What to do about it, as logs of training have such rows."""
 LABELS = ("optimizer", "seed")
 """Optional columns of text, with one value for each run."""
 
@@ -127,10 +131,11 @@ def _column(table: Table, column: str, diverged: NDArray[np.bool_]) -> Array:
 
 
 def _number(table: Table, index: int, column: str, cell: Any, may_be_absent: bool) -> float:
+    hint = f": {NO_LOSS}" if column == "loss" else ""
     if not _text(cell):
         if may_be_absent:
             return np.nan
-        raise table.bad(index, column, "no value")
+        raise table.bad(index, column, f"no value{hint}")
     try:
         if isinstance(cell, bool) or "_" in str(cell):
             raise ValueError
@@ -138,5 +143,5 @@ def _number(table: Table, index: int, column: str, cell: Any, may_be_absent: boo
     except (TypeError, ValueError, OverflowError):
         raise table.bad(index, column, f"{str(cell)[:40]!r} is not a number") from None
     if not np.isfinite(value) and not may_be_absent:
-        raise table.bad(index, column, f"{value} is not finite")
+        raise table.bad(index, column, f"{value} is not finite{hint}")
     return value if np.isfinite(value) else np.nan

@@ -49,6 +49,16 @@ def test_tokens_in_steps_billions_or_millions_are_blamed_on_tokens(rows: Cells, 
     assert says in caught.value.message
 
 
+@pytest.mark.parametrize("cell", ["", "NaN"])
+def test_a_row_without_a_loss_says_what_logs_of_training_need(cell: str) -> None:
+    rows = good_rows()
+    rows[1][LOSS] = cell
+    with pytest.raises(
+        BadTable, match="leave out rows without an evaluation, and mark a run that"
+    ):
+        parse_table(as_csv(rows), "runs.csv")
+
+
 def test_a_constant_loss_is_named_and_not_called_an_edge() -> None:
     rows = good_rows()
     for row in rows:
