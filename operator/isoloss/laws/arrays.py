@@ -82,6 +82,12 @@ def _vector(size: int | None, value: NDArray[np.float64]) -> NDArray[np.float64]
     return value
 
 
+def _positives(value: NDArray[np.float64]) -> NDArray[np.float64]:
+    if not (_vector(None, value) > 0).all():
+        raise ValueError("must be positive")
+    return value
+
+
 def _deviations(value: NDArray[np.float64]) -> NDArray[np.float64]:
     if (_vector(None, value) < 0).any():
         raise ValueError("must not be negative")
@@ -118,7 +124,10 @@ Coefficient = Annotated[
     PlainSerializer(_write_coefficient, when_used="json"),
 ]
 """A finite number, or (draws,) of them."""
+Vector2 = Annotated[Array, AfterValidator(partial(_vector, 2))]
 Vector3 = Annotated[Array, AfterValidator(partial(_vector, 3))]
+Vector6 = Annotated[Array, AfterValidator(partial(_vector, 6))]
+Positives = Annotated[Array, AfterValidator(_positives)]
 Deviations = Annotated[Array, AfterValidator(_deviations)]
 """(k,) standard deviations."""
 Covariance2 = Annotated[Array, AfterValidator(partial(_covariance, 2))]

@@ -95,6 +95,10 @@ def _check_data(laws: Laws) -> None:
             if error is not None and name in bends and len(error.spread) != size:
                 raise BadLaws(f"laws.{where}.{name}.spread: must have {size} numbers")
         _check_draws(where, found, getattr(laws.draws, where))
+    for index, contour in enumerate(laws.contours):
+        for name in ("learning_rates", "batch_sizes", "log_tokens", "bounds", "weights"):
+            if np.shape(getattr(contour, name)) != (len(contour.run_names),):
+                raise BadLaws(f"laws.contours.{index}.{name}: must have one value for each run")
 
 
 def _check_draws(where: str, law: Drawn | None, draws: Drawn | None) -> None:

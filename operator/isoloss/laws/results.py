@@ -18,8 +18,11 @@ from isoloss.laws.arrays import (
     Finite,
     NotNegative,
     Positive,
+    Positives,
     Real,
+    Vector2,
     Vector3,
+    Vector6,
 )
 from isoloss.laws.curves import (
     HyperparameterCurve,
@@ -132,19 +135,19 @@ class Contour:
     x = ln LR - centre[0], y = ln B - centre[1].
     """
 
-    loss: Real
-    params: Real
+    loss: Positive
+    params: Positive
     run_names: tuple[str, ...]
-    learning_rates: Array
-    batch_sizes: Array
+    learning_rates: Positives
+    batch_sizes: Positives
     log_tokens: Array
     """Where the run reached the loss; where it did not, the bound it gives (see `bounds`)."""
     bounds: tuple[bool, ...]
     """True: the run did not reach the loss, ln D is larger than `log_tokens`."""
     weights: Array
     """Weight in the quadratic; 0 is unused."""
-    centre: Array | None = None
-    coefficients: Array | None = None
+    centre: Vector2 | None = None
+    coefficients: Vector6 | None = None
     residual_rms: Real | None = None
     """Residual of ln D over the points used."""
 

@@ -170,6 +170,13 @@ def test_numbers_that_no_fit_gives_are_refused_by_their_field(text, path, value)
         laws_from_json(document)
 
 
+def test_a_contour_with_another_number_of_runs_than_values_is_named(text):
+    document = json.loads(text)
+    document["laws"]["contours"][2]["bounds"] = []
+    with pytest.raises(BadLaws, match=r"^laws\.contours\.2\.bounds: must have one value for each"):
+        laws_from_json(document)
+
+
 @pytest.mark.parametrize(
     "law", ["learning_rate", "batch_size", "loss_compute", "surface", "rate_at_batch"]
 )
