@@ -7,7 +7,7 @@ type), because others can write to the object store.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -16,9 +16,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from isoloss.laws.curves import Drawn
 from isoloss.laws.fitted_laws import Laws
+from isoloss.laws.results import Bend, TokenBend
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
 LAWS_VERSION: Literal[9] = 9
+
+
+ERRORS: Mapping[str, tuple[str, ...]] = {
+    "learning_rate": (),
+    "batch_size": (),
+    "loss_compute": (),
+    "surface": ("bend", "token_bend", "target_covariance"),
+    "rate_at_batch": ("bend", "token_bend", "curvature"),
+}
+"""What each law has if it is fitted."""
 
 
 class BadLaws(ValueError):
@@ -76,29 +87,28 @@ def _check_data(laws: Laws) -> None:
     for name in ("sizes", "batch_sizes", "learning_rates"):
         if laws.status != "refused" and not getattr(laws.data, name):
             raise BadLaws(f"laws.data.{name}: empty, although laws are fitted")
-    bends = ("bend", "token_bend")
-    for where, size, errors in (
-        ("learning_rate", 1, ()),
-        ("batch_size", 1, ()),
-        ("loss_compute", 1, ()),
-        ("surface", 2, (*bends, "target_covariance")),
-        ("rate_at_batch", 1, (*bends, "curvature")),
-    ):
+    for where, errors in ERRORS.items():
         law = getattr(laws, where)
         found = law.planes if where == "surface" else law.curve
-        if found is None and law.refusal is None:
-            raise BadLaws(f"laws.{where}.refusal: missing, although this law is not fitted")
-        for name in errors:
-            error = getattr(law, name)
-            if found is not None and error is None:
-                raise BadLaws(f"laws.{where}.{name}: missing, although this law is fitted")
-            if error is not None and name in bends and len(error.spread) != size:
-                raise BadLaws(f"laws.{where}.{name}.spread: must have {size} numbers")
+        _check_law(where, law, found, errors)
         _check_draws(where, found, getattr(laws.draws, where))
     for index, contour in enumerate(laws.contours):
         for name in ("learning_rates", "batch_sizes", "log_tokens", "bounds", "weights"):
             if np.shape(getattr(contour, name)) != (len(contour.run_names),):
                 raise BadLaws(f"laws.contours.{index}.{name}: must have one value for each run")
+
+
+def _check_law(where: str, law: Any, found: Drawn | None, errors: Sequence[str]) -> None:
+    """Raise BadLaws for a law that is neither fitted nor refused, or was fitted without these errors."""
+    if found is None and law.refusal is None:
+        raise BadLaws(f"laws.{where}.refusal: missing, although this law is not fitted")
+    for name in errors:
+        error = getattr(law, name)
+        if found is not None and error is None:
+            raise BadLaws(f"laws.{where}.{name}: missing, although this law is fitted")
+        size = 2 if where == "surface" else 1
+        if isinstance(error, Bend | TokenBend) and len(error.spread) != size:
+            raise BadLaws(f"laws.{where}.{name}.spread: must have {size} numbers")
 
 
 def _check_draws(where: str, law: Drawn | None, draws: Drawn | None) -> None:
