@@ -28,7 +28,7 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store
 from isoloss_trainer.attempt import Attempt, Fence
-from isoloss_trainer.checkpoint import Index
+from isoloss_trainer.checkpoint import CheckpointManifest, Index
 from isoloss_trainer.learner import Learner, StepFacts, local
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
@@ -211,8 +211,9 @@ def spoil_weights(learner: Learner) -> None:
 def last_state(store: Store, key: str) -> dict[str, list[str]]:
     """SHA-256 of every tensor's parts in the point's last checkpoint: weights, average, moments, biases."""
     folder = layout.point_checkpoints(key)
-    content = store.read(f"{folder}/{store.names(folder)[-1]}/index.json")
-    tensors = Index.model_validate_json(content).tensors
+    last = f"{folder}/{store.names(folder)[-1]}"
+    manifest = store.read_record(f"{last}/manifest.json", CheckpointManifest)
+    tensors = Index.model_validate_json(store.read(f"{last}/{manifest.index}")).tensors
     return {name: [part.sha256 for part in tensor.parts] for name, tensor in tensors.items()}
 
 

@@ -445,7 +445,7 @@ def test_an_attempt_killed_while_it_saves_a_step_again_leaves_the_checkpoint_tha
     write = Store.write
 
     def killed(self: Store, path: str, content: bytes) -> None:
-        if path.endswith("index.json"):
+        if "/index-" in path:
             write(self, path, b"other parts")
             raise ValueError("killed")
         write(self, path, content)
@@ -461,10 +461,11 @@ def test_an_attempt_killed_while_it_saves_a_step_again_leaves_the_checkpoint_tha
     assert store.exists(f"{folder}/{whole}-00001/manifest.json")
 
 
+@pytest.mark.parametrize("file", ["rank-", "index", "manifest"])
 def test_a_superseded_attempt_that_goes_on_writing_spoils_no_checkpoint_of_its_successor(
-    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    """It hangs in its first write of a step that its successor saves as well."""
+    """It hangs while it writes a file of a step that its successor saves as well; the store is away for it meanwhile."""
     task = train_task(prepared.manifest, prepared.uri, seed=1107)
     store, key = Store(prepared.uri), task.point.key
     fences = [
@@ -475,15 +476,17 @@ def test_a_superseded_attempt_that_goes_on_writing_spoils_no_checkpoint_of_its_s
     write, late = Store.write, []
 
     def hanging(self: Store, path: str, content: bytes) -> None:
-        if not late:
+        if not late and Path(path).name.startswith(file):
             late.append(path)
             fences[1].acquire()
             new.save(TrainingState(step=10), 10, {"weights.a": torch.ones(9)}, {})
             new.wait()
+            raise StoreUnavailable(f"{path}: away")
         write(self, path, content)
 
     fences[0].acquire()
     monkeypatch.setattr(Store, "write", hanging)
+    monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
     old.save(TrainingState(step=10), 10, {"weights.a": torch.zeros(9)}, {})
     with pytest.raises(Interrupted, match="took over"):
         old.wait()
@@ -646,15 +649,13 @@ def test_an_index_that_says_what_cannot_be_is_not_followed(
     task = train_task(prepared.manifest, prepared.uri)
     stop_at(task, 2)
     folder = prepared.folder / layout.point_checkpoints(task.point.key) / "step-0000000002"
-    index = json.loads((folder / "index.json").read_text())
+    index = json.loads(_index_file(folder).read_text())
     index["tensors"]["weights.lm_head.weight"]["parts"][0][field] = value
     content = json.dumps(index).encode()
-    (folder / "index.json").write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    (folder / f"index-{digest}.json").write_bytes(content)
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest |= {
-        "index_bytes": len(content),
-        "index_sha256": hashlib.sha256(content).hexdigest(),
-    }
+    manifest |= {"index_bytes": len(content), "index_sha256": digest}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     output = io.StringIO()
     kept = Checkpoints(Store(prepared.uri), task.point.key, 2, lambda: None, Log(output))
@@ -663,7 +664,7 @@ def test_an_index_that_says_what_cannot_be_is_not_followed(
     assert run(task).attempts == 1
 
 
-@pytest.mark.parametrize("version", [2, 4, None])
+@pytest.mark.parametrize("version", [3, 5, None])
 def test_a_checkpoint_of_another_version_is_refused_and_not_lost(
     prepared: Prepared, version: int | None
 ) -> None:
@@ -673,7 +674,7 @@ def test_a_checkpoint_of_another_version_is_refused_and_not_lost(
     manifest = json.loads((folder / "manifest.json").read_text())
     other = {**manifest, "checkpoint_version": version}
     (folder / "manifest.json").write_text(json.dumps(other))
-    with pytest.raises(OtherLayout, match=f"version {version}, this image reads version 3"):
+    with pytest.raises(OtherLayout, match=f"version {version}, this image reads version 4"):
         run(task)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     assert run(task).attempts == 2
@@ -736,6 +737,11 @@ def _part_file(folder: Path) -> Path:
     return found
 
 
+def _index_file(folder: Path) -> Path:
+    (found,) = folder.glob("index-*.json")
+    return found
+
+
 def _truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
@@ -754,8 +760,8 @@ def _flip(path: Path) -> None:
         lambda folder: _truncate(_part_file(folder)),
         lambda folder: _flip(_part_file(folder)),
         lambda folder: _part_file(folder).unlink(),
-        lambda folder: _flip(folder / "index.json"),
-        lambda folder: (folder / "index.json").unlink(),
+        lambda folder: _flip(_index_file(folder)),
+        lambda folder: _index_file(folder).unlink(),
     ],
     ids=[
         "no manifest",
@@ -1081,6 +1087,38 @@ def test_an_attempt_superseded_by_a_finished_one_does_not_touch_its_result(
         train(task, Path("/nonexistent"), Interruption(), quiet())
     result = Store(prepared.uri).read_record(layout.point_result(task.point.key), PointResult)
     assert result.tokens == 1024
+
+
+@pytest.mark.parametrize("file", ["trajectory.jsonl", "result.json"])
+def test_an_attempt_superseded_while_the_store_was_away_does_not_touch_its_successors_result(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """As on a node that is cut off while the attempt writes how it ended, and comes back."""
+    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    further = train_task(
+        prepared.manifest,
+        prepared.uri,
+        tokens=1024,
+        task={"claimant": Claimant(sweep_uid="sweep", attempt=2)},
+    )
+    write = Store.write
+
+    def cut_off(self: Store, path: str, content: bytes) -> None:
+        if not path.endswith(f"/{file}"):
+            write(self, path, content)
+            return
+        monkeypatch.setattr(Store, "write", write)
+        run(further)
+        raise StoreUnavailable(f"{path}: away")
+
+    monkeypatch.setattr(Store, "write", cut_off)
+    monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
+    with pytest.raises(Interrupted, match="is gone"):
+        train(task, Path("/nonexistent"), Interruption(), quiet())
+    store, key = Store(prepared.uri), task.point.key
+    result = store.read_record(layout.point_result(key), PointResult)
+    assert result.tokens == 1024
+    assert hashlib.sha256(trajectory(task)).hexdigest() == result.trajectory_sha256
 
 
 def test_a_finished_point_is_free_for_others(prepared: Prepared) -> None:

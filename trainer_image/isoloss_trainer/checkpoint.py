@@ -61,13 +61,12 @@ PATIENCE_SECONDS = 300.0
 RETRY_SECONDS = 2.0
 """… and how long to wait between two tries."""
 Found = TypeVar("Found")
-INDEX = "index.json"
 INDEX_BYTES = 2**26
 """An index takes 200 bytes for each tensor and process: of 70 billion parameters in 32 processes 20 MB."""
 STEP, COOLING = "step-", "cooling-"
 """What folders are called: of the run, and of a copy that was stopped while it cooled down. Digits follow, and a number
 if the state of a step is saved again."""
-VERSION: Literal[3] = 3
+VERSION: Literal[4] = 4
 """Version of a checkpoint's layout. Any other, newer or older, is refused."""
 
 
@@ -78,7 +77,7 @@ class OtherLayout(BadConfiguration):
 class CheckpointManifest(Record):
     """Written last. Everything of the training state that is not a tensor."""
 
-    checkpoint_version: Literal[3] = VERSION
+    checkpoint_version: Literal[4] = VERSION
     key: Digest
     tokens: Tokens
     state: TrainingState
@@ -86,7 +85,12 @@ class CheckpointManifest(Record):
     """Versions of the packages that wrote it."""
     index_bytes: int = Field(ge=0, le=INDEX_BYTES)
     index_sha256: Digest
-    """Digest of index.json, which has the SHA-256 of everything else."""
+    """Digest of the index, which has the SHA-256 of everything else."""
+
+    @property
+    def index(self) -> str:
+        """Name of the index's file: no other content has it, whoever writes when."""
+        return f"index-{self.index_sha256}.json"
 
 
 class Checkpoints:
@@ -144,7 +148,7 @@ class Checkpoints:
         manifest = parse_record(text, CheckpointManifest, path)
         if manifest.key != self._key:
             raise ValueError("belongs to another point")
-        path = f"{self._folder}/{name}/{INDEX}"
+        path = f"{self._folder}/{name}/{manifest.index}"
         content = store.read(path, max_bytes=manifest.index_bytes)
         if hashlib.sha256(content).hexdigest() != manifest.index_sha256:
             raise ValueError("index: SHA-256 differs from the manifest's")
@@ -232,8 +236,6 @@ class Checkpoints:
         if not self._world.is_first:
             return
         text = index.model_dump_json().encode()
-        persist(self._check)
-        write(INDEX, text)
         manifest = CheckpointManifest(
             key=self._key,
             tokens=tokens,
@@ -242,8 +244,14 @@ class Checkpoints:
             index_bytes=len(text),
             index_sha256=hashlib.sha256(text).hexdigest(),
         )
-        self._check()
-        persist(lambda: self._store.write_record(self._manifest(name), manifest))
+        write(manifest.index, text)
+
+        def complete() -> None:
+            # Each time it is tried: another may have taken over while the store was away.
+            self._check()
+            self._store.write_record(self._manifest(name), manifest)
+
+        persist(complete)
         if name.startswith(STEP):
             # The new one is written: that an old one stays, as where nothing may be deleted, ends no run.
             with self._log.survived("checkpoints-kept"):

@@ -188,13 +188,18 @@ class PointRun:
 
     def _write(self, result: PointResult, text: bytes, *, keep_state: bool) -> None:
         store, key = self.attempt.store, self.point.key
-        self.attempt.fence.check()
         fits = self.ending.outcome is not Outcome.OUT_OF_MEMORY
-        # Fewer tokens, trained on other devices, stay trained.
-        if fits or not persist(lambda: _has_succeeded(store, key)):
-            persist(lambda: write_finished(store, key, text))
-            persist(lambda: store.write(layout.point_trajectory(key), text))
-            persist(lambda: store.write_record(layout.point_result(key), result))
+
+        def write() -> None:
+            # Each time it is tried: another may have taken over while the store was away.
+            self.attempt.fence.check()
+            # Fewer tokens, trained on other devices, stay trained.
+            if fits or not _has_succeeded(store, key):
+                write_finished(store, key, text)
+                store.write(layout.point_trajectory(key), text)
+                store.write_record(layout.point_result(key), result)
+
+        persist(write)
         if not keep_state and fits:
             self.saving.checkpoints.remove_all()
         with self.attempt.log.survived("progress-kept"):
