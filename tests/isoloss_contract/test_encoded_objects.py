@@ -77,6 +77,8 @@ def test_an_encoded_object_is_refused_before_it_is_read(
         store.read("a.json")
     with pytest.raises(BadRecord, match="Content-Encoding gzip"):
         store.read_range("a.json", 0, 4)
+    with pytest.raises(BadRecord, match="Content-Encoding gzip"):
+        next(store.parts("a.json"))
     assert "content" not in server.asked
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from isoloss_contract.store import BadRecord, NotFound
-from tests.isoloss_contract.conftest import OpenStore
+import isoloss_contract.store.folder as folder_module
+from isoloss_contract.store import BadRecord, NotFound, Store, StoreUnavailable
+from isoloss_contract.store.files import FileBackend
+from tests.isoloss_contract.conftest import SHORT, OpenStore
 
 
 def test_a_range_is_those_bytes_and_no_others(open_store: OpenStore) -> None:
@@ -29,3 +33,47 @@ def test_a_range_behind_the_end_is_damage_that_names_the_object(
 def test_a_range_of_nothing_is_not_found(open_store: OpenStore) -> None:
     with pytest.raises(NotFound):
         open_store().read_range("absent.bin", 0, 4)
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 9, 24])
+def test_an_object_is_read_in_parts(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(folder_module, "PART_BYTES", 8)
+    store, content = open_store(), bytes(range(size))
+    store.write("x.bin", content)
+    assert b"".join(store.parts("x.bin")) == content
+    with pytest.raises(NotFound):
+        next(store.parts("absent.bin"))
+
+
+def test_a_part_that_was_not_answered_is_asked_for_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, read_range, asked = Store(tmp_path.as_uri(), SHORT), FileBackend.read_range, []
+
+    def broken(self: FileBackend, path: str, start: int, size: int) -> bytes:
+        asked.append(start)
+        if len(asked) == 2:
+            raise ConnectionResetError(104, "reset by peer")
+        return read_range(self, path, start, size)
+
+    monkeypatch.setattr(folder_module, "PART_BYTES", 8)
+    monkeypatch.setattr(FileBackend, "read_range", broken)
+    store.write("x.bin", bytes(range(20)))
+    assert b"".join(store.parts("x.bin")) == bytes(range(20))
+    assert asked == [0, 8, 8, 16, 20]
+
+
+def test_parts_of_two_objects_are_never_taken_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a checkpoint that is uploaded anew while it is fetched."""
+    monkeypatch.setattr(folder_module, "PART_BYTES", 8)
+    store = Store(tmp_path.as_uri(), SHORT)
+    store.write("x.bin", bytes(20))
+    parts = store.parts("x.bin")
+    next(parts)
+    store.write("x.bin", bytes(range(20)))
+    with pytest.raises(StoreUnavailable, match=r"x\.bin: was replaced while it was read"):
+        list(parts)

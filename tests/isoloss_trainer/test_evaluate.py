@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import re
@@ -19,7 +18,8 @@ import isoloss_trainer.evaluate as evaluate_module
 import isoloss_trainer.foreign_model as foreign_model_module
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluateTask, EvaluationResult
-from isoloss_contract.store import Store, StoreUnavailable
+from isoloss_contract.store import Patience, Store, StoreUnavailable
+from isoloss_contract.store.files import FileBackend
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.evaluation import ValidationSet, bytes_per_token
 from isoloss_trainer.foreign_model import ForeignModel, fetch_directory, load_network
@@ -267,17 +267,27 @@ def test_unusable_checkpoints_are_refused(
     assert caught.value.code == code
 
 
-def test_a_connection_that_breaks_in_a_file_is_the_stores_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("breaks", [1, 2])
+def test_a_connection_that_breaks_in_a_file_ends_no_fetch_before_the_store_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: int
 ) -> None:
-    class Broken(io.BytesIO):
-        def read(self, _size: int | None = -1) -> bytes:
+    read_range, asked = FileBackend.read_range, []
+
+    def broken(self: FileBackend, *part: Any) -> bytes:
+        asked.append(part)
+        if len(asked) <= breaks:
             raise ConnectionResetError(104, "reset by peer")
+        return read_range(self, *part)
 
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes(b"x")
     monkeypatch.setattr(foreign_model_module, "LOCAL", "no scheme")
-    monkeypatch.setattr(Store, "open", lambda _store, _path: Broken())
+    monkeypatch.setattr(foreign_model_module, "PATIENT", Patience(attempts=2))
+    monkeypatch.setattr(FileBackend, "read_range", broken)
+    if breaks == 1:
+        folder = fetch_directory(uri(tmp_path), tmp_path / "scratch")
+        assert (folder / "config.json").read_bytes() == b"x"
+        return
     with pytest.raises(StoreUnavailable, match=r"config.json: .*reset by peer"):
         fetch_directory(uri(tmp_path), tmp_path / "scratch")
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors import safe_open
 
-from isoloss_contract.store import Store, StoreUnavailable
+from isoloss_contract.store import Store
 from isoloss_trainer import attention
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.loss import chunk_tokens
@@ -78,18 +78,9 @@ def _check_names(names: list[str], uri: str) -> None:
 
 
 def _copy(store: Store, name: str, folder: Path) -> None:
-    with store.open(name) as source, (folder / name).open("wb") as target:
-        while piece := _piece(source, store.location(name)):
-            target.write(piece)
-
-
-def _piece(source: BinaryIO, location: str) -> bytes:
-    """The next of a stream. Libraries' errors share no base class: whatever they are, the store broke off."""
-    try:
-        return source.read(16 * 2**20)
-    except Exception as error:
-        detail = str(error) or type(error).__name__
-        raise StoreUnavailable(f"{location}: {detail[:400]}") from error
+    with (folder / name).open("wb") as target:
+        for part in store.parts(name):
+            target.write(part)
 
 
 def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:

@@ -7,7 +7,7 @@ any other exception if the storage did not do what was asked. `Store` retries an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from isoloss_contract.store.errors import Unusable
 
@@ -60,9 +60,6 @@ class Backend(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove an object or folder, or do nothing."""
-
-    def open(self, path: str) -> BinaryIO:
-        """A stream of the content, for what does not fit into memory."""
 
 
 def check_names(count: int) -> None:

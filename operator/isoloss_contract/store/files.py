@@ -111,11 +111,6 @@ class FileBackend:
         except FileNotFoundError:
             return
 
-    def open(self, path: str) -> BinaryIO:
-        """The file itself."""
-        with self._folder_of(path) as (folder, name):
-            return self._opened(folder, name)
-
     def _opened(self, folder: int, name: str) -> BinaryIO:
         return _opened(folder, name, self._links)
 

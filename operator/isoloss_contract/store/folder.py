@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
@@ -41,6 +42,8 @@ from isoloss_contract.store.parsing import Model, parse_json_object, parse_recor
 if TYPE_CHECKING:
     from tenacity import Retrying
 
+PART_BYTES = 2**26
+"""Of what is read in parts: a request costs little beside so much."""
 SCHEMES = ("s3", "gs", "file")
 _LOCAL = "file://"
 
@@ -177,9 +180,17 @@ class Store:
         """
         return self._ask(path, lambda: self._backend.stamp(path))
 
-    def open(self, path: str) -> BinaryIO:
-        """A stream of what does not fit into memory; only opening it is retried. Raises as `read`."""
-        return self._ask(path, lambda: self._backend.open(path))
+    def parts(self, path: str) -> Iterator[bytes]:
+        """The bytes at `path` in parts of PART_BYTES, for what does not fit into memory; each is retried by itself.
+
+        Raises as `read_range`, and StoreUnavailable after the last if they are not all of one object.
+        """
+        stamp, start = self.stamp(path), 0
+        while part := self._ask(path, partial(self._backend.read_range, path, start, PART_BYTES)):
+            yield part
+            start += len(part)
+        if self.stamp(path) != stamp:
+            raise StoreUnavailable(f"{self.location(path)}: was replaced while it was read")
 
     def read_record(self, path: str, model: type[Model]) -> Model:
         """The record at `path`. Raises NotFound, StoreUnavailable, or BadRecord naming file and field."""

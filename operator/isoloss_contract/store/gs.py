@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from aiohttp import ClientTimeout
 from fsspec.asyn import sync
@@ -140,10 +140,6 @@ class GsBackend:
             self._wait(lambda: self._files._rm(target, recursive=True))
         except FileNotFoundError:
             return
-
-    def open(self, path: str) -> BinaryIO:
-        """Read ahead in blocks."""
-        return cast("BinaryIO", self._files.open(f"{self._bucket}/{self._key(path)}", "rb"))
 
     async def _facts(self, path: str) -> dict[str, Any]:
         """The object's metadata."""

@@ -9,7 +9,7 @@ because they multiply: `Store` retries.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, BinaryIO, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from botocore.exceptions import ClientError, FlexibleChecksumError
 from botocore.handlers import add_expect_header
@@ -172,10 +172,6 @@ class S3Backend:
             self._wait(lambda: self._files._rm(self._path(path), recursive=True))
         except FileNotFoundError:
             return
-
-    def open(self, path: str) -> BinaryIO:
-        """Read ahead in blocks."""
-        return cast("BinaryIO", self._files.open(self._path(path), "rb"))
 
     def _key(self, path: str) -> str:
         return f"{self._prefix}/{path}".strip("/")
