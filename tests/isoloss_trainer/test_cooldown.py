@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ from tests.isoloss_trainer.builders import (
     train_task,
 )
 from tests.isoloss_trainer.conftest import Prepared
-from tests.isoloss_trainer.trained import forget, rows, run, trajectory
+from tests.isoloss_trainer.trained import rows, run, trajectory, undisturbed
 
 BATCH_TOKENS = 4 * 32
 CONSTANT = EvaluationConfig(first_tokens=512, per_decade=4, sequences_per_domain=8)
@@ -51,28 +50,6 @@ def task_with(
     given = {"optimizer": OptimizerConfig(warmup_tokens=128), **changes}
     evaluation = CONSTANT.model_copy(update={"cooldown": cooldown})
     return train_task(prepared.manifest, prepared.uri, evaluation=evaluation, **given)
-
-
-@dataclass(frozen=True)
-class Undisturbed:
-    """What a run that nothing stops leaves."""
-
-    trajectory: bytes
-    state: dict[str, list[str]]
-
-
-_UNDISTURBED: dict[str, Undisturbed] = {}
-
-
-def undisturbed(task: TrainTask) -> Undisturbed:
-    """Trained once in a process: it follows from the point alone, which is what is tested here."""
-    key = f"{task.point.key} {task.tokens}"
-    if key not in _UNDISTURBED:
-        run(task)
-        state = last_state(Store(task.store_uri), task.point.key)
-        _UNDISTURBED[key] = Undisturbed(trajectory(task), state)
-        forget(task)
-    return _UNDISTURBED[key]
 
 
 def without_cooled(row: TrajectoryRow) -> dict[str, Any]:

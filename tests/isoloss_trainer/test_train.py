@@ -80,22 +80,9 @@ from tests.isoloss_trainer.builders import (
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.families import FAMILIES
-from tests.isoloss_trainer.trained import forget, rows, run, trajectory
+from tests.isoloss_trainer.trained import forget, rows, run, trajectory, undisturbed
 
 ALONE = World()
-
-
-_UNDISTURBED: dict[str, bytes] = {}
-
-
-def undisturbed(task: TrainTask) -> bytes:
-    """The trajectory of a run that nothing stops; trained once in a process, as it follows from the point alone."""
-    key = f"{task.point.key} {task.tokens} {task.micro_batch_halvings} {run_module.CPU_TOKENS}"
-    if key not in _UNDISTURBED:
-        run(task)
-        _UNDISTURBED[key] = trajectory(task)
-        forget(task)
-    return _UNDISTURBED[key]
 
 
 def stop_at(task: TrainTask, step: int) -> None:
@@ -164,7 +151,7 @@ def test_deterministic_kernels_are_in_force_during_the_run_alone(
 ) -> None:
     """On a CPU the bytes are those of any run: its kernels are all deterministic."""
     task = train_task(prepared.manifest, prepared.uri, tokens=512)
-    wanted = undisturbed(task)
+    wanted = undisturbed(task).trajectory
     original, in_force = Learner.step, []
 
     def step(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
@@ -335,7 +322,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 ) -> None:
     config = OptimizerConfig(warmup_tokens=512)
     task = train_task(prepared.manifest, prepared.uri, model=model, optimizer=config)
-    wanted = undisturbed(task)
+    wanted = undisturbed(task).trajectory
     stop_at(task, step)
     again = run(task)
     assert trajectory(task) == wanted
@@ -345,7 +332,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 
 def test_a_run_stopped_at_every_step_ends_with_the_same_bytes(prepared: Prepared) -> None:
     task = train_task(prepared.manifest, prepared.uri, tokens=1024)
-    wanted = undisturbed(task)
+    wanted = undisturbed(task).trajectory
     for _ in range(7):
         stop_at(task, 1)
     run(task)
@@ -777,7 +764,7 @@ def test_a_broken_checkpoint_is_skipped_for_the_one_before(
     prepared: Prepared, spoil: Callable[[Path], None]
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri)
-    wanted = undisturbed(task)
+    wanted = undisturbed(task).trajectory
     stop_at(task, 5)
     stop_at(task, 3)
     folder = prepared.folder / layout.point_checkpoints(task.point.key)
@@ -793,7 +780,7 @@ def test_a_stop_during_an_evaluation_is_heeded_and_changes_nothing(
     """At every micro-batch of the first evaluation: of two domains, two halves, raw and averaged."""
     monkeypatch.setattr(run_module, "CPU_TOKENS", 0)
     task = train_task(prepared.manifest, prepared.uri)
-    wanted = undisturbed(task)
+    wanted = undisturbed(task).trajectory
     interruption = Interruption()
     original, calls = LanguageModel.token_losses, itertools.count(1)
 
@@ -1158,7 +1145,7 @@ def test_a_temporary_store_outage_changes_nothing(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = train_task(prepared.manifest, prepared.uri)
-    wanted = undisturbed(task)
+    wanted = undisturbed(task).trajectory
     monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
     failures = iter(range(6))
     original = Store.write
