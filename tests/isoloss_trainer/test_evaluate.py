@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,13 @@ from isoloss_contract.store import Patience, Store, StoreUnavailable
 from isoloss_contract.store.files import FileBackend
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.evaluation import ValidationSet, bytes_per_token
-from isoloss_trainer.foreign_model import ForeignModel, fetch_directory, load_network
+from isoloss_trainer.foreign_model import (
+    ForeignModel,
+    fetch_directory,
+    fetching,
+    load_network,
+)
+from isoloss_trainer.log import Log
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData, Interrupted, Interruption, TrainerError
@@ -290,6 +297,27 @@ def test_a_connection_that_breaks_in_a_file_ends_no_fetch_before_the_store_is_gi
         return
     with pytest.raises(StoreUnavailable, match=r"config.json: .*reset by peer"):
         fetch_directory(uri(tmp_path), tmp_path / "scratch")
+
+
+def test_a_stop_ends_a_fetch_which_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interruption, output, parts = Interruption(), io.StringIO(), Store.parts
+
+    def stopping(self: Store, path: str) -> Iterator[bytes]:
+        interruption.requested = path == "model.safetensors"
+        yield from parts(self, path)
+
+    for name in ("config.json", "model.safetensors", "special.json"):
+        (tmp_path / name).write_bytes(b"four")
+    monkeypatch.setattr(foreign_model_module, "LOCAL", "no scheme")
+    monkeypatch.setattr(Store, "parts", stopping)
+    with pytest.raises(Interrupted):
+        fetch_directory(
+            uri(tmp_path), tmp_path / "scratch", fetching(interruption, Log(output, seconds=0.0))
+        )
+    told = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert [(line["event"], line["bytes"]) for line in told] == [("fetch", 4), ("fetch", 8)]
 
 
 HARMLESS = {

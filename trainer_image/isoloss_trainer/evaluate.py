@@ -25,6 +25,7 @@ from isoloss_trainer.foreign_model import (
     OF_A_TOKENIZER,
     ForeignModel,
     fetch_directory,
+    fetching,
     load_network,
     load_shapes,
 )
@@ -88,7 +89,9 @@ def measure(
     config = task.config
     check = functools.partial(_check_stop, world, interruption)
     check()
-    folder = world.of_first(lambda: fetch_directory(config.checkpoint, scratch))
+    folder = world.of_first(
+        lambda: fetch_directory(config.checkpoint, scratch, fetching(interruption, log))
+    )
     check()
     tokenizer = _tokenizer(folder, config.checkpoint)
     network, world = load_copies(folder, config, world, log)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,10 +18,11 @@ from safetensors import safe_open
 from isoloss_contract.store import Store
 from isoloss_trainer import attention
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
+from isoloss_trainer.log import Log
 from isoloss_trainer.loss import chunk_tokens
 from isoloss_trainer.model import LanguageModel, differs, load_model_class
 from isoloss_trainer.shards import PATIENT
-from isoloss_trainer.termination import BadData, OutOfMemory, is_out_of_memory
+from isoloss_trainer.termination import BadData, Interruption, OutOfMemory, is_out_of_memory
 from isoloss_trainer.world import World
 
 FIELD = "checkpoint.uri"
@@ -48,9 +49,23 @@ COMPUTED = re.compile(
 NAMED_WEIGHTS = 3
 
 
-def fetch_directory(uri: str, scratch: Path) -> Path:
+Fetched = Callable[[int], None]
+"""Called with the bytes fetched so far, and may raise."""
+
+
+def fetching(interruption: Interruption, log: Log) -> Fetched:
+    """Logs how far a fetch is, and ends it when a stop is requested: it may take hours."""
+
+    def fetched(size: int) -> None:
+        log.progress("fetch", 0, 0, bytes=size)
+        interruption.check()
+
+    return fetched
+
+
+def fetch_directory(uri: str, scratch: Path, fetched: Fetched = lambda _: None) -> Path:
     """A local folder with the checkpoint: the directory itself on a shared volume, else a copy of those of its files that
-    match FILES. Raises BadData(NotACheckpoint).
+    match FILES. Raises BadData(NotACheckpoint), and what `fetched` raises between two parts of a file.
     """
     if is_hub_name(uri):
         folder = hub_snapshot(uri, FILES)
@@ -65,8 +80,12 @@ def fetch_directory(uri: str, scratch: Path) -> Path:
     # Files of another checkpoint would be read as part of this one.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    size = 0
     for name in names:
-        _copy(store, name, folder)
+        with (folder / name).open("wb") as target:
+            for part in store.parts(name):
+                size += target.write(part)
+                fetched(size)
     return folder
 
 
@@ -75,12 +94,6 @@ def _check_names(names: list[str], uri: str) -> None:
         raise BadData("NotACheckpoint", f"{uri}: no config.json", FIELD)
     if not any(name.endswith(".safetensors") for name in names):
         raise BadData("NotACheckpoint", f"{uri}: no .safetensors file", FIELD)
-
-
-def _copy(store: Store, name: str, folder: Path) -> None:
-    with (folder / name).open("wb") as target:
-        for part in store.parts(name):
-            target.write(part)
 
 
 def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
@@ -177,11 +190,14 @@ def _named(uri: str) -> Iterator[None]:
         raise BadData("NotACheckpoint", message, FIELD) from error
 
 
-def load_weights(network: Any, uri: str, scratch: Path, world: World) -> None:
+def load_weights(
+    network: Any, uri: str, scratch: Path, world: World, fetched: Fetched = lambda _: None
+) -> None:
     """Give `network`, whose own may be on the meta device, the weights of the checkpoint at `uri` in rank 0, in the
-    type that they are kept in. Raises BadData(WeightsDiffer) unless all names and shapes match, in every process.
+    type that they are kept in. Raises BadData(WeightsDiffer) unless all names and shapes match, in every process, and
+    what `fetched` raises there.
     """
-    world.of_first(lambda: _take_weights(network, fetch_directory(uri, scratch), uri))
+    world.of_first(lambda: _take_weights(network, fetch_directory(uri, scratch, fetched), uri))
 
 
 def _take_weights(network: Any, folder: Path, uri: str) -> None:

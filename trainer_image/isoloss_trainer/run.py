@@ -40,7 +40,7 @@ from isoloss_trainer.evaluation import (
     trajectory_row,
     with_cooled,
 )
-from isoloss_trainer.foreign_model import load_weights
+from isoloss_trainer.foreign_model import fetching, load_weights
 from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.learner import (
     CPU_TOKENS,
@@ -407,7 +407,8 @@ def _network(attempt: Attempt) -> Any:
         if point.initialization != "Default":  # as in the probes of a sweep whose proxies start so
             why = "the point starts from given weights, which are left as they are"
             attempt.log.event("initialization-unused", name=point.initialization, reason=why)
-        load_weights(network, point.initial_weights, attempt.scratch, attempt.world)
+        fetched = fetching(attempt.interruption, attempt.log)
+        load_weights(network, point.initial_weights, attempt.scratch, attempt.world, fetched)
     check_counts(network.config)
     check_fits(
         network.config,

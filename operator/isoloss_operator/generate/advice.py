@@ -230,7 +230,7 @@ FAILURES: Final[Mapping[Failed, str]] = {
     Failed.STORE_UNAVAILABLE: "Nothing, unless it recurs: look at the store, and at the network between it and the pods.",
     Failed.STORAGE: "Check the pods' credentials and the store.",
     Failed.DEADLINE: "Raise `failurePolicy.attemptDeadlineSeconds`.",
-    Failed.STALLED: "Read the pod's log; raise `failurePolicy.stallSeconds` if steps are that slow.",
+    Failed.STALLED: "Read the pod's log; raise `failurePolicy.stallSeconds` if steps, or the fetch of a checkpoint, are that slow.",
     Failed.RESULT_MISSING: "Read the pod's log; check that the image is a trainer of this version.",
     Failed.RESULT_UNREADABLE: "Nothing; it is set aside and trained again. Check who else writes there.",
     Failed.TRAJECTORY_UNREADABLE: "Nothing; it is set aside and trained again. Check who else writes there.",
