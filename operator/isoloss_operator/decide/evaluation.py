@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 from isoloss_contract import layout
@@ -23,7 +24,7 @@ from isoloss_operator.decide.jobs.requests import (
     store_label,
     store_uri,
 )
-from isoloss_operator.decide.observation import ObservedPrediction
+from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
 from isoloss_operator.decide.owners import prediction_ledger, under_present
 from isoloss_operator.decide.plans import JobRequest, SetAside, TaskWrites
 from isoloss_operator.decide.reasons import Reason
@@ -105,69 +106,118 @@ def evaluation_step(
 ) -> EvaluationStep:
     """Measure, wait or explain. `removed_data` says why there is nothing to measure on; empty: there is."""
     config = evaluate_config(sweep, manifest, checkpoint, observed.checkpoint_stamp)
-    place = config.key, store_label(store_uri(sweep))
-    own = by_attempt(job for job in observed.evaluate_jobs if (job.key, job.store) == place)
-    others = [job for job in observed.evaluate_jobs if job not in own]
-    delete = deletions(others)
-    known = prediction_ledger(observed)
-    ledger = under_present(known.ledger, observed, sweep)
-    found = _usable(observed.evaluation, config)
-    if (result := value_of(found)) is not None:
+    seen = _Seen(observed, sweep, checkpoint, config)
+    if (result := value_of(seen.found)) is not None:
+        return seen.ended(result)
+    if (unknown := ledger_unknown(observed)) is not None:
+        return EvaluationStep(unknown, writes=TaskWrites(delete=deletions(seen.other_jobs)))
+    measured = run(seen.task(suspended=suspended, bad_data_counts=is_answered))
+    return seen.going_on(measured, removed_data)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """An evaluation as the prediction's ledger knows it, and everything observed of it since."""
+
+    observed: ObservedPrediction
+    sweep: ScalingSweepSpec
+    checkpoint: Checkpoint
+    config: EvaluateConfig
+
+    @cached_property
+    def jobs(self) -> tuple[ObservedJob, ...]:
+        """Its own, in order of attempts."""
+        return by_attempt(filter(self._is_own, self.observed.evaluate_jobs))
+
+    @cached_property
+    def other_jobs(self) -> list[ObservedJob]:
+        """Those of evaluations that are no longer asked for, or that write to the store of a former sweep."""
+        return [job for job in self.observed.evaluate_jobs if not self._is_own(job)]
+
+    def _is_own(self, job: ObservedJob) -> bool:
+        return (job.key, job.store) == (self.config.key, store_label(store_uri(self.sweep)))
+
+    @cached_property
+    def found(self) -> Read[EvaluationResult]:
+        """What is stored as the result; Unreadable also if it is another evaluation's."""
+        found = self.observed.evaluation
+        if isinstance(found, EvaluationResult) and found.key != self.config.key:
+            return Unreadable(f"it is the result of {found.key}")
+        return found
+
+    @cached_property
+    def known(self) -> Recorded:
+        """The prediction's ledger as it is stored."""
+        return prediction_ledger(self.observed)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The same without what was refused under another spec."""
+        return under_present(self.known.ledger, self.observed, self.sweep)
+
+    def ended(self, result: EvaluationResult) -> EvaluationStep:
+        """There is nothing left to measure."""
         message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."
         return EvaluationStep(
             Finding.true(Reason.EVALUATED, message),
             result,
-            known=replace(known, ledger=_without_refusal(ledger)),
+            known=replace(self.known, ledger=_without_refusal(self.ledger)),
             writes=TaskWrites(
-                delete=delete + lost_deletions(own),
-                expire=expiries(sweep, observed.evaluate_jobs),
+                delete=deletions(self.other_jobs) + lost_deletions(self.jobs),
+                expire=expiries(self.sweep, self.observed.evaluate_jobs),
             ),
         )
-    if (unknown := ledger_unknown(observed)) is not None:
-        return EvaluationStep(unknown, writes=TaskWrites(delete=delete))
-    task = SingleTask(
-        words=WORDS,
-        world=observed,
-        jobs=own,
-        stopped=tuple(job for job in observed.stopped if (job.key, job.store) == place),
-        attempts=_attempts(ledger, config),
-        refused=_refused(ledger, config),
-        template=_template(observed, sweep, checkpoint),
-        asked=asked(observed, sweep, evaluate_template(sweep, checkpoint)),
-        domains=list(config.mixture),
-        retries=sweep.failure_policy.retries_per_point,
-        suspend=suspended,
-        is_missing=isinstance(found, Absent),
-        problem=found.message if isinstance(found, Unreadable) else "",
-        bad_data_counts=is_answered,
-    )
-    measured = run(task)
-    ended = _attempts(known.ledger, config).ended
-    recorded = [job for job in own if job.attempt <= ended]  # others alone know of their end
-    ledger = _with_attempts(ledger, measured, config)
-    is_changed = ledger != known.ledger
-    create: tuple[JobRequest, ...] = ()
-    finding, starts = measured.finding(), measured.starts
-    if removed_data and not measured.active:
-        message = f"{removed_data}, or give spec.initialLoss."
-        finding = Finding.false(Reason.DATA_REMOVED, message, stalled=True)
-    elif starts is not None:
-        create = (evaluate_request(observed, sweep, checkpoint, config, starts),)
-    return EvaluationStep(
-        finding,
-        known=replace(known, ledger=ledger, set_aside=() if is_changed else known.set_aside),
-        writes=TaskWrites(
-            ledger=ledger if is_changed else None,
-            create=create,
-            delete=delete + lost_deletions(recorded) + measured.delete,
-            expire=expiries(sweep, [*others, *recorded]),
-            set_aside=(
-                *(known.set_aside if is_changed else ()),
-                *_result_aside(measured, found, config),
+
+    def task(self, *, suspended: bool, bad_data_counts: bool) -> SingleTask:
+        """What is to be done by one Job at a time."""
+        observed, sweep, checkpoint = self.observed, self.sweep, self.checkpoint
+        return SingleTask(
+            words=WORDS,
+            world=observed,
+            jobs=self.jobs,
+            stopped=tuple(filter(self._is_own, observed.stopped)),
+            attempts=_attempts(self.ledger, self.config),
+            refused=_refused(self.ledger, self.config),
+            template=_template(observed, sweep, checkpoint),
+            asked=asked(observed, sweep, evaluate_template(sweep, checkpoint)),
+            domains=list(self.config.mixture),
+            retries=sweep.failure_policy.retries_per_point,
+            suspend=suspended,
+            is_missing=isinstance(self.found, Absent),
+            problem=self.found.message if isinstance(self.found, Unreadable) else "",
+            bad_data_counts=bad_data_counts,
+        )
+
+    def going_on(self, measured: SinglePass, removed_data: str) -> EvaluationStep:
+        """What follows from a pass over the task."""
+        known, ledger = self.known, _with_attempts(self.ledger, measured, self.config)
+        ended = _attempts(known.ledger, self.config).ended
+        # Of the others' ends their Jobs alone know.
+        recorded = [job for job in self.jobs if job.attempt <= ended]
+        is_changed = ledger != known.ledger
+        create: tuple[JobRequest, ...] = ()
+        finding, starts = measured.finding(), measured.starts
+        if removed_data and not measured.active:
+            message = f"{removed_data}, or give spec.initialLoss."
+            finding = Finding.false(Reason.DATA_REMOVED, message, stalled=True)
+        elif starts is not None:
+            asked_for = (self.observed, self.sweep, self.checkpoint, self.config)
+            create = (evaluate_request(*asked_for, starts),)
+        return EvaluationStep(
+            finding,
+            known=replace(known, ledger=ledger, set_aside=() if is_changed else known.set_aside),
+            writes=TaskWrites(
+                ledger=ledger if is_changed else None,
+                create=create,
+                delete=deletions(self.other_jobs) + lost_deletions(recorded) + measured.delete,
+                expire=expiries(self.sweep, [*self.other_jobs, *recorded]),
+                set_aside=(
+                    *(known.set_aside if is_changed else ()),
+                    *_result_aside(measured, self.found, self.config),
+                ),
             ),
-        ),
-        requeue_after=30.0 if measured.active else max(30.0, measured.seconds_until_due),
-    )
+            requeue_after=30.0 if measured.active else max(30.0, measured.seconds_until_due),
+        )
 
 
 def ledger_unknown(observed: ObservedPrediction) -> Finding | None:
@@ -177,13 +227,6 @@ def ledger_unknown(observed: ObservedPrediction) -> Finding | None:
         return None
     reason = Reason.LEDGER_NEWER if isinstance(stored, Newer) else Reason.STORAGE_UNREACHABLE
     return Finding.false(reason, stored.message)
-
-
-def _usable(found: Read[EvaluationResult], config: EvaluateConfig) -> Read[EvaluationResult]:
-    """What is stored as the result; Unreadable also if it is another evaluation's."""
-    if isinstance(found, EvaluationResult) and found.key != config.key:
-        return Unreadable(f"it is the result of {found.key}")
-    return found
 
 
 def _attempts(ledger: Ledger, config: EvaluateConfig) -> Attempts:
