@@ -20,6 +20,7 @@ from isoloss_operator.api.statuses import (
     IntervalStatus,
     PointCounts,
     ScalingSweepStatus,
+    ValidationStatus,
 )
 from isoloss_operator.process.sweep_load import SweepLoad
 
@@ -35,8 +36,9 @@ Samples = Mapping[tuple[str, ...], float | None]
 class _Sweep:
     status: ScalingSweepStatus
     load: SweepLoad
-    reached: tuple[int, int]
-    """Points done, and tokens of those that train."""
+    reached: tuple[int, str]
+    """Points done, and FLOPs spent: those grow with what attempts report beyond what others of the point had reached
+    before them."""
     since: float
     """When that was reached, in Unix seconds."""
 
@@ -45,7 +47,7 @@ class _Sweep:
 class _Prediction:
     status: HyperparamPredictionStatus
     reached: tuple[int, str] | None
-    """Probes done, and FLOPs spent, which grow with what running ones report; None: it has no probes."""
+    """The same of its probes; None: it has none."""
     since: float
 
 
@@ -64,15 +66,11 @@ class StatusCollector(Collector):
         self, name: Name, status: ScalingSweepStatus, load: SweepLoad, now: float
     ) -> None:
         """Publish a sweep's status and what it occupies. `now` in Unix seconds."""
-        done = status.points.succeeded + status.points.diverged
-        shown = _Sweep(status, load, (done, sum(point.tokens for point in status.active)), now)
-        self._show(self._sweeps, name, shown)
+        self._show(self._sweeps, name, _Sweep(status, load, _reached(status), now))
 
     def show_prediction(self, name: Name, status: HyperparamPredictionStatus, now: float) -> None:
         """Publish a prediction's status. `now` in Unix seconds."""
-        reached, probes = None, status.validation
-        if probes is not None:
-            reached = (probes.points.succeeded + probes.points.diverged, probes.spent_flops)
+        reached = None if status.validation is None else _reached(status.validation)
         self._show(self._predictions, name, _Prediction(status, reached, now))
 
     def _show(self, known: dict[Name, Shown], name: Name, shown: Shown) -> None:
@@ -102,6 +100,10 @@ class StatusCollector(Collector):
             sweeps, predictions = dict(self._sweeps), dict(self._predictions)
         yield from _families("isoloss_scalingsweep", SWEEP_GAUGES, sweeps)
         yield from _families("isoloss_hyperparamprediction", PREDICTION_GAUGES, predictions)
+
+
+def _reached(status: ScalingSweepStatus | ValidationStatus) -> tuple[int, str]:
+    return status.points.succeeded + status.points.diverged, status.spent_flops
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ SWEEP_GAUGES: Final[Sequence[_Gauge[_Sweep]]] = (
     ),
     _Gauge(
         "last_progress_timestamp_seconds",
-        "Time at which a point was last completed or an active point last seen to advance.",
+        "Time at which a point was last completed or attempts last got further than those before them.",
         lambda s: _alone(s.since),
     ),
     _Gauge(

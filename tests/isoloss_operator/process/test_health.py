@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from isoloss_operator.api.statuses import (
+    ActivePoint,
     Condition,
     ExtrapolationStatus,
     HyperparamPredictionStatus,
@@ -165,6 +166,21 @@ def test_a_sweeps_gauges_come_from_its_status_and_go_with_it() -> None:
     assert shown["isoloss_scalingsweep_condition"]["ns", "dense", "Ready", "Training"] == 0
     metrics.statuses.drop_sweep(("ns", "dense"))
     assert "isoloss_scalingsweep_points" not in page(metrics)
+
+
+def test_a_sweep_whose_attempts_never_get_further_makes_no_progress() -> None:
+    """As where pods are preempted again and again before they have written a checkpoint."""
+    metrics, name = Metrics(), ("ns", "dense")
+
+    def show(now: float, spent: str, *active: ActivePoint) -> float:
+        shown = status(2).model_copy(update={"active": active, "spent_flops": spent})
+        metrics.statuses.show_sweep(name, shown, now)
+        return page(metrics)["isoloss_scalingsweep_last_progress_timestamp_seconds"][name]
+
+    assert show(100.0, "1e13", ActivePoint(name="p", tokens=500)) == 100.0
+    assert show(200.0, "1e13") == 100.0
+    assert show(300.0, "1e13", ActivePoint(name="p-a2", tokens=20)) == 100.0
+    assert show(400.0, "1.1e13", ActivePoint(name="p-a2", tokens=550)) == 400.0
 
 
 def test_probes_are_counted_and_their_clock_starts_again_with_each_advance() -> None:
