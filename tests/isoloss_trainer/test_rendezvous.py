@@ -7,11 +7,13 @@ import os
 import re
 import signal
 import time
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+import isoloss_trainer.rendezvous as rendezvous_module
 from isoloss_contract import layout
 from isoloss_contract.records import (
     Claimant,
@@ -20,9 +22,13 @@ from isoloss_contract.records import (
     TerminationMessage,
     TrainTask,
 )
-from isoloss_contract.store import Store
-from isoloss_trainer.rendezvous import Meeting
-from tests.isoloss_trainer.builders import train_task
+from isoloss_contract.store import Store, StoreRefused
+from isoloss_trainer.attempt import Attempt
+from isoloss_trainer.rendezvous import ALL_ARE_HERE, Meeting, meet
+from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.termination import Interrupted
+from isoloss_trainer.world import World
+from tests.isoloss_trainer.builders import attempt, train_task
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.test_launch import NO_MEMORY, evaluated_once
 from tests.support.warm_python import WarmProcess, WarmPython
@@ -155,6 +161,53 @@ def test_pods_that_were_interrupted_meet_again_and_no_old_address_misleads_them(
         time.sleep(0.2)
         assert [pods.start(0).wait(100), second.wait(100)] == [0, 0], pods.output(1)
         store.remove(layout.point_result(pods.task.point.key))
+
+
+def of_rank(prepared: Prepared, rank: int) -> Attempt:
+    """The attempt as one of two processes in two pods has it."""
+    task = of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2)
+    data = PreparedData(prepared.data_uri, prepared.folder)
+    return replace(attempt(task, data), world=World(rank=rank, size=2))
+
+
+def test_a_superseded_attempt_leaves_the_address_at_which_its_successor_waits(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it the successor's pods would wait for one another for ever."""
+    first, store = of_rank(prepared, 0), Store(prepared.uri)
+    path = layout.point_rendezvous(first.task.point.key)
+    later = Claimant(sweep_uid="sweep", attempt=2)
+    theirs = Meeting(claimant=later, address=ADDRESS, port=1, processes=2)
+
+    def superseded(_: Attempt) -> None:
+        store.write_record(path, theirs)
+        raise Interrupted("Superseded", "attempt 2 took over")
+
+    monkeypatch.setenv("ISOLOSS_POD_ADDRESS", ADDRESS)
+    monkeypatch.setattr(rendezvous_module, "_pause", superseded)
+    with pytest.raises(Interrupted):
+        meet(first)
+    assert store.read_record(path, Meeting) == theirs
+
+
+def test_pods_meet_through_a_store_that_deletes_nothing(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_store: Store, path: str) -> None:
+        raise StoreRefused(f"{path}: AccessDenied")
+
+    monkeypatch.setenv("ISOLOSS_POD_ADDRESS", ADDRESS)
+    monkeypatch.setattr(rendezvous_module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(Store, "remove", refused)
+    second = of_rank(prepared, 1)
+    with ThreadPoolExecutor(1) as pool:
+        joined = pool.submit(meet, second)
+        try:
+            shared = meet(of_rank(prepared, 0))  # for as long as it is kept
+            assert joined.result(60).check([ALL_ARE_HERE])
+        finally:
+            second.interruption.requested = True
+        assert shared.check([ALL_ARE_HERE])
 
 
 def test_pods_with_different_numbers_of_accelerators_are_refused(

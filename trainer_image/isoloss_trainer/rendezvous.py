@@ -54,24 +54,27 @@ def meet(attempt: Attempt) -> TCPStore:
 
 
 def _host(attempt: Attempt) -> TCPStore:
-    path = layout.point_rendezvous(attempt.task.point.key)
-    try:
-        return _wait_for_all(attempt, path)
-    finally:
-        attempt.store.remove(path)
-
-
-def _wait_for_all(attempt: Attempt, path: str) -> TCPStore:
-    size = attempt.world.size
+    size, path = attempt.world.size, layout.point_rendezvous(attempt.task.point.key)
     address = os.environ.get(POD_ADDRESS_VARIABLE) or socket.gethostbyname(socket.gethostname())
     shared = TCPStore(address, 0, is_master=True, wait_for_workers=False)
     meeting = Meeting(
         claimant=attempt.task.claimant, address=address, port=shared.port, processes=size
     )
-    attempt.store.write_record(path, meeting)
-    attempt.log.event("meet", processes=size, address=f"{address}:{shared.port}")
+    try:
+        attempt.store.write_record(path, meeting)
+        attempt.log.event("meet", processes=size, address=f"{address}:{shared.port}")
+        _wait_for_all(attempt, shared)
+    finally:
+        with attempt.log.survived("rendezvous-kept"):
+            if _read(attempt) == meeting:  # not if a later attempt has another there
+                attempt.store.remove(path)
+    return shared
+
+
+def _wait_for_all(attempt: Attempt, shared: TCPStore) -> None:
     beaten = said = time.monotonic()
-    while missing := [rank for rank in range(1, size) if not shared.check([_arrival(rank)])]:
+    others = range(1, attempt.world.size)
+    while missing := [rank for rank in others if not shared.check([_arrival(rank)])]:
         _pause(attempt)
         if time.monotonic() - beaten >= HEARTBEAT_SECONDS:
             with suppress(StoreUnavailable):
@@ -81,7 +84,6 @@ def _wait_for_all(attempt: Attempt, path: str) -> TCPStore:
             attempt.log.event("waiting-for-pods", missing_ranks=missing)
             said = time.monotonic()
     shared.set(ALL_ARE_HERE, "")
-    return shared
 
 
 def _join(attempt: Attempt) -> TCPStore:
