@@ -304,6 +304,23 @@ def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path
     assert caught.value.code == "WeightsDiffer"
 
 
+def test_an_output_matrix_that_is_not_the_embedding_to_which_it_is_tied_is_refused(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    """transformers, and so an evaluation, leaves both as they are; a run would start with one of them alone."""
+    build_network(LLAMA, seed=7).save_pretrained(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    tied = {"tie_word_embeddings": True}
+    config.write_text(json.dumps({**json.loads(config.read_text()), **tied}))
+    weights = uri(tmp_path / "model")
+    task = train_task(
+        prepared.manifest, prepared.uri, model={**LLAMA, **tied}, initial_weights=weights
+    )
+    with pytest.raises(BadData, match=r"lm_head.weight .* tie_word_embeddings") as caught:
+        run(task)
+    assert caught.value.code == "WeightsDiffer"
+
+
 def test_the_key_follows_the_weights(prepared: Prepared) -> None:
     plain = train_task(prepared.manifest, prepared.uri).point
     given = train_task(prepared.manifest, prepared.uri, initial_weights="s3://b/m").point

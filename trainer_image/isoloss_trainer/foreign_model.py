@@ -194,8 +194,8 @@ def load_weights(
     network: Any, uri: str, scratch: Path, world: World, fetched: Fetched = lambda _: None
 ) -> None:
     """Give `network`, whose own may be on the meta device, the weights of the checkpoint at `uri` in rank 0, in the
-    type that they are kept in. Raises BadData(WeightsDiffer) unless all names and shapes match, in every process, and
-    what `fetched` raises there.
+    type that they are kept in. Raises BadData(WeightsDiffer) unless all names and shapes match, and ties hold, in
+    every process, and what `fetched` raises there.
     """
     world.of_first(lambda: _take_weights(network, fetch_directory(uri, scratch, fetched), uri))
 
@@ -217,6 +217,13 @@ def _take_weights(network: Any, folder: Path, uri: str) -> None:
     kept = {name: t.float() if name in buffers else t for name, t in given.items()}
     network.load_state_dict(kept, assign=True)
     network.tie_weights()
+    for name, tensor in network.state_dict().items():
+        if tensor.data_ptr() != kept[name].data_ptr() and not torch.equal(tensor, kept[name]):
+            message = (
+                f"{uri}: {name} is not the matrix to which config.json ties it; if it is meant to be another, set "
+                "tie_word_embeddings to false there"
+            )
+            raise BadData("WeightsDiffer", message, "initial_weights")
 
 
 def _kinds(folder: Path) -> dict[str, str]:
