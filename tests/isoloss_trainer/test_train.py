@@ -12,6 +12,7 @@ import platform
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -1043,6 +1044,30 @@ def test_an_earlier_attempt_yields_to_a_later_one_and_not_the_reverse(prepared: 
         run(task)
     later = task.model_copy(update={"claimant": Claimant(sweep_uid="sweep", attempt=3)})
     assert run(later).tokens == 512
+
+
+@pytest.mark.parametrize("writer", [1, 0], ids=["a successor", "itself, late"])
+def test_a_heartbeat_takes_no_claim_back_from_who_took_it_over_meanwhile(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, writer: int
+) -> None:
+    """As one that is sent again and again to a store that is away; the next one would end the successor."""
+    task = train_task(prepared.manifest, prepared.uri)
+    store, key = Store(prepared.uri), task.point.key
+    later = task.claimant.model_copy(update={"attempt": 2})
+    fences = [Fence(store, key, claimant) for claimant in (task.claimant, later)]
+    read = Store.read_versioned
+
+    def overtaken(self: Store, path: str, **limits: int) -> tuple[bytes, str]:
+        found = read(self, path, **limits)
+        monkeypatch.setattr(Store, "read_versioned", read)
+        fences[writer].acquire()
+        return found
+
+    fences[0].acquire()
+    monkeypatch.setattr(Store, "read_versioned", overtaken)
+    with pytest.raises(Interrupted, match="took over") if writer else nullcontext():
+        fences[0].beat()
+    fences[writer].check()
 
 
 @pytest.mark.parametrize("moment", ["a checkpoint", "the result"])

@@ -34,7 +34,14 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.schedule import cooldown_steps, evaluation_steps
-from isoloss_contract.store import BadRecord, NotFound, Store, StoreError
+from isoloss_contract.store import (
+    BadRecord,
+    NotFound,
+    Store,
+    StoreError,
+    WriteConflict,
+    parse_record,
+)
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import ClaimedElsewhere, Interrupted, Interruption
@@ -121,7 +128,7 @@ class Fence:
     def acquire(self) -> None:
         """Take the claim. Raises ClaimedElsewhere while another sweep, or a later attempt of this
         one, trains the point."""
-        held = self._read()
+        held, _ = self._read()
         if held is not None and self._yields_to(held.claimant):
             age = _age(held)
             # A clock may be ahead; a time far in the future is as good as none, or the point would never be free.
@@ -132,16 +139,23 @@ class Fence:
                     f"sweep {held.claimant.sweep_uid} (attempt {held.claimant.attempt}) holds this "
                     f"point; last heartbeat {when}",
                 )
-        self._write()
+        self._store.write(self._path, self._renewed())
 
     def beat(self) -> None:
         """Renew the claim. Raises Interrupted(Superseded) if another has taken it."""
-        self.check()
-        self._write()
+        version = self._version()
+        try:
+            self._store.write_if(self._path, self._renewed(), version)
+        except WriteConflict:
+            self.check()  # or an earlier heartbeat, whose answer was lost, has arrived since
 
     def check(self) -> None:
         """Raises Interrupted(Superseded) unless the claim is still ours. Call before each manifest or result."""
-        held = self._read()
+        self._version()
+
+    def _version(self) -> str | None:
+        """Of the claim, which is still ours. Raises as `check`."""
+        held, version = self._read()
         if held is None:
             # An attempt that took over may have finished and released it: its result must stand.
             raise Interrupted("Superseded", "the claim on this point is gone")
@@ -150,10 +164,11 @@ class Fence:
                 "Superseded",
                 f"attempt {held.claimant.attempt} of sweep {held.claimant.sweep_uid} took over",
             )
+        return version
 
     def release(self) -> None:
         """Give the claim back, so that others need not wait for the heartbeat to expire."""
-        held = self._read()
+        held, _ = self._read()
         if held is not None and held.holder == self._holder:
             self._store.remove(self._path)
 
@@ -162,16 +177,18 @@ class Fence:
             return True
         return other.attempt > self._claimant.attempt
 
-    def _read(self) -> Claim | None:
+    def _read(self) -> tuple[Claim | None, str | None]:
+        """The claim, if there is one that can be read, and its version."""
         try:
-            return self._store.read_record(self._path, Claim)
+            content, version = self._store.read_versioned(self._path)
+            return parse_record(content, Claim, self._path), version
         except (NotFound, BadRecord):
-            return None
+            return None, None
 
-    def _write(self) -> None:
+    def _renewed(self) -> bytes:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         claim = Claim(claimant=self._claimant, holder=self._holder, updated_at=now)
-        self._store.write_record(self._path, claim)
+        return claim.model_dump_json(indent=1).encode()
 
 
 def _age(claim: Claim) -> float:
