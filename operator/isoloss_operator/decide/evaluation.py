@@ -170,16 +170,19 @@ class _Seen:
 
     def task(self, *, suspended: bool, bad_data_counts: bool) -> SingleTask:
         """What is to be done by one Job at a time."""
-        observed, sweep, checkpoint = self.observed, self.sweep, self.checkpoint
+        observed, sweep, ledger = self.observed, self.sweep, self.ledger
+        template = evaluate_template(sweep, self.checkpoint)
         return SingleTask(
             words=WORDS,
             world=observed,
             jobs=self.jobs,
             stopped=tuple(filter(self._is_own, observed.stopped)),
-            attempts=_attempts(self.ledger, self.config),
-            refused=_refused(self.ledger, self.config),
-            template=_template(observed, sweep, checkpoint),
-            asked=asked(observed, sweep, evaluate_template(sweep, checkpoint)),
+            attempts=_attempts(ledger, self.config),
+            # What it refused about its configuration itself: that of other files is another one.
+            refused=_own_error(ledger) if ledger.evaluate_key == self.config.key else None,
+            # Changes with all that a person can change about the pod: charges under another one start at zero.
+            template=f"{observed.generation}-{template}",
+            asked=asked(observed, sweep, template),
             domains=list(self.config.mixture),
             retries=sweep.failure_policy.retries_per_point,
             suspend=suspended,
@@ -242,18 +245,6 @@ def _with_attempts(ledger: Ledger, measured: SinglePass, config: EvaluateConfig)
         evaluation=measured.attempts,
         configuration_error=measured.refused or _without_refusal(ledger).configuration_error,
     )
-
-
-def _template(
-    observed: ObservedPrediction, sweep: ScalingSweepSpec, checkpoint: Checkpoint
-) -> str:
-    """Changes with everything that a person can change about the pod: charges under another one start at zero."""
-    return f"{observed.generation}-{evaluate_template(sweep, checkpoint)}"
-
-
-def _refused(ledger: Ledger, config: EvaluateConfig) -> ConfigurationError | None:
-    """What this very evaluation refused about its configuration: that of other files is another one."""
-    return _own_error(ledger) if ledger.evaluate_key == config.key else None
 
 
 def _own_error(ledger: Ledger) -> ConfigurationError | None:
