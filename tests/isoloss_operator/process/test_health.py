@@ -174,7 +174,7 @@ def test_a_sweep_whose_attempts_never_get_further_makes_no_progress() -> None:
 
     def show(now: float, spent: str, *active: ActivePoint) -> float:
         shown = status(2).model_copy(update={"active": active, "spent_flops": spent})
-        metrics.statuses.show_sweep(name, shown, now)
+        metrics.statuses.show_sweep(name, shown, SweepLoad(), now)
         return page(metrics)["isoloss_scalingsweep_last_progress_timestamp_seconds"][name]
 
     assert show(100.0, "1e13", ActivePoint(name="p", tokens=500)) == 100.0
