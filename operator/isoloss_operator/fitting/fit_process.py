@@ -133,7 +133,7 @@ def _answer_page(store: Store, job: FitJob, page: AnswerPage) -> FitEnd:
             page.laws,
             (),
             title=job.title,
-            facts={"Laws": _laws_uri(job), "Ledger": f"SHA-256 {page.ledger_sha256}"},
+            facts={"laws": _laws_uri(job), "ledger": f"SHA-256 {page.ledger_sha256}"},
             prediction=answer,
             initial_loss=page.initial_loss,
             opinions=published_opinions(total_flops=total, params=page.parameters)[0],
@@ -309,11 +309,11 @@ def _missing_rows(request: SweepRequest) -> tuple[PointRow, ...]:
 
 def _facts(job: FitJob, request: SweepRequest, runs: list[Run]) -> dict[str, str]:
     return {
-        "Points": str(len(runs)),
-        "Weights": request.weights,
+        "points": str(len(runs)),
+        "weights": request.weights,
         "FLOPs": request.flops,
-        "Ledger": f"SHA-256 {request.ledger_sha256}",
-        "Laws": _laws_uri(job),
+        "ledger": f"SHA-256 {request.ledger_sha256}",
+        "laws": _laws_uri(job),
     }
 
 
