@@ -1093,17 +1093,20 @@ def test_a_superseded_attempt_writes_nothing_more(
     assert held.claimant.attempt == 2
 
 
+def _overtaken(prepared: Prepared) -> tuple[TrainTask, TrainTask]:
+    """An attempt, and a later one that trains its point for longer."""
+    later = {"claimant": Claimant(sweep_uid="sweep", attempt=2)}
+    return (
+        train_task(prepared.manifest, prepared.uri, tokens=512),
+        train_task(prepared.manifest, prepared.uri, tokens=1024, task=later),
+    )
+
+
 def test_an_attempt_superseded_by_a_finished_one_does_not_touch_its_result(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pod hangs, a later attempt finishes and releases the claim; then the pod continues."""
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
-    further = train_task(
-        prepared.manifest,
-        prepared.uri,
-        tokens=1024,
-        task={"claimant": Claimant(sweep_uid="sweep", attempt=2)},
-    )
+    task, further = _overtaken(prepared)
     original = PointRun.final_trajectory
 
     def hang_meanwhile(self: PointRun, *check: Any) -> Any:
@@ -1123,13 +1126,7 @@ def test_an_attempt_superseded_while_the_store_was_away_does_not_touch_its_succe
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     """As on a node that is cut off while the attempt writes how it ended, and comes back."""
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
-    further = train_task(
-        prepared.manifest,
-        prepared.uri,
-        tokens=1024,
-        task={"claimant": Claimant(sweep_uid="sweep", attempt=2)},
-    )
+    task, further = _overtaken(prepared)
     write = Store.write
 
     def cut_off(self: Store, path: str, content: bytes) -> None:
