@@ -195,7 +195,7 @@ class _Seen:
         """What follows from a pass over the task."""
         known, ledger = self.known, _with_attempts(self.ledger, measured, self.config)
         ended = _attempts(known.ledger, self.config).ended
-        # Of the others' ends their Jobs alone know.
+        # Only the Jobs of later attempts tell how those ended.
         recorded = [job for job in self.jobs if job.attempt <= ended]
         is_changed = ledger != known.ledger
         create: tuple[JobRequest, ...] = ()

@@ -238,11 +238,10 @@ def test_a_fit_kept_from_its_work_is_asked_for_again_after_a_while(bench: Bench)
     assert bench.fitter.outcome("uid") is None
 
 
-def test_a_page_that_could_not_be_drawn_is_known_until_it_is_asked_for_again(bench: Bench) -> None:
-    bench.answer = NotFitted("its process was killed")
-    bench.go_on.set()
-    page = SweepPage(
-        inputs="page",
+def page_without_laws(inputs: str) -> SweepPage:
+    """The page of a sweep before its first fit."""
+    return SweepPage(
+        inputs=inputs,
         points=(),
         weights="averaged",
         ledger_sha256="d",
@@ -250,6 +249,12 @@ def test_a_page_that_could_not_be_drawn_is_known_until_it_is_asked_for_again(ben
         report_path=REQUEST.report_path,
         laws=None,
     )
+
+
+def test_a_page_that_could_not_be_drawn_is_known_until_it_is_asked_for_again(bench: Bench) -> None:
+    bench.answer = NotFitted("its process was killed")
+    bench.go_on.set()
+    page = page_without_laws("page")
     bench.fitter.start("uid/page", "key", FitJob(page, "file:///nowhere", None, "research/dense"))
     eventually(lambda: bench.told == [("key", False)])
     bench.now += 3600
@@ -540,16 +545,7 @@ def test_a_page_on_the_way_shows_how_far_it_is_and_leaves_no_laws(tmp_path: Path
     }
     resource = {"metadata": {"generation": 1}, "status": {"conditions": [condition]}}
     watched = Watched(ledger(trains), {trains.key: report(trains, 250_000)}, resource)
-    request = SweepPage(
-        inputs="first",
-        points=(),
-        weights="averaged",
-        ledger_sha256="d",
-        laws_path=REQUEST.laws_path,
-        report_path=REQUEST.report_path,
-        watched=watched,
-        laws=None,
-    )
+    request = replace(page_without_laws("first"), watched=watched)
     uri = f"file://{tmp_path}"
     end = fit_process.fit(FitJob(request, uri, None, "research/dense"))
     assert end == FitOutcome(inputs="first", laws=None, report_written=True)

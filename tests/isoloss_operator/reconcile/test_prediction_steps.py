@@ -31,6 +31,13 @@ from tests.support.predictions import (
 )
 
 
+def of_generation(generation: int) -> Resource:
+    """The prediction of these tests as a pass finds it, remembered by nobody."""
+    key = ResourceKey(PREDICTION, "research", "dense-8b")
+    owner = Owner(PREDICTION, key.namespace, key.name, "uid-p")
+    return Resource(key, owner, {"metadata": {"generation": generation}}, Memory("uid-p"))
+
+
 def nothing(*_: object) -> None:
     pass
 
@@ -69,11 +76,8 @@ def test_a_withdrawn_answer_is_published_no_more_although_the_next_one_is_held_u
         jobs=SimpleNamespace(delete=nothing, expire=nothing, create=create),
         ledgers=SimpleNamespace(write=write),
     )
-    owner, memory = Owner(PREDICTION, "research", "dense-8b", "uid-p"), Memory("uid-p")
-    key = ResourceKey(PREDICTION, "research", "dense-8b")
-    resource = Resource(key, owner, {"metadata": {"generation": 2}}, memory)
-    steps = PredictionSteps(services)
-    assert not carry_out(memory, 2, lambda: steps.apply(resource, world, plan))
+    steps, resource = PredictionSteps(services), of_generation(2)
+    assert not carry_out(resource.memory, 2, lambda: steps.apply(resource, world, plan))
     (published,) = config_maps
     assert published["data"]["ready"] == "false"
     assert "learningRate" not in published["data"]
@@ -102,13 +106,10 @@ def test_an_answer_that_is_withdrawn_does_not_stay_where_nothing_may_be_publishe
         jobs=SimpleNamespace(delete=nothing, expire=nothing, create=nothing),
         ledgers=SimpleNamespace(write=nothing),
     )
-    owner, memory = Owner(PREDICTION, "research", "dense-8b", "uid-p"), Memory("uid-p")
-    key = ResourceKey(PREDICTION, "research", "dense-8b")
-    resource = Resource(key, owner, {"metadata": {"generation": 1}}, memory)
     plan = replace(decide_prediction(world), page=None)
-    steps = PredictionSteps(services)
-    assert not carry_out(memory, 1, lambda: steps.apply(resource, world, plan))
-    assert memory.publish_error
+    steps, resource = PredictionSteps(services), of_generation(1)
+    assert not carry_out(resource.memory, 1, lambda: steps.apply(resource, world, plan))
+    assert resource.memory.publish_error
     assert deleted == (["former", said.name] if goes else [])
 
 
@@ -129,11 +130,8 @@ def test_probes_that_fill_the_quota_are_stopped_although_it_refuses_the_evaluate
         ),
         ledgers=SimpleNamespace(write=nothing),
     )
-    owner, memory = Owner(PREDICTION, "research", "dense-8b", "uid-p"), Memory("uid-p")
-    key = ResourceKey(PREDICTION, "research", "dense-8b")
-    resource = Resource(key, owner, {"metadata": {"generation": 2}}, memory)
-    steps = PredictionSteps(services)
-    assert not carry_out(memory, 2, lambda: steps.apply(resource, world, plan))
+    steps, resource = PredictionSteps(services), of_generation(2)
+    assert not carry_out(resource.memory, 2, lambda: steps.apply(resource, world, plan))
     assert deleted == [each.name for each in probes]
 
 
@@ -153,9 +151,7 @@ def test_probes_without_a_view_are_stopped_and_remembered(is_there: bool) -> Non
             create=nothing,
         ),
     )
-    owner, memory = Owner(PREDICTION, "research", "dense-8b", "uid-p"), Memory("uid-p")
-    key = ResourceKey(PREDICTION, "research", "dense-8b")
-    resource = Resource(key, owner, {"metadata": {"generation": 1}}, memory)
+    resource = of_generation(1)
     PredictionSteps(services).apply(resource, world, decide_prediction(world))
     assert deleted == [each.uid for each in probes]
-    assert [each.uid for each in memory.stopped] == deleted
+    assert [each.uid for each in resource.memory.stopped] == deleted
