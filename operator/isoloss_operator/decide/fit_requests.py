@@ -15,7 +15,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key
 from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepSpec
-from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditions
+from isoloss_operator.decide.conditions import VALIDATED, Finding
 from isoloss_operator.decide.fits import (
     AnswerPage,
     FitOutcome,
@@ -249,7 +249,7 @@ def answer_page(
 
 def _has_new_verdict(observed: ObservedResource, status: HyperparamPredictionStatus) -> bool:
     """Whether the probes are judged now: who reads the verdict and opens the page is to find it there."""
-    before = parse_conditions(observed.status).get(VALIDATED)
+    before = observed.said.get(VALIDATED)
     now = next((each for each in status.conditions if each.type == VALIDATED), None)
     if now is None or not is_verdict(now.status, now.reason):
         return False

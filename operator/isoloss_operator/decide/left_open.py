@@ -11,8 +11,8 @@ from isoloss.runs import training_flops_per_token
 from isoloss_contract.ledger import Placement
 from isoloss_contract.reading import Read, problem_of, value_of
 from isoloss_contract.store import BadRecord, NotFound, StoreError
-from isoloss_operator.api import Proxy, ScalingSweepSpec, ScalingSweepStatus
-from isoloss_operator.decide.conditions import FIT_READY, READY, Finding, parse_conditions
+from isoloss_operator.api import Proxy, ScalingSweepSpec
+from isoloss_operator.decide.conditions import FIT_READY, READY, Finding
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import refused_in_words
 from isoloss_operator.decide.observation import ObservedReference, ObservedSweep
@@ -54,7 +54,7 @@ def _model_config(
 
 def sweep_not_ready(reference: ObservedReference) -> Finding:
     """Why a sweep gives no answer yet, in the words of its own Ready."""
-    name, said = reference.name, parse_conditions(reference.status)
+    name, said = reference.name, reference.said
     ready, fitted = said.get(READY), said.get(FIT_READY)
     if ready is None:
         return Finding.false(
@@ -72,7 +72,7 @@ def sweep_not_ready(reference: ObservedReference) -> Finding:
 
 def final_fit(reference: ObservedReference, read: Read[FitOutcome]) -> FitOutcome | Finding:
     """The final fit of a sweep's present generation, or why there is none. `read` is what is stored."""
-    ready = parse_conditions(reference.status).get(READY)
+    ready = reference.said.get(READY)
     if ready is None or ready.status != "True":
         return sweep_not_ready(reference)
     if ready.observed_generation != reference.generation:
@@ -81,7 +81,7 @@ def final_fit(reference: ObservedReference, read: Read[FitOutcome]) -> FitOutcom
     fit = value_of(read)
     if fit is None or fit.laws is None:
         return Finding.false(Reason.LAWS_UNREADABLE, "laws.json is missing or cannot be read.")
-    if fit.laws_sha256 != ScalingSweepStatus.read(reference.status).laws_sha256:
+    if fit.laws_sha256 != reference.told.laws_sha256:
         message = "laws.json is not the one that the sweep's status names."
         return Finding.false(Reason.LAWS_UNREADABLE, message)
     return fit

@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 from isoloss.laws import Prediction
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
-from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
-from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.api import (
+    Condition,
+    HyperparamPredictionSpec,
+    HyperparamPredictionStatus,
+    ScalingSweepSpec,
+    ScalingSweepStatus,
+)
+from isoloss_operator.decide.conditions import Finding, parse_conditions
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.planning.specs import InvalidSpec
 
@@ -277,6 +284,11 @@ class ObservedResource(ObservedTasks):
     page_drawn: bool = False
     """Whether this process has drawn one."""
 
+    @cached_property
+    def said(self) -> Mapping[str, Condition]:
+        """What the conditions of the status say, by type."""
+        return parse_conditions(self.status)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PointFiles:
@@ -320,6 +332,11 @@ class ObservedSweep(ObservedResource, StoredPoints):
     """`fit` was found without its report, which an earlier process was to draw; this one has not tried yet."""
     fit_rests: bool = False
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
+
+    @cached_property
+    def told(self) -> ScalingSweepStatus:
+        """What the last pass wrote; an empty status if that cannot be read."""
+        return ScalingSweepStatus.read(self.status)
 
 
 @dataclass(frozen=True)
@@ -367,6 +384,16 @@ class ObservedReference:
     generation: int
     spec: ScalingSweepSpec | InvalidSpec
     status: Mapping[str, Any]
+
+    @cached_property
+    def said(self) -> Mapping[str, Condition]:
+        """What its conditions say, by type."""
+        return parse_conditions(self.status)
+
+    @cached_property
+    def told(self) -> ScalingSweepStatus:
+        """Its numbers; an empty status if they cannot be read."""
+        return ScalingSweepStatus.read(self.status)
 
 
 @dataclass(frozen=True)
@@ -435,6 +462,11 @@ class ObservedPrediction(ObservedResource):
     publish_error_may_pass: bool = False
     """Whether that refusal may end by itself, as that of a quota does."""
     probes: ObservedProbes = ObservedProbes()
+
+    @cached_property
+    def told(self) -> HyperparamPredictionStatus:
+        """What the last pass wrote; an empty status if that cannot be read."""
+        return HyperparamPredictionStatus.read(self.status)
 
     @property
     def evaluate_jobs(self) -> tuple[ObservedJob, ...]:

@@ -20,7 +20,6 @@ from isoloss_contract.ledger import (
 from isoloss_contract.reading import Read, Unreadable
 from isoloss_contract.records import DataManifest, content_key
 from isoloss_operator.api import (
-    HyperparamPredictionStatus,
     ScalingSweepSpec,
     ValidationStatus,
 )
@@ -45,7 +44,7 @@ def prediction_ledger(observed: ObservedPrediction) -> Recorded:
     """Ledger of the evaluation and the probes of a prediction. It is in the store of its sweep, which another
     spec.sweepRef may change."""
     folder = layout.prediction_folder(observed.name, observed.uid)
-    told = HyperparamPredictionStatus.read(observed.status).validation or ValidationStatus()
+    told = observed.told.validation or ValidationStatus()
     spent = _spent_by(told.document())
     known = _known(observed, observed.probes.ledger, folder, spent)
     sweep = observed.sweep.spec if observed.sweep else None

@@ -25,7 +25,6 @@ from isoloss_operator.decide.conditions import (
     VALIDATED,
     Finding,
     dated,
-    parse_conditions,
     reconciling,
     stalled,
     turned,
@@ -129,7 +128,7 @@ def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
     """An answer that was given stands as it was: nothing is known to have changed."""
     if not answer_stands(observed):
         return _standing_or(observed, finding)
-    before = parse_conditions(observed.status)
+    before = observed.said
     found = {kind: Finding.of(condition) for kind, condition in before.items()}
     return State(
         ready=_standing(observed),
@@ -144,7 +143,7 @@ def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
 
 def _standing(observed: ObservedPrediction) -> Finding:
     """Ready of an answer that stands: what was Ready stays so, and Accepted says if it cannot be published by now."""
-    ready = parse_conditions(observed.status).get(READY)
+    ready = observed.said.get(READY)
     if ready is not None and ready.status == "True":
         return Finding.of(ready)
     return _publication_problem(observed) or STANDS
@@ -169,7 +168,7 @@ def _standing_or(
 
     `preview` is shown without vouching for it (a provisional answer).
     """
-    previous = parse_conditions(observed.status)
+    previous = observed.said
     before = previous.get(EVALUATED)
     if evaluated is None:
         is_known = before is not None and is_of_present_spec(observed)
@@ -217,7 +216,7 @@ def _initial_loss_unknown(view: PredictionView) -> State | None:
     if not view.checkpoint_gone:
         former = f"a former initial loss of {checkpoint.uri}"
         return _standing_or(view.observed, found, evaluated=found, step=step, former=former)
-    before = HyperparamPredictionStatus.read(view.observed.status)
+    before = view.observed.told
     if isinstance(view.fit, FitOutcome) and view.fit.laws_sha256 == before.laws_sha256:
         as_it_was = _without_store(view.observed, found)
         return replace(as_it_was, stale=FRESH, step=step, requeue_after=math.inf)
@@ -313,14 +312,14 @@ def _plan(
     refused = refused or _publication_problem(observed)
     if refused and state.accepted.holds:
         state = replace(state, accepted=refused)
-    previous = parse_conditions(observed.status)
+    previous = observed.said
     conditions = dated(
         _findings(observed, state, validation.finding),
         previous,
         generation=observed.generation,
         now=observed.now,
     )
-    before = HyperparamPredictionStatus.read(observed.status)
+    before = observed.told
     probed, asked = validation.status, question_digest(observed.spec, judged=True)
     if probed is not None:
         probed = probed.model_copy(update={"question_digest": asked})

@@ -32,7 +32,7 @@ from isoloss_operator.api import (
     SearchCostStatus,
     VariantStatus,
 )
-from isoloss_operator.decide.conditions import READY, STALE, Finding, parse_conditions
+from isoloss_operator.decide.conditions import READY, STALE, Finding
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.law_status import (
@@ -188,7 +188,7 @@ def question_digest(spec: HyperparamPredictionSpec | InvalidSpec, *, judged: boo
 
 def is_of_present_spec(observed: ObservedPrediction, *, judged: bool = False) -> bool:
     """Whether what the status says is about the present question; if `judged`, what it says of the probes."""
-    status = HyperparamPredictionStatus.read(observed.status)
+    status = observed.told
     said = status.validation if judged else status
     asked = question_digest(observed.spec, judged=judged)
     return said is not None and bool(asked) and said.question_digest == asked
@@ -196,7 +196,7 @@ def is_of_present_spec(observed: ObservedPrediction, *, judged: bool = False) ->
 
 def answer_stands(observed: ObservedPrediction) -> bool:
     """Whether the status has an answer to the present question, published or not: it is not withdrawn lightly."""
-    stale = parse_conditions(observed.status).get(STALE)
+    stale = observed.said.get(STALE)
     is_given = stale is not None and stale.reason != Reason.NOTHING_WRONG
     return is_given and is_of_present_spec(observed)
 

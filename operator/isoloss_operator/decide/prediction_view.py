@@ -14,9 +14,8 @@ from isoloss_operator.api import (
     HyperparamPredictionSpec,
     HyperparamPredictionStatus,
     ScalingSweepSpec,
-    ScalingSweepStatus,
 )
-from isoloss_operator.decide.conditions import READY, Finding, parse_conditions
+from isoloss_operator.decide.conditions import READY, Finding
 from isoloss_operator.decide.evaluation import (
     EvaluationStep,
     checkpoint_gone_step,
@@ -183,10 +182,10 @@ def needs_corpus(observed: ObservedPrediction) -> bool:
     reference = observed.sweep
     if reference is None or is_unknown(observed.manifest):
         return False
-    ready = parse_conditions(reference.status).get(READY)
+    ready = reference.said.get(READY)
     if ready is None or ready.status != "True":
         return False
-    trained_on = ScalingSweepStatus.read(reference.status).data_digest
+    trained_on = reference.told.data_digest
     manifest = value_of(observed.manifest)
     return manifest is None or bool(trained_on and manifest.digest != trained_on)
 
@@ -214,7 +213,7 @@ def _listed_no_longer(observed: ObservedPrediction) -> str:
 
     Under the URI alone they would be measured again, and each probe trained again.
     """
-    spec, before = observed.spec, HyperparamPredictionStatus.read(observed.status)
+    spec, before = observed.spec, observed.told
     if isinstance(spec, InvalidSpec) or spec.checkpoint is None:
         return ""
     if observed.checkpoint_stamp != ABSENT or not answer_stands(observed):

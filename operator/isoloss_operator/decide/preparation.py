@@ -8,7 +8,6 @@ from typing import Final
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Absent, value_of
-from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.requests import (
     aside,
@@ -87,7 +86,7 @@ def _facts(view: SweepView, ledger: Ledger) -> SweepFacts:
         facts,
         points=tuple(tasks.points.values()),
         active=tasks.active,
-        search=ScalingSweepStatus.read(observed.status).search,
+        search=observed.told.search,
         parallelism=spec.parallelism,
         added=len(tasks.points) - spec.points,
     )

@@ -16,7 +16,6 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import DONE
 from isoloss_contract.reading import Newer, Unanswered
 from isoloss_contract.records import DataManifest
-from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_requests import (
@@ -222,7 +221,7 @@ def _report_uri(observed: ObservedSweep, store_uri: str) -> str:
 
 def _search_ended(observed: ObservedSweep) -> str:
     """Why the search was over when the status was last written; empty: it was not."""
-    search = ScalingSweepStatus.read(observed.status).search
+    search = observed.told.search
     return "" if search is None else search.ended
 
 

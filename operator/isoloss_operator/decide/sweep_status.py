@@ -41,7 +41,6 @@ from isoloss_operator.decide.conditions import (
     SUSPENDED,
     Finding,
     dated,
-    parse_conditions,
     reconciling,
     stalled,
     stands,
@@ -377,7 +376,7 @@ class Findings:
 
 def standing(observed: ObservedSweep) -> Findings | None:
     """What the conditions said of a sweep that is ready under its present spec; None: it is not."""
-    before = parse_conditions(observed.status)
+    before = observed.said
     if not stands(before, observed.generation):
         return None
     found = {kind: Finding.of(condition) for kind, condition in before.items()}
@@ -398,7 +397,7 @@ def stated(
     Without `numbers` those of the status stay as they were, but for Jobs that ended.
     """
     suspended = suspension(observed.jobs, observed, suspend=observed.spec.suspend)
-    previous = parse_conditions(observed.status)
+    previous = observed.said
     conditions = dated(
         findings.by_condition(suspended),
         previous,
@@ -414,7 +413,7 @@ def stated(
 
 def _as_told(observed: ObservedSweep) -> ScalingSweepStatus:
     """The numbers of the status while nothing is known of the points: Jobs that ended train none of them."""
-    told = ScalingSweepStatus.read(observed.status)
+    told = observed.told
     names = {job.name for job in observed.jobs if job.kind == "train" and not job.is_finished}
     points, active = told.points, min(told.points.active, len(names))
     pending = points.pending + points.active - active

@@ -15,7 +15,7 @@ from isoloss_contract.reading import Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.conditions import DATA_READY, Finding, parse_conditions
+from isoloss_operator.decide.conditions import DATA_READY, Finding
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.fits import SearchRequest, SearchStep
 from isoloss_operator.decide.jobs.requests import asked, store_label, store_uri
@@ -335,7 +335,7 @@ def _may_still_end(view: SweepView, job: ObservedJob) -> bool:
     """Whether a prepare Job is left to end by itself: one of its pods has just written the manifest, most likely."""
     if job.must_be_deleted or view.spec.suspend:
         return False
-    said = parse_conditions(view.observed.status).get(DATA_READY)
+    said = view.observed.said.get(DATA_READY)
     if said is None or said.status != "True":
         return True
     since = parse_timestamp(said.last_transition_time) or view.observed.now

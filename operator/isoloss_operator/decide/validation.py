@@ -18,12 +18,11 @@ from isoloss_contract.reading import is_unknown, problem_of, value_of
 from isoloss_operator.api import (
     AnswerValidation,
     Checkpoint,
-    HyperparamPredictionStatus,
     RefinedStatus,
     ScalingSweepSpec,
     ValidationStatus,
 )
-from isoloss_operator.decide.conditions import VALIDATED, Finding, parse_conditions
+from isoloss_operator.decide.conditions import VALIDATED, Finding
 from isoloss_operator.decide.evaluation import ledger_unknown
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
@@ -157,7 +156,7 @@ def _without_view(observed: ObservedPrediction) -> ValidationStep:
         step = _held_up(observed, Finding.unknown(Reason.SWEEP_NOT_FOUND, message))
     elif isinstance(sweep.spec, InvalidSpec) or observed.storage_refusal or unanswered(observed):
         return _as_it_was(observed)
-    elif HyperparamPredictionStatus.read(observed.status).sweep_uid == sweep.uid:
+    elif observed.told.sweep_uid == sweep.uid:
         return _as_it_was(observed)  # its corpus may be put back
     else:
         message = f"ScalingSweep {sweep.name} has no corpus yet: no probe can be judged."
@@ -184,8 +183,8 @@ def _told(
 ) -> ValidationStep:
     """What the status has told of the present question, if that is a verdict or `goes_on`; else `finding`, or that the
     prediction is suspended."""
-    spec, before = observed.spec, HyperparamPredictionStatus.read(observed.status)
-    said = parse_conditions(observed.status).get(VALIDATED)
+    spec, before = observed.spec, observed.told
+    said = observed.said.get(VALIDATED)
     if (said if isinstance(spec, InvalidSpec) else spec.validation) is None:
         return ValidationStep()
     if spec.suspend:
