@@ -40,7 +40,7 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.plans import JobDeletion, JobRequest, SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.tasks.record import is_done
+from isoloss_operator.decide.tasks.outcomes import is_done
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config

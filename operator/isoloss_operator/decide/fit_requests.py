@@ -31,7 +31,7 @@ from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
 from isoloss_operator.decide.prediction_status import target_parameters
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.search import search_inputs
-from isoloss_operator.decide.tasks.record import fitted_records
+from isoloss_operator.decide.tasks.outcomes import fitted_records
 from isoloss_operator.planning.points import PlannedPoint
 
 FEWEST_FOR_PROVISIONAL = 4

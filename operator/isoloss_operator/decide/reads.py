@@ -28,7 +28,7 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.prediction_view import PredictionView, corpus_of_laws
 from isoloss_operator.decide.sweep_view import SweepView, known_tasks, sweep_tasks
-from isoloss_operator.decide.tasks.record import is_done
+from isoloss_operator.decide.tasks.outcomes import is_done
 from isoloss_operator.decide.tasks.task_set import TaskSet
 from isoloss_operator.decide.validation import (
     PlannedProbes,

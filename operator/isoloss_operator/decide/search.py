@@ -40,7 +40,7 @@ from isoloss_operator.decide.fits import (
 from isoloss_operator.decide.law_status import precise
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.tasks.record import planned
+from isoloss_operator.decide.tasks.outcomes import planned
 from isoloss_operator.decide.tasks.task_pass import BudgetLeft
 from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import SEEDS, PlannedPoint, PlannedProxy, plan_points

@@ -61,7 +61,7 @@ from isoloss_operator.decide.tasks.findings import (
     too_many_failed_points,
     training,
 )
-from isoloss_operator.decide.tasks.record import fitted_records
+from isoloss_operator.decide.tasks.outcomes import fitted_records
 from isoloss_operator.decide.tasks.task_pass import TaskPass, is_kept, next_look, run
 from isoloss_operator.planning.specs import InvalidSpec
 

@@ -12,8 +12,6 @@ import pytest
 from isoloss_contract.ledger import Attempts, PointState
 from isoloss_contract.records import Outcome, ParameterCounts
 from isoloss_operator.decide.jobs.attempts import (
-    after_failure,
-    after_stop,
     charges,
     delay_of,
     delay_seconds,
@@ -21,7 +19,9 @@ from isoloss_operator.decide.jobs.attempts import (
     not_before,
 )
 from isoloss_operator.decide.jobs.failures import UNCHARGED, Failure, FailureClass
-from isoloss_operator.decide.tasks.record import (
+from isoloss_operator.decide.tasks.outcomes import (
+    after_failure,
+    after_stop,
     is_enough,
     planned,
     result_found,

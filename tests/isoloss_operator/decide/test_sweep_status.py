@@ -11,7 +11,6 @@ from isoloss_contract.ledger_files import MAX_SEGMENTS_BYTES, next_write
 from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.attempts import after_failure
 from isoloss_operator.decide.jobs.failures import Failure, FailureClass
 from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.law_status import (
@@ -23,7 +22,7 @@ from isoloss_operator.decide.law_status import (
 )
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.tasks.record import planned
+from isoloss_operator.decide.tasks.outcomes import after_failure, planned
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (
     NOW,

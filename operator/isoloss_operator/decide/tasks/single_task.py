@@ -12,13 +12,7 @@ from datetime import datetime
 
 from isoloss_contract.ledger import Attempts, ConfigurationError
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.jobs.attempts import (
-    after_failure,
-    after_stop,
-    charges,
-    next_attempt,
-    not_before,
-)
+from isoloss_operator.decide.jobs.attempts import charges, next_attempt, not_before
 from isoloss_operator.decide.jobs.failures import (
     FailureClass,
     awaits_result,
@@ -30,6 +24,7 @@ from isoloss_operator.decide.jobs.requests import deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion
 from isoloss_operator.decide.reasons import Reason, bad_data_reason
+from isoloss_operator.decide.tasks.outcomes import after_failure, after_stop
 from isoloss_operator.decide.tasks.task_set import configuration_error
 
 MAX_LAST_MESSAGE = 1000

@@ -33,12 +33,8 @@ from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion, SetAside
-from isoloss_operator.decide.tasks.record import (
-    end_recorded,
-    last_reported,
-    record,
-    started_over,
-)
+from isoloss_operator.decide.tasks.outcomes import last_reported, started_over
+from isoloss_operator.decide.tasks.record import end_recorded, record
 from isoloss_operator.decide.tasks.task_set import Budget, Policy, TaskSet
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
