@@ -4,8 +4,9 @@ spec, and what is written for them. Here specs and task sets meet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 from isoloss_contract import layout
@@ -23,12 +24,24 @@ from isoloss_operator.api import (
     ScalingSweepSpec,
     ValidationStatus,
 )
-from isoloss_operator.decide.jobs.requests import aside, expiries, store_uri, train_request
-from isoloss_operator.decide.observation import ObservedPrediction, ObservedSweep, ObservedTasks
+from isoloss_operator.decide.jobs.requests import (
+    aside,
+    asked,
+    expiries,
+    store_label,
+    store_uri,
+    train_request,
+)
+from isoloss_operator.decide.observation import (
+    ObservedPrediction,
+    ObservedSweep,
+    ObservedTasks,
+    StoredPoints,
+)
 from isoloss_operator.decide.plans import TaskWrites
 from isoloss_operator.decide.tasks.task_pass import TaskPass, recorded_jobs
-from isoloss_operator.decide.tasks.task_set import Budget, Policy, Recorded
-from isoloss_operator.planning.points import template_digest, without_shards
+from isoloss_operator.decide.tasks.task_set import Budget, Policy, Recorded, TaskSet
+from isoloss_operator.planning.points import PlannedPoint, template_digest, without_shards
 from isoloss_operator.planning.specs import prepare_config
 
 # ---------------------------------------------------------------- the ledger that a pass begins with
@@ -185,7 +198,31 @@ def policy_of(spec: ScalingSweepSpec) -> Policy:
     )
 
 
-def model_fields(spec: ScalingSweepSpec) -> tuple[str, ...]:
+def owned_tasks(
+    owner: ObservedTasks,
+    stored: StoredPoints,
+    known: Recorded,
+    spec: ScalingSweepSpec,
+    manifest: DataManifest,
+    points: Iterable[PlannedPoint],
+    *,
+    written: ScalingSweepSpec | None = None,
+) -> TaskSet:
+    """The points that `owner` trains, planned as those of a sweep with this spec; `written`: as its user wrote that."""
+    return TaskSet(
+        world=owner,
+        stored=stored,
+        policy=policy_of(spec),
+        models=_model_fields(written or spec),
+        asked=cache(partial(asked, owner, spec)),
+        store=store_label(store_uri(spec)),
+        points={point.key: point for point in points},
+        known=replace(known, ledger=for_spec(known.ledger, owner, spec, manifest)),
+        data_digest=manifest.digest,
+    )
+
+
+def _model_fields(spec: ScalingSweepSpec) -> tuple[str, ...]:
     """preset, config or like of each size, as the manifest has it."""
     models = (proxy.model for proxy in spec.proxies)
     return tuple("like" if m.like else "config" if m.config else "preset" for m in models)

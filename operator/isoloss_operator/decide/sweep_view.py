@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 from typing import Final
 
 from isoloss.formatting import are, counted
@@ -18,10 +18,10 @@ from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import DATA_READY, Finding
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.fits import SearchRequest, SearchStep
-from isoloss_operator.decide.jobs.requests import asked, store_label, store_uri
+from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.left_open import placements_by_prior, without_likenesses
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.owners import for_spec, model_fields, policy_of, sweep_ledger
+from isoloss_operator.decide.owners import owned_tasks, sweep_ledger
 from isoloss_operator.decide.search import search_request
 from isoloss_operator.decide.suspension import left_behind
 from isoloss_operator.decide.tasks.findings import failed_in_words
@@ -273,18 +273,14 @@ def known_tasks(view: SweepView) -> TaskSet | None:
 
 def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
     observed, known = view.observed, view.known
-    ledger = _under_present_names(known.ledger, view.renamed)
+    ledger = _as_placed(_under_present_names(known.ledger, view.renamed), view)
     planned = _planned_points(view.spec, manifest, ledger)
-    return TaskSet(
-        world=observed,
-        stored=observed,
-        policy=policy_of(view.spec),
-        models=model_fields(view.written),
-        asked=cache(partial(asked, observed, view.spec)),
-        store=store_label(view.store_uri),
-        points={point.key: point for point in planned},
-        known=Recorded(_under_present_spec(ledger, view, manifest), known.set_aside),
-        data_digest=manifest.digest,
+    known = replace(known, ledger=ledger)
+    tasks = owned_tasks(
+        observed, observed, known, view.spec, manifest, planned, written=view.written
+    )
+    return replace(
+        tasks,
         kept=frozenset(job.uid for job in view.prepare_jobs if _may_still_end(view, job)),
         complaints=lambda ledger: _complaints(view, ledger),
     )
@@ -321,8 +317,8 @@ def _under_present_names(ledger: Ledger, names: Mapping[str, str]) -> Ledger:
     return ledger.replace(additions=tuple(additions))
 
 
-def _under_present_spec(ledger: Ledger, view: SweepView, manifest: DataManifest) -> Ledger:
-    ledger = for_spec(ledger, view.observed, view.spec, manifest)
+def _as_placed(ledger: Ledger, view: SweepView) -> Ledger:
+    """With the places and models that the spec's sizes have now."""
     places = (view.placements, view.former_placements)
     if (ledger.placements, ledger.former_placements) != places:
         ledger = ledger.replace(placements=places[0], former_placements=places[1])

@@ -6,9 +6,8 @@ The answer itself, Ready and what is published do not depend on anything here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from typing import Final
 
 from isoloss.laws import Laws, Prediction, PredictionQuery
@@ -26,12 +25,10 @@ from isoloss_operator.decide.conditions import VALIDATED, Finding
 from isoloss_operator.decide.evaluation import ledger_unknown
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.requests import asked, expiries, store_label, store_uri
+from isoloss_operator.decide.jobs.requests import expiries
 from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
 from isoloss_operator.decide.owners import (
-    for_spec,
-    model_fields,
-    policy_of,
+    owned_tasks,
     prediction_ledger,
     task_writes,
 )
@@ -351,36 +348,24 @@ def _config(view: PredictionView, checkpoint: Checkpoint) -> dict[str, object]:
 
 def probe_tasks(view: PredictionView, planned: PlannedProbes) -> TaskSet:
     """The planned probes."""
-    return _tasks_of(view, planned.spec, {point.key: point for point in planned.points})
+    return _tasks_of(view, planned.spec, planned.points)
 
 
 def unplanned_tasks(view: PredictionView) -> TaskSet:
     """The same if no probes are planned."""
-    return _tasks_of(view, view.sweep, {})
+    return _tasks_of(view, view.sweep, ())
 
 
 def _tasks_of(
-    view: PredictionView, spec: ScalingSweepSpec, points: Mapping[str, PlannedPoint]
+    view: PredictionView, spec: ScalingSweepSpec, points: Sequence[PlannedPoint]
 ) -> TaskSet:
-    observed = view.observed
-    known = view.step.known or prediction_ledger(observed)
-    stored = observed.probes
-    if (
-        written := view.step.writes.ledger
-    ) is not None:  # before anything is done about the probes
+    observed, stored = view.observed, view.observed.probes
+    written = view.step.writes.ledger
+    if written is not None:  # before anything is done about the probes
         stored = replace(stored, ledger=written)
-    ledger = for_spec(known.ledger, observed, spec, view.manifest)
-    return TaskSet(
-        world=replace(observed, jobs=observed.train_jobs),
-        stored=stored,
-        policy=policy_of(spec),
-        store=store_label(store_uri(spec)),
-        points=points,
-        known=replace(known, ledger=ledger),
-        data_digest=view.manifest.digest,
-        models=model_fields(spec),
-        asked=cache(partial(asked, observed, spec)),
-    )
+    world, known = replace(observed, jobs=observed.train_jobs), view.step.known
+    known = known or prediction_ledger(observed)
+    return owned_tasks(world, stored, known, spec, view.manifest, points)
 
 
 def _trained(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> ValidationStep:
