@@ -258,8 +258,8 @@ class PointRecord:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether a fit uses the point: it is done, or a search stopped it on the way and now wants more of it."""
-        return self.state in DONE or (self.intent.tokens > 0 and self.trained_for > 0)
+        """Whether a fit uses the point: it has a result, though more may be wanted of it by now."""
+        return self.trained_for > 0
 
     @property
     def is_finished(self) -> bool:

@@ -13,7 +13,6 @@ from typing import Final
 
 from isoloss.formatting import are, counted
 from isoloss_contract import layout
-from isoloss_contract.ledger import DONE
 from isoloss_contract.reading import Newer, Unanswered
 from isoloss_contract.records import DataManifest
 from isoloss_operator.decide.conditions import Finding
@@ -225,6 +224,11 @@ def _search_ended(observed: ObservedSweep) -> str:
     return "" if search is None else search.ended
 
 
+def _ledger_not_taken(view: PointsView) -> Finding | None:
+    """Final laws stand all the same: what a ledger learns after them is of none of their points."""
+    return None if view.final_laws is not None else ledger_not_taken(view.tasks)
+
+
 def _over(view: PointsView) -> Finding | None:
     """No point is running and none will: the laws decide, also while the sweep is suspended."""
     return _fit(view) if view.is_over else None
@@ -250,7 +254,7 @@ def _of_tasks(check: Callable[[TaskPass], Finding | None]) -> Check:
 
 
 STATES: Final[Sequence[Check]] = (
-    _of_tasks(ledger_not_taken),
+    _ledger_not_taken,
     _of_tasks(bad_configuration),
     _of_tasks(too_many_failed_points),
     _over,
@@ -312,7 +316,7 @@ def _first_rung_unaffordable(view: PointsView) -> Finding | None:
 def _fit(view: PointsView) -> Finding:
     """FitReady: final once the sweep is over, else of what is done so far."""
     fit, final = view.observed.fit, view.is_over
-    done = sum(record.state in DONE for record in view.tasks.ledger.points)
+    done = len(fitted_records(view.tasks.ledger.points))
     if not done:
         message = _why_no_results(view) if final else "No point has a result yet."
         return Finding.false(Reason.NO_RESULTS, message, stalled=final)
@@ -321,9 +325,8 @@ def _fit(view: PointsView) -> Finding:
             Reason.FITTING, f"The laws are being fitted to {counted(done, 'point')}."
         )
     if fit is None or (fit.laws is None and not fit.points and not fit.error):
-        fitted = len(fitted_records(view.tasks.ledger.points))
-        lack = "too few for a first fit" if fitted < FEWEST_FOR_PROVISIONAL else "not fitted yet"
-        message = f"{counted(done, 'point')} {are(done)} done: {lack}."
+        lack = "too few for a first fit" if done < FEWEST_FOR_PROVISIONAL else "not fitted yet"
+        message = f"{counted(done, 'point')} {'has' if done == 1 else 'have'} a result: {lack}."
         return Finding.false(Reason.NO_RESULTS, message)
     if fit.laws is None:
         message = fit.error or "The fit could not run."

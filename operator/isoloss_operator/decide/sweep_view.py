@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -58,8 +58,6 @@ class SweepView:
     """Placements of sizes whose grid the user left to the search."""
     former_placements: tuple[Placement, ...] = ()
     """Placements of sizes that the search no longer places."""
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    """Present names of placed sizes by former ones."""
     models: tuple[DerivedModel, ...] = ()
     """Models of sizes that are like a checkpoint."""
     unplaced: Finding | None = None
@@ -83,14 +81,12 @@ class SweepView:
             if isinstance(found, Finding):
                 return cls(observed, spec, derived, unplaced=found)
             placed = found
-        names = former_names(derived, known)
         return cls(
             observed,
             spec,
             with_placed_grids(derived, placed),
             placed,
-            former_places(known, placed, names),
-            {former: name for name, former in names.items()},
+            former_places(known, placed, former_names(derived, known)),
             models,
         )
 
@@ -211,7 +207,7 @@ class PointsView:
     def final_laws(self) -> Laws | None:
         """The laws of all points, once they are fitted."""
         fit = self.observed.fit
-        if fit is None or not self.is_fitted(final=True) or (self.search and not self.is_over):
+        if fit is None or not self.is_over or not self.is_fitted(final=True):
             return None
         return fit.laws
 
@@ -273,7 +269,7 @@ def known_tasks(view: SweepView) -> TaskSet | None:
 
 def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
     observed, known = view.observed, view.known
-    ledger = _as_placed(_under_present_names(known.ledger, view.renamed), view)
+    ledger = _as_placed(_under_present_names(known.ledger, view.spec, manifest), view)
     planned = _planned_points(view.spec, manifest, ledger)
     known = replace(known, ledger=ledger)
     tasks = owned_tasks(
@@ -307,14 +303,21 @@ def _with_targets(
     )
 
 
-def _under_present_names(ledger: Ledger, names: Mapping[str, str]) -> Ledger:
-    """With points that a search added under the present names of their sizes."""
-    if not any(added.proxy in names for added in ledger.additions):
+def _under_present_names(ledger: Ledger, spec: ScalingSweepSpec, manifest: DataManifest) -> Ledger:
+    """With points that a search added under the present names of their sizes, which the other points tell by their
+    keys."""
+    names, known = {proxy.name for proxy in spec.proxies}, ledger.by_key
+    if all(added.proxy in names for added in ledger.additions):
         return ledger
-    additions = (
-        replace(added, proxy=names.get(added.proxy, added.proxy)) for added in ledger.additions
+    grid = (point for point in plan_points(spec, manifest) if point.key in known)
+    present = {known[point.key].proxy: point.proxy.name for point in grid}
+    additions = tuple(
+        added
+        if added.proxy in names
+        else replace(added, proxy=present.get(added.proxy, added.proxy))
+        for added in ledger.additions
     )
-    return ledger.replace(additions=tuple(additions))
+    return ledger if additions == ledger.additions else ledger.replace(additions=additions)
 
 
 def _as_placed(ledger: Ledger, view: SweepView) -> Ledger:
@@ -358,9 +361,7 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
     found, tasks = [], view.tasks
     if tasks.failed:
         failed = failed_in_words(tasks.failed)
-        found.append(
-            f"{counted(len(tasks.failed), 'point')} failed and {are(len(tasks.failed))} not used: {failed}"
-        )
+        found.append(f"{counted(len(tasks.failed), 'point')} failed for good: {failed}")
     if tasks.budget_spent:
         found.append(tasks.budget_spent)
     elif tasks.admission.unaffordable:

@@ -31,7 +31,7 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
-from tests.support.sweep_worlds import FIRST, POINTS, known, started, training
+from tests.support.sweep_worlds import FIRST, POINTS, all_done, flops_of, known, started, training
 
 
 def edited(world: ObservedSweep, **changes: Any) -> ObservedSweep:
@@ -297,6 +297,18 @@ def test_a_larger_budget_continues_what_was_stopped() -> None:
     plan = decide_sweep(edited(stopped, budget={"flops": f"{cost(8) * 2:.6e}"}))
     assert [request.attempt for request in plan.create] == [2, 2, 2]
     assert {r.intent.action for r in ledger_of(plan).points} == {IntentAction.RUN}
+
+
+def test_results_that_a_budget_lets_no_point_go_beyond_are_fitted_as_they_are() -> None:
+    """Tokens were raised and the budget was not."""
+    longer = [{**each, "tokens": 3 * each["tokens"]} for each in sweep_spec()["proxies"]]
+    plan = decide_sweep(edited(all_done(), proxies=longer, budget={"flops": flops_of(1)}))
+    assert not plan.create
+    assert condition(plan, "Progressing")[1] == "BudgetExhausted"
+    assert condition(plan, "Ready")[1] == "Fitting"
+    assert plan.fit is not None
+    assert len(plan.fit.points) == 8
+    assert not any(point.finished for point in plan.fit.points)
 
 
 def test_cooldowns_are_spent_like_the_runs_own_tokens() -> None:

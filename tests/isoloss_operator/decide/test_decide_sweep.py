@@ -461,8 +461,8 @@ def test_a_provisional_fit_waits_for_four_points_and_then_for_growth() -> None:
 def test_points_enough_for_a_fit_are_not_said_to_be_too_few() -> None:
     """Their fit may wait for its turn, or for another to rest."""
     for count, said in (
-        (3, "3 points are done: too few for a first fit."),
-        (4, "4 points are done: not fitted yet."),
+        (3, "3 points have a result: too few for a first fit."),
+        (4, "4 points have a result: not fitted yet."),
     ):
         plan = decide_sweep(known(observed(), results={p.key: result(p) for p in POINTS[:count]}))
         assert condition(plan, "FitReady") == ("False", "NoResults", said)

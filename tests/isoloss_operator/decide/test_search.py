@@ -706,6 +706,33 @@ def test_two_sizes_of_one_model_are_refused_since_a_search_may_add_one_run_to_bo
     assert condition(decide_sweep(observed(sweep_spec(proxies=proxies))), "Ready")[1] == "Training"
 
 
+def test_a_size_with_a_grid_that_was_renamed_keeps_the_points_that_the_search_added() -> None:
+    """They would be stopped, and searched for again."""
+    world = begun()
+    assert isinstance(world.ledger, Ledger)
+    added = AddedPoint("small", 32, 1e-3, "BeyondEdge")
+    world = next_pass(replace(world, ledger=world.ledger.replace(additions=(added,))))
+    tiny, small = SPEC["proxies"]
+    renamed = {**SPEC, "proxies": [{**small, "name": "renamed"}, tiny]}
+    then = next_pass(replace(world, spec=parsed(renamed), generation=2))
+    assert set(keys(then)) == set(keys(world))
+    assert records(then)["renamed-b32-lr1e-3"].intent.reason == NOT_CHOSEN
+    assert isinstance(then.ledger, Ledger)
+    assert then.ledger.additions == (replace(added, proxy="renamed"),)
+
+
+def test_what_is_trained_is_of_use_to_a_search_that_begins_as_tokens_are_raised() -> None:
+    """It costs the search nothing, and points that it does not choose tell as much as before."""
+    found = {point.key: result(point) for point in POINTS}
+    world = next_pass(observed(results=found), results={})
+    longer = [{**each, "tokens": 2 * each["tokens"]} for each in SPEC["proxies"]]
+    edited = parsed(sweep_spec(**SEQUENTIAL, proxies=longer))
+    request = asked(next_pass(replace(world, spec=edited, generation=2)))
+    assert request.search is not None
+    assert {point.key for point in request.points} == found.keys()
+    assert not any(point.finished for point in request.points)
+
+
 def test_points_that_a_spent_budget_paused_wait_for_the_search_that_an_edit_begins() -> None:
     begun_ = next_pass(observed(sweep_spec(budget={"flops": "1e11"})))
     spent = next_pass(with_cost(begun_, 1e12))

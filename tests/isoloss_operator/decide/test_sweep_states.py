@@ -320,6 +320,13 @@ ROWS: dict[str, Row] = {
         ("True", "Fitted"),
         also={"Reconciling": ("True", "Converging")},
     ),
+    "a ready sweep stays ready while its store does not take the ledger": Row(
+        lambda: replace(
+            ready(), operator_template="upgraded", store_write_error="head.json: AccessDenied"
+        ),
+        ("True", "Fitted"),
+        also={"Accepted": ("False", "StorageNotWritable")},
+    ),
     "a suspended sweep that is done stays ready": Row(
         lambda: replace(
             with_fit(all_done(), fitted_laws()),
@@ -641,6 +648,7 @@ ROWS: dict[str, Row] = {
             "tiny-b8-lr2e-3",
             "tiny-b16-lr1e-3",
         ),
+        fits=True,
     ),
     "one pod in trouble among others is mentioned only": Row(
         lambda: training(

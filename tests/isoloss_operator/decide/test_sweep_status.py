@@ -63,6 +63,23 @@ def huge_spec() -> dict[str, object]:
     )
 
 
+def test_laws_of_a_sweep_that_has_grown_are_provisional_wherever_the_status_shows_them() -> None:
+    found = {point.key: result(point) for point in points()}
+    world = observed(results=found)
+    request = decide_sweep(world).fit
+    assert request is not None
+    fit = FitOutcome(request.inputs, fitted_laws(), laws_sha256="a" * 64, points=8)
+    world = replace(after(world, decide_sweep(world)), fit=fit)
+    rates = ["1e-3", "2e-3", "4e-3"]
+    grown = sweep_spec(grid={"batchSizes": [8, 16], "learningRates": rates})
+    plan = decide_sweep(replace(world, spec=parsed(grown), generation=2))
+    said = {each.type: each.reason for each in plan.status.conditions}
+    assert (said["Ready"], said["FitReady"]) == ("Training", "Provisional")
+    law = plan.status.learning_rate_law
+    assert law is not None
+    assert law.status == "Provisional"
+
+
 def test_status_keeps_its_limit_when_ten_thousand_points_failed_with_long_last_words() -> None:
     """Four-byte letters in every message."""
     spec = huge_spec()
