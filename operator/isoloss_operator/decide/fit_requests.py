@@ -84,10 +84,12 @@ def fit_request(
     """
     fitted = fitted_records(ledger.points)
     inputs = fit_inputs(spec, ledger.points, final=final, search=search is not None)
-    is_known = is_fitted(observed.fit, inputs) and not observed.report_missing
-    if not (fitted or search) or is_known:
-        return None
     running = observed.fit_running
+    is_known = is_fitted(observed.fit, inputs) and not observed.report_missing
+    # An outcome that is known would give way to that of another fit, as after an edit that is taken back.
+    stands = is_known and (running is None or running.inputs == inputs)
+    if not (fitted or search) or stands:
+        return None
     if running is not None and not _supersedes(running, spec, inputs, final=final):
         return None
     if not final and (observed.fit_rests or not _is_worth_it(observed.fit, len(fitted))):

@@ -13,6 +13,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from tests.support.builders import (
     after,
     complete,
+    condition,
     job,
     observed,
     parsed,
@@ -103,6 +104,17 @@ def test_the_losses_that_the_spec_names_are_fitted(weights: str) -> None:
 def test_a_final_fit_of_a_sweep_that_grew_since_is_not_waited_for() -> None:
     running = replace(asked(done(len(POINTS))), inputs="of a smaller grid")
     assert asked(done(len(POINTS), fit_running=running)).inputs != running.inputs
+
+
+def test_a_fit_that_an_edit_asked_for_takes_no_place_of_laws_once_the_edit_is_taken_back() -> None:
+    """Ready would turn False when it ends, and the laws in the store be others than the status names."""
+    final = asked(done(len(POINTS)))
+    laws = FitOutcome(final.inputs, fitted_laws(), laws_sha256="a" * 64, points=len(POINTS))
+    edited = done(len(POINTS), fit=laws, spec=parsed(sweep_spec(fit={"weights": "Raw"})))
+    reverted = done(len(POINTS), fit=laws, fit_running=asked(edited))
+    assert asked(reverted) == final
+    assert condition(decide_sweep(reverted), "Ready")[:2] == ("True", "Fitted")
+    assert decide_sweep(replace(reverted, fit_running=final)).fit is None
 
 
 # ---------------------------------------------------------------------- pages of a sweep on the way
