@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from isoloss_contract.ledger import PointRecord
+from isoloss.search import Seen
+from isoloss_contract.ledger import IntentAction, PointRecord
 from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, value_of
 from isoloss_contract.records import (
     Claimant,
@@ -28,7 +29,7 @@ from isoloss_contract.schedule import whole_steps
 from isoloss_contract.store import StoreError
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.decide import suspension
-from isoloss_operator.decide.fits import FitOutcome, FitRequest
+from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
 from isoloss_operator.decide.jobs.failures import progress_marks
 from isoloss_operator.decide.observation import (
     ObservedJob,
@@ -108,6 +109,8 @@ class EditedWorld(FakeWorld):
     refusal_may_pass: bool = True
     prepared: set[str] = field(default_factory=set)
     """Keys of the preparations whose manifests are stored."""
+    operator_template: str = "first"
+    """Digest of what the operator's configuration makes of every pod."""
     status_is_current: bool = False
     """The last pass came to its end."""
     passes: int = 0
@@ -223,6 +226,7 @@ class EditedWorld(FakeWorld):
             jobs=tuple(self.jobs.values()),
             stopped=memory.stopped,
             orphaned_pods=tuple(self.orphaned),
+            operator_template=self.operator_template,
             create_error=create_error(memory, self.generation),
             refusal_may_pass=memory.refusal_may_pass,
             store_write_error=memory.store_write_error,
@@ -307,22 +311,22 @@ class EditedWorld(FakeWorld):
         assert not is_done(record, point), f"{point.name} starts, and the ledger has its outcome"
         budget = self.spec.get("budget")
         if budget is not None and not self.ledger_was_lost:
-            spent = self.committed_flops(starting=point.key)
+            spent = self.committed_flops(starting=request)
             assert spent <= 1.000_001 * float(budget["flops"]), f"{point.name} exceeds the budget"
 
     def _records(self) -> tuple[PointRecord, ...]:
         return () if self.ledger is None else (*self.ledger.former, *self.ledger.points)
 
-    def committed_flops(self, starting: str) -> float:
+    def committed_flops(self, starting: JobRequest) -> float:
         """What this sweep has trained, and what those at work and `starting` will have trained at their end."""
-        working = {j.key for j in self.jobs.values() if j.holds_a_slot and not j.deleting}
+        holding = (j for j in self.jobs.values() if j.holds_a_slot and not j.deleting)
+        tasks = [self.tasks[j.name] for j in holding if j.kind == "train"]
+        wanted = {task.point.key: task.tokens for task in (*tasks, starting.task)}
         total = 0.0
         for key, point in self.points.items():
             tokens = self.own_tokens[key]
-            if key in working | {starting}:
-                whole = whole_steps(
-                    point.wanted_tokens, point.batch_size, point.config.sequence_length
-                )
+            if key in wanted:
+                whole = whole_steps(wanted[key], point.batch_size, point.config.sequence_length)
                 tokens = max(tokens, whole - self.others_tokens[key])
             total += six_nd(point.proxy.parameters, tokens)
         return total
@@ -536,4 +540,35 @@ class EditedWorld(FakeWorld):
             laws_sha256=request.inputs,
             report_written=True,
             points=len(request.points),
+            step=self._step(request),
+        )
+
+    def _step(self, request: FitRequest) -> SearchStep | None:
+        """What a search might want next: one rung more of some points, and of others nothing more."""
+        if request.search is None:
+            return None
+        tokens = {size.name: round(size.tokens) for size in request.search.sizes}
+        behind = [
+            seen
+            for seen in request.search.points.values()
+            if not (seen.pruned or seen.failed) and seen.wanted < tokens[seen.point.size]
+        ]
+        chosen = self.chance.sample(behind, min(3, len(behind)))
+        decisions = tuple(self._decision(seen, tokens[seen.point.size]) for seen in chosen)
+        return SearchStep(decisions, "" if decisions else "NothingLeft")
+
+    def _decision(self, seen: Seen, tokens: int) -> PointDecision:
+        is_pruned = seen.wanted > 0 and self.chance.random() < 0.3
+        rung = round(0.3 * tokens)
+        return PointDecision(
+            size=seen.point.size,
+            batch_size=round(seen.point.batch_size),
+            learning_rate=seen.point.learning_rate,
+            action=IntentAction.PRUNE if is_pruned else IntentAction.RUN,
+            tokens=0 if is_pruned else rung if seen.wanted < rung else tokens,
+            reason="AboveLeader" if is_pruned else "NarrowsInterval",
+            bound=0.03 if is_pruned else None,
+            flops=1e12,
+            risk=0.0,
+            added=False,
         )

@@ -86,6 +86,26 @@ class Fuzz(RuleBasedStateMachine):
         sizes = ({"name": name, **SIZES[name]} for name in sorted(names))
         self.world.edit(proxies=[{**size, "tokens": size["tokens"] * factor} for size in sizes])
 
+    @rule(names=st.permutations(sorted(SIZES)), count=st.integers(1, 3))
+    def sizes_in_another_order(self, names: list[str], count: int) -> None:
+        self.world.edit(proxies=[{"name": name, **SIZES[name]} for name in names[:count]])
+
+    @rule(strategy=st.sampled_from(["Sequential", "Exhaustive"]))
+    def another_search(self, strategy: str) -> None:
+        self.world.edit(search={"strategy": strategy}, training=None)
+
+    @rule(seeds=st.sampled_from([[], [1], [1, 2]]))
+    def other_seeds(self, seeds: list[int]) -> None:
+        self.world.edit(training={"additionalSeeds": seeds}, search=None)
+
+    @rule(weights=st.sampled_from(["Averaged", "Raw"]))
+    def another_fit(self, weights: str) -> None:
+        self.world.edit(fit={"weights": weights})
+
+    @rule(template=st.sampled_from(["first", "second"]))
+    def another_operator(self, template: str) -> None:
+        self.world.operator_template, self.world.writes_left = template, 0
+
     @rule(
         batches=st.sets(st.sampled_from([8, 16]), min_size=1),
         rates=st.sets(st.sampled_from(["1e-3", "2e-3", "4e-3"]), min_size=1),
