@@ -434,6 +434,11 @@ class EditedWorld(FakeWorld):
             self.results[point.key] = Unreadable("result.json: tokens: field required")
         if how in ("succeeds", "outlived", "diverges"):
             self._write_result(point, task, how)
+        if how == "out of memory" and point.key not in self.results:
+            left = result(
+                point, tokens=0, wanted_tokens=task.tokens, outcome=Outcome.OUT_OF_MEMORY
+            )
+            self.results[point.key] = left
         self._finish_as(name, how)
 
     def _has_reported(self, observed: ObservedJob) -> bool:

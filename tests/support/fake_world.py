@@ -14,7 +14,7 @@ from typing import Any
 
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unreadable
-from isoloss_contract.records import ExitCode, PointResult, TrainTask
+from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
 from isoloss_contract.schedule import whole_steps
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.jobs.failures import FailureClass
@@ -177,7 +177,8 @@ class FakeWorld:
         assert isinstance(task, TrainTask)
         self.tasks[request.name] = task
         found = self.results.get(point.key)
-        is_done = isinstance(found, PointResult) and found.wanted_tokens >= task.tokens
+        has_result = isinstance(found, PointResult) and found.outcome is not Outcome.OUT_OF_MEMORY
+        is_done = has_result and found.wanted_tokens >= task.tokens
         assert not is_done, f"{point.name} is done and starts again"
         here = [j for j in self.jobs.values() if j.store == request.labels["isoloss.dev/store"]]
         busy = [j.key for j in here if j.holds_a_slot] + self.orphaned

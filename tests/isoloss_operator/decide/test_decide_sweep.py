@@ -11,7 +11,7 @@ import pytest
 
 from isoloss_contract.ledger import Attempts, Ledger, PointRecord, PointState
 from isoloss_contract.reading import ABSENT
-from isoloss_contract.records import Claimant, ExitCode
+from isoloss_contract.records import Claimant, ExitCode, Outcome
 from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.fit_requests import fit_inputs
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
@@ -466,6 +466,29 @@ def test_points_enough_for_a_fit_are_not_said_to_be_too_few() -> None:
     ):
         plan = decide_sweep(known(observed(), results={p.key: result(p) for p in POINTS[:count]}))
         assert condition(plan, "FitReady") == ("False", "NoResults", said)
+
+
+def test_a_point_out_of_memory_is_not_tried_again_for_the_result_that_says_so() -> None:
+    """The trainer leaves one, of a run that the spec wants all of: it is no shorter run to go on from."""
+    nothing: dict[str, Any] = {"tokens": 0, "steps": 0, "evaluations": 0, "loss": None}
+    left = result(FIRST, outcome=Outcome.OUT_OF_MEMORY, averaged_loss=None, **nothing)
+    ended = (failed(FIRST, ExitCode.OUT_OF_MEMORY),)
+    plan = decide_sweep(training(jobs=ended, results={FIRST.key: left}))
+    assert plan.ledger is not None
+    record = plan.ledger.by_key[FIRST.key]
+    assert (record.state, record.attempts.last_failure) == ("OutOfMemory", "OutOfMemory")
+    assert not record.is_fitted
+    assert started(plan) == ("tiny-b8-lr2e-3", "tiny-b16-lr1e-3", "tiny-b16-lr2e-3")
+
+
+def test_tokens_that_are_raised_and_taken_back_leave_nothing_to_train_nor_to_prepare() -> None:
+    """The corpus is gone by then, and would be another if it were prepared again."""
+    longer = [{**each, "tokens": 2 * each["tokens"]} for each in sweep_spec()["proxies"]]
+    before = ready()
+    raised = known(replace(before, spec=parsed(sweep_spec(proxies=longer)), generation=2))
+    plan = decide_sweep(replace(raised, spec=before.spec, generation=3, manifest=ABSENT))
+    assert not plan.create
+    assert condition(plan, "Ready")[:2] == ("True", "Fitted")
 
 
 def test_a_refused_job_that_nobody_wants_any_more_is_held_against_no_finished_sweep() -> None:

@@ -175,10 +175,8 @@ def is_enough(point: PlannedPoint, result: PointResult) -> bool:
 
 def is_done(record: PointRecord, point: PlannedPoint) -> bool:
     """Whether a point needs no further training under the present spec."""
-    # A diverged run has no state worth continuing; more tokens reopen a success only.
-    return record.state is PointState.DIVERGED or (
-        record.state is PointState.SUCCEEDED and record.trained_for >= point.wanted_tokens
-    )
+    # A diverged run has no state worth continuing; more tokens reopen a success only, until they are taken back.
+    return record.state is PointState.DIVERGED or record.trained_for >= point.wanted_tokens
 
 
 def fitted_records(records: Sequence[PointRecord]) -> tuple[PointRecord, ...]:
@@ -281,7 +279,8 @@ def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointReco
 
 def _state(record: PointRecord, point: PlannedPoint, retries: int) -> PointState:
     if is_done(record, point):
-        return record.state
+        is_diverged = record.state is PointState.DIVERGED
+        return PointState.DIVERGED if is_diverged else PointState.SUCCEEDED
     template = point.proxy.template_digest
     if charged_as(record.attempts, template, FailureClass.OUT_OF_MEMORY):
         return PointState.OUT_OF_MEMORY

@@ -15,7 +15,7 @@ from isoloss_contract.ledger import (
     Spend,
 )
 from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, is_unknown
-from isoloss_contract.records import PointProgress, PointResult
+from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.jobs.failures import (
     Failure,
     FailureClass,
@@ -193,7 +193,8 @@ class _SeenPoint:
 
     def _goes_on(self, result: PointResult) -> bool:
         """The spec asked for more tokens while this attempt ran: its work counts and is continued."""
-        return bool(self.ended) and result.wanted_tokens > self.record.trained_for
+        is_success = result.outcome is Outcome.SUCCEEDED
+        return bool(self.ended) and is_success and result.wanted_tokens > self.record.trained_for
 
     def _is_adopted(self) -> bool:
         """Whether the result is not the work of this sweep's Jobs.
