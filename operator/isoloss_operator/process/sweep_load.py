@@ -71,7 +71,7 @@ def job_state(job: ObservedJob) -> str:
 def attempts_ended(before: Ledger | None, after: Ledger) -> Counter[str]:
     """Attempts of points that ended between two ledgers, by FailureClass or SUCCEEDED."""
     ended = Counter(record.attempts.last_failure for record in failed_between(before, after))
-    done = set() if before is None else {r.key for r in before.points if r.state in DONE}
+    done = set() if before is None else {r.key for r in before.by_key.values() if r.state in DONE}
     results = (r for r in after.points if r.state in DONE and not r.adopted and r.key not in done)
     ended.update(SUCCEEDED for _ in results)
     return ended

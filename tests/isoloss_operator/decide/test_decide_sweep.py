@@ -18,6 +18,7 @@ from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.process.sweep_load import attempts_ended
 from tests.support.builders import (
     NOW,
     STORE,
@@ -489,6 +490,22 @@ def test_tokens_that_are_raised_and_taken_back_leave_nothing_to_train_nor_to_pre
     plan = decide_sweep(replace(raised, spec=before.spec, generation=3, manifest=ABSENT))
     assert not plan.create
     assert condition(plan, "Ready")[:2] == ("True", "Fitted")
+
+
+def test_attempts_of_points_that_an_edit_drops_and_brings_back_have_not_ended_anew() -> None:
+    """Neither events nor metrics tell of them a second time."""
+    found = {FIRST.key: result(FIRST)}
+    ended = training(jobs=(complete(FIRST), failed(POINTS[1])), results=found)
+    before = known(ended, jobs=(), results={})
+    assert isinstance(before.ledger, Ledger)
+    assert attempts_ended(None, before.ledger) == {"Crashed": 1, "Succeeded": 1}
+    small = parsed(sweep_spec(proxies=sweep_spec()["proxies"][1:]))
+    dropped = known(replace(before, spec=small, generation=2))
+    assert isinstance(dropped.ledger, Ledger)
+    plan = decide_sweep(replace(dropped, spec=before.spec, generation=3))
+    assert plan.ledger is not None
+    assert attempts_ended(dropped.ledger, plan.ledger) == {}
+    assert "Crashed" not in {event.reason for event in plan.events}
 
 
 def test_a_refused_job_that_nobody_wants_any_more_is_held_against_no_finished_sweep() -> None:

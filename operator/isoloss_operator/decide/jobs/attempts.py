@@ -51,7 +51,8 @@ def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
 
 def failed_between(before: Ledger | None, after: Ledger) -> list[PointRecord]:
     """The points whose last attempt ended without a result between two ledgers, as `after` has them."""
-    known = {} if before is None else {r.key: r.attempts.ended for r in before.points}
+    records = () if before is None else before.by_key.values()  # dropped ones return as they were
+    known = {record.key: record.attempts.ended for record in records}
     return [
         record
         for record in after.points
