@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from isoloss.laws import FitOptions
+from isoloss.laws import FitOptions, FlopsConvention
 from isoloss.progress.resources import is_verdict
 from isoloss.runs import Weights
 from isoloss.stages import stopped_in_words
@@ -92,7 +92,7 @@ def fit_request(
         return None
     if running is not None and not _supersedes(running, spec, inputs, final=final):
         return None
-    if not final and (observed.fit_rests or not _is_worth_it(observed.fit, len(fitted))):
+    if not final and (observed.fit_rests or not _is_worth_it(observed.fit, spec, len(fitted))):
         return None
     request = _sweep_request(observed, spec, ledger, points, inputs)
     watched = None if final else _watched(observed, ledger)
@@ -139,9 +139,13 @@ def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, fin
     """
     if running.inputs == inputs:
         return False
-    asked = (fit_options(spec), _weights(spec), spec.fit.flops)
-    is_as_asked = (running.options, running.weights, running.flops) == asked
+    is_as_asked = (running.options, running.weights, running.flops) == _asked(spec)
     return final or not running.provisional or not is_as_asked
+
+
+def _asked(spec: ScalingSweepSpec) -> tuple[FitOptions, Weights, FlopsConvention]:
+    """All that the spec says of a fit."""
+    return fit_options(spec), _weights(spec), spec.fit.flops
 
 
 def is_fitted(fit: FitOutcome | None, inputs: str) -> bool:
@@ -149,10 +153,15 @@ def is_fitted(fit: FitOutcome | None, inputs: str) -> bool:
     return fit is not None and fit.inputs == inputs
 
 
-def _is_worth_it(fit: FitOutcome | None, done: int) -> bool:
+def _is_worth_it(fit: FitOutcome | None, spec: ScalingSweepSpec, done: int) -> bool:
     if done < FEWEST_FOR_PROVISIONAL:
         return False
-    return fit is None or abs(done - fit.points) >= max(1.0, WORTH_REFITTING * fit.points)
+    if fit is None:
+        return True
+    laws = fit.laws
+    if laws and (laws.options, laws.loss_kind, laws.flops_convention) != _asked(spec):
+        return True
+    return abs(done - fit.points) >= max(1.0, WORTH_REFITTING * fit.points)
 
 
 def _fit_point(record: PointRecord, point: PlannedPoint) -> FitPoint:
