@@ -458,7 +458,8 @@ class EditedWorld(FakeWorld):
         self.own_tokens[point.key] = max(self.own_tokens[point.key], own)
         sha256 = hashlib.sha256(f"{point.key} {tokens}".encode()).hexdigest()
         found = result(point, tokens=tokens, wanted_tokens=task.tokens, outcome=outcome)
-        self.results[point.key] = found.model_copy(update={"trajectory_sha256": sha256})
+        stated = {"trajectory_sha256": sha256, "claimant": task.claimant}
+        self.results[point.key] = found.model_copy(update=stated)
         self.damaged.discard(point.key)
 
     def _finish_as(self, name: str, how: str) -> None:
@@ -500,7 +501,8 @@ class EditedWorld(FakeWorld):
     def find_result(self, key: str) -> None:
         """Another sweep has trained a point."""
         point = self.points[key]
-        self.results[key] = result(point)
+        others = Claimant(sweep_uid="another", attempt=1)
+        self.results[key] = result(point, claimant=others)
         self.others_tokens[key] = point.tokens
 
     def lose_corpus(self) -> None:

@@ -313,7 +313,7 @@ def is_quiet(world: EditedWorld, plan: SweepPlan) -> bool:
     going = [
         job
         for job in world.jobs.values()
-        if not (job.is_finished and (refused or (kept and job.kind == "train")))
+        if job.holds_a_slot or not (refused or (kept and job.kind == "train"))
     ]
     return not (any(writes) or going or world.fit_running or world.orphaned)
 
