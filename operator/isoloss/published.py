@@ -10,9 +10,8 @@ active parameters and gives the batch size in tokens, which converts to sequence
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from isoloss.errors import BadInput
 
@@ -41,14 +40,13 @@ class Setting:
 
     total_flops: float
     params: float | None = None
-    flops_per_token_per_param: float = 6.0
 
     @property
     def tokens(self) -> float:
         """D = C / (6 N). Raises MissingParams if the parameters are unknown."""
         if self.params is None:
             raise MissingParams("this law depends on the model's size: give its active parameters")
-        return self.total_flops / (self.flops_per_token_per_param * self.params)
+        return self.total_flops / (6.0 * self.params)
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,12 @@ class PublishedOptimum:
         return self.batch_size_tokens / sequence_length
 
 
+def _no_doubts(setting: Setting, learning_rate: float, sequences: float) -> Iterator[str]:
+    yield from ()
+
+
 @dataclass(frozen=True)
-class PublishedLaw(ABC):
+class PublishedLaw:
     """A formula with its source. `sequence_length` is that of the runs it was fitted to."""
 
     name: str
@@ -78,13 +80,12 @@ class PublishedLaw(ABC):
     sequence_length: int
     needs_params: bool
     caveats: tuple[str, ...]
-
-    @abstractmethod
-    def _optimum(self, setting: Setting) -> tuple[float, float]:
-        """Learning rate and batch size in tokens."""
-
-    def _warnings(self, setting: Setting) -> tuple[str, ...]:
-        return ()
+    optimum: Callable[[Setting], tuple[float, float]] = field(repr=False)
+    """Learning rate and batch size in tokens, by the formula, whether or not a run could use them."""
+    doubts: Callable[[Setting, float, float], Iterator[str]] = field(
+        default=_no_doubts, repr=False
+    )
+    """What makes an optimum doubtful: of a setting, its learning rate, and its batch size in sequences."""
 
     def evaluate(self, *, total_flops: float, params: float | None = None) -> PublishedOptimum:
         """The law's optimum at `total_flops` (FLOPs) for a model of `params` active parameters.
@@ -97,9 +98,11 @@ class PublishedLaw(ABC):
         if params is not None and not (math.isfinite(params) and params > 0):
             raise NotApplicable(f"parameters must be positive and finite, not {params:g}")
         setting = Setting(total_flops, params)
-        learning_rate, batch_tokens = self._optimum(setting)
+        learning_rate, batch_tokens = self.optimum(setting)
         self._refuse_unusable(setting, learning_rate, batch_tokens)
-        return PublishedOptimum(self.name, learning_rate, batch_tokens, self._warnings(setting))
+        doubts = self.doubts(setting, learning_rate, batch_tokens / self.sequence_length)
+        warnings = tuple(f"{self.name}: {each}" for each in doubts)
+        return PublishedOptimum(self.name, learning_rate, batch_tokens, warnings)
 
     def _refuse_unusable(
         self, setting: Setting, learning_rate: float, batch_tokens: float
@@ -117,84 +120,58 @@ class PublishedLaw(ABC):
         )
 
 
-@dataclass(frozen=True)
-class CptRegression(PublishedLaw):
-    """ln C = slope * ln LR + intercept and ln C = slope * B + intercept, B in sequences of 8192."""
+# ---------------------------------------------------------------------------------------- formulas
 
-    learning_rate_slope: float
-    learning_rate_intercept: float
-    batch_slope: float
-    batch_intercept: float
-    grid_learning_rates: tuple[float, float]
-    grid_batch_sizes: tuple[float, float]
 
-    def _optimum(self, setting: Setting) -> tuple[float, float]:
-        log_flops = math.log(setting.total_flops)
-        exponent = (log_flops - self.learning_rate_intercept) / self.learning_rate_slope
-        sequences = (log_flops - self.batch_intercept) / self.batch_slope
-        return math.exp(min(exponent, 700.0)), sequences * self.sequence_length
+def _regression(
+    of_learning_rate: tuple[float, float], of_batch_size: tuple[float, float]
+) -> Callable[[Setting], tuple[float, float]]:
+    """ln C = slope ln LR + intercept and ln C = slope B + intercept, B in sequences of 8192."""
 
-    def _warnings(self, setting: Setting) -> tuple[str, ...]:
-        learning_rate, batch_tokens = self._optimum(setting)
-        values = (
-            ("learning rate", learning_rate, self.grid_learning_rates),
-            (
-                f"batch size in sequences of {self.sequence_length}:",
-                batch_tokens / self.sequence_length,
-                self.grid_batch_sizes,
-            ),
+    def optimum(setting: Setting) -> tuple[float, float]:
+        log_rate, sequences = (
+            (math.log(setting.total_flops) - intercept) / slope
+            for slope, intercept in (of_learning_rate, of_batch_size)
         )
-        return tuple(
-            f"{self.name}: {what} {value:.4g} is an extrapolation: the proxies behind the law were "
-            f"trained with {low:g} to {high:g}"
-            for what, value, (low, high) in values
-            if not low <= value <= high
-        )
+        return math.exp(min(log_rate, 700.0)), sequences * 8192
+
+    return optimum
 
 
-@dataclass(frozen=True)
-class StepLaw(PublishedLaw):
-    """LR = 1.797 N^-0.713 D^0.307, B = 0.581 D^0.571 tokens; N without embeddings."""
-
-    def _optimum(self, setting: Setting) -> tuple[float, float]:
-        tokens = setting.tokens
-        assert setting.params is not None  # setting.tokens has refused its absence
-        return 1.797 * setting.params**-0.713 * tokens**0.307, 0.581 * tokens**0.571
-
-
-@dataclass(frozen=True)
-class DeepSeekLaw(PublishedLaw):
-    """LR = 0.3118 C^-0.1250, B = 0.2920 C^0.3271 tokens."""
-
-    def _optimum(self, setting: Setting) -> tuple[float, float]:
-        flops = setting.total_flops
-        return 0.3118 * flops**-0.1250, 0.2920 * flops**0.3271
-
-
-@dataclass(frozen=True)
-class PorianLaw(PublishedLaw):
-    """LR = 0.0047 (N/108e6)^(-1/3), B = 160 (N/108e6)^(2/3) sequences of 2048, at D = 20 N."""
-
-    def _optimum(self, setting: Setting) -> tuple[float, float]:
-        ratio = (setting.params or self._ladder_params(setting)) / 108e6
-        return 0.0047 * ratio ** (-1 / 3), 160 * ratio ** (2 / 3) * self.sequence_length
-
-    def _ladder_params(self, setting: Setting) -> float:
-        """N with C = 6 N * 20 N."""
-        return math.sqrt(setting.total_flops / (setting.flops_per_token_per_param * 20))
-
-    def _warnings(self, setting: Setting) -> tuple[str, ...]:
-        if setting.params is None:
-            size = self._ladder_params(setting)
-            return (
-                f"{self.name}: no parameters given; evaluated for {size:.3g}, at 20 tokens per parameter",
+def _beyond_the_proxies(setting: Setting, learning_rate: float, sequences: float) -> Iterator[str]:
+    for what, value, low, high in (
+        ("learning rate", learning_rate, 1e-4, 5e-4),
+        ("batch size in sequences of 8192:", sequences, 64, 256),
+    ):
+        if not low <= value <= high:
+            yield (
+                f"{what} {value:.4g} is an extrapolation: the proxies behind the law were "
+                f"trained with {low:g} to {high:g}"
             )
-        per_param = setting.tokens / setting.params
-        if 10 <= per_param <= 40:
-            return ()
-        return (
-            f"{self.name}: the law holds at 20 tokens per parameter; this compute gives {per_param:.3g}",
-        )
+
+
+def _step_law(setting: Setting) -> tuple[float, float]:
+    tokens = setting.tokens
+    assert setting.params is not None  # setting.tokens has refused its absence
+    return 1.797 * setting.params**-0.713 * tokens**0.307, 0.581 * tokens**0.571
+
+
+def _porian(setting: Setting) -> tuple[float, float]:
+    ratio = (setting.params or _ladder_params(setting)) / 108e6
+    return 0.0047 * ratio ** (-1 / 3), 160 * ratio ** (2 / 3) * 2048
+
+
+def _ladder_params(setting: Setting) -> float:
+    """N with C = 6 N * 20 N."""
+    return math.sqrt(setting.total_flops / (6.0 * 20))
+
+
+def _off_the_ladder(setting: Setting, learning_rate: float, sequences: float) -> Iterator[str]:
+    if setting.params is None:
+        size = _ladder_params(setting)
+        yield f"no parameters given; evaluated for {size:.3g}, at 20 tokens per parameter"
+    elif not 10 <= (per_param := setting.tokens / setting.params) <= 40:
+        yield f"the law holds at 20 tokens per parameter; this compute gives {per_param:.3g}"
 
 
 _CPT_SOURCE = (
@@ -210,7 +187,7 @@ _CPT_CAVEATS = (
 )
 
 _LAWS: tuple[PublishedLaw, ...] = (
-    CptRegression(
+    PublishedLaw(
         name="cpt-dense",
         title="Continued pre-training, dense proxies of 100M and 500M",
         source=_CPT_SOURCE,
@@ -220,14 +197,10 @@ _LAWS: tuple[PublishedLaw, ...] = (
         sequence_length=8192,
         needs_params=False,
         caveats=_CPT_CAVEATS,
-        learning_rate_slope=-0.7476,
-        learning_rate_intercept=42.1357,
-        batch_slope=0.0093,
-        batch_intercept=42.2100,
-        grid_learning_rates=(1e-4, 5e-4),
-        grid_batch_sizes=(64, 256),
+        optimum=_regression((-0.7476, 42.1357), (0.0093, 42.2100)),
+        doubts=_beyond_the_proxies,
     ),
-    CptRegression(
+    PublishedLaw(
         name="cpt-moe",
         title="Continued pre-training, mixture-of-experts proxies of 100M and 500M active",
         source=_CPT_SOURCE,
@@ -240,14 +213,10 @@ _LAWS: tuple[PublishedLaw, ...] = (
             *_CPT_CAVEATS,
             "inconsistent with the paper's own table: at 1.87e21 FLOPs this gives B = 1378, the table 1600 [1495, 1929]",
         ),
-        learning_rate_slope=-2.0137,
-        learning_rate_intercept=29.9737,
-        batch_slope=0.0042,
-        batch_intercept=43.1900,
-        grid_learning_rates=(1e-4, 5e-4),
-        grid_batch_sizes=(64, 256),
+        optimum=_regression((-2.0137, 29.9737), (0.0042, 43.1900)),
+        doubts=_beyond_the_proxies,
     ),
-    StepLaw(
+    PublishedLaw(
         name="step-law",
         title="Step Law, pre-training from scratch, dense and mixture of experts",
         source="Li et al., arXiv 2503.04715; means of the 1,000 published bootstrap rows (step-law/steplaw)",
@@ -260,8 +229,9 @@ _LAWS: tuple[PublishedLaw, ...] = (
             "learning rate decayed to 1e-5: a constant learning rate has a lower optimum",
             "the exponent of D in LR does not reproduce from the authors' own table (0.17 to 0.29); the loss at the predicted optimum does",
         ),
+        optimum=_step_law,
     ),
-    DeepSeekLaw(
+    PublishedLaw(
         name="deepseek",
         title="DeepSeek LLM, pre-training from scratch",
         source="DeepSeek-AI, arXiv 2401.02954, section 3.1",
@@ -271,8 +241,12 @@ _LAWS: tuple[PublishedLaw, ...] = (
         sequence_length=4096,
         needs_params=False,
         caveats=("multi-step learning rate schedule",),
+        optimum=lambda setting: (
+            0.3118 * setting.total_flops**-0.1250,
+            0.2920 * setting.total_flops**0.3271,
+        ),
     ),
-    PorianLaw(
+    PublishedLaw(
         name="porian",
         title="Porian et al., pre-training from scratch at 20 tokens per parameter",
         source="Porian et al., arXiv 2406.19146; rounded as in formll/resolving-scaling-law-discrepancies",
@@ -282,6 +256,8 @@ _LAWS: tuple[PublishedLaw, ...] = (
         sequence_length=2048,
         needs_params=False,
         caveats=("holds along 20 tokens per parameter only",),
+        optimum=_porian,
+        doubts=_off_the_ladder,
     ),
 )
 
