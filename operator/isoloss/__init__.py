@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from isoloss.published import published_opinions as published_opinions
     from isoloss.report import draw_figures as draw_figures
     from isoloss.report import render_report as render_report
-    from isoloss.report.plots import plot_contours as plot_contours
-    from isoloss.report.plots import plot_laws as plot_laws
-    from isoloss.report.plots import plot_surface as plot_surface
-    from isoloss.report.plots import plot_trajectories as plot_trajectories
-    from isoloss.run_sources import RunSet as RunSet
+    from isoloss.report.contour_figure import plot_contours as plot_contours
+    from isoloss.report.law_figure import plot_laws as plot_laws
+    from isoloss.report.surface_figure import plot_surface as plot_surface
+    from isoloss.report.trajectory_figure import plot_trajectories as plot_trajectories
     from isoloss.run_sources import read_runs as read_runs
+    from isoloss.runs import RunSet as RunSet
     from isoloss.savings import SearchCost as SearchCost
     from isoloss.savings import search_cost as search_cost
     from isoloss.validation import Probe as Probe
@@ -58,8 +58,12 @@ _HOMES = {
     "laws_files": ("read_laws", "write_laws"),
     "published": ("PublishedLaw", "published_law", "PUBLISHED", "published_opinions"),
     "report": ("draw_figures", "render_report"),
-    "report.plots": ("plot_contours", "plot_laws", "plot_surface", "plot_trajectories"),
-    "run_sources": ("RunSet", "read_runs"),
+    "report.contour_figure": ("plot_contours",),
+    "report.law_figure": ("plot_laws",),
+    "report.surface_figure": ("plot_surface",),
+    "report.trajectory_figure": ("plot_trajectories",),
+    "run_sources": ("read_runs",),
+    "runs": ("RunSet",),
     "savings": ("SearchCost", "search_cost"),
     "validation": ("Probe", "Validation", "probe_cross", "probes_of_runs", "validate"),
 }

@@ -8,7 +8,8 @@ from os import PathLike
 
 from isoloss.laws import FitOptions, Laws, Run
 from isoloss.laws import fit_laws as fit_runs
-from isoloss.run_sources import RunSet, read_runs
+from isoloss.run_sources import read_runs
+from isoloss.runs import RunSet
 from isoloss.tables import ArrowStream, is_frame
 from isoloss.tables.run_objects import check_runs
 

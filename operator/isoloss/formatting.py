@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import wraps
 from textwrap import wrap
-from typing import Protocol
+from typing import Concatenate, ParamSpec, Protocol
 
 ABSENT = "–"
 """What a table shows when there is no value."""
@@ -34,67 +35,78 @@ class HasBounds(Protocol):
 # ------------------------------------------------------------------------------------- numbers
 
 
-def number(value: float | None, digits: int = 3) -> str:
+Digits = ParamSpec("Digits")
+
+
+def _of_a_number(
+    write: Callable[Concatenate[float, Digits], str],
+) -> Callable[Concatenate[float | None, Digits], str]:
+    """The format `write` where a value has digits: none if it is absent, infinite or 0."""
+
+    @wraps(write)
+    def text(value: float | None, /, *args: Digits.args, **kwargs: Digits.kwargs) -> str:
+        if value is None or math.isnan(value):
+            return ""
+        if math.isinf(value):
+            return "unbounded"
+        return "0" if value == 0 else write(value, *args, **kwargs)
+
+    return text
+
+
+@_of_a_number
+def number(value: float, digits: int = 3) -> str:
     """A number with `digits` significant digits: 0.0123, 768, 2.34e-4, 2.1e21."""
-    text = _special(value)
-    if value is None or text is not None:
-        return text or ""
     if not 1e-3 <= abs(value) < 1e6:
         return exponential(value, digits)
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return _without_trailing_zeros(f"{value:.{places}f}")
 
 
-def exponential(value: float | None, digits: int = 3) -> str:
+@_of_a_number
+def exponential(value: float, digits: int = 3) -> str:
     """A number that always has an exponent: 2e-4, 2.1e21."""
-    text = _special(value)
-    if value is None or text is not None:
-        return text or ""
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     return f"{_without_trailing_zeros(mantissa)}e{int(exponent)}"
 
 
-def learning_rate(value: float | None) -> str:
+def learning_rate(value: float | None, /) -> str:
     """A learning rate, always with an exponent: 2e-4. Empty unless positive."""
     return "" if value is not None and value <= 0 else exponential(value)
 
 
-def flops(value: float | None) -> str:
+def flops(value: float | None, /) -> str:
     """Compute in FLOPs, always with an exponent: 2.1e21."""
     return exponential(value)
 
 
-def loss(value: float | None) -> str:
+@_of_a_number
+def loss(value: float) -> str:
     """A loss in nats per token with four decimals: evaluations differ in the third or fourth."""
-    text = _special(value)
-    return f"{value:.4f}" if text is None else text
+    return f"{value:.4f}"
 
 
-def batch_size(value: float | None) -> str:
+@_of_a_number
+def batch_size(value: float) -> str:
     """Sequences or tokens per step: whole and in full; below 10, one decimal if there is one."""
-    text = _special(value)
-    if value is None or text is not None:
-        return text or ""
     if abs(value) >= 1e15:
         return exponential(value)
     return _without_trailing_zeros(f"{value:.1f}") if abs(value) < 9.95 else f"{value:.0f}"
 
 
-def count(value: float | None) -> str:
+@_of_a_number
+def count(value: float) -> str:
     """Parameters or tokens, for people: 537M, 20B. Status fields use `number`, which parses."""
-    text = _special(value)
-    if value is None or text is not None:
-        return text or ""
     for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 0.9995 * size:
             return f"{float(f'{value / size:.3g}'):g}{suffix}"
     return f"{value:.0f}"
 
 
-def percent(share: float | None) -> str:
+@_of_a_number
+def percent(share: float) -> str:
     """A share (0.92) with one decimal: 92.0%."""
-    text = _special(share)
-    return f"{share:.1%}" if text is None else text
+    return f"{share:.1%}"
 
 
 def interval(value: HasBounds | None, write: Callable[[float | None], str] = number) -> str:
@@ -107,15 +119,6 @@ def interval(value: HasBounds | None, write: Callable[[float | None], str] = num
 def given(text: str) -> str:
     """A value that the question states, where others are predicted and have an interval."""
     return f"{text} (given)"
-
-
-def _special(value: float | None) -> str | None:
-    """The text of a value that has no digits; None for every other value."""
-    if value is None or math.isnan(value):
-        return ""
-    if math.isinf(value):
-        return "unbounded"
-    return "0" if value == 0 else None
 
 
 def _without_trailing_zeros(text: str) -> str:
@@ -136,5 +139,5 @@ def are(count: int) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` characters; a longer word, such as a path, stays whole."""
-    return wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    """The text in lines of at most `width` characters, at least one; a longer word, such as a path, stays whole."""
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

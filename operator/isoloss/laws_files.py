@@ -8,7 +8,6 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import Any
 
 from isoloss.errors import BadInput
 from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
@@ -27,26 +26,13 @@ def read_laws(source: str | Path) -> Laws:
         return _stored(str(source))
     text = _local(str(source))
     try:
-        return _laws_of(json.loads(text), str(source))
+        return laws_from_json(json.loads(text))
     except BadLaws as error:
         raise BadInput(f"{source}: {error}") from error
     except (ValueError, RecursionError) as error:
-        if isinstance(error, BadInput):
-            raise
         raise BadInput(
             f"{source}: not JSON: {error}: give the file that isoloss fit writes with --out"
         ) from error
-
-
-def _laws_of(document: Any, source: str) -> Laws:
-    if isinstance(document, dict) and "inputs" in document and "laws" in document:
-        # The operator's laws.json wraps the laws in what they were fitted to.
-        if document["laws"] is None:
-            raise BadInput(
-                f"{source}: no laws yet: {document.get('error') or 'nothing was fitted'}"
-            )
-        return laws_from_json(document["laws"])
-    return laws_from_json(document)
 
 
 def _stored(source: str) -> Laws:

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike, fspath
 
-from isoloss import formatting
 from isoloss.errors import BadInput
 from isoloss.laws import FlopsConvention, Run
-from isoloss.runs import Weights
+from isoloss.runs import RunSet, Weights
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep, sweep_runs
 from isoloss.tables import ArrowStream, is_frame, is_table, read_tables
-
-
-@dataclass(frozen=True, repr=False)
-class RunSet:
-    """Runs from all sources, and warnings about what was left out."""
-
-    runs: tuple[Run, ...]
-    warnings: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        sizes = ", ".join(formatting.count(size) for size in sorted({r.params for r in self.runs}))
-        return f"<RunSet: {len(self.runs)} runs of {sizes} parameters>"
-
-    @property
-    def provisional(self) -> bool:
-        """Whether a run is still training: laws fitted to it can change."""
-        return not all(run.finished for run in self.runs)
 
 
 def read_runs(

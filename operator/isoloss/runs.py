@@ -6,11 +6,13 @@ Pure: operator and command line call it with the records that they read from the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
+from isoloss import formatting
 from isoloss.laws import FlopsConvention, Run
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
@@ -23,6 +25,23 @@ from isoloss_contract.records import (
 Weights = Literal["averaged", "raw", "cooled"]
 """Whose losses: of the averaged or the raw weights of a run at a constant learning rate, or of copies of it
 that cooled down."""
+
+
+@dataclass(frozen=True, repr=False)
+class RunSet:
+    """Runs from wherever they are, and warnings about what was left out."""
+
+    runs: tuple[Run, ...]
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(formatting.count(size) for size in sorted({r.params for r in self.runs}))
+        return f"<RunSet: {len(self.runs)} runs of {sizes} parameters>"
+
+    @property
+    def provisional(self) -> bool:
+        """Whether a run is still training: laws fitted to it can change."""
+        return not all(run.finished for run in self.runs)
 
 
 class BadTrajectory(ValueError):

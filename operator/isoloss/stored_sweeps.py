@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from isoloss.errors import BadInput
 from isoloss.laws import BadLaws, FlopsConvention, Laws, Run, laws_from_json
-from isoloss.runs import BadTrajectory, Weights, run_from_point
+from isoloss.runs import BadTrajectory, RunSet, Weights, run_from_point
 from isoloss.stages import stopped_in_words
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
@@ -54,14 +54,6 @@ class StoredSweep:
     def uri(self) -> str:
         """The folder's full URI."""
         return self.store.location(self.folder)
-
-
-@dataclass(frozen=True)
-class SweepRuns:
-    """The runs of a sweep's points, and a warning for each point without one."""
-
-    runs: tuple[Run, ...]
-    warnings: tuple[str, ...]
 
 
 def is_sweep_uri(source: str) -> bool:
@@ -128,8 +120,8 @@ def stored_laws(sweep: StoredSweep) -> Laws:
 
 def sweep_runs(
     sweep: StoredSweep, weights: Weights = "averaged", flops: FlopsConvention = "SixND"
-) -> SweepRuns:
-    """Every point with a trajectory as a run, finished or not. Raises BadSweep."""
+) -> RunSet:
+    """Every point with a trajectory as a run, finished or not; a warning for each without one. Raises BadSweep."""
     counts = _known_counts(sweep)
     tokenizer = _tokenizer(sweep)
     runs: list[Run] = []
@@ -140,7 +132,7 @@ def sweep_runs(
             runs.append(answer)
         else:
             warnings.append(f"{point.name}: {answer}")
-    return SweepRuns(tuple(runs), tuple(warnings))
+    return RunSet(tuple(runs), tuple(warnings))
 
 
 def _known_counts(sweep: StoredSweep) -> Mapping[str, PointResult]:

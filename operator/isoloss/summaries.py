@@ -43,6 +43,9 @@ def why_not(reason: str, sizes: int | None = None) -> str:
         return "no fit so far"
     if reason == "TooFewSizes" and sizes:
         return f"{'one size' if sizes == 1 else f'{sizes} sizes'} so far"
-    return (
-        "".join(f" {c.lower()}" if c.isupper() else c for c in reason).strip() or "no fit so far"
-    )
+    return in_words(reason) or "no fit so far"
+
+
+def in_words(reason: str) -> str:
+    """OptimumOnBatchSizeEdge -> optimum on batch size edge."""
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in reason).strip()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from isoloss.cli.inputs import AsJson, Namespace
 from isoloss.cli.outcome import ANSWERED, command, print_document
 
 
@@ -17,13 +18,8 @@ def explain(
         typer.Argument(help="URI of a sweep in the store, or scalingsweep/NAME in a cluster."),
     ],
     point: Annotated[str, typer.Argument(help="Name of a point, or the start of its key.")],
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace", "-n", metavar="NAME", help="Namespace of the resource in a cluster."
-        ),
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    namespace: Namespace = "",
+    as_json: AsJson = False,
 ) -> int:
     """Explain what happened to one point: attempts, reasons, cost, files, and whether the fit uses it."""
     # Not above: the help needs none of the store's records.

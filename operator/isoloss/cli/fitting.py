@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
-from isoloss.cli.inputs import not_an_input, positive
+from isoloss.cli.inputs import AsJson, choice, not_an_input, positive, refuse_idle
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
@@ -79,18 +79,12 @@ def fit(
     ] = None,
     weights: Annotated[
         Weights,
-        typer.Option(
-            case_sensitive=False,
-            metavar="|".join(Weights),
-            help="Weights whose loss is fitted (sweeps only).",
-        ),
+        choice(Weights, "Weights whose loss is fitted (sweeps only)."),
     ] = Weights.AVERAGED,
     flops: Annotated[
         Flops,
-        typer.Option(
-            case_sensitive=False,
-            metavar="|".join(Flops),
-            help="How compute is counted (sweeps only): 6 N D, or with the scores of attention.",
+        choice(
+            Flops, "How compute is counted (sweeps only): 6 N D, or with the scores of attention."
         ),
     ] = Flops.SIX_ND,
     irreducible_loss: Annotated[
@@ -99,11 +93,7 @@ def fit(
     ] = None,
     form: Annotated[
         Form,
-        typer.Option(
-            case_sensitive=False,
-            metavar="|".join(Form),
-            help="Form of the laws of learning rate and batch size.",
-        ),
+        choice(Form, "Form of the laws of learning rate and batch size."),
     ] = Form.POWER,
     bootstrap_samples: Annotated[
         int, typer.Option(min=20, max=20_000, help="Number of bootstrap draws for the intervals.")
@@ -128,20 +118,16 @@ def fit(
             "--keep-outliers", help="Keep even runs whose losses cannot be theirs; they are named."
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Fit the laws of learning rate, batch size and loss to training runs."""
     positive("--irreducible-loss", irreducible_loss)
     not_an_input("--out", out, runs)
     if all(map(is_table, runs)):
-        for option, is_given in (
-            ("--weights", weights != Weights.AVERAGED),
-            ("--flops", flops != Flops.SIX_ND),
-        ):
-            if is_given:
-                raise BadInput(
-                    f"{option}: a table has losses and FLOPs of one kind, and only sweeps have a choice: leave it out"
-                )
+        refuse_idle(
+            {"weights": (weights, Weights.AVERAGED), "flops": (flops, Flops.SIX_ND)},
+            "a table has losses and FLOPs of one kind, and only sweeps have a choice: leave it out",
+        )
     given = read_runs(*runs, weights=LOSS_KINDS[weights], flops=flops.value)
     excluded = tuple(exclude or ())
     options = FitOptions(

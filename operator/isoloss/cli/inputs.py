@@ -1,13 +1,25 @@
-"""Checks of option values."""
+"""Options that several commands have, and checks of their values."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from isoloss.errors import BadInput
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", metavar="NAME", help="Namespace of the resource in a cluster."
+    ),
+]
 
 COUNT = re.compile(
     r"\+?((?:(?:\d{1,3}(?:,\d{3})+|\d+)\.?\d*|\.\d+)(?:e\+?\d{1,3})?)([kmbt]?)", re.IGNORECASE
@@ -16,6 +28,18 @@ COUNT = re.compile(
 LARGEST_COUNT = 2.0**53
 """Beyond it, not every whole number is a float."""
 SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def choice(of: type[StrEnum], told: str) -> Any:
+    """An option that takes one of these words, whatever their case, with its help."""
+    return typer.Option(case_sensitive=False, metavar="|".join(of), help=told)
+
+
+def refuse_idle(options: Mapping[str, tuple[object, object]], why: str) -> None:
+    """Raise BadInput for an option, by its value and its default, that was given and would do nothing."""
+    for name, (value, default) in options.items():
+        if value != default:
+            raise BadInput(f"--{name.replace('_', '-')}: {why}")
 
 
 def positive(option: str, value: float | None) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from isoloss.cli.inputs import AsJson
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.published import PREFIX, PUBLISHED, PublishedLaw
 
 
 @command
 def laws(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """List the published laws: formulas, units, sources and caveats."""
     if as_json:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from isoloss.cli.inputs import AsJson, Namespace
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
 
@@ -24,12 +25,7 @@ def open_page(
             help="scalingsweep/NAME or hyperparamprediction/NAME in a cluster, or the URI of a sweep in the store.",
         ),
     ],
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace", "-n", metavar="NAME", help="Namespace of the resource in a cluster."
-        ),
-    ] = "",
+    namespace: Namespace = "",
     out: Annotated[
         Path | None,
         typer.Option(help="Write the page to this file. By default one in a temporary folder."),
@@ -37,7 +33,7 @@ def open_page(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page, or only fetch it.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Fetch the report page that the operator wrote, and open it in a browser."""
     uri = _page_uri(what, namespace)
@@ -59,19 +55,14 @@ def _title(what: str) -> str:
 
 def _page_uri(what: str, namespace: str) -> str:
     """Where the operator wrote the page. Raises BadInput if there is none yet."""
-    from isoloss.progress.resource_reading import (
-        Kubectl,
-        read_view,
-        resource_name,
-        stored_sweep_uri,
-    )
+    from isoloss.progress.resource_reading import read_view, resource_name, stored_sweep_uri
     from isoloss.stored_sweeps import is_sweep_uri, open_sweep
     from isoloss_contract import layout
 
     if is_sweep_uri(what):
         sweep = open_sweep(stored_sweep_uri(what, namespace))
         return sweep.store.location(layout.report_in(sweep.folder))
-    view = read_view(Kubectl(), resource_name(what, namespace))
+    view = read_view(resource_name(what, namespace))
     for resource in (view.prediction, view.sweep):
         if uri := ((resource or {}).get("status") or {}).get("reportUri"):
             return str(uri)

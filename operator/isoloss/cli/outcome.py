@@ -53,7 +53,7 @@ def folded(text: str, width: int) -> str:
         formatting.wrapped(line, width) if len(line) > width else [line]
         for line in text.split("\n")
     )
-    return "\n".join(part for line in lines for part in line or [""])
+    return "\n".join(part for line in lines for part in line)
 
 
 def print_document(document: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli import querying
+from isoloss.cli.inputs import AsJson, refuse_idle
 from isoloss.cli.outcome import (
     ANSWERED,
     command,
@@ -61,7 +62,7 @@ def predict(
         ),
     ],
     asked: PredictionQuery = querying.NOTHING_ASKED,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Predict the learning rate and batch size of a continued pre-training run."""
     if is_published(laws):
@@ -126,7 +127,11 @@ def _print_notes(notes: tuple[str, ...]) -> None:
 
 
 def _from_published(law: PublishedLaw, asked: PredictionQuery, as_json: bool) -> int:
-    _check_options(law, asked)
+    # An answer would look as if it were of these, too.
+    refuse_idle(
+        querying.with_defaults(asked, OWN_LAWS_ONLY),
+        f"published:{law.name} does not take it, only laws of your own do",
+    )
     if asked.total_flops is None:
         budgets = [each for each in (asked.cpt_flops, asked.cpt_tokens) if each is not None]
         if len(budgets) > 1 or (not budgets and asked.initial_loss is None):
@@ -173,19 +178,6 @@ def _from_published(law: PublishedLaw, asked: PredictionQuery, as_json: bool) ->
         print_warnings(list(warnings))
         _print_published(law, answer, batch, length)
     return ANSWERED
-
-
-def _check_options(law: PublishedLaw, asked: PredictionQuery) -> None:
-    """Raise BadInput for an option that a published law knows nothing of: its answer would look as if it did."""
-    unknown = [
-        name
-        for name in OWN_LAWS_ONLY
-        if getattr(asked, name) != getattr(querying.NOTHING_ASKED, name)
-    ]
-    if unknown:
-        raise BadInput(
-            f"--{unknown[0].replace('_', '-')}: published:{law.name} does not take it, only laws of your own do"
-        )
 
 
 def _sequences(law: PublishedLaw, answer: PublishedOptimum, length: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from inspect import Parameter, signature
@@ -167,12 +167,17 @@ def checked(asked: PredictionQuery) -> PredictionQuery:
 
 def in_words(asked: PredictionQuery) -> str:
     """The question as its options, without those that have their defaults."""
-    given = {each.name: getattr(asked, each.name) for each in OPTIONS}
+    given = with_defaults(asked, [each.name for each in OPTIONS])
     return " ".join(
         f"--{name.replace('_', '-')} {_written(value)}"
-        for name, value in given.items()
-        if value != getattr(NOTHING_ASKED, name)
+        for name, (value, default) in given.items()
+        if value != default
     )
+
+
+def with_defaults(asked: PredictionQuery, names: Iterable[str]) -> dict[str, tuple[Any, Any]]:
+    """These fields of a question, each with its default."""
+    return {name: (getattr(asked, name), getattr(NOTHING_ASKED, name)) for name in names}
 
 
 def _written(value: Any) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from isoloss import datasets, formatting
+from isoloss.cli.inputs import AsJson
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
 from isoloss.laws import (
@@ -50,7 +51,7 @@ def quickstart(
             help="Open the report in a browser. By default if there is a desktop.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Fit laws to sample runs, predict and write a report: about ten seconds, without a cluster."""
     _write_samples(folder)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from isoloss.cli import querying
-from isoloss.cli.inputs import not_an_input, positive
+from isoloss.cli.inputs import AsJson, not_an_input, positive
 from isoloss.cli.other_runs import other_runs
 from isoloss.cli.outcome import (
     ANSWERED,
@@ -29,8 +29,8 @@ from isoloss.progress.sweep_reading import read_told
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report import NOT_IN_EVERY_REPORT, draw_figures, png_files, render_report
-from isoloss.run_sources import RunSet, read_runs
-from isoloss.runs import Weights
+from isoloss.run_sources import read_runs
+from isoloss.runs import RunSet, Weights
 from isoloss.savings import SearchCost
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep
 
@@ -66,7 +66,7 @@ def report(
         ),
     ] = None,
     asked: PredictionQuery = querying.NOTHING_ASKED,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Write laws and evidence, and a prediction if one is asked for, to one HTML page."""
     positive("--direct-grid-flops", direct_grid_flops)

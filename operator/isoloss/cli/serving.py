@@ -15,10 +15,10 @@ from isoloss.laws import Laws, fit_laws
 from isoloss.progress.moment import Moment
 from isoloss.progress.sweep_reading import StoredSweepReader
 from isoloss.report import PAGE_POLICY, render_report
-from isoloss.stored_sweeps import SweepRuns, open_sweep, sweep_runs
+from isoloss.runs import RunSet
+from isoloss.stored_sweeps import open_sweep, sweep_runs
 
 ADDRESS: Final = "127.0.0.1"
-Page = Callable[[], str]
 
 
 class SweepPage:
@@ -57,7 +57,7 @@ class SweepPage:
         try:
             found = sweep_runs(sweep)
         except BadInput as error:  # progress and laws are worth showing without the trajectories
-            found = SweepRuns((), (f"no trajectories: {error}",))
+            found = RunSet((), (f"no trajectories: {error}",))
         state = moment.state
         assert state is not None  # it was read from the store
         return render_report(
@@ -78,81 +78,67 @@ def _no_laws() -> Laws:
     return fit_laws((), provisional=True)
 
 
-class _Server(ThreadingHTTPServer):
-    """Without a traceback for a browser that was closed, or loaded the page again, while it was drawn."""
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD of /; there is no other method and no other path."""
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
+    server: PageServer
+    server_version, sys_version = "isoloss", ""
+
+    def do_GET(self) -> None:
+        """Send the page."""
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """Send its head."""
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        host = self.headers.get("Host", "").partition(":")[0]
+        if host not in (ADDRESS, "localhost"):
+            # Another site's name for this address: its scripts must not read the page.
+            self._send(HTTPStatus.FORBIDDEN, f"open http://{ADDRESS}/", with_body=with_body)
+        elif self.path.partition("?")[0] != "/":
+            self._send(HTTPStatus.NOT_FOUND, "the page is at /", with_body=with_body)
+        else:
+            try:
+                self._send(HTTPStatus.OK, self.server.page(), with_body=with_body)
+            except BadInput as error:
+                self._send(HTTPStatus.BAD_GATEWAY, str(error), with_body=with_body)
+
+    def _send(self, status: HTTPStatus, text: str, *, with_body: bool) -> None:
+        content = text.encode()
+        kind = "text/html" if status is HTTPStatus.OK else "text/plain"
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Security-Policy", PAGE_POLICY)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if with_body:
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the terminal has the address and no more."""
 
 
-class PageServer:
+class PageServer(ThreadingHTTPServer):
     """Serves one page at http://127.0.0.1:PORT/ to browsers of this machine."""
 
-    def __init__(self, page: Page, port: int = 0) -> None:
+    def __init__(self, page: Callable[[], str], port: int = 0) -> None:
         """Listen; 0 takes a free port. Raises BadInput if the port is taken."""
+        self.page = page
         try:
-            self._server = _Server((ADDRESS, port), _handler(page))
+            super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
             raise BadInput(f"--port {port}: {error.strerror}") from error
-        self.port = int(self._server.server_address[1])
 
     @property
     def url(self) -> str:
         """For the browser."""
-        return f"http://{ADDRESS}:{self.port}/"
+        return f"http://{ADDRESS}:{self.server_port}/"
 
-    def serve(self) -> None:
-        """Answer until `close` is called from another thread, or Ctrl-C."""
-        with self._server:
-            self._server.serve_forever()
-
-    def close(self) -> None:
-        """End `serve`."""
-        self._server.shutdown()
-
-
-def _handler(page: Page) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        """Answers GET and HEAD of /; there is no other method and no other path."""
-
-        server_version, sys_version = "isoloss", ""
-
-        def do_GET(self) -> None:
-            """Send the page."""
-            self._answer(with_body=True)
-
-        def do_HEAD(self) -> None:
-            """Send its head."""
-            self._answer(with_body=False)
-
-        def _answer(self, *, with_body: bool) -> None:
-            host = self.headers.get("Host", "").partition(":")[0]
-            if host not in (ADDRESS, "localhost"):
-                # Another site's name for this address: its scripts must not read the page.
-                self._send(HTTPStatus.FORBIDDEN, f"open http://{ADDRESS}/", with_body=with_body)
-            elif self.path.partition("?")[0] != "/":
-                self._send(HTTPStatus.NOT_FOUND, "the page is at /", with_body=with_body)
-            else:
-                try:
-                    self._send(HTTPStatus.OK, page(), with_body=with_body)
-                except BadInput as error:
-                    self._send(HTTPStatus.BAD_GATEWAY, str(error), with_body=with_body)
-
-        def _send(self, status: HTTPStatus, text: str, *, with_body: bool) -> None:
-            content = text.encode()
-            kind = "text/html" if status is HTTPStatus.OK else "text/plain"
-            self.send_response(status)
-            self.send_header("Content-Type", f"{kind}; charset=utf-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("Content-Security-Policy", PAGE_POLICY)
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            if with_body:
-                self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            """Nothing: the terminal has the address and no more."""
-
-    return Handler
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print no traceback for a browser that was closed, or loaded the page again, while it was drawn."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)

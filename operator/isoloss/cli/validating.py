@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli import querying
-from isoloss.cli.inputs import positive
+from isoloss.cli.inputs import AsJson, positive, refuse_idle
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
@@ -75,7 +75,7 @@ def validate(
             "show it, otherwise between 0.003 and 0.010 nats, or the residuals of the laws' surface if they are larger."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Check a prediction with short continued runs of the checkpoint, and refine it."""
     if (asked.cpt_flops is None) is (asked.cpt_tokens is None):
@@ -83,27 +83,18 @@ def validate(
     query = querying.checked(asked)
     for option, value in (("--tolerance", tolerance), ("--noise", noise)):
         positive(option, value)
+    of_the_plan = {"factor": (factor, FACTOR), "share": (share, SHARE), "seeds": (seeds, SEEDS)}
+    of_the_verdict = {"tolerance": (tolerance, TOLERANCE), "noise": (noise, None)}
     if runs:
-        of_the_plan = (
-            ("factor", factor, FACTOR),
-            ("share", share, SHARE),
-            ("seeds", seeds, SEEDS),
-        )
-        _refuse_idle(of_the_plan, "plan of probes, and these are given")
+        refuse_idle(of_the_plan, "is of the plan of probes, and these are given: leave it out")
     else:
-        of_the_verdict = (("tolerance", tolerance, TOLERANCE), ("noise", noise, None))
-        _refuse_idle(of_the_verdict, "verdict on probes, and none are given")
+        refuse_idle(
+            of_the_verdict, "is of the verdict on probes, and none are given: leave it out"
+        )
     fitted = querying.own_laws(laws, "validate")
     if not runs:
         return _planned(fitted, query, _checked(factor, share), share, seeds, as_json)
     return _judged(fitted, query, runs, tolerance, noise, as_json)
-
-
-def _refuse_idle(options: Iterable[tuple[str, float | None, float | None]], of: str) -> None:
-    """Raise BadInput for an option, (name, value, default), that would do nothing."""
-    for name, value, default in options:
-        if value != default:
-            raise BadInput(f"--{name} is of the {of}: leave it out")
 
 
 def _checked(factor: float, share: float) -> float:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isoloss.cli.inputs import Namespace
 from isoloss.cli.outcome import ANSWERED, REFUSED, command, console, print_document
 from isoloss.errors import BadInput
 
 if TYPE_CHECKING:  # each is imported where it is needed, so that the help needs none of them
-    from isoloss.progress.frames import Frame
     from isoloss.progress.moment import Moment
 
 STALLED = REFUSED
@@ -29,12 +29,7 @@ def watch(
             help="URI of a sweep in the store, or scalingsweep/NAME or hyperparamprediction/NAME in a cluster.",
         ),
     ],
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace", "-n", metavar="NAME", help="Namespace of the resource in a cluster."
-        ),
-    ] = "",
+    namespace: Namespace = "",
     once: Annotated[bool, typer.Option("--once", help="Show a single picture and end.")] = False,
     every: Annotated[
         float, typer.Option(min=1.0, max=3600.0, help="Seconds between two readings.")
@@ -64,34 +59,28 @@ def watch(
     if as_json:
         print_document(read().document())
         return ANSWERED
-    from isoloss.progress.frames import frame
-
     if once:
-        typer.echo(frame(read(), get_terminal_size().columns).text)
+        from isoloss.progress.frames import frame
+
+        typer.echo(frame(read(), get_terminal_size().columns))
         return ANSWERED
-    return _ended(_follow(lambda width, height: frame(read(), width, height), every))
+    return _ended(_follow(read, every))
 
 
 Read = Callable[[], "Moment"]
 
 
-def _in_the_store(uri: str) -> Read:
-    from isoloss.progress.sweep_reading import StoredSweepReader
-
-    return StoredSweepReader(uri).read
-
-
 def _in_a_cluster(what: str, namespace: str) -> Read:
     """With what the store has if it can be read from here."""
     from isoloss.progress.moment import Moment
-    from isoloss.progress.resource_reading import Kubectl, read_view, resource_name
+    from isoloss.progress.resource_reading import read_view, resource_name
     from isoloss.progress.resources import ledger_folder
     from isoloss.progress.sweep_reading import StoredSweepReader
 
-    resource, kubectl = resource_name(what, namespace), Kubectl()
+    resource = resource_name(what, namespace)
 
     def read() -> Moment:
-        view = read_view(kubectl, resource)
+        view = read_view(resource)
         state, without = None, ""
         if uri := ledger_folder(view):
             try:
@@ -115,87 +104,87 @@ def _serve(what: str, namespace: str, every: float, port: int) -> int:
         )
     server = PageServer(SweepPage(stored_sweep_uri(what, namespace), every), port)
     typer.echo(f"{server.url} shows {what}, at most {every:g} s old. Ctrl-C ends it.")
-    server.serve()
+    with server:
+        server.serve_forever()
     return ANSWERED
 
 
 def _reader(what: str, namespace: str) -> Read:
     from isoloss.progress.resource_reading import stored_sweep_uri
+    from isoloss.progress.sweep_reading import StoredSweepReader
     from isoloss.stored_sweeps import is_sweep_uri
 
     if not is_sweep_uri(what):
         return _in_a_cluster(what, namespace)
-    return _in_the_store(stored_sweep_uri(what, namespace))
+    return StoredSweepReader(stored_sweep_uri(what, namespace)).read
 
 
-def _ended(last: Frame) -> int:
+def _ended(last: Moment) -> int:
     """The exit code, and for whoever reads a log why it is not 0."""
-    if last.is_ready or not last.stalled:
+    stalled = last.view.stalled
+    if last.view.is_ready or not stalled:
         return ANSWERED
-    typer.echo(f"stalled: {last.stalled}", err=True)
+    typer.echo(f"stalled: {stalled.get('reason', '')}: {stalled.get('message', '')}", err=True)
     return STALLED
 
 
-def _follow(frame: Callable[[int, int | None], Frame], seconds: float) -> Frame:
-    """Show frames until the last. The first must be readable; a later failure is shown and tried again.
+def _follow(read: Read, seconds: float) -> Moment:
+    """Show one moment after the other until the last. The first must be readable; a later failure is shown and tried
+    again.
 
     A terminal shows them on its alternate screen, and keeps the last one when the watching ends.
     """
     terminal = console()
     if not terminal.is_terminal:
-
-        def read() -> Frame:
-            return frame(get_terminal_size().columns, None)
-
         return _loop(read, read(), seconds, _lines())
     from rich.live import Live
     from rich.text import Text
 
-    def fitted() -> Frame:
-        return frame(terminal.size.width, terminal.size.height)
+    from isoloss.progress.frames import frame
 
-    shown = fitted()
+    shown = read()
+
+    def drawn() -> str:
+        return frame(shown, terminal.size.width, terminal.size.height)
+
     try:
         with Live(console=terminal, screen=True, auto_refresh=False) as live:
 
-            def show(now: Frame, problem: str) -> None:
+            def show(now: Moment, problem: str) -> None:
                 nonlocal shown
                 shown = now
-                lines = now.text.splitlines()
+                lines = drawn().splitlines()
                 # The last line is what is waited for, which a failed reading cannot tell.
                 told = [*lines[: terminal.size.height - 1], problem] if problem else lines
                 live.update(Text("\n".join(told), no_wrap=True), refresh=True)
 
-            return _loop(fitted, shown, seconds, show)
+            return _loop(read, shown, seconds, show)
     finally:
-        typer.echo(shown.text)
+        typer.echo(drawn())
 
 
-def _loop(
-    frame: Callable[[], Frame],
-    last: Frame,
-    seconds: float,
-    show: Callable[[Frame, str], None],
-) -> Frame:
+def _loop(read: Read, last: Moment, seconds: float, show: Callable[[Moment, str], None]) -> Moment:
     problem = ""
     while True:
         show(last, problem)
-        if last.is_last:
+        if last.view.is_settled:
             return last
         time.sleep(seconds)
         try:
-            last, problem = frame(), ""
+            last, problem = read(), ""
         except BadInput as error:
             problem = f"not read, shown as it was: {error}"
 
 
-def _lines() -> Callable[[Frame, str], None]:
+def _lines() -> Callable[[Moment, str], None]:
     """A printer of one line for each change."""
+    from isoloss.progress.resources import headline
+
     before = ""
 
-    def show(shown: Frame, problem: str) -> None:
+    def show(shown: Moment, problem: str) -> None:
         nonlocal before
-        line = problem or shown.line
+        line = problem or headline(shown.view)
         if line != before:
             typer.echo(line)
         before = line

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 
-from isoloss.run_sources import RunSet, read_runs
+from isoloss.run_sources import read_runs
+from isoloss.runs import RunSet
 
 RUNS, PROBES = "sample_runs.csv", "sample_probes.csv"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from isoloss import formatting
 from isoloss.progress.moment import Moment
@@ -19,26 +18,8 @@ from isoloss.progress.resources import (
 )
 
 
-@dataclass(frozen=True)
-class Frame:
-    """One picture, and whether it is the last."""
-
-    text: str
-    """The whole picture in lines."""
-    line: str
-    """The same in one line."""
-    is_ready: bool = False
-    stalled: str = ""
-    """Why nothing goes on without intervention."""
-
-    @property
-    def is_last(self) -> bool:
-        """Whether there is nothing left to wait for."""
-        return self.is_ready or bool(self.stalled)
-
-
-def frame(moment: Moment, width: int, height: int | None = None) -> Frame:
-    """A sweep, and maybe a prediction, in at most `height` lines if that is given."""
+def frame(moment: Moment, width: int, height: int | None = None) -> str:
+    """A sweep, and maybe a prediction, in lines of `width` characters, at most `height` of them if that is given."""
     view, state = moment.view, moment.state
     width = max(width, NARROWEST)
     lines = _folded([headline(view), *waited_for(view).splitlines(), ""], width)
@@ -58,15 +39,9 @@ def frame(moment: Moment, width: int, height: int | None = None) -> Frame:
         told += [f"no maps: {moment.without}"] if moment.without else []
         lines += _folded(told, width)
     lines += below
-    stalled = view.stalled
-    return Frame(
-        text="\n".join(line.rstrip() for line in lines[:height]),
-        line=headline(view),
-        is_ready=view.is_ready,
-        stalled=f"{stalled.get('reason', '')}: {stalled.get('message', '')}" if stalled else "",
-    )
+    return "\n".join(line.rstrip() for line in lines[:height])
 
 
 def _folded(lines: Sequence[str], width: int) -> list[str]:
     """Each between words: a terminal would cut what is wider off, in the middle of a number."""
-    return [part for line in lines for part in formatting.wrapped(line, width) or [""]]
+    return [part for line in lines for part in formatting.wrapped(line, width)]

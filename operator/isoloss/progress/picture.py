@@ -30,15 +30,15 @@ def picture(state: SweepState, width: int, height: int | None = None) -> str:
     """
     width = max(width, NARROWEST)
     ledger = state.ledger
-    head = _folded(f"{ledger.namespace}/{ledger.sweep}: {headline(state)}", width)
+    head = formatting.wrapped(f"{ledger.namespace}/{ledger.sweep}: {headline(state)}", width)
     longest = max((len(size.name) for size in state.sizes), default=0)
     name_width = min(longest, width - BESIDE_THE_BAR - SHORTEST_BAR)
     bars = [bar_line(size, name_width, width) for size in state.sizes]
     maps = [loss_map(size, width) for size in state.sizes]
-    legend = _folded(_legend(state), width) if maps else []
-    laws = [each for line in state.laws for each in _folded(line, width)]
-    cost = _folded(cost_line(state), width)
-    end = _folded(state.under_way, width) if state.under_way else []
+    legend = formatting.wrapped(_legend(state), width) if maps else []
+    laws = [each for line in state.laws for each in formatting.wrapped(line, width)]
+    cost = formatting.wrapped(cost_line(state), width)
+    end = formatting.wrapped(state.under_way, width) if state.under_way else []
     if height is not None:
         room = height - len(head) - len(end)
         bars = _last_bars(bars, room - len(cost) - 2)
@@ -201,10 +201,6 @@ def _shortened(name: str, width: int) -> str:
         return name
     kept = width - len("..")
     return f"{name[: kept - kept // 2]}..{name[len(name) - kept // 2 :]}"
-
-
-def _folded(line: str, width: int) -> list[str]:
-    return formatting.wrapped(line, width) or [""]
 
 
 def document(state: SweepState) -> dict[str, Any]:

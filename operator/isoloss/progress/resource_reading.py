@@ -47,40 +47,36 @@ def resource_name(argument: str, namespace: str) -> ResourceName:
     return ResourceName(_KINDS[kind], name, namespace)
 
 
-class Kubectl:
-    """Calls kubectl, which takes cluster and login from KUBECONFIG."""
+def _get(resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]:
+    """One object. Raises BadInput with kubectl's own message if there is none, unless it `may_be_gone`, or no answer.
 
-    def __init__(self, program: str = "kubectl") -> None:
-        self._program = program
-
-    def get(self, resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]:
-        """One object. Raises BadInput with kubectl's own message if there is none, unless it `may_be_gone`, or no
-        answer."""
-        place = ("--namespace", resource.namespace) if resource.namespace else ()
-        command = [
-            *(self._program, "get", resource.kind, resource.name),
-            *(*place, "-o", "json", f"--request-timeout={CALL_SECONDS}s"),
-            *(["--ignore-not-found"] if may_be_gone else []),
-        ]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=2 * CALL_SECONDS, check=False
-            )
-        except FileNotFoundError as error:
-            raise BadInput(
-                f"{self._program} is not installed: it reads the cluster. A sweep's URI in the store needs none"
-            ) from error
-        except subprocess.TimeoutExpired as error:
-            raise BadInput(f"{' '.join(command)}: no answer") from error
-        if done.returncode:
-            raise BadInput(f"{' '.join(command[:4])}: {done.stderr.strip()[:400]}")
-        if may_be_gone and not done.stdout.strip():
-            return {}
-        try:
-            found = json.loads(done.stdout)
-        except ValueError as error:
-            raise BadInput(f"{' '.join(command[:4])}: the answer is not JSON") from error
-        return found if isinstance(found, dict) else {}
+    kubectl takes cluster and login from KUBECONFIG.
+    """
+    place = ("--namespace", resource.namespace) if resource.namespace else ()
+    command = [
+        *("kubectl", "get", resource.kind, resource.name),
+        *(*place, "-o", "json", f"--request-timeout={CALL_SECONDS}s"),
+        *(["--ignore-not-found"] if may_be_gone else []),
+    ]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=2 * CALL_SECONDS, check=False
+        )
+    except FileNotFoundError as error:
+        raise BadInput(
+            "kubectl is not installed: it reads the cluster. A sweep's URI in the store needs none"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise BadInput(f"{' '.join(command)}: no answer") from error
+    if done.returncode:
+        raise BadInput(f"{' '.join(command[:4])}: {done.stderr.strip()[:400]}")
+    if may_be_gone and not done.stdout.strip():
+        return {}
+    try:
+        found = json.loads(done.stdout)
+    except ValueError as error:
+        raise BadInput(f"{' '.join(command[:4])}: the answer is not JSON") from error
+    return found if isinstance(found, dict) else {}
 
 
 def stored_sweep_uri(argument: str, namespace: str) -> str:
@@ -94,7 +90,7 @@ def stored_sweep_uri(argument: str, namespace: str) -> str:
         if namespace:
             raise BadInput(f"--namespace: {argument} is a URI in the store, which has none")
         return argument
-    view = read_view(Kubectl(), resource_name(argument, namespace))
+    view = read_view(resource_name(argument, namespace))
     if uri := ledger_folder(view):
         return uri
     if not view.sweep:
@@ -102,11 +98,11 @@ def stored_sweep_uri(argument: str, namespace: str) -> str:
     raise BadInput(f"{argument}: status.ledger is empty: the operator has written nothing yet")
 
 
-def read_view(kubectl: Kubectl, resource: ResourceName) -> View:
+def read_view(resource: ResourceName) -> View:
     """The sweep, and the prediction if that is what was named, whose answer may outlive its sweep. Raises BadInput."""
     if resource.kind == SWEEP:
-        return View(kubectl.get(resource))
-    prediction = kubectl.get(resource)
+        return View(_get(resource))
+    prediction = _get(resource)
     reference = prediction.get("spec", {}).get("sweepRef", {})
     sweep = ResourceName(SWEEP, str(reference.get("name", "")), resource.namespace)
-    return View(kubectl.get(sweep, may_be_gone=True) if sweep.name else {}, prediction)
+    return View(_get(sweep, may_be_gone=True) if sweep.name else {}, prediction)

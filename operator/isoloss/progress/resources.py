@@ -83,6 +83,11 @@ class View:
         return is_verdict(found.get("status", ""), found.get("reason", ""))
 
     @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing left to wait for."""
+        return self.is_ready or bool(self.stalled)
+
+    @property
     def stalled(self) -> Json:
         """The condition that says that only the user can help, or {}."""
         for which in (self.sweep, self.prediction):

@@ -25,19 +25,19 @@ from isoloss.report.drawing import (
     style,
 )
 from isoloss.report.inline_svg import told
+from isoloss.summaries import in_words
 
 EXTRA_TOKENS = (0.01, 0.03, 0.10, 0.30, 1.00)
 MAX_LEVELS = 4
 MAX_SIZES = 6
 
 
-def contours(laws: Laws) -> Figure:
-    """Rows are sizes, columns loss levels from the highest to the lowest that the size covers."""
-    with style():
-        return _draw(laws)
+@style()
+def plot_contours(laws: Laws) -> Figure:
+    """The tokens that reach a loss, over batch size and learning rate.
 
-
-def _draw(laws: Laws) -> Figure:
+    Rows are sizes, columns loss levels from the highest to the lowest that the size covers.
+    """
     sizes = sorted({contour.params for contour in laws.contours})
     if len(sizes) > MAX_SIZES:
         sizes = [*sizes[: MAX_SIZES - 1], sizes[-1]]
@@ -97,7 +97,7 @@ def _panel(axes: Axes, contour: Contour, optimum: Optimum | None, level: float) 
     else:
         axes.set_title(title, loc="left", pad=15)  # above the reason
         reason = optimum.refusal.reason.value if optimum and optimum.refusal else "no optimum"
-        _above(axes, _words(reason))
+        _above(axes, in_words(reason))
     _points(axes, contour)
     axes.set_xlim(low_b, high_b)
     axes.set_ylim(low_r, high_r)
@@ -115,11 +115,6 @@ def _above(axes: Axes, text: str) -> None:
         fontsize=7.5,
         color=INK,
     )
-
-
-def _words(reason: str) -> str:
-    """OptimumOnBatchSizeEdge -> optimum on batch size edge."""
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in reason).strip()
 
 
 def _tokens_lines(

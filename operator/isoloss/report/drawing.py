@@ -58,7 +58,7 @@ class Figure(mpl_figure.Figure):
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The report's matplotlib settings, inside a with block."""
+    """The report's matplotlib settings, inside a with block or a function that this decorates."""
     with mpl.rc_context(_STYLE):
         yield
 

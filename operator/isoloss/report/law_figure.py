@@ -7,7 +7,6 @@ a curve is dashed, because it is an extrapolation there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -41,26 +40,23 @@ ROOM_FOR_TWO = 0.3
 """Share of the axis between C_pre and C_total from which their labels have room next to each other."""
 
 
-@dataclass(frozen=True)
-class PlacedPrediction:
-    """A prediction and the initial loss it started from, to be marked on the curves."""
+@style()
+def plot_laws(
+    laws: Laws, prediction: Prediction | None = None, *, initial_loss: float | None = None
+) -> Figure:
+    """Learning rate and batch size over the loss, and the loss over compute, with bands and residuals.
 
-    answer: Prediction
-    initial_loss: float | None = None
-
-
-def law_curves(laws: Laws, placed: PlacedPrediction | None = None) -> Figure:
-    """f, g and L(C) with bands, residuals, and the prediction if there is one."""
-    with style():
-        if all(part.status == "refused" for part in _parts(laws)):
-            return _nothing(laws)
-        figure = Figure(figsize=(11.2, 4.9), layout="constrained")
-        panels = figure.subplots(2, 3, height_ratios=(3.2, 1), sharex="col", squeeze=False)
-        _hyperparameter_panels(panels[:, 0].tolist(), laws, laws.learning_rate, placed)
-        _hyperparameter_panels(panels[:, 1].tolist(), laws, laws.batch_size, placed)
-        _loss_compute_panels(panels[:, 2].tolist(), laws, placed)
-        _legend(figure, laws.options.interval, placed)
-        return figure
+    A prediction is a star on the curves; with the checkpoint's loss in nats per token, C_pre is marked, too.
+    """
+    if all(part.status == "refused" for part in _parts(laws)):
+        return _nothing(laws)
+    figure = Figure(figsize=(11.2, 4.9), layout="constrained")
+    panels = figure.subplots(2, 3, height_ratios=(3.2, 1), sharex="col", squeeze=False)
+    _hyperparameter_panels(panels[:, 0].tolist(), laws, laws.learning_rate, prediction)
+    _hyperparameter_panels(panels[:, 1].tolist(), laws, laws.batch_size, prediction)
+    _loss_compute_panels(panels[:, 2].tolist(), laws, prediction, initial_loss)
+    _legend(figure, laws.options.interval, prediction)
+    return figure
 
 
 def _parts(laws: Laws) -> tuple[HyperparameterLaw, HyperparameterLaw, LossComputeLaw]:
@@ -83,7 +79,7 @@ def _nothing(laws: Laws) -> Figure:
 
 
 def _hyperparameter_panels(
-    panels: Sequence[Axes], laws: Laws, law: HyperparameterLaw, placed: PlacedPrediction | None
+    panels: Sequence[Axes], laws: Laws, law: HyperparameterLaw, answer: Prediction | None
 ) -> None:
     top, bottom = panels
     name = "learning rate" if law.quantity == "learning_rate" else "batch size (sequences)"
@@ -99,13 +95,13 @@ def _hyperparameter_panels(
     errors = np.array([point.standard_errors.get(law.quantity, 0.0) for point in points])
     marks = interval_bars(top, x, y, errors, laws.options.interval)
     told(marks, [optimum_in_words(point) for point in points])
-    low, high = x_range(x, _place_x(placed, by_loss))
+    low, high = x_range(x, _place_x(answer, by_loss))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
     curve, band = hyperparameter_band(laws, law.curve, curve_x)
     curve_with_band(top, curve_x, curve, band, (float(x.min()), float(x.max())))
     scales(top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss)
-    _mark_hyperparameter(top, laws, law, placed)
-    keep_readable(top, np.concatenate([y, curve, _place_y(placed, law)]))
+    _mark_hyperparameter(top, laws, law, answer)
+    keep_readable(top, np.concatenate([y, curve, _place_y(answer, law)]))
     fitted = hyperparameter_band(laws, law.curve, x)[0]
     residuals_panel(bottom, x, 100 * (y / fitted - 1), "residual (%)")
     y_ticks(top, law.quantity == "learning_rate")
@@ -117,22 +113,21 @@ def _value(point: Optimum, law: HyperparameterLaw) -> float | None:
     return point.learning_rate if law.quantity == "learning_rate" else point.batch_size
 
 
-def _place_x(placed: PlacedPrediction | None, by_loss: bool) -> list[float]:
-    if placed is None:
+def _place_x(answer: Prediction | None, by_loss: bool) -> list[float]:
+    if answer is None:
         return []
-    answer = placed.answer
     place = answer.target_loss if by_loss else answer.total_flops
     return [place.value] if place is not None else []
 
 
 def _mark_hyperparameter(
-    axes: Axes, laws: Laws, law: HyperparameterLaw, placed: PlacedPrediction | None
+    axes: Axes, laws: Laws, law: HyperparameterLaw, answer: Prediction | None
 ) -> None:
     by_loss = law.form == "PowerLawOfLoss"
-    for x in _place_x(placed, by_loss):
-        low, value, high = _place_y(placed, law)
+    for x in _place_x(answer, by_loss):
+        low, value, high = _place_y(answer, law)
         star(axes, x, value, (low, high))
-        words = _remark(laws, law, placed.answer) if placed is not None else ""
+        words = _remark(laws, law, answer) if answer is not None else ""
         if words:
             # Learning rates fall and batch sizes grow to the right: that corner is free.
             y, side = (0.97, "top") if law.quantity == "learning_rate" else (0.03, "bottom")
@@ -150,11 +145,11 @@ def _remark(laws: Laws, law: HyperparameterLaw, answer: Prediction) -> str:
     return f"{words},\nwhich is of runs from scratch" if outside.only_composed() else words
 
 
-def _place_y(placed: PlacedPrediction | None, law: HyperparameterLaw) -> list[float]:
+def _place_y(answer: Prediction | None, law: HyperparameterLaw) -> list[float]:
     """Low, value and high of the prediction, or nothing."""
-    if placed is None:
+    if answer is None:
         return []
-    value = getattr(placed.answer, law.quantity)
+    value = getattr(answer, law.quantity)
     return [value.low, value.value, value.high]
 
 
@@ -162,7 +157,7 @@ def _place_y(placed: PlacedPrediction | None, law: HyperparameterLaw) -> list[fl
 
 
 def _loss_compute_panels(
-    panels: Sequence[Axes], laws: Laws, placed: PlacedPrediction | None
+    panels: Sequence[Axes], laws: Laws, answer: Prediction | None, initial_loss: float | None
 ) -> None:
     top, bottom = panels
     law = laws.loss_compute
@@ -174,7 +169,7 @@ def _loss_compute_panels(
         return
     x = np.array([point.flops for point in points], dtype=float)
     y = np.array([point.loss for point in points])
-    low, high = x_range(x, _compute_marks(placed))
+    low, high = x_range(x, _compute_marks(answer))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
     curve_with_band(
         top,
@@ -186,25 +181,25 @@ def _loss_compute_panels(
     (marks,) = top.plot(x, y, "o", color=INK, markersize=3.5, zorder=3)
     told(marks, [optimum_in_words(point) for point in points])
     scales(top, bottom, (low, high), by_loss=False, positive=False)
-    _mark_compute(top, placed)
+    _mark_compute(top, answer, initial_loss)
     residuals_panel(bottom, x, 1000 * (y - law.curve.loss(np.log(x))), "residual\n(0.001 nats)")
 
 
-def _compute_marks(placed: PlacedPrediction | None) -> list[float]:
-    if placed is None:
+def _compute_marks(answer: Prediction | None) -> list[float]:
+    if answer is None:
         return []
-    before = placed.answer.equivalent_flops
-    return [placed.answer.total_flops.value, *([before.value] if before else [])]
+    before = answer.equivalent_flops
+    return [answer.total_flops.value, *([before.value] if before else [])]
 
 
-def _mark_compute(axes: Axes, placed: PlacedPrediction | None) -> None:
+def _mark_compute(axes: Axes, answer: Prediction | None, start: float | None) -> None:
     """C_pre at the checkpoint's loss, C_total at the target loss, and C_cpt between them."""
-    if placed is None or placed.answer.target_loss is None:
+    if answer is None or answer.target_loss is None:
         return
-    total, target = placed.answer.total_flops.value, placed.answer.target_loss
+    total, target = answer.total_flops.value, answer.target_loss
     star(axes, total, target.value, (target.low, target.high))
     _label(axes, "$C_{total}$", (total, target.value), (-8, -10), "right")
-    before, start = placed.answer.equivalent_flops, placed.initial_loss
+    before = answer.equivalent_flops
     if before is None or start is None:
         return
     axes.errorbar(
@@ -238,14 +233,14 @@ def _label(
     axes.annotate(text, at, xytext=offset, textcoords="offset points", ha=side, fontsize=8)
 
 
-def _legend(figure: Figure, level: float, placed: PlacedPrediction | None) -> None:
+def _legend(figure: Figure, level: float, answer: Prediction | None) -> None:
     entries = [
         key(f"optimum at one loss, {level:.0%} interval", marker="o", markersize=4),
         key("law within the data", linestyle="-", linewidth=1.6),
         key("extrapolated", linestyle=(0, (4, 3)), linewidth=1.0),
         key(f"{level:.0%} band", color=BAND, linestyle="-", linewidth=7),
     ]
-    if placed is not None:
-        label = f"prediction, {placed.answer.route} estimate"
+    if answer is not None:
+        label = f"prediction, {answer.route} estimate"
         entries.append(key(label, marker="*", markersize=11, color=ACCENT))
     legend_below(figure, entries)

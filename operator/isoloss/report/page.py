@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -23,15 +24,15 @@ from isoloss.progress.sweep_state import SweepState
 from isoloss.published import PublishedOptimum
 from isoloss.report import content, predicted
 from isoloss.report.content import PAGE_POLICY, PointRow
-from isoloss.report.contour_figure import contours
+from isoloss.report.contour_figure import plot_contours
 from isoloss.report.drawing import as_png
 from isoloss.report.inline_svg import inline_svg
-from isoloss.report.law_figure import PlacedPrediction, law_curves
+from isoloss.report.law_figure import plot_laws
 from isoloss.report.probed import Probed
 from isoloss.report.probes_figure import probes_figure, probes_table
 from isoloss.report.search_figure import search_map, search_sentence, search_table
 from isoloss.report.surface_figure import surface_optima
-from isoloss.report.trajectory_figure import runs_from_contours, trajectories
+from isoloss.report.trajectory_figure import plot_trajectories
 from isoloss.savings import SearchCost
 
 MAX_POINT_ROWS = 400
@@ -75,15 +76,12 @@ def draw_figures(
     probed: Probed | None = None,
 ) -> ReportFigures:
     """All figures. Without runs, the trajectories are drawn from the contours of the laws."""
-    placed = None
     if prediction is not None:
-        drawn = predicted.on_the_laws(prediction, laws.sequence_length)
-        placed = PlacedPrediction(drawn, initial_loss)
-    shown = tuple(runs) or runs_from_contours(laws)
+        prediction = predicted.on_the_laws(prediction, laws.sequence_length)
     return ReportFigures(
-        laws=law_curves(laws, placed),
-        contours=contours(laws),
-        trajectories=trajectories(shown, laws),
+        laws=plot_laws(laws, prediction, initial_loss=initial_loss),
+        contours=plot_contours(laws),
+        trajectories=plot_trajectories(laws, runs),
         trajectories_remembered=not runs,
         surface=surface_optima(laws),
         search=search_map(search) if search is not None else None,
@@ -93,15 +91,14 @@ def draw_figures(
 
 def png_files(figures: ReportFigures) -> dict[str, bytes]:
     """File name -> PNG."""
-    surface = {"surface.png": as_png(figures.surface)} if figures.surface else {}
-    search = {"search.png": as_png(figures.search)} if figures.search else {}
-    return {
-        "laws.png": as_png(figures.laws),
-        **surface,
-        "iso-loss.png": as_png(figures.contours),
-        "trajectories.png": as_png(figures.trajectories),
-        **search,
+    named = {
+        "laws.png": figures.laws,
+        "surface.png": figures.surface,
+        "iso-loss.png": figures.contours,
+        "trajectories.png": figures.trajectories,
+        "search.png": figures.search,
     }
+    return {name: as_png(figure) for name, figure in named.items() if figure is not None}
 
 
 def render_report(
@@ -141,7 +138,6 @@ def render_report(
         probed=probed,
     )
     is_over = watched is None or watched.is_over
-    unit = predicted.unit_of_batches(prediction, laws.sequence_length) if prediction else ""
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
     return _ENVIRONMENT.get_template("report.html.j2").render(
         title=title,
@@ -164,17 +160,7 @@ def render_report(
         warnings=list(dict.fromkeys([*warnings, *laws.warnings])),
         prediction=prediction,
         no_answer=tuple(no_answer),
-        unit_of_batches=unit,
-        prediction_facts=predicted.prediction_facts(prediction, initial_loss, unit)
-        if prediction
-        else (),
-        alternatives=(
-            predicted.alternatives_table(prediction, opinions, laws.sequence_length)
-            if prediction
-            else None
-        ),
-        interval_costs=predicted.interval_costs(laws, prediction) if prediction else None,
-        outside_band=predicted.outside_band(laws, prediction) if prediction else (),
+        **(_told(laws, prediction, initial_loss, opinions) if prediction is not None else {}),
         saving=content.saving_sentence(savings) if savings else None,
         search=search,
         searched=search_table(search) if search is not None else None,
@@ -195,6 +181,23 @@ def render_report(
             if figure is not None
         },
     )
+
+
+def _told(
+    laws: Laws,
+    answer: Prediction,
+    initial_loss: float | None,
+    opinions: Sequence[PublishedOptimum],
+) -> dict[str, Any]:
+    """What the page says of a prediction, by the template's names."""
+    unit = predicted.unit_of_batches(answer, laws.sequence_length)
+    return {
+        "unit_of_batches": unit,
+        "prediction_facts": predicted.prediction_facts(answer, initial_loss, unit),
+        "alternatives": predicted.alternatives_table(answer, opinions, laws.sequence_length),
+        "interval_costs": predicted.interval_costs(laws, answer),
+        "outside_band": predicted.outside_band(laws, answer),
+    }
 
 
 def _progress(watched: Moment) -> tuple[str, ...]:

@@ -59,34 +59,7 @@ def probed_by(prediction: Json, laws_length: int | None) -> Probed | None:
     found = status.get("validation") or {}
     if not found.get("places"):
         return None
-    target_length = (prediction.get("spec") or {}).get("targetSequenceLength")
-    return _probed(status, found, _Lengths(laws_length, target_length))
-
-
-@dataclass(frozen=True)
-class _Lengths:
-    """Tokens per sequence. Probes are in sequences of the laws, what is refined in those of the target."""
-
-    laws: int | None
-    target: int | None
-    """None: that of the laws."""
-
-    def differ(self) -> bool:
-        return self.target not in (None, self.laws)
-
-    def unit(self) -> str:
-        return f"sequences of {self.laws}" if self.differ() and self.laws else "sequences"
-
-    def of_the_laws(self, refined: Interval | None) -> Interval | None:
-        if refined is None or self.target is None or not self.differ():
-            return refined
-        if self.laws is None:
-            return None
-        ratio = self.target / self.laws
-        return Interval(refined.value * ratio, refined.low * ratio, refined.high * ratio)
-
-
-def _probed(status: Json, found: Json, lengths: _Lengths) -> Probed:
+    length = (prediction.get("spec") or {}).get("targetSequenceLength") or laws_length
     conditions = {each["type"]: each for each in status.get("conditions", ())}
     said = conditions.get(VALIDATED, {})
     errors = [_number(place.get("standardError")) for place in found["places"]]
@@ -99,8 +72,8 @@ def _probed(status: Json, found: Json, lengths: _Lengths) -> Probed:
         verdict=f"{VALIDATED}={said.get('status', 'Unknown')} {said.get('reason', '')}".strip(),
         message=str(said.get("message", "")),
         learning_rate=_interval(refined.get("learningRate")),
-        batch_size=lengths.of_the_laws(_interval(refined.get("batchSize"))),
-        unit=lengths.unit(),
+        batch_size=_in_laws_sequences(_interval(refined.get("batchSize")), length, laws_length),
+        unit="sequences" if laws_length in (None, length) else f"sequences of {laws_length}",
     )
 
 
@@ -113,6 +86,18 @@ def _place(place: Json, error: float | None) -> ProbedPlace:
         loss=loss,
         standard_error=None if loss is None or state == DIVERGED else error,
     )
+
+
+def _in_laws_sequences(
+    refined: Interval | None, length: int | None, laws_length: int | None
+) -> Interval | None:
+    """Probes are in sequences of the laws, what is refined in those of the target, of `length` tokens."""
+    if refined is None or length == laws_length:
+        return refined
+    if length is None or laws_length is None:
+        return None
+    ratio = length / laws_length
+    return Interval(refined.value * ratio, refined.low * ratio, refined.high * ratio)
 
 
 def _number(text: Any) -> float | None:

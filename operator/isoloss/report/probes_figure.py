@@ -29,18 +29,18 @@ ALIKE = 1.01
 """Factor up to which two learning rates or batch sizes are on one line through the answer."""
 
 
+@style()
 def probes_figure(probed: Probed) -> Figure:
     """A panel over learning rate at the answer's batch size, and one over batch size at its learning rate."""
-    with style():
-        figure = Figure(figsize=(7.2, 3.2), layout="constrained")
-        rates, batches = figure.subplots(1, 2, sharey=True)
-        _panel(rates, probed, _rate, _batch, probed.learning_rate)
-        _panel(batches, probed, _batch, _rate, probed.batch_size)
-        rates.set_xlabel("learning rate")
-        batches.set_xlabel(f"batch size ({probed.unit})")
-        rates.set_ylabel("loss (nats per token)")
-        _legend(figure, probed)
-        return figure
+    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+    rates, batches = figure.subplots(1, 2, sharey=True)
+    _panel(rates, probed, _rate, _batch, probed.learning_rate)
+    _panel(batches, probed, _batch, _rate, probed.batch_size)
+    rates.set_xlabel("learning rate")
+    batches.set_xlabel(f"batch size ({probed.unit})")
+    rates.set_ylabel("loss (nats per token)")
+    _legend(figure, probed)
+    return figure
 
 
 def probes_table(probed: Probed) -> Table:

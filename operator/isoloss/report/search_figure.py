@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from isoloss import formatting
 from isoloss.progress.picture import cost_line
@@ -27,20 +29,20 @@ STAR = 0.45 * RING
 """Fits on the disk of a point with 30 % of its tokens."""
 
 
+@style()
 def search_map(state: SweepState) -> Figure:
     """A panel per size, the smallest first; if there are more than MAX_SIZES, the last ones."""
-    with style():
-        sizes = state.sizes[-MAX_SIZES:]
-        columns = min(COLUMNS, max(len(sizes), 1))
-        rows = max(math.ceil(len(sizes) / columns), 1)
-        figure = Figure(figsize=(max(5.2, 3.4 * columns), 3.0 * rows + 0.6), layout="constrained")
-        panels = figure.subplots(rows, columns, squeeze=False).ravel()
-        for panel, size in zip(panels, sizes, strict=False):
-            _panel(panel, size, state)
-        for panel in panels[len(sizes) :]:
-            panel.set_visible(False)
-        _legend(figure)
-        return figure
+    sizes = state.sizes[-MAX_SIZES:]
+    columns = min(COLUMNS, max(len(sizes), 1))
+    rows = max(math.ceil(len(sizes) / columns), 1)
+    figure = Figure(figsize=(max(5.2, 3.4 * columns), 3.0 * rows + 0.6), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel, size in zip(panels, sizes, strict=False):
+        _panel(panel, size, state)
+    for panel in panels[len(sizes) :]:
+        panel.set_visible(False)
+    _legend(figure)
+    return figure
 
 
 def search_sentence(state: SweepState) -> str:
@@ -104,54 +106,34 @@ def _panel(axes: Axes, size: SizeView, state: SweepState) -> None:
 
 
 def _point(axes: Axes, point: PointView, *, is_added: bool, is_best: bool) -> None:
-    place = [float(point.record.batch_size)], [point.record.learning_rate]
-    words = _in_words(point)
+    place = float(point.record.batch_size), point.record.learning_rate
     shape = "s" if is_added else "o"
     ring = RING * (0.89 if is_added else 1.0)  # a square of that side has the area of the circle
-    (outline,) = axes.plot(
-        *place,
-        marker=shape,
-        markersize=ring,
-        markerfacecolor="white",
-        markeredgecolor=INK if point.tokens else SOFT,
-        markeredgewidth=0.7,
-        zorder=2,
+
+    def mark(marker: str, size: float, **look: Any) -> Line2D:
+        (drawn,) = axes.plot([place[0]], [place[1]], marker=marker, markersize=size, **look)
+        return drawn
+
+    edge = INK if point.tokens else SOFT
+    outline = mark(
+        shape, ring, markerfacecolor="white", markeredgecolor=edge, markeredgewidth=0.7, zorder=2
     )
-    told(outline, [words])
+    told(outline, [_in_words(point)])
     if point.tokens:
-        (disk,) = axes.plot(
-            *place,
-            marker=shape,
-            markersize=ring * math.sqrt(point.share),
-            markerfacecolor=SOFT if point.stage is Stage.PRUNED else INK,
-            markeredgewidth=0,
-            zorder=3,
-        )
-        told(disk, [words])
-    if mark := _MARKS.get(point.stage):
-        axes.plot(
-            *place,
-            marker=mark,
-            markersize=MARK,
-            markeredgecolor=INK,
-            markeredgewidth=1.3,
-            zorder=4,
-        )
+        face = SOFT if point.stage is Stage.PRUNED else INK
+        size = ring * math.sqrt(point.share)
+        disk = mark(shape, size, markerfacecolor=face, markeredgewidth=0, zorder=3)
+        told(disk, [_in_words(point)])
+    if sign := _MARKS.get(point.stage):
+        mark(sign, MARK, markeredgecolor=INK, markeredgewidth=1.3, zorder=4)
     if is_best:
         # White on the disk: a thicker ring is not seen around a disk that fills it.
-        axes.plot(
-            *place,
-            marker="*",
-            markersize=STAR,
-            markerfacecolor="white",
-            markeredgewidth=0,
-            zorder=5,
-        )
+        mark("*", STAR, markerfacecolor="white", markeredgewidth=0, zorder=5)
     bound = point.record.intent.bound
     if point.stage is Stage.PRUNED and bound is not None:
         axes.annotate(
             f"+{formatting.number(bound, 2)}",
-            (place[0][0], place[1][0]),
+            place,
             xytext=(0, -RING / 2 - 1.5),
             textcoords="offset points",
             ha="center",

@@ -7,8 +7,7 @@ lines is seen. One line style and marker per size, pale beyond the tokens of its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,21 +31,36 @@ from isoloss.report.inline_svg import told
 CURVE_POINTS = 60
 PALE = "#b0b0b0"
 """Of a line where its size has no optimum."""
+LOOKS = tuple(zip(MARKERS, cycle(LINE_STYLES), strict=False))
+"""Marker and line style, one pair per size: distinguished without colour."""
 
 
+def plot_surface(laws: Laws) -> Figure:
+    """The joint surface and the optima of each size over training tokens.
+
+    Raises ValueError if the surface was refused.
+    """
+    figure = surface_optima(laws)
+    if figure is None:
+        refusal = laws.surface.refusal
+        why = f": {refusal.message}" if refusal is not None else ""
+        raise ValueError(f"the joint surface was refused{why}")
+    return figure
+
+
+@style()
 def surface_optima(laws: Laws) -> Figure | None:
     """The figure; None if the surface was refused or no size has an optimum."""
     planes = laws.surface.planes
     by_size = _optima_by_size(laws)
     if planes is None or not by_size:
         return None
-    with style():
-        figure = Figure(figsize=(8.6, 4.9), layout="constrained")
-        panels = figure.subplots(2, 2, height_ratios=(3.2, 1), sharex="col", squeeze=False)
-        _quantity(panels[:, 0].tolist(), by_size, planes, learning_rate=True)
-        _quantity(panels[:, 1].tolist(), by_size, planes, learning_rate=False)
-        _legend(figure, list(by_size))
-        return figure
+    figure = Figure(figsize=(8.6, 4.9), layout="constrained")
+    panels = figure.subplots(2, 2, height_ratios=(3.2, 1), sharex="col", squeeze=False)
+    _quantity(panels[:, 0].tolist(), by_size, planes, learning_rate=True)
+    _quantity(panels[:, 1].tolist(), by_size, planes, learning_rate=False)
+    _legend(figure, list(by_size))
+    return figure
 
 
 def _optima_by_size(laws: Laws) -> dict[float, list[Optimum]]:
@@ -78,7 +92,7 @@ def _quantity(
         return np.exp(planes.at(np.log(size), np.log(at))[0 if learning_rate else 1])
 
     residuals = []
-    for look, (size, found) in zip(_looks(), by_size.items(), strict=False):
+    for (marker, style_of_line), (size, found) in zip(LOOKS, by_size.items(), strict=False):
         x = np.array([item.tokens for item in found], dtype=float)
         y = np.array(
             [item.learning_rate if learning_rate else item.batch_size for item in found],
@@ -93,43 +107,29 @@ def _quantity(
                 law(size, line),
                 color=shade,
                 linewidth=1,
-                linestyle=look.line,
+                linestyle=style_of_line,
                 zorder=order,
             )
-        (marks,) = top.plot(x, y, look.marker, color=INK, markersize=4)
+        (marks,) = top.plot(x, y, marker, color=INK, markersize=4)
         told(marks, [optimum_in_words(item) for item in found])
         residuals.append(100 * (y / law(size, x) - 1))
-        bottom.plot(x, residuals[-1], look.marker, color=INK, markersize=4)
+        bottom.plot(x, residuals[-1], marker, color=INK, markersize=4)
     around_zero(bottom, np.concatenate(residuals), "residual (%)")
     bottom.set_xlim(low, high)
     log_ticks(bottom.xaxis, low, high, formatting.count)
     y_ticks(top, learning_rate)
 
 
-@dataclass(frozen=True)
-class _Look:
-    marker: str
-    line: Any
-
-
-def _looks() -> list[_Look]:
-    """One per size, distinguished without colour."""
-    return [
-        _Look(marker, LINE_STYLES[index % len(LINE_STYLES)])
-        for index, marker in enumerate(MARKERS)
-    ]
-
-
 def _legend(figure: Figure, sizes: Sequence[float]) -> None:
     entries = [
         key(
             f"{formatting.count(size)} parameters",
-            marker=look.marker,
+            marker=marker,
             markersize=4,
-            linestyle=look.line,
+            linestyle=style_of_line,
             linewidth=1,
         )
-        for look, size in zip(_looks(), sizes, strict=False)
+        for (marker, style_of_line), size in zip(LOOKS, sizes, strict=False)
     ]
     entries.append(key("beyond its own optima", color=PALE, linestyle="-", linewidth=1))
     legend_below(figure, entries)

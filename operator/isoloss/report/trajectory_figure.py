@@ -33,6 +33,7 @@ from isoloss.report.drawing import (
     style,
 )
 from isoloss.report.inline_svg import told
+from isoloss.runs import RunSet
 
 MAX_PANELS = 8
 JOINED = 8
@@ -81,12 +82,6 @@ class _Look:
         }
 
 
-def trajectories(runs: Sequence[Run], laws: Laws) -> Figure:
-    """Loss in nats per token over tokens; shades show the learning rate, line styles the batch size."""
-    with style():
-        return _draw(runs, laws)
-
-
 def runs_from_contours(laws: Laws) -> tuple[Run, ...]:
     """Runs from the laws alone: their tokens to each iso-loss level."""
     reached: dict[tuple[str, float, float, float], list[tuple[float, float]]] = defaultdict(list)
@@ -119,7 +114,13 @@ def _remembered(
     )
 
 
-def _draw(runs: Sequence[Run], laws: Laws) -> Figure:
+@style()
+def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run] = ()) -> Figure:
+    """Loss in nats per token over tokens of every run; without runs, the tokens to each iso-loss level.
+
+    Shades show the learning rate, line styles the batch size.
+    """
+    runs = (runs.runs if isinstance(runs, RunSet) else tuple(runs)) or runs_from_contours(laws)
     by_size: dict[float, list[Run]] = defaultdict(list)
     for run in runs:
         if run.tokens.size:

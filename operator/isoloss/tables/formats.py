@@ -11,7 +11,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard
@@ -37,19 +37,6 @@ class BadTable(BadInput):
             if part
         )
         super().__init__(": ".join(part for part in (source, place, message) if part))
-
-
-class Reader(Protocol):
-    """What csv.reader returns, whose type has no name of its own."""
-
-    @property
-    def line_num(self) -> int:
-        """Lines read so far."""
-        ...
-
-    def __iter__(self) -> Iterator[list[str]]:
-        """Row after row."""
-        ...
 
 
 class ArrowStream(Protocol):
@@ -132,7 +119,8 @@ def read_csv(content: bytes, source: str) -> Table:
             raise BadTable(source, "blank: the first row must be the header", row=1)
         _check_separator(header, source)
         _check_header(header, source)
-        records, lines = _records(reader, header, source)
+        numbered = ((reader.line_num, record) for record in reader)
+        records, lines = _records(numbered, header, source)
     except UnicodeDecodeError as error:
         raise BadTable(source, "not UTF-8 text", row=_row_of_bad_text(plain)) from error
     except csv.Error as error:
@@ -142,25 +130,22 @@ def read_csv(content: bytes, source: str) -> Table:
 
 
 def _records(
-    reader: Reader, header: Sequence[str], source: str
+    numbered: Iterable[tuple[int, list[str]]], header: Sequence[str], source: str
 ) -> tuple[list[list[str]], list[int]]:
     """The rows below the header, and the line that each ends in. Raises BadTable."""
     records: list[list[str]] = []
     lines: list[int] = []
-    for record in reader:
+    for line, record in numbered:
         if not record:
             continue
         if len(record) != len(header):
-            raise BadTable(
-                source,
-                f"cells: {len(record)}, but the header has {len(header)}",
-                row=reader.line_num,
-                column=header[min(len(record), len(header) - 1)],
-            )
+            message = f"cells: {len(record)}, but the header has {len(header)}"
+            column = header[min(len(record), len(header) - 1)]
+            raise BadTable(source, message, row=line, column=column)
         if len(records) == MAX_ROWS:
-            raise BadTable(source, f"more than {MAX_ROWS} rows", row=reader.line_num)
+            raise BadTable(source, f"more than {MAX_ROWS} rows", row=line)
         records.append(record)
-        lines.append(reader.line_num)
+        lines.append(line)
     return records, lines
 
 

@@ -17,6 +17,7 @@ from isoloss.laws import Run
 from isoloss.tables.cells import Numbers
 from isoloss.usual import FLOPS_PER_PARAM_AND_TOKEN, LARGEST_LOSS
 
+POSITIVE = ("params", "batch_size", "sequence_length", "learning_rate", "tokens", "bytes")
 LARGEST_BATCH_TOKENS = 2.0**28
 """268M tokens: several times the largest step of any published training run."""
 FEWEST_STEPS = 30
@@ -36,6 +37,12 @@ def _refuse(numbers: Numbers, column: str, wrong: Any, message: Callable[[int], 
         raise numbers.table.bad(int(where[0]), column, message(int(where[0])))
 
 
+def _refuse_value(numbers: Numbers, column: str, wrong: Any, what: str) -> None:
+    """Raise for the first row where `wrong` holds: its value, and what is wrong with it."""
+    values = numbers.values[column]
+    _refuse(numbers, column, wrong, lambda i: f"{values[i]:g}{what}")
+
+
 def check_units(numbers: Numbers) -> None:
     """Each row by itself: signs, whole numbers, units. Raises BadTable; suspicions become warnings."""
     _check_signs(numbers)
@@ -49,61 +56,35 @@ def check_units(numbers: Numbers) -> None:
 
 
 def _check_signs(numbers: Numbers) -> None:
-    for column in ("params", "batch_size", "sequence_length", "learning_rate", "tokens", "bytes"):
+    for column in (*POSITIVE, "loss"):
         if column in numbers.values:
-            _check_positive(numbers, column)
-    _check_positive(numbers, "loss", hint=": nats per token are expected")
+            expected = ": nats per token are expected" if column == "loss" else ""
+            wrong = numbers.values[column] <= 0
+            _refuse_value(numbers, column, wrong, f" is not positive{expected}")
     for column in ("batch_size", "sequence_length"):
-        _check_whole(numbers, column)
-
-
-def _check_positive(numbers: Numbers, column: str, hint: str = "") -> None:
-    values = numbers.values[column]
-    _refuse(numbers, column, values <= 0, lambda i: f"{values[i]:g} is not positive{hint}")
-
-
-def _check_whole(numbers: Numbers, column: str) -> None:
-    values = numbers.values[column]
-    fraction = values != np.floor(values)
-    _refuse(numbers, column, fraction, lambda i: f"{values[i]:g} is not a whole number")
+        fraction = numbers.values[column] != np.floor(numbers.values[column])
+        _refuse_value(numbers, column, fraction, " is not a whole number")
 
 
 def _check_magnitudes(numbers: Numbers) -> None:
-    values, diverged = numbers.values, numbers.diverged
-    _refuse(
-        numbers,
-        "params",
-        values["params"] < 1000,
-        lambda i: f"{values['params'][i]:g} parameters: a count is expected, not millions",
-    )
-    _refuse(
-        numbers,
-        "params",
-        values["params"] > 1e15,
-        lambda i: f"{values['params'][i]:g} parameters: 6 * params * tokens would overflow",
-    )
-    _refuse(
-        numbers,
-        "tokens",
-        values["tokens"] > 1e18,
-        lambda i: f"{values['tokens'][i]:g} tokens: 6 * params * tokens would overflow",
-    )
-    _refuse(
-        numbers,
-        "learning_rate",
-        values["learning_rate"] >= 1,
-        lambda i: (
-            f"{values['learning_rate'][i]:g}: the learning rate itself is expected, not a multiple of 1e-4"
+    v = numbers.values
+    overflow = "6 * params * tokens would overflow"
+    for column, wrong, what in (
+        ("params", v["params"] < 1000, " parameters: a count is expected, not millions"),
+        ("params", v["params"] > 1e15, f" parameters: {overflow}"),
+        ("tokens", v["tokens"] > 1e18, f" tokens: {overflow}"),
+        (
+            "learning_rate",
+            v["learning_rate"] >= 1,
+            ": the learning rate itself is expected, not a multiple of 1e-4",
         ),
-    )
-    _refuse(
-        numbers,
-        "loss",
-        (values["loss"] > LARGEST_LOSS) & ~diverged,
-        lambda i: (
-            f"{values['loss'][i]:g} is above any loss in nats per token: a perplexity, or a run that diverged"
+        (
+            "loss",
+            (v["loss"] > LARGEST_LOSS) & ~numbers.diverged,
+            " is above any loss in nats per token: a perplexity, or a run that diverged",
         ),
-    )
+    ):
+        _refuse_value(numbers, column, wrong, what)
 
 
 def _check_batch(numbers: Numbers) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
-from isoloss.cli.inputs import optional_count, positive
+from isoloss.cli.inputs import AsJson, optional_count, positive, refuse_idle
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
 from isoloss_operator.plan_command.figures import (
@@ -76,7 +76,7 @@ def plan(
             metavar="COUNT", help="Planned tokens of the target, such as 55B, for the saving."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Count a sweep's points, tokens, FLOPs and accelerator hours, what a search costs, and what it saves."""
     pace = _pace(tokens_per_second, utilisation, peak_flops)
@@ -114,14 +114,17 @@ def plan(
 
 def _pace(tokens_per_second: float | None, utilisation: float | None, peak_flops: float) -> Pace:
     """Raises BadInput for an impossible number, and for one that would do nothing."""
-    positive("--tokens-per-second", tokens_per_second)
-    for option, value, default in (
-        ("--utilisation", utilisation, None),
-        ("--peak-flops", peak_flops, PEAK_FLOPS),
+    for option, value in (
+        ("--tokens-per-second", tokens_per_second),
+        ("--utilisation", utilisation),
+        ("--peak-flops", peak_flops),
     ):
         positive(option, value)
-        if tokens_per_second is not None and value != default:
-            raise BadInput(f"{option}: --tokens-per-second already says how fast: leave one out")
+    if tokens_per_second is not None:
+        refuse_idle(
+            {"utilisation": (utilisation, None), "peak_flops": (peak_flops, PEAK_FLOPS)},
+            "--tokens-per-second already says how fast: leave one out",
+        )
     if utilisation is not None and utilisation > 1:
         raise BadInput(f"--utilisation: must be at most 1, not {utilisation:g}")
     return Pace(tokens_per_second, peak_flops, utilisation)

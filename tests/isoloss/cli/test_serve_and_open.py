@@ -37,17 +37,18 @@ def pages() -> Iterator[str]:
 def server() -> Iterator[PageServer]:
     each = pages()
     serving = PageServer(lambda: next(each))
-    thread = threading.Thread(target=serving.serve)
+    thread = threading.Thread(target=serving.serve_forever)
     thread.start()
     yield serving
-    serving.close()
+    serving.shutdown()
+    serving.server_close()
     thread.join()
 
 
 def answer(
     server: PageServer, method: str = "GET", path: str = "/", host: str | None = None
 ) -> tuple[int, str, dict[str, str]]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     connection.request(method, path, headers={"Host": host} if host else {})
     found = connection.getresponse()
     text = found.read().decode()
@@ -59,7 +60,7 @@ def test_the_page_is_served_under_a_policy_that_lets_no_script_run(server: PageS
     status, text, headers = answer(server)
     assert (status, text) == (200, "<p>one</p>")
     assert headers["Content-Security-Policy"] == PAGE_POLICY
-    assert server.url == f"http://127.0.0.1:{server.port}/"
+    assert server.url == f"http://127.0.0.1:{server.server_port}/"
 
 
 def test_a_store_that_fails_is_told_and_the_server_goes_on(server: PageServer) -> None:
@@ -71,8 +72,8 @@ def test_a_store_that_fails_is_told_and_the_server_goes_on(server: PageServer) -
 def test_nothing_can_be_written_and_no_other_site_can_read(server: PageServer) -> None:
     for method in ("POST", "PUT", "DELETE"):
         assert answer(server, method)[0] == 501
-    assert answer(server, host=f"evil.example:{server.port}")[0] == 403
-    assert answer(server, host=f"localhost:{server.port}")[0] == 200
+    assert answer(server, host=f"evil.example:{server.server_port}")[0] == 403
+    assert answer(server, host=f"localhost:{server.server_port}")[0] == 200
 
 
 def test_at_the_port_of_http_browsers_name_no_port(server: PageServer) -> None:
@@ -90,11 +91,11 @@ def test_a_browser_that_is_closed_while_the_page_is_drawn_leaves_no_traceback(
         return "drawn"
 
     serving = PageServer(page)
-    listening = threading.Thread(target=serving.serve)
+    listening = threading.Thread(target=serving.serve_forever)
     listening.start()
     others = set(threading.enumerate())
-    browser = socket.create_connection(("127.0.0.1", serving.port))
-    browser.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{serving.port}\r\n\r\n".encode())
+    browser = socket.create_connection(("127.0.0.1", serving.server_port))
+    browser.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{serving.server_port}\r\n\r\n".encode())
     assert asked.wait(10)
     # Closing resets the connection.
     browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -102,7 +103,8 @@ def test_a_browser_that_is_closed_while_the_page_is_drawn_leaves_no_traceback(
     is_gone.set()
     for answering in set(threading.enumerate()) - others:
         answering.join(10)
-    serving.close()
+    serving.shutdown()
+    serving.server_close()
     listening.join()
     assert capsys.readouterr().err == ""
 
@@ -138,13 +140,12 @@ def test_the_page_is_read_again_after_its_seconds_and_drawn_again_after_a_change
 
 def test_a_prediction_is_not_served_and_its_page_is_named(isoloss: Isoloss) -> None:
     ended = isoloss("watch", "hpred/next", "--serve")
-    assert ended.code == 2
-    assert "--serve: serves the page of a sweep: isoloss open hpred/next opens" in ended.err
+    assert "--serve: serves the page of a sweep: isoloss open hpred/next opens" in ended.error
 
 
 def test_a_taken_port_is_named(server: PageServer) -> None:
-    with pytest.raises(BadInput, match=f"--port {server.port}: "):
-        PageServer(lambda: "", server.port)
+    with pytest.raises(BadInput, match=f"--port {server.server_port}: "):
+        PageServer(lambda: "", server.server_port)
 
 
 # ----------------------------------------------------------------------------------- open
@@ -205,10 +206,6 @@ def test_a_sweep_without_a_page_says_what_to_do(
     isoloss: Isoloss, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=resource())
-    early = isoloss("open", "scalingsweep/dense")
-    assert early.code == 2
-    assert "isoloss watch scalingsweep/dense" in early.err
+    assert "isoloss watch scalingsweep/dense" in isoloss("open", "scalingsweep/dense").error
     write_ledger(store, ledger(done(1)))
-    stored = isoloss("open", store.uri)
-    assert stored.code == 2
-    assert "isoloss report draws one" in stored.err
+    assert "isoloss report draws one" in isoloss("open", store.uri).error

@@ -24,9 +24,9 @@ from isoloss.laws import (
 from isoloss.report import render_report
 from isoloss.report.bands import band_at
 from isoloss.report.content import data_digest, fit_facts
-from isoloss.report.law_figure import PlacedPrediction, law_curves
+from isoloss.report.law_figure import plot_laws
 from isoloss.report.predicted import interval_costs, outside_band
-from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, trajectories
+from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, plot_trajectories
 from tests.support.empty_figures import BLANK
 from tests.support.planted_runs import planted_runs
 
@@ -239,7 +239,7 @@ def test_a_batch_size_that_was_given_is_not_measured_by_the_band(
 
 def labels(laws: Laws, answer: Prediction) -> tuple[list[str], list[str]]:
     """The words beside the stars of learning rate and batch size."""
-    axes = law_curves(laws, PlacedPrediction(answer, 2.75)).axes
+    axes = plot_laws(laws, answer, initial_loss=2.75).axes
     return words_in(axes[0]), words_in(axes[1])
 
 
@@ -262,7 +262,7 @@ def test_the_labels_of_the_computes_do_not_overlap(
     curve = laws.loss_compute.curve
     assert curve is not None
     start = float(curve.loss(np.log(before.value)))
-    figure = law_curves(laws, PlacedPrediction(replace(answer, equivalent_flops=before), start))
+    figure = plot_laws(laws, replace(answer, equivalent_flops=before), initial_loss=start)
     figure.draw_without_rendering()
     shown = [t for t in figure.axes[2].texts if "C_{" in t.get_text()]
     boxes = [text.get_window_extent() for text in shown]
@@ -277,7 +277,7 @@ def test_the_labels_of_the_computes_do_not_overlap(
 def test_below_each_size_its_runs_are_shown_as_loss_minus_the_best(
     laws: Laws, runs: tuple[Run, ...]
 ) -> None:
-    figure = trajectories(runs, laws)
+    figure = plot_trajectories(laws, runs)
     lower = [axes for axes in figure.axes if axes.get_ylabel().startswith("loss minus the best")]
     assert len(lower) == 1  # labelled once per row
     panels = [axes for axes in figure.axes if axes.get_xlabel() == "training tokens"]
@@ -322,10 +322,10 @@ def test_the_best_of_many_different_tokens_is_off_by_less_than_the_noise() -> No
 
 
 def test_the_legend_names_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
-    words = [text.get_text() for text in trajectories(runs, laws).legends[0].get_texts()]
+    words = [text.get_text() for text in plot_trajectories(laws, runs).legends[0].get_texts()]
     assert any(re.fullmatch(r"residual of the surface, [\d.e-]+ nats", word) for word in words)
     measured = replace(laws, run_noise=RunNoise(4 * 0.0021**2, 4))
-    words = [text.get_text() for text in trajectories(runs, measured).legends[0].get_texts()]
+    words = [text.get_text() for text in plot_trajectories(measured, runs).legends[0].get_texts()]
     assert "noise between seeds, 0.0021 nats" in words
     facts = fit_facts(measured, runs, "1")
     assert facts["noise"].startswith("0.0021 nats between seeds (4 degrees of freedom); ")
@@ -336,7 +336,7 @@ def test_of_many_runs_the_best_are_shown_as_differences_and_the_panel_says_so() 
     """Two thousand lines hide the few that decide."""
     rates = tuple(np.geomspace(1.25e-4, 2e-3, 16))
     many = planted_runs(sizes=(30e6,), rates=rates, evaluations=8)
-    figure = trajectories(many, fit_laws(()))
+    figure = plot_trajectories(fit_laws(()), many)
     lower = next(axes for axes in figure.axes if axes.get_xlabel() == "training tokens")
     assert lower.get_title(loc="left") == "the 60 best of 80 runs"
     lines = [line for line in lower.get_lines() if len(np.atleast_1d(line.get_xdata())) > 1]

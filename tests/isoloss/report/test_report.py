@@ -30,9 +30,9 @@ from isoloss.report import (
     render_report,
 )
 from isoloss.report.content import optima_table
-from isoloss.report.law_figure import law_curves
+from isoloss.report.law_figure import plot_laws
 from isoloss.report.surface_figure import PALE, surface_optima
-from isoloss.report.trajectory_figure import runs_from_contours, trajectories
+from isoloss.report.trajectory_figure import plot_trajectories, runs_from_contours
 from isoloss.savings import SearchCost
 from tests.support.empty_figures import BLANK
 from tests.support.paper_costs import PAPER_COSTS
@@ -146,7 +146,7 @@ def test_a_name_that_xml_cannot_hold_does_not_break_the_page(
     laws: Laws, runs: tuple[Run, ...]
 ) -> None:
     odd = (replace(runs[0], name="a\x0b\ufffe--<b>&"), *runs[1:])
-    figures = replace(BLANK, trajectories=trajectories(odd, laws))
+    figures = replace(BLANK, trajectories=plot_trajectories(laws, odd))
     page = render_report(laws, odd, title="x", figures=figures)
     assert "a--&lt;b&gt;&amp;\nlearning rate" in page
 
@@ -230,7 +230,7 @@ def test_a_provisional_report_says_that_numbers_can_change(runs: tuple[Run, ...]
 
 def test_a_linear_law_in_ln_compute_is_drawn_over_compute(runs: tuple[Run, ...]) -> None:
     linear = fit_laws(runs, FitOptions(form="LinearInLogCompute"))
-    labels = [axes.get_xlabel() for axes in law_curves(linear).axes]
+    labels = [axes.get_xlabel() for axes in plot_laws(linear).axes]
     assert labels.count("compute (FLOPs)") == 3
 
 

@@ -12,7 +12,7 @@ from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.report import draw_figures, png_files, point_rows, render_report
 from isoloss.report.drawing import as_png
 from isoloss.report.search_figure import search_map, search_sentence, search_table
-from isoloss.report.trajectory_figure import trajectories
+from isoloss.report.trajectory_figure import plot_trajectories
 from isoloss.stages import stopped_in_words
 from isoloss_contract.ledger import NOT_CHOSEN, AddedPoint, Intent, IntentAction
 from tests.isoloss.progress.small_sweeps import done, ledger, record
@@ -107,10 +107,10 @@ def test_what_a_search_stopped_is_not_said_to_train(laws: Laws) -> None:
     stopped = [replace(run, finished=False, stopped="pruned") for run in others]
     states = [row.state for row in point_rows(stopped, laws)]
     assert set(states) == {"Pruned"}
-    assert "still training" not in _words(trajectories(stopped, laws))
+    assert "still training" not in _words(plot_trajectories(laws, stopped))
     running = [*stopped, replace(goes_on, finished=False)]
     assert [row.state for row in point_rows(running, laws)].count("Training") == 1
-    assert "still training" in _words(trajectories(running, laws))
+    assert "still training" in _words(plot_trajectories(laws, running))
 
 
 def test_a_stored_point_says_why_it_goes_on_no_more() -> None:
