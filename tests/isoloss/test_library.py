@@ -36,11 +36,6 @@ def test_every_exported_name_is_there_and_listed_once_for_type_checkers_too() ->
     ("code", "absent"),
     [
         ("import isoloss", {"numpy", "scipy", "matplotlib", "pyarrow", "pydantic", "typer"}),
-        (
-            "from isoloss.cli.application import run; run(['--help'])",
-            {"numpy", "isoloss_operator"},
-        ),
-        ("from isoloss.cli.application import run; run(['laws'])", {"numpy", "isoloss_operator"}),
         ("from isoloss import fit_laws, predict", {"matplotlib", "pyarrow", "fsspec", "typer"}),
         ("from isoloss import read_runs", {"matplotlib", "pyarrow", "fsspec", "typer"}),
     ],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from isoloss.laws import Run
@@ -42,10 +45,14 @@ def row(tokens: int, loss: float | None = 3.0, averaged: float | None = 2.9) -> 
     )
 
 
+def run_of(rows: Sequence[TrajectoryRow], point: PointConfig | None = None, **changes: Any) -> Run:
+    """That of a finished point."""
+    given = {"bytes_per_token": None, "diverged": False, "finished": True, **changes}
+    return run_from_point("a", point or config(), COUNTS, rows, **given)
+
+
 def test_parameters_are_those_in_matrix_products_of_the_active_path() -> None:
-    run = run_from_point(
-        "a", config(), COUNTS, [row(10)], bytes_per_token=4.2, diverged=False, finished=True
-    )
+    run = run_of([row(10)], bytes_per_token=4.2)
     assert (run.params, run.batch_size, run.sequence_length) == (1000.0, 64.0, 128)
     assert (run.learning_rate, run.bytes_per_token) == (3e-4, 4.2)
 
@@ -56,16 +63,7 @@ def test_parameters_are_those_in_matrix_products_of_the_active_path() -> None:
 def test_losses_and_errors_come_from_the_chosen_weights(
     weights: Weights, loss: float, error: float
 ) -> None:
-    run = run_from_point(
-        "a",
-        config(),
-        COUNTS,
-        [row(10), row(20)],
-        weights=weights,
-        bytes_per_token=None,
-        diverged=False,
-        finished=True,
-    )
+    run = run_of([row(10), row(20)], weights=weights)
     assert run.losses.tolist() == [loss, loss]
     assert run.loss_standard_errors is not None
     assert run.loss_standard_errors.tolist() == [error, error]
@@ -76,16 +74,7 @@ def test_a_cooled_loss_counts_at_the_tokens_of_the_copy() -> None:
     cooled = {"cooled_tokens": 25, "cooled_loss": 2.8, "cooled_loss_standard_error": 0.03}
     rows = [row(10), row(20).model_copy(update=cooled), row(30)]
     point = config().model_copy(update={"evaluation": EvaluationConfig(cooldown=CooldownConfig())})
-    run = run_from_point(
-        "a",
-        point,
-        COUNTS,
-        rows,
-        weights="cooled",
-        bytes_per_token=None,
-        diverged=False,
-        finished=True,
-    )
+    run = run_of(rows, point, weights="cooled")
     assert (run.tokens.tolist(), run.losses.tolist()) == ([25], [2.8])
     assert run.loss_standard_errors is not None
     assert run.loss_standard_errors.tolist() == [0.03]
@@ -94,25 +83,14 @@ def test_a_cooled_loss_counts_at_the_tokens_of_the_copy() -> None:
 
 def test_cooled_losses_of_a_run_without_cooldowns_are_refused() -> None:
     with pytest.raises(BadTrajectory, match=r"a: it was trained without evaluation\.cooldown"):
-        run_from_point(
-            "a",
-            config(),
-            COUNTS,
-            [row(10)],
-            weights="cooled",
-            bytes_per_token=None,
-            diverged=False,
-            finished=True,
-        )
+        run_of([row(10)], weights="cooled")
 
 
 def test_compute_is_counted_with_attention_when_asked_for() -> None:
     """Two layers, query and value 8 wide, 128 tokens: a query sees 64.5 on average."""
     shape = AttentionShape(layers=2, query_width=8, value_width=8)
-    given = {"bytes_per_token": None, "diverged": False, "finished": True, "attention": shape}
     plain, counted = (
-        run_from_point("a", config(), COUNTS, [row(10)], flops=flops, **given)
-        for flops in ("SixND", "WithAttention")
+        run_of([row(10)], flops=flops, attention=shape) for flops in ("SixND", "WithAttention")
     )
     assert (plain.flops_per_token, plain.flops_convention) == (6000.0, "SixND")
     assert counted.flops_per_token == 6000 + 6 * 2 * 16 * 64.5
@@ -121,84 +99,46 @@ def test_compute_is_counted_with_attention_when_asked_for() -> None:
 
 def test_attention_that_no_result_states_is_not_left_out_silently() -> None:
     with pytest.raises(BadTrajectory, match="Count FLOPs as SixND"):
-        run_from_point(
-            "a",
-            config(),
-            COUNTS,
-            [row(10)],
-            flops="WithAttention",
-            bytes_per_token=None,
-            diverged=False,
-            finished=True,
-        )
+        run_of([row(10)], flops="WithAttention")
 
 
 def test_the_optimizer_of_a_run_is_known() -> None:
-    run = run_from_point(
-        "a", config(), COUNTS, [row(10)], bytes_per_token=None, diverged=False, finished=True
-    )
-    assert run.optimizer == "AdamW"
+    assert run_of([row(10)]).optimizer == "AdamW"
 
 
 def test_points_are_of_one_configuration_where_they_differ_in_their_seed_alone() -> None:
-    def run(point: PointConfig) -> Run:
-        return run_from_point(
-            "a", point, COUNTS, [row(10)], bytes_per_token=None, diverged=False, finished=True
-        )
-
-    first, second = run(config()), run(config().model_copy(update={"seed": 7}))
+    other_seed = config().model_copy(update={"seed": 7})
+    first, second = run_of([row(10)]), run_of([row(10)], other_seed)
     assert (first.seed, second.seed) == ("0", "7")
     assert first.configuration == second.configuration
-    longer = config().model_copy(update={"data_digest": "1" * 32, "seed": 7})
-    assert run(longer).configuration != first.configuration
+    other_data = other_seed.model_copy(update={"data_digest": "1" * 32})
+    assert run_of([row(10)], other_data).configuration != first.configuration
 
 
 def test_evaluations_up_to_twice_the_warm_up_do_not_count() -> None:
     rows = [row(tokens) for tokens in (50, 100, 200, 201, 400)]
-    run = run_from_point(
-        "a", config(100), COUNTS, rows, bytes_per_token=None, diverged=False, finished=True
-    )
+    run = run_of(rows, config(100))
     assert run.tokens.tolist() == [201, 400]
 
 
 def test_raw_losses_never_stand_in_for_missing_averaged_ones() -> None:
     rows = [row(10, averaged=None), row(20), row(30, loss=None, averaged=None)]
-    run = run_from_point(
-        "a", config(), COUNTS, rows, bytes_per_token=None, diverged=True, finished=True
-    )
+    run = run_of(rows, diverged=True)
     assert run.tokens.tolist() == [20]
     assert run.diverged
 
 
 def test_an_empty_trajectory_is_a_run_without_evaluations() -> None:
-    run = run_from_point(
-        "a", config(), COUNTS, [], bytes_per_token=None, diverged=False, finished=False
-    )
+    run = run_of([], finished=False)
     assert run.tokens.size == run.losses.size == 0
     assert not run.finished
 
 
 def test_tokens_that_go_back_are_refused_by_row() -> None:
     with pytest.raises(BadTrajectory, match="a: row 3: 20 tokens after 20"):
-        run_from_point(
-            "a",
-            config(),
-            COUNTS,
-            [row(10), row(20), row(20)],
-            bytes_per_token=None,
-            diverged=False,
-            finished=True,
-        )
+        run_of([row(10), row(20), row(20)])
 
 
 def test_a_loss_that_is_not_positive_is_refused() -> None:
     with pytest.raises(BadTrajectory, match="not positive"):
-        run_from_point(
-            "a",
-            config(),
-            COUNTS,
-            [row(10, averaged=-0.5)],
-            bytes_per_token=None,
-            diverged=False,
-            finished=True,
-        )
+        run_of([row(10, averaged=-0.5)])

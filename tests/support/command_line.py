@@ -23,6 +23,12 @@ class Ended:
         assert isinstance(document, dict)
         return document
 
+    @property
+    def error(self) -> str:
+        """What it says of bad input, to programs if it was asked for JSON; fails where it ended otherwise."""
+        assert self.code == 2, self.out
+        return str(self.document["error"]["message"]) if self.out else self.err
+
 
 Isoloss = Callable[..., Ended]
 """Runs a command line in this process: arguments in, what it left behind out."""

@@ -13,24 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isoloss.cli.application import main
-from isoloss.cli.inputs import count
 from isoloss_contract import layout
 from isoloss_contract.store import Store
 from tests.support.command_line import Isoloss
 from tests.support.stored_sweep import write_sweep
 
 QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
-
-
-@pytest.mark.parametrize("count", ["1e400", "8e400", "9" * 400, "1e16", "99999T"])
-@pytest.mark.parametrize("option", ["--params", "--cpt-tokens", "--pretraining-tokens"])
-def test_a_count_beyond_all_tokens_is_refused_by_its_option(
-    isoloss: Isoloss, planted_laws: Path, option: str, count: str
-) -> None:
-    ended = isoloss("predict", planted_laws, option, count, "--json")
-    assert ended.code == 2
-    message = ended.document["error"]["message"]
-    assert message.startswith(f"{option}: {count[:40]} is no count of at most 9e15")
 
 
 def test_the_answer_has_the_promised_shape(isoloss: Isoloss, planted_laws: Path) -> None:
@@ -107,21 +95,6 @@ def test_a_total_compute_that_is_given_is_answered_as_a_run_from_scratch_and_tha
     assert not any("that of a run from scratch" in each for each in of_a_checkpoint)
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--batch-size", "64.5"), "'--batch-size': Input should be a valid integer"),
-        (("--batch-size", "64", "--round-to", "7"), "--round-to is about the best batch size"),
-    ],
-)
-def test_a_batch_size_that_cannot_be_given_so_is_bad_input(
-    isoloss: Isoloss, planted_laws: Path, options: tuple[str, ...], says: str
-) -> None:
-    ended = isoloss("predict", planted_laws, *QUESTION, *options, "--json")
-    assert ended.code == 2
-    assert says in ended.document["error"]["message"]
-
-
 def test_batch_sizes_within_a_tolerance_are_printed(isoloss: Isoloss, planted_laws: Path) -> None:
     asked = (*QUESTION, "--composition-error", "0", "0", "--batch-size-tolerance", "0.02")
     document = isoloss("predict", planted_laws, *asked, "--json").document
@@ -166,11 +139,6 @@ def test_a_batch_size_and_a_multiple_are_of_the_sequence_length_that_is_asked_fo
     assert rounded["batch_size"]["value"] % 64 == 0
 
 
-def test_a_batch_size_without_a_size_is_bad_input(isoloss: Isoloss, planted_laws: Path) -> None:
-    ended = isoloss("predict", planted_laws, "--total-flops", "3e19", "--batch-size", "64")
-    assert ended.code == 2
-
-
 def test_planned_tokens_become_compute(isoloss: Isoloss, planted_laws: Path) -> None:
     asked = ("--initial-loss", "2.75", "--cpt-tokens", "5e9", "--params", "1e9", "--json")
     assert isoloss("predict", planted_laws, *asked).document["cpt_flops"] == pytest.approx(3e19)
@@ -205,18 +173,6 @@ def test_a_perplexity_for_the_initial_loss_is_recognised(
     )
     higher = isoloss(*asked, "--initial-loss", "5").document["warnings"]
     assert any("above every loss" in w and "perplexity" not in w for w in higher)
-
-
-@pytest.mark.parametrize("option", ["--cpt-tokens", "--params", "--pretraining-tokens"])
-def test_a_decimal_comma_is_refused_by_the_name_of_its_option(
-    isoloss: Isoloss, planted_laws: Path, option: str
-) -> None:
-    """As a separator of thousands it would be a factor of ten."""
-    asked = {"--initial-loss": "2.75", "--cpt-tokens": "5B", "--params": "1B", option: "2,5B"}
-    options = [text for each in asked.items() for text in each]
-    ended = isoloss("predict", planted_laws, *options, "--json")
-    assert ended.code == 2
-    assert ended.document["error"]["message"].startswith(f"{option}: 2,5B is no count")
 
 
 @pytest.mark.parametrize(
@@ -285,14 +241,23 @@ def test_where_there_is_no_answer_the_code_is_3_and_the_reason_is_named(
         (("--total-flops", "1e20", "--round-to", "0"), "round-to"),
         (("--total-flops", "much"), "total-flops"),
         ((*QUESTION, "--initial-loss-standard-error", "-1"), "standard-error"),
+        (("--total-flops", "3e19", "--batch-size", "64"), "needs --params"),
+        ((*QUESTION, "--batch-size", "64.5"), "'--batch-size': Input should be a valid integer"),
+        (
+            (*QUESTION, "--batch-size", "64", "--round-to", "7"),
+            "--round-to is about the best batch size",
+        ),
+        ((*QUESTION, "--composition-error", "-0.3", "0.2"), "--composition-error"),
+        *(
+            ((*QUESTION, option, "2,5B"), f"{option}: 2,5B is no count")
+            for option in ("--cpt-tokens", "--params", "--pretraining-tokens")
+        ),
     ],
 )
 def test_questions_that_contradict_themselves_are_bad_input(
     isoloss: Isoloss, planted_laws: Path, options: tuple[str, ...], says: str
 ) -> None:
-    ended = isoloss("predict", planted_laws, *options, "--json")
-    assert ended.code == 2
-    assert says in ended.document["error"]["message"]
+    assert says in isoloss("predict", planted_laws, *options, "--json").error
 
 
 @pytest.mark.parametrize(
@@ -302,7 +267,7 @@ def test_questions_that_contradict_themselves_are_bad_input(
         ("[" * 100_000, "not JSON"),
         ("{}", "laws"),
         ("[1]", "laws"),
-        ('{"inputs": "x", "laws": null, "error": "no runs"}', "no laws yet: no runs"),
+        ('{"format": "isoloss.dev/laws", "version"', "not JSON"),
     ],
 )
 def test_files_that_hold_no_laws_are_bad_input(
@@ -310,9 +275,7 @@ def test_files_that_hold_no_laws_are_bad_input(
 ) -> None:
     path = tmp_path / "laws.json"
     path.write_text(text)
-    ended = isoloss("predict", path, "--total-flops", "1e20", "--json")
-    assert ended.code == 2
-    assert says in ended.document["error"]["message"]
+    assert says in isoloss("predict", path, "--total-flops", "1e20", "--json").error
 
 
 def test_laws_with_a_field_changed_are_bad_input_by_its_name(
@@ -323,8 +286,7 @@ def test_laws_with_a_field_changed_are_bad_input_by_its_name(
     path = tmp_path / "laws.json"
     path.write_text(json.dumps(document))
     ended = isoloss("predict", path, "--total-flops", "1e20", "--json")
-    assert ended.code == 2
-    assert "learning_rate.slope" in ended.document["error"]["message"]
+    assert "learning_rate.slope" in ended.error
 
 
 def test_laws_whose_data_are_gone_are_named_with_their_file(
@@ -356,18 +318,12 @@ def test_what_fit_prints_as_json_is_told_from_the_file_that_it_writes(
 # ------------------------------------------------------------------------------ published laws
 
 
-@pytest.mark.parametrize(
-    ("name", "flops", "learning_rate", "sequences"),
-    [("cpt-dense", "2.8e21", 6.2e-5, 771), ("cpt-moe", "1.87e21", 7.95e-5, 1378)],
-)
-def test_the_papers_laws_answer_without_intervals_and_say_so(
-    isoloss: Isoloss, name: str, flops: str, learning_rate: float, sequences: int
-) -> None:
-    ended = isoloss("predict", f"published:{name}", "--total-flops", flops, "--json")
+def test_a_published_law_answers_without_intervals_and_says_so(isoloss: Isoloss) -> None:
+    ended = isoloss("predict", "published:cpt-dense", "--total-flops", "2.8e21", "--json")
     document = ended.document
     assert ended.code == 0
-    assert document["learning_rate"]["value"] == pytest.approx(learning_rate, rel=0.01)
-    assert math.floor(document["batch_size"]["value"]) == sequences
+    assert document["learning_rate"]["value"] == pytest.approx(6.2e-5, rel=0.01)
+    assert math.floor(document["batch_size"]["value"]) == 771
     for quantity in ("learning_rate", "batch_size"):
         assert document[quantity]["low"] is None
         assert document[quantity]["high"] is None
@@ -408,7 +364,8 @@ def test_a_published_law_refuses_sequences_longer_than_its_batch(isoloss: Isolos
 
 
 @pytest.mark.parametrize(
-    ("name", "flops"), [("deepseek", "1e31"), ("porian", "1e60"), ("porian", "1e9")]
+    ("name", "flops"),
+    [("deepseek", "1e31"), ("porian", "1e60"), ("porian", "1e9"), ("cpt-dense", "1e18")],
 )
 def test_a_published_law_refuses_a_total_that_no_run_has(
     isoloss: Isoloss, name: str, flops: str
@@ -437,12 +394,6 @@ def test_a_published_law_refuses_an_initial_loss(isoloss: Isoloss) -> None:
     assert ended.document["refused"][0]["reason"] == "LawRefused"
 
 
-def test_a_published_law_refuses_where_its_formula_means_nothing(isoloss: Isoloss) -> None:
-    ended = isoloss("predict", "published:cpt-dense", "--total-flops", "1e18", "--json")
-    assert ended.code == 3
-    assert ended.document["refused"][0]["reason"] == "ExtrapolationTooFar"
-
-
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
@@ -454,9 +405,7 @@ def test_a_published_law_refuses_where_its_formula_means_nothing(isoloss: Isolos
 def test_bad_questions_to_published_laws(
     isoloss: Isoloss, name: str, options: tuple[str, ...], says: str
 ) -> None:
-    ended = isoloss("predict", f"published:{name}", *options, "--json")
-    assert ended.code == 2
-    assert says in ended.document["error"]["message"]
+    assert says in isoloss("predict", f"published:{name}", *options, "--json").error
 
 
 @pytest.mark.parametrize(
@@ -555,17 +504,6 @@ def test_an_error_of_the_composition_widens_the_answer_and_says_so(
     )
 
 
-def test_an_impossible_error_of_the_composition_is_bad_input(
-    isoloss: Isoloss, planted_laws: Path
-) -> None:
-    ended = isoloss(
-        *("predict", planted_laws, "--initial-loss", "2.75", "--cpt-flops", "3e19", "--json"),
-        *("--composition-error", "-0.3", "0.2"),
-    )
-    assert ended.code == 2
-    assert "--composition-error" in ended.document["error"]["message"]
-
-
 def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}")
     ledger = write_sweep(store)
@@ -573,16 +511,7 @@ def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_p
     for content in (b"{", b'{"format": "isoloss.dev/laws", "version": 5, "laws": {}}'):
         store.write(layout.laws_in(folder), content)
         found = isoloss("predict", f"file://{tmp_path}", "--total-flops", "1e19")
-        assert found.code == 2
-        assert f"isoloss: file://{tmp_path}/{folder}/laws.json: " in found.err
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [("5e9", 5e9), ("5.e9", 5e9), (".5e10", 5e9), ("+5e+09", 5e9), ("5000000000.0", 5e9)],
-)
-def test_counts_are_taken_as_floats_are_written(text: str, tokens: float) -> None:
-    assert count("--cpt-tokens", text) == tokens
+        assert f"isoloss: file://{tmp_path}/{folder}/laws.json: " in found.error
 
 
 def test_a_terminal_that_lacks_a_sign_gets_another_in_its_place(

@@ -1,0 +1,594 @@
+"""`isoloss plan`: what a manifest would train, cost and take, and which manifests are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoloss import formatting
+from isoloss.yaml_text import read_documents
+from isoloss_operator.api.corpus import Validation
+from isoloss_operator.decide.law_status import precise
+from isoloss_operator.decide.prediction_status import search_cost_status
+from isoloss_operator.planning.evaluation_share import (
+    GOAL,
+    affordable_sequences,
+    evaluation_share,
+)
+from isoloss_operator.planning.pace import (
+    DENSE_UTILISATION,
+    MIXTURE_UTILISATION,
+    SMALL_UTILISATION,
+)
+from isoloss_operator.planning.specs import parse_sweep_spec
+from tests.support.command_line import Isoloss
+from tests.support.published_configs import LLAMA_3_8B
+
+EXAMPLES = Path(__file__).parents[3] / "crds" / "examples"
+EXAMPLE = EXAMPLES / "dense-sweep.yaml"
+SEARCHING = ("  grid:\n", "  search: {strategy: Sequential}\n  grid:\n")
+SEARCH_EXAMPLE = EXAMPLES / "search-sweep.yaml"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The command, and manifests to give to it."""
+
+    isoloss: Isoloss
+    folder: Path
+
+    def document(self, path: Path = EXAMPLE, *options: object) -> dict[str, Any]:
+        return self.isoloss("plan", path, *options, "--json").document
+
+    def words(self, path: Path = EXAMPLE) -> str:
+        """What it prints, without where its lines are folded."""
+        return " ".join(self.isoloss("plan", path).out.split())
+
+    def error(self, path: Path = EXAMPLE, *options: object) -> str:
+        return self.isoloss("plan", path, *options, "--json").error
+
+    def changed(self, *replaced: tuple[str, str], then: str = "") -> Path:
+        """The example with these texts in place of others, and what follows it."""
+        text = EXAMPLE.read_text()
+        for old, new in replaced:
+            assert old in text
+            text = text.replace(old, new)
+        return self.text(text + then)
+
+    def text(self, text: str) -> Path:
+        path = self.folder / f"sweep-{len(list(self.folder.iterdir()))}.yaml"
+        path.write_text(text)
+        return path
+
+
+@pytest.fixture
+def plan(isoloss: Isoloss, tmp_path: Path) -> Plan:
+    return Plan(isoloss, tmp_path)
+
+
+def manifest(path: Path = EXAMPLE) -> dict[str, Any]:
+    """The one object of a file."""
+    (found,) = read_documents(path.read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", ["dense", "moe", "search"])
+def test_the_head_of_an_example_says_what_its_plan_costs(plan: Plan, name: str) -> None:
+    path = EXAMPLES / f"{name}-sweep.yaml"
+    document, head = plan.document(path), path.read_text().partition("apiVersion")[0]
+    assert f"{formatting.flops(document['flops'])} FLOPs" in head
+    assert f"about {document['accelerator_hours']:,.0f} hours" in head
+    folded = plan.isoloss("plan", path).out.splitlines()
+    assert max(len(line.rstrip()) for line in folded) <= 80, "in a pipe, too"
+
+
+def test_a_plan_of_one_batch_size_says_what_it_answers(plan: Plan) -> None:
+    path = plan.text(re.sub(r"batchSizes: .*", "batchSizes: [32]", EXAMPLE.read_text()))
+    assert "that set spec.batchSize to 32, and no others" in plan.words(path)
+
+
+def test_a_plan_says_how_long_each_size_warms_up(plan: Plan) -> None:
+    """Given: one number; absent: a number of each size, here the early first evaluation's."""
+    assert "warms up over 500M tokens" in plan.words()
+    given = "optimizer:\n    warmupTokens: 500000000"
+    derived = plan.changed((given, "evaluation:\n    firstTokens: 600000000"))
+    assert "dense-100m 187M, dense-500m 300M" in plan.words(derived)
+
+
+def test_a_plan_counts_points_tokens_flops_and_hours(plan: Plan) -> None:
+    """Two sizes of nine points each, 20 and 40 billion tokens a point."""
+    document = plan.document()
+    assert document["points"] == 18
+    assert document["tokens"] == pytest.approx(9 * (20e9 + 40e9), rel=1e-3)
+    for size in document["sizes"]:
+        assert size["flops"] == pytest.approx(6 * size["params"] * size["tokens"])
+        assert size["warmup_tokens"] == 500_000_000  # as the manifest says
+        assert size["executed_flops"] > size["flops"]
+    assert document["flops_convention"] == "6ND"
+    for absent in ("saving", "search"):
+        assert document[absent] is None
+    assert document["placed"] == []
+
+
+def test_hours_follow_from_the_stated_throughput(plan: Plan) -> None:
+    document = plan.document(EXAMPLE, "--tokens-per-second", "1e5")
+    assert document["accelerator_hours"] == pytest.approx(document["tokens"] / 1e5 / 3600)
+    assert "100000 tokens per second" in document["throughput"]
+
+
+def test_the_saving_is_against_as_many_runs_of_the_target_and_is_that_of_the_status(
+    plan: Plan,
+) -> None:
+    """From the same manifest, with a target of the budget that the prediction has."""
+    document = plan.document(EXAMPLE, "--target-params", "3B", "--target-tokens", "5e10")
+    assert document["direct_grid_flops"] == pytest.approx(9 * 6 * 3e9 * 5e10)
+    saving = 1 - document["flops"] / document["direct_grid_flops"]
+    assert document["saving"] == pytest.approx(saving)
+    planned = {"plannedFlops": precise(document["flops"])}
+    cost = search_cost_status(parse_sweep_spec(manifest()["spec"]), planned, 6 * 3e9 * 5e10)
+    assert cost is not None
+    assert cost.saving == precise(document["saving"])
+    assert cost.direct_flops == precise(document["direct_grid_flops"])
+
+
+@pytest.mark.parametrize(
+    ("params", "tokens", "says"),
+    [
+        ("8", "55", "--target-params: 8 is no target: write 8 billion as 8B"),
+        ("8B", "55", "--target-tokens: 55 is no target: write 55 billion as 55B"),
+    ],
+)
+def test_a_target_in_billions_is_no_cheaper_grid(
+    plan: Plan, params: str, tokens: str, says: str
+) -> None:
+    asked = ("--target-params", params, "--target-tokens", tokens)
+    assert plan.error(EXAMPLE, *asked) == says
+
+
+def test_a_plan_assumes_less_of_small_models_and_mixtures_unless_a_utilisation_is_given(
+    plan: Plan,
+) -> None:
+    shares = {
+        size["name"]: size["executed_flops"] / 989e12 / 3600 / size["accelerator_hours"]
+        for path in (EXAMPLE, EXAMPLES / "moe-sweep.yaml")
+        for size in plan.document(path)["sizes"]
+    }
+    assert shares == pytest.approx(
+        {"dense-100m": 0.4, "dense-500m": 0.45, "moe-100m": 0.3, "moe-500m": 0.3}
+    )
+    said = "Accelerator hours at 40% (dense-100m) and 45% (dense-500m) of 9.89e14 FLOPs"
+    assert said in plan.words()
+    given = plan.document(EXAMPLE, "--utilisation", "0.5")
+    executed = sum(size["executed_flops"] for size in given["sizes"])
+    assert given["accelerator_hours"] == pytest.approx(executed / (0.5 * 989e12) / 3600)
+    assert given["throughput"].startswith("50% of")
+
+
+def test_the_help_of_a_plan_says_what_it_assumes(isoloss: Isoloss) -> None:
+    said = " ".join(isoloss("plan", "--help").out.split())
+    assert (
+        f"Default: {DENSE_UTILISATION:g}, of dense models below 300M parameters {SMALL_UTILISATION:g}, "
+        f"of mixtures of experts {MIXTURE_UTILISATION:g}."
+    ) in said
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            ("--tokens-per-second", "1e5", "--utilisation", "0.4"),
+            "--utilisation: --tokens-per-second already says",
+        ),
+        (
+            ("--tokens-per-second", "1e5", "--peak-flops", "2e15"),
+            "--peak-flops: --tokens-per-second already says",
+        ),
+        (("--utilisation", "1.5"), "--utilisation: must be at most 1, not 1.5"),
+        (("--tokens-per-second", "0"), "--tokens-per-second: 0 is not a positive"),
+        (("--target-params", "8e9"), "give --target-params and --target-tokens together"),
+        (("--target-params", "nan", "--target-tokens", "1e9"), "--target-params: nan is no count"),
+    ],
+)
+def test_a_plan_refuses_throughputs_and_targets_that_can_not_be(
+    plan: Plan, options: tuple[str, ...], says: str
+) -> None:
+    assert plan.error(EXAMPLE, *options).startswith(says)
+
+
+def test_a_plan_tells_what_evaluations_take(plan: Plan) -> None:
+    shares = [size["evaluation_share"] for size in plan.document()["sizes"]]
+    assert shares[0] > shares[1] > 0
+
+
+def test_as_many_sequences_are_affordable_as_keep_evaluations_within_their_goal() -> None:
+    short = manifest()["spec"]
+    for proxy in short["proxies"]:
+        proxy["tokens"] = 2_000_000_000
+    spec = parse_sweep_spec(short)
+
+    def share(sequences: int) -> float:
+        validation = Validation(sequences_per_domain=sequences)
+        data = spec.data.model_copy(update={"validation": validation})
+        return evaluation_share(spec.model_copy(update={"data": data}), 2_000_000_000)
+
+    assert share(100_000) > 0.5
+    wasteful = spec.data.model_copy(
+        update={"validation": Validation(sequences_per_domain=100_000)}
+    )
+    fewer = affordable_sequences(spec.model_copy(update={"data": wasteful}))
+    assert share(fewer) <= GOAL < share(fewer + 1)
+
+
+def test_a_plan_tells_the_largest_share_of_evaluations_whichever_runs_have_it(plan: Plan) -> None:
+    """The longer runs have an evaluation more, at 1.58e9 tokens."""
+    raw = manifest()
+    spec = raw["spec"]
+    for proxy, tokens in zip(spec["proxies"], (1_570_000_000, 1_600_000_000), strict=True):
+        proxy["tokens"] = tokens
+    spec["evaluation"] = {"firstTokens": 500_000_000, "perDecade": 4}
+    spec["data"]["validation"] = {"sequencesPerDomain": 1024}
+    path = plan.text(json.dumps(raw))
+    shares = [each["evaluation_share"] for each in plan.document(path)["sizes"]]
+    assert GOAL < shares[0] < shares[1]
+    said = plan.words(path)
+    assert f"Evaluations take up to {shares[1]:.1%} of a run" in said
+    fewer = re.search(r"sequencesPerDomain to (\d+)", said)
+    assert fewer is not None
+    spec["data"]["validation"]["sequencesPerDomain"] = int(fewer[1])
+    assert plan.document(plan.text(json.dumps(raw)))["sizes"][1]["evaluation_share"] <= GOAL
+
+
+# ---------------------------------------------------------------------------------- searches
+
+
+def test_a_plan_of_a_search_tells_its_expected_and_its_worst_cost(plan: Plan) -> None:
+    path = plan.changed(SEARCHING)
+    document = plan.document(path)
+    search = document["search"]
+    assert search["expected_flops"] == pytest.approx(0.51 * document["flops"], rel=1e-3)
+    assert search["worst_flops"] > document["flops"]
+    assert search["replicates"] == 2
+    said = plan.words(path)
+    assert "FLOPs expected (51% of the whole grid)" in said
+    assert "(the whole grid and 6 added points), 2 repeats with other seeds included." in said
+
+
+def test_a_plan_tells_how_long_the_grid_takes_and_how_long_a_search(plan: Plan) -> None:
+    """Cheap points start first, nine at a time: both sizes one after the other. A search waits for the slowest Job of
+    each round, so that it takes longer here although it trains half."""
+    whole = plan.document()
+    small, large = (
+        size["accelerator_hours"] / size["accelerators"] / 9 for size in whole["sizes"]
+    )
+    assert whole["elapsed"]["parallelism"] == 9
+    assert whole["elapsed"]["whole_grid_hours"] == pytest.approx(small + large)
+    assert whole["elapsed"]["search_hours"] is None
+    said = "About 38.8 hours with 9 Jobs at a time of 1 to 8 accelerators each."
+    assert said in plan.words()
+    path = plan.changed(SEARCHING)
+    took = plan.document(path)["elapsed"]
+    assert took["whole_grid_hours"] == whole["elapsed"]["whole_grid_hours"]
+    assert took["search_hours"] > 1.5 * took["whole_grid_hours"]
+    said = "accelerators each, 38.8 for the whole grid; a round starts when"
+    assert said in plan.words(path)
+
+
+@pytest.mark.parametrize("is_enough", [False, True])
+def test_a_plan_of_a_search_whose_budget_is_below_its_first_rung_says_that_nothing_would_be_trained(
+    plan: Plan, is_enough: bool
+) -> None:
+    """30 % of the cheapest size's grid or nothing, as the operator decides."""
+    cheapest = min(size["flops"] for size in plan.document()["sizes"])
+    budget = 0.3 * cheapest * (1.01 if is_enough else 0.99)
+    path = plan.changed(SEARCHING, ('"2e21"', f'"{budget:.6e}"'))
+    first = plan.document(path)["search"]["unaffordable_first_rung_flops"]
+    said = plan.words(path)
+    if is_enough:
+        assert first is None
+        assert "Nothing would be trained" not in said
+    else:
+        assert first == pytest.approx(0.3 * cheapest, rel=1e-3)
+        assert "Nothing would be trained: the search begins with the whole grid" in said
+        assert "It would end with BudgetExhausted" in said
+
+
+def test_a_plan_of_a_search_whose_hours_are_below_its_first_rung_says_so(plan: Plan) -> None:
+    path = plan.changed(SEARCHING, ("acceleratorHours: 5000", "acceleratorHours: 1"))
+    document = plan.document(path)
+    cheapest = min(document["sizes"], key=lambda size: size["flops"])["accelerator_hours"]
+    hours = document["search"]["unaffordable_first_rung_hours"]
+    # Those of the plan's table count attention in addition.
+    assert 0.5 * cheapest < hours / 0.3 <= 1.01 * cheapest
+    told = f"about {formatting.number(hours)} accelerator hours, more than"
+    assert f"{told} spec.budget.acceleratorHours" in plan.words(path)
+
+
+def test_a_plan_shows_the_points_of_sizes_without_a_grid_and_what_placed_them(
+    plan: Plan,
+) -> None:
+    document = plan.document(SEARCH_EXAMPLE)
+    assert document["points"] == 18
+    assert document["placed"][0] == {
+        "name": "dense-100m",
+        "source": "published:step-law",
+        "learning_rates": [2.9e-3, 5.7e-3, 1.1e-2],
+        "batch_sizes": [27, 54, 110],
+    }
+    said = plan.words(SEARCH_EXAMPLE)
+    assert (
+        "Grid of dense-100m, placed by published:step-law: learning rates 2.9e-3, 5.7e-3, 1.1e-2; batch sizes "
+        "27, 54, 110 sequences." in said
+    )
+    assert "33 of 33 cells" in said
+    assert "(the whole grid and 12 added points)" in said
+
+
+def test_a_plan_says_that_another_sweep_will_place_the_points(plan: Plan) -> None:
+    raw = manifest(SEARCH_EXAMPLE)
+    raw["spec"]["search"]["prior"] = {"name": "earlier"}
+    said = plan.words(plan.text(json.dumps(raw)))
+    assert "In the cluster the laws of ScalingSweep earlier place them instead" in said
+    assert "33 of 33 cells" not in said
+
+
+# ---------------------------------------------------------------------------------- accelerators
+
+
+def test_jobs_of_several_accelerators_take_less_time_for_the_same_hours(plan: Plan) -> None:
+    """Of the sweep's own template and of a size's, which goes before it."""
+    path = plan.changed(("nvidia.com/gpu: 1", "nvidia.com/gpu: 4"))
+    few, many = (plan.document(file) for file in (EXAMPLE, path))
+    assert [size["accelerators"] for size in few["sizes"]] == [1, 8]
+    assert [size["accelerators"] for size in many["sizes"]] == [4, 8]
+    assert many["accelerator_hours"] == few["accelerator_hours"]
+    saved = few["elapsed"]["whole_grid_hours"] - many["elapsed"]["whole_grid_hours"]
+    assert saved == pytest.approx(0.75 * few["sizes"][0]["accelerator_hours"] / 9)
+
+
+def test_a_plan_counts_the_accelerators_that_small_batches_leave_idle(plan: Plan) -> None:
+    """Sequences are not split: of 5 on 4 accelerators, one trains two while the others wait."""
+    small = (
+        ("parallelism: 9", "parallelism: 18"),
+        ("batchSizes: [64, 128, 256]", "batchSizes: [5, 10, 20]"),
+    )
+    one, four = (
+        plan.changed(*small, ("nvidia.com/gpu: 1", f"nvidia.com/gpu: {count}")) for count in (1, 4)
+    )
+    few, many = (plan.document(file) for file in (one, four))
+    at_work, after = (found["sizes"][0]["accelerator_hours"] for found in (few, many))
+    assert after == pytest.approx(at_work * (8 / 5 + 12 / 10 + 20 / 20) / 3)
+    # The longest of the points, which all train at once, is one of batch 5 on 8 accelerators.
+    large = many["sizes"][1]
+    assert large["batch_sizes"] == [5, 10, 20]
+    share = (8 / 5) / (8 / 5 + 16 / 10 + 24 / 20) / 3
+    longest = share * large["accelerator_hours"] / large["accelerators"]
+    assert many["elapsed"]["whole_grid_hours"] == pytest.approx(longest)
+    said = plan.words(four)
+    assert (
+        "Of the hours of dense-100m, accelerators are idle for 21%: batches of 5, 10, 20" in said
+    )
+    assert "among the 4 accelerators of a Job" in said
+    assert "accelerators are idle" not in plan.words()
+
+
+def test_a_plan_counts_the_accelerators_of_all_nodes(plan: Plan) -> None:
+    large = "    - name: dense-500m\n"
+    path = plan.changed((large, f"{large}      nodes: 2\n"))
+    one, two = (plan.document(file) for file in (EXAMPLE, path))
+    assert [size["accelerators"] for size in two["sizes"]] == [1, 16]
+    assert two["accelerator_hours"] == one["accelerator_hours"]
+    assert "9 Jobs at a time of 1 to 16 accelerators each." in plan.words(path)
+
+
+def test_a_plan_refuses_a_pod_template_that_it_cannot_read(plan: Plan) -> None:
+    path = plan.changed(("nvidia.com/gpu: 1", "nvidia.com/gpu: one"))
+    assert "limits.nvidia.com/gpu" in plan.error(path)
+
+
+def test_a_plan_says_how_many_sequences_fit_beside_the_training_state(plan: Plan) -> None:
+    """At most a device's share of the largest batch; computed twice if not one fits otherwise; or none at all."""
+    fits = "sequences at once in the rest: on 80 GB 8, on 141 GB 15; memory of a node: up to"
+    assert fits in plan.words()
+    alone = ("nvidia.com/gpu: 8", "nvidia.com/gpu: 1")
+    few = ("batchSizes: [64, 128, 256]", "batchSizes: [2, 3, 4]")
+    path = plan.changed(alone, few, ("preset: dense-500m", "preset: moe-500m"))
+    small, large = plan.document(path)["sizes"]
+    assert small["fits"]["80 GB"] == {"sequences": 4, "recompute": False}
+    assert large["fits"]["80 GB"] == {"sequences": 4, "recompute": True}
+    assert "on 80 GB 4 with layers computed twice" in plan.words(path)
+    huge = "{config: {model_type: llama, vocab_size: 131072, hidden_size: 8192, intermediate_size: 28672, num_hidden_layers: 80, num_attention_heads: 64, num_key_value_heads: 8, head_dim: 128, max_position_embeddings: 8192}, qkNorm: false}"
+    path = plan.changed(alone, ("{preset: dense-500m, qkNorm: false}", huge))
+    assert "on 80 GB none, on 141 GB none" in plan.words(path)
+
+
+# ---------------------------------------------------------------------------------- cost and budget
+
+
+def test_a_plan_counts_cooldowns(plan: Plan) -> None:
+    """In FLOPs, hours and evaluations; the tokens of the runs stay what they are."""
+    raw = manifest()
+    raw["spec"].setdefault("evaluation", {})["cooldown"] = {"share": "0.2"}
+    path = plan.text(json.dumps(raw))
+    plain, cooling = plan.document(), plan.document(path)
+    assert plain["cooldown_tokens"] == 0
+    assert cooling["tokens"] == plain["tokens"]
+    for before, after in zip(plain["sizes"], cooling["sizes"], strict=True):
+        ratio = 1 + after["cooldown_tokens"] / after["tokens"]
+        assert 1.2 < ratio < 1.7
+        assert after["flops"] == pytest.approx(before["flops"] * ratio)
+        assert after["accelerator_hours"] == pytest.approx(before["accelerator_hours"] * ratio)
+        assert after["evaluation_share"] > before["evaluation_share"]
+    assert "include cooldowns of" in plan.words(path)
+    assert "cooldowns" not in plan.words()
+
+
+def test_a_plan_over_its_budget_says_so(plan: Plan) -> None:
+    hours = ("acceleratorHours: 5000", "acceleratorHours: 5")
+    ended = plan.isoloss("plan", plan.changed(('"2e21"', '"1e20"'), hours))
+    assert ended.code == 0
+    assert "over the budget of 1e20 FLOPs" in ended.out
+    assert "over the budget of 5 accelerator hours" in ended.out
+    assert ended.out.count("some points would not start") == 1  # the cheapest takes 22 hours
+    assert ended.out.count("no point would start") == 1
+
+
+@pytest.mark.parametrize(
+    ("flops", "searches", "says"),
+    [
+        ("2", False, "over the budget of 2e0 FLOPs: no point would start"),
+        ("9e20", False, "over the budget of 9e20 FLOPs: some points would not start"),
+        ("2e21", False, None),
+        ("2", True, "Nothing would be trained"),
+        ("7e20", True, "over the budget of 7e20 FLOPs: the search is expected to need more"),
+        (
+            "9e20",
+            True,
+            "within the budget of 9e20 FLOPs: the expected cost of the search, but not its worst case",
+        ),
+        ("9e21", True, None),
+    ],
+)
+def test_a_plan_holds_its_budget_against_what_is_trained(
+    plan: Plan, flops: str, searches: bool, says: str | None
+) -> None:
+    """The grid takes 1.58e21 FLOPs, its cheapest point 2.2e19, the search 8.08e20 and at worst 3.45e21."""
+    given = ('"2e21"', f'"{flops}"')
+    said = plan.words(plan.changed(given, SEARCHING) if searches else plan.changed(given))
+    if says is not None:
+        assert says in said
+    told = sum(
+        f"{word} the budget of {flops.removesuffix('e0')}" in said for word in ("over", "within")
+    )
+    assert told == (1 if says and "the budget" in says else 0)
+
+
+def prediction(spec: str) -> str:
+    """One beside the sweep."""
+    return f"""
+---
+apiVersion: isoloss.dev/v1alpha1
+kind: HyperparamPrediction
+metadata: {{name: target}}
+spec:
+  sweepRef: {{name: dense}}
+  budget: {{flops: "2e21"}}
+  {spec}
+"""
+
+
+def test_a_plan_tells_what_validations_of_predictions_beside_the_sweep_cost(plan: Plan) -> None:
+    """Five places, two seeds each, for a tenth of the budget; predictions without one cost nothing more."""
+    checkpoint = 'checkpoint: {uri: "s3://models/dense-8b"}'
+    path = plan.changed(then=prediction(checkpoint))
+    assert plan.document(path)["validations"] == {}
+    asked = prediction(
+        f'{checkpoint}\n  validation: {{tokensShare: "0.1", seeds: 2, budget: {{flops: "1e21"}}}}'
+    )
+    path = plan.changed(then=asked)
+    cost = plan.document(path)["validations"]["target"]
+    assert (cost["runs"], cost["share_of_budget"]) == (10, 1.0)
+    assert (cost["flops"], cost["tokens"], cost["max_flops"]) == (2e21, None, 1e21)
+    said = plan.words(path)
+    assert "Validation of target, on top of that: at most 10 probes, 2e21 FLOPs, 1 times" in said
+    assert "over its budget of 1e21 FLOPs" in said
+    wrong = plan.changed(then=asked.replace("0.1", "2"))
+    assert "spec.validation.tokensShare" in plan.error(wrong)
+
+
+def alike(folder: Path, config: object | None) -> tuple[str, str]:
+    """Makes the first proxy of the example like a checkpoint with that config.json."""
+    checkpoint = folder / "models" / "llama"
+    checkpoint.mkdir(parents=True)
+    if config is not None:
+        (checkpoint / "config.json").write_text(json.dumps(config))
+    like = f'like: {{checkpoint: "{checkpoint.as_uri()}", parameters: 100000000}}'
+    return "preset: dense-100m", like
+
+
+@pytest.mark.parametrize(
+    ("target", "is_refused"),
+    [
+        ('checkpoint: {uri: "CHECKPOINT"}', True),
+        ('checkpoint: {uri: "s3://models/of-unknown-size"}', False),
+        ('initialLoss: "2.1"\n  targetParameters: 7500000000', True),
+        ('initialLoss: "2.1"\n  targetParameters: 1500000000', False),
+        ('initialLoss: "2.1"', False),
+    ],
+)
+def test_a_plan_says_of_which_target_the_size_will_be_refused(
+    plan: Plan, tmp_path: Path, target: str, is_refused: bool
+) -> None:
+    """From 100M and 180M parameters to 1.8B; nothing is known of what a checkpoint has that no proxy is like."""
+    uri = (tmp_path / "models" / "llama").as_uri()
+    second = f'like: {{checkpoint: "{uri}", parameters: 180000000}}'
+    path = plan.changed(
+        alike(tmp_path, LLAMA_3_8B),
+        ("preset: dense-500m", second),
+        then=prediction(target.replace("CHECKPOINT", uri)),
+    )
+    refused = plan.document(path)["refused_predictions"]
+    assert list(refused) == (["target"] if is_refused else [])
+    said = plan.words(path)
+    sentence = "would refuse prediction target (ExtrapolationTooFar): The target size, 7.5e+09"
+    assert (sentence in said) is is_refused
+    assert ("Train a larger proxy, of at least" in said) is is_refused
+
+
+# ---------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds 0 objects"),
+        ("kind: Deployment", "holds 0 objects"),
+        ("a: [", "not YAML"),
+        ("!!python/object/apply:os.system [ls]", "not YAML"),
+        ("apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep", "spec: missing"),
+        ("apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep\nspec: {}", "storage"),
+    ],
+)
+def test_a_manifest_that_is_none_is_bad_input(plan: Plan, text: str, says: str) -> None:
+    assert says in plan.error(plan.text(text))
+
+
+def test_a_manifest_with_a_key_twice_is_refused_with_both_lines(plan: Plan) -> None:
+    """As kubectl refuses it: to take the last of two budgets would plan what nobody asked for."""
+    lines = EXAMPLE.read_text().splitlines()
+    first = lines.index("  budget:") + 1
+    message = plan.error(plan.text("\n".join([*lines, '  budget: {flops: "3e19"}'])))
+    assert f"budget is in line {first} already: keep one of them" in message
+    assert f"line {len(lines) + 1}, column 3" in message
+
+
+def test_a_key_that_is_merged_may_be_given_again() -> None:
+    text = "a: &a {flops: 1}\nb: &b {<<: *a, flops: 2}\nc: [{<<: *b, flops: 3}]\n"
+    assert read_documents(text) == [{"a": {"flops": 1}, "b": {"flops": 2}, "c": [{"flops": 3}]}]
+
+
+def test_a_plan_reads_the_checkpoint_that_a_proxy_is_to_be_like(
+    plan: Plan, tmp_path: Path
+) -> None:
+    document = plan.document(plan.changed(alike(tmp_path, LLAMA_3_8B)))
+    assert document["sizes"][0]["params"] == pytest.approx(100e6, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (None, "llama/config.json: not found"),
+        ([], "not a JSON object"),
+        ({"model_type": "gemma3"}, "'gemma3' is not supported"),
+    ],
+)
+def test_a_plan_names_the_field_of_a_checkpoint_that_nothing_can_be_like(
+    plan: Plan, tmp_path: Path, config: object | None, says: str
+) -> None:
+    message = plan.error(plan.changed(alike(tmp_path, config)))
+    assert message.startswith("spec.proxies[0].model.like.checkpoint: ")
+    assert says in message
