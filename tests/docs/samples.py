@@ -15,7 +15,8 @@ import numpy as np
 
 import isoloss
 from isoloss import datasets
-from isoloss.laws import PredictionQuery, Run
+from isoloss.laws import Run
+from tests.support.planted_laws import answered
 from tests.support.planted_runs import NOISE, bowl, planted_runs
 from tests.support.tables import HEADER
 
@@ -41,25 +42,16 @@ def rows_of(run: Run) -> Iterator[Row]:
         ]
 
 
-def sample_question() -> PredictionQuery:
-    """What quickstart asks."""
-    asked = datasets.CHECKPOINT
-    return PredictionQuery(
-        initial_loss=asked.initial_loss, params=asked.params, cpt_tokens=asked.cpt_tokens
-    )
-
-
 def probes(runs: Sequence[Run]) -> Iterator[Run]:
     """Continued runs at the answer of these runs' laws and around it.
 
     They want what the surface says of a run from scratch of their total compute, the learning rate times the root of
     the share that is continued and the batch size times two minus that share, as the engine has it.
     """
-    answer = isoloss.predict(isoloss.fit_laws(runs), sample_question())
-    assert isinstance(answer, isoloss.Prediction)
+    answer = answered(isoloss.fit_laws(runs), datasets.QUESTION)
     assert answer.equivalent_flops is not None
-    params = datasets.CHECKPOINT.params
-    tokens = PROBE_SHARE * datasets.CHECKPOINT.cpt_tokens
+    params = datasets.QUESTION.params
+    tokens = PROBE_SHARE * datasets.QUESTION.cpt_tokens
     flops = 6 * params * tokens
     total = answer.equivalent_flops.value + flops
     rng = np.random.default_rng(0)
@@ -68,7 +60,7 @@ def probes(runs: Sequence[Run]) -> Iterator[Run]:
         rate = place.learning_rate / math.sqrt(flops / total)
         batch = place.batch_size / (2.0 - flops / total)
         above = bowl(rate, batch, params, total / (6 * params))
-        level = datasets.CHECKPOINT.initial_loss - 0.05
+        level = datasets.QUESTION.initial_loss - 0.05
         yield Run(
             name=f"probe-{number}",
             params=params,

@@ -17,8 +17,8 @@ from isoloss_operator.planning.pace import (
     MIXTURE_UTILISATION,
     SMALL_UTILISATION,
 )
-from tests.docs.samples import sample_question
 from tests.support.pages import CHECKOUT
+from tests.support.planted_laws import answered
 
 DOCS = CHECKOUT / "docs"
 README = (CHECKOUT / "README.md").read_text()
@@ -49,9 +49,7 @@ def laws() -> isoloss.Laws:
 
 @pytest.fixture(scope="module")
 def answer(laws: isoloss.Laws) -> isoloss.Prediction:
-    found = isoloss.predict(laws, sample_question())
-    assert isinstance(found, isoloss.Prediction)
-    return found
+    return answered(laws, datasets.QUESTION)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -173,7 +171,7 @@ def test_the_picture_of_the_laws_is_what_is_drawn_today(
     laws: isoloss.Laws, answer: isoloss.Prediction
 ) -> None:
     """python -m tests.docs.pictures draws it again; other fonts and libraries move single pixels."""
-    figure = isoloss.plot_laws(laws, answer, initial_loss=datasets.CHECKPOINT.initial_loss)
+    figure = isoloss.plot_laws(laws, answer, initial_loss=datasets.QUESTION.initial_loss)
     drawn, kept = (
         np.asarray(imread(source))[..., :3]
         for source in (io.BytesIO(figure._repr_png_()), DOCS / "concepts" / "laws.png")

@@ -27,8 +27,8 @@ from isoloss_contract.records import DomainSource
 from isoloss_contract.store import Store
 from isoloss_operator.process.metrics import Metrics
 from isoloss_trainer.corpus import find_files, read_documents
-from tests.isoloss.cli.test_watch_and_explain import put_kubectl
 from tests.support.texts import text
+from tests.support.watched import put_kubectl
 
 SOURCE = '''"""Module docstring."""
 

@@ -11,7 +11,8 @@ import pytest
 
 import isoloss
 from isoloss import datasets
-from tests.docs.samples import as_csv, probes, sample_question
+from tests.docs.samples import as_csv, probes
+from tests.support.planted_laws import answered
 from tests.support.planted_runs import planted_optimum, planted_runs
 
 
@@ -22,9 +23,7 @@ def laws() -> isoloss.Laws:
 
 @pytest.fixture(scope="module")
 def answer(laws: isoloss.Laws) -> isoloss.Prediction:
-    found = isoloss.predict(laws, sample_question())
-    assert isinstance(found, isoloss.Prediction)
-    return found
+    return answered(laws, datasets.QUESTION)
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -60,7 +59,7 @@ def test_the_answer_for_the_sample_checkpoint_has_what_made_the_runs_in_its_inte
     answer: isoloss.Prediction,
 ) -> None:
     """The surface knows runs from scratch alone: variant `paper` is about one of that compute."""
-    params = datasets.CHECKPOINT.params
+    params = datasets.QUESTION.params
     rate, batch = planted_optimum(params, answer.total_flops.value / (6 * params))
     paper = answer.variants["paper"]
     assert inside(rate, paper.learning_rate)
@@ -89,7 +88,7 @@ def judged(laws: isoloss.Laws, runs: Sequence[isoloss.Run]) -> isoloss.Validatio
     around, tokens = isoloss.probes_of_runs(
         runs, measured_noise=laws.run_noise, residual=laws.surface.residual_rms
     )
-    flops = 6 * datasets.CHECKPOINT.params * tokens
-    found = isoloss.validate(laws, sample_question(), around, flops)
+    flops = 6 * datasets.QUESTION.params * tokens
+    found = isoloss.validate(laws, datasets.QUESTION, around, flops)
     assert isinstance(found, isoloss.Validation)
     return found

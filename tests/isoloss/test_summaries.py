@@ -8,6 +8,7 @@ import pytest
 
 import isoloss
 from isoloss import datasets
+from tests.support.planted_laws import answered
 
 FEW = isoloss.FitOptions(bootstrap_samples=20)
 
@@ -58,9 +59,7 @@ def test_a_refused_law_is_shown_with_its_reason_and_what_to_change(
 
 
 def test_an_answer_is_shown_with_its_intervals_and_warnings(laws: isoloss.Laws) -> None:
-    query = isoloss.PredictionQuery(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
-    answer = isoloss.predict(laws, query)
-    assert isinstance(answer, isoloss.Prediction)
+    answer = answered(laws, datasets.QUESTION)
     head, rate, batch, *_ = cells(answer._repr_html_())
     assert head == ["", "80% interval"]
     for row in (rate, batch):
@@ -72,9 +71,7 @@ def test_an_answer_is_shown_with_its_intervals_and_warnings(laws: isoloss.Laws) 
 
 
 def test_what_the_question_gives_is_shown_as_given(laws: isoloss.Laws) -> None:
-    query = isoloss.PredictionQuery(total_flops=1e20, params=1e9, batch_size=64)
-    answer = isoloss.predict(laws, query)
-    assert isinstance(answer, isoloss.Prediction)
+    answer = answered(laws, total_flops=1e20, params=1e9, batch_size=64)
     _, rate, batch, total, *_ = cells(answer._repr_html_())
     assert "[" in rate[1]
     assert (batch[1], total[1]) == ("64 (given)", "1e20 (given)")
@@ -100,8 +97,7 @@ def test_a_fit_has_its_tables_as_arrow_and_as_data_frames(laws: isoloss.Laws) ->
 
 
 def test_an_answer_has_a_row_for_each_quantity(laws: isoloss.Laws) -> None:
-    answer = isoloss.predict(laws, isoloss.PredictionQuery(total_flops=3e19, params=1e9))
-    assert isinstance(answer, isoloss.Prediction)
+    answer = answered(laws, total_flops=3e19, params=1e9)
     rows = {row["quantity"]: row for row in answer.to_arrow().to_pylist()}
     assert rows["learning_rate"]["high"] == answer.learning_rate.high
     assert "equivalent_flops" not in rows, "nothing was inverted"

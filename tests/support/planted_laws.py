@@ -1,10 +1,11 @@
-"""Laws fitted to planted runs, once per test session: for tests that need laws but not their fit."""
+"""Laws fitted to planted runs, once per test session, and answers of laws: for tests that need them but not their making."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
-from isoloss.laws import FitOptions, Laws, fit_laws
+from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, fit_laws, predict
 from tests.support.planted_runs import planted_runs
 
 
@@ -18,3 +19,10 @@ def fitted_laws(*, provisional: bool = False) -> Laws:
 def one_batch_size_laws() -> Laws:
     """Laws of a sweep of one batch size, 128 sequences, whose best learning rate lies inside its grid."""
     return fit_laws(planted_runs(batches=(128,)), FitOptions(bootstrap_samples=20))
+
+
+def answered(laws: Laws, query: PredictionQuery | None = None, **asked: Any) -> Prediction:
+    """The answer to a query, or to one with these fields; fails where it is refused."""
+    found = predict(laws, query or PredictionQuery(**asked))
+    assert isinstance(found, Prediction)
+    return found

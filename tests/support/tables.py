@@ -8,6 +8,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
+from isoloss.tables import BadTable, parse_table
+
 HEADER = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
 
 Cells = list[list[str]]
@@ -27,6 +31,13 @@ def as_csv(rows: Sequence[Sequence[str]], header: Sequence[str] = HEADER) -> byt
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue().encode()
+
+
+def refused(content: bytes, match: str, source: str = "runs.csv") -> tuple[int | None, str | None]:
+    """Row and column for which a table is refused, with a message that matches; fails where it is not."""
+    with pytest.raises(BadTable, match=match) as caught:
+        parse_table(content, source)
+    return caught.value.row, caught.value.column
 
 
 def write_probes(

@@ -26,8 +26,8 @@ class Composing(StrEnum):
     PAPER = "Paper"
 
 
-def _option(name: str, kind: Any, default: Any = None, **told: Any) -> Parameter:
-    annotation = Annotated[kind, typer.Option(**told)]
+def _option(name: str, kind: Any, told: str, default: Any = None, **more: Any) -> Parameter:
+    annotation = Annotated[kind, typer.Option(help=told, **more)]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -36,71 +36,66 @@ OPTIONS = (
     _option(
         "initial_loss",
         float | None,
-        help="The checkpoint's loss on the validation data of the laws, nats per token.",
+        "The checkpoint's loss on the validation data of the laws, nats per token.",
     ),
-    _option("initial_loss_standard_error", float, 0.0, help="Standard error of the initial loss."),
-    _option("cpt_flops", float | None, help="Planned compute in FLOPs."),
+    _option("initial_loss_standard_error", float, "Standard error of the initial loss.", 0.0),
+    _option("cpt_flops", float | None, "Planned compute in FLOPs."),
     _option(
-        "cpt_tokens",
-        str | None,
-        metavar=COUNT,
-        help="Planned tokens, such as 55B; needs --params.",
+        "cpt_tokens", str | None, "Planned tokens, such as 55B; needs --params.", metavar=COUNT
     ),
     _option(
         "total_flops",
         float | None,
-        help="Compute of a run from scratch in FLOPs, in place of an initial loss and a budget.",
+        "Compute of a run from scratch in FLOPs, in place of an initial loss and a budget.",
     ),
     _option(
         "params",
         str | None,
+        "Active parameters of the target in matrix products, output head included, such as 8B.",
         metavar=COUNT,
-        help="Active parameters of the target in matrix products, output head included, such as 8B.",
     ),
     _option(
         "flops_per_token",
         float | None,
-        help="Training FLOPs per token of the target, for laws that count attention; needs --params.",
+        "Training FLOPs per token of the target, for laws that count attention; needs --params.",
     ),
     _option(
         "pretraining_tokens",
         str | None,
+        "Tokens the checkpoint was trained on, for variant B; needs --params.",
         metavar=COUNT,
-        help="Tokens the checkpoint was trained on, for variant B; needs --params.",
     ),
     _option(
         "composition",
         Composing,
+        "Paper: a continued run wants what a run from scratch of C_pre + C_cpt wants. Measured: the learning rate "
+        "is also multiplied by the square root of s = C_cpt / (C_pre + C_cpt) and the batch size by 2 - s, as continued runs of small "
+        "checkpoints wanted.",
         Composing.MEASURED,
         case_sensitive=False,
         metavar="|".join(Composing),
-        help="Paper: a continued run wants what a run from scratch of C_pre + C_cpt wants. Measured: the learning rate "
-        "is also multiplied by the square root of s = C_cpt / (C_pre + C_cpt) and the batch size by 2 - s, as continued runs of small "
-        "checkpoints wanted.",
     ),
     _option(
         "composition_error",
         tuple[float, float] | None,
-        metavar="LR B",
-        help="Standard deviations of ln LR and ln B that the intervals carry because a continued run need not "
+        "Standard deviations of ln LR and ln B that the intervals carry because a continued run need not "
         "want what a run from scratch wants. As measured on small models by default; 0 0 leaves it out.",
+        metavar="LR B",
     ),
     _option(
         "batch_size",
         int | None,
+        "Sequences: print the best learning rate at this batch size, in place of the best pair; needs --params.",
         min=1,
         max=MOST,
-        help="Sequences: print the best learning rate at this batch size, in place of the best pair; needs --params.",
     ),
     _option(
         "batch_size_tolerance",
         float | None,
-        help="Nats: print the smallest and largest batch size that are expected to cost at most this much.",
+        "Nats: print the smallest and largest batch size that are expected to cost at most this much.",
     ),
-    _option(
-        "round_to", int, 1, min=1, max=MOST, help="Round the batch size to a multiple of this."
-    ),
-    _option("sequence_length", int | None, min=1, help="Tokens per sequence of the target run."),
+    _option("round_to", int, "Round the batch size to a multiple of this.", 1, min=1, max=MOST),
+    _option("sequence_length", int | None, "Tokens per sequence of the target run.", min=1),
 )
 """Of a question, named as the fields of PredictionQuery."""
 NOTHING_ASKED = PredictionQuery()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shlex
 import sys
 import webbrowser
@@ -20,7 +21,6 @@ from isoloss.errors import BadInput
 from isoloss.laws import (
     Laws,
     Prediction,
-    PredictionQuery,
     hyperparameter_formula,
     loss_compute_formula,
 )
@@ -31,11 +31,11 @@ FOLDER = "quickstart"
 RUNS, PROBES, LAWS, PAGE = "runs.csv", "probes.csv", "laws.json", "report.html"
 WIDTH = 80
 """Columns that a command fits into; longer ones are continued."""
-CHECKPOINT = datasets.CHECKPOINT
+ASKED = datasets.QUESTION
 QUESTION = (
-    *("--initial-loss", f"{CHECKPOINT.initial_loss:g}"),
-    *("--params", formatting.exponential(CHECKPOINT.params)),
-    *("--cpt-tokens", formatting.exponential(CHECKPOINT.cpt_tokens)),
+    *("--initial-loss", f"{ASKED.initial_loss:g}"),
+    *("--params", formatting.exponential(ASKED.params)),
+    *("--cpt-tokens", formatting.exponential(ASKED.cpt_tokens)),
 )
 
 
@@ -84,26 +84,11 @@ def commands(folder: Path) -> tuple[tuple[str, ...], ...]:
 
 def in_shell(arguments: tuple[str, ...]) -> str:
     """A command as it can be pasted, continued if it is longer than a line."""
-    words = [shlex.quote(word) for word in ("isoloss", *arguments)]
-    lines = [words[0]]
-    for option, value in _pairs(words[1:]):
-        part = f"{option} {value}".strip()
-        if len(lines[-1]) + len(part) + len(" " + " \\") > WIDTH:
-            lines[-1] += " \\"
-            lines.append(f"    {part}")
-        else:
-            lines[-1] += f" {part}"
-    return "\n".join(lines)
-
-
-def _pairs(words: list[str]) -> list[tuple[str, str]]:
-    """Options with their values; what is no option alone."""
-    pairs, index = [], 0
-    while index < len(words):
-        takes_value = words[index].startswith("--")
-        pairs.append((words[index], words[index + 1] if takes_value else ""))
-        index += 2 if takes_value else 1
-    return pairs
+    # What stays together, a word with its blanks and an option with its value, is folded as one word.
+    words = (shlex.quote(word).replace(" ", "\0") for word in ("isoloss", *arguments))
+    text = re.sub(r"( --\S+) ", "\\1\0", " ".join(words))
+    first, *further = formatting.wrapped(text, WIDTH - len("     \\"))
+    return " \\\n    ".join((first, *further)).replace("\0", " ")
 
 
 def _write_samples(folder: Path) -> None:
@@ -138,12 +123,7 @@ def _show_and_run(arguments: tuple[str, ...]) -> None:
 
 
 def _answer(laws: Laws) -> Prediction:
-    asked = PredictionQuery(
-        initial_loss=CHECKPOINT.initial_loss,
-        params=CHECKPOINT.params,
-        cpt_tokens=CHECKPOINT.cpt_tokens,
-    )
-    answer = predict_from(laws, asked)
+    answer = predict_from(laws, ASKED)
     assert isinstance(answer, Prediction)  # the command was run, and refused nothing
     return answer
 
@@ -167,9 +147,9 @@ def _document(folder: Path) -> dict[str, Any]:
 def _introduction(folder: Path) -> str:
     runs = datasets.load_sample_runs().runs
     sizes = ", ".join(formatting.count(size) for size in sorted({run.params for run in runs}))
-    params, tokens = map(formatting.count, (CHECKPOINT.params, CHECKPOINT.cpt_tokens))
+    params, tokens = map(formatting.count, (ASKED.params, ASKED.cpt_tokens))
     return (
-        f"A checkpoint of {params} parameters with a validation loss of {CHECKPOINT.initial_loss:g} is to be trained\n"
+        f"A checkpoint of {params} parameters with a validation loss of {ASKED.initial_loss:g} is to be trained\n"
         f"on {tokens} more tokens: with which learning rate and batch size? {len(runs)} runs of\n"
         f"smaller models answer that ({sizes} parameters). They are made up, so\n"
         f"that nothing has to be trained first: {folder / RUNS}"

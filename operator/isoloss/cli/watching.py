@@ -60,7 +60,7 @@ def watch(
         print_document(read().document())
         return ANSWERED
     if once:
-        from isoloss.progress.frames import frame
+        from isoloss.progress.moment import frame
 
         typer.echo(frame(read(), get_terminal_size().columns))
         return ANSWERED
@@ -140,7 +140,7 @@ def _follow(read: Read, seconds: float) -> Moment:
     from rich.live import Live
     from rich.text import Text
 
-    from isoloss.progress.frames import frame
+    from isoloss.progress.moment import frame
 
     shown = read()
 

@@ -1,33 +1,22 @@
 """Sample tables that come with the package, to try everything without a cluster.
 
 They are made up, not trained: 75 runs of three sizes on a surface whose optimum is known, and five probes of
-the answer that their laws give for `CHECKPOINT`. `python -m tests.docs.samples` writes them.
+the answer that their laws give to `QUESTION`. `python -m tests.docs.samples` writes them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 
+from isoloss.laws import PredictionQuery
 from isoloss.run_sources import read_runs
 from isoloss.runs import RunSet
 
 RUNS, PROBES = "sample_runs.csv", "sample_probes.csv"
 
 
-@dataclass(frozen=True)
-class SampleCheckpoint:
-    """A made-up checkpoint and the tokens that it is to be trained on."""
-
-    initial_loss: float
-    """Nats per token on the validation text of the sample runs."""
-    params: float
-    """Active parameters, output head included."""
-    cpt_tokens: float
-    """Tokens of continued pre-training."""
-
-
-CHECKPOINT = SampleCheckpoint(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
+QUESTION = PredictionQuery(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
+"""About a made-up checkpoint, on the validation text of the sample runs."""
 
 
 def load_sample_runs() -> RunSet:

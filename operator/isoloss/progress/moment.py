@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isoloss import formatting
 from isoloss.progress import picture
-from isoloss.progress.resources import View, law_lines, waited_for
+from isoloss.progress.resources import (
+    View,
+    active_points,
+    answer_lines,
+    cost_so_far,
+    headline,
+    law_lines,
+    probe_lines,
+    waited_for,
+)
 from isoloss.progress.sweep_state import SweepState
 
 
@@ -45,3 +56,34 @@ class Moment:
             "prediction": (self.view.prediction or {}).get("status"),
             **(picture.document(self.state) if self.state is not None else {}),
         }
+
+
+def frame(moment: Moment, width: int, height: int | None = None) -> str:
+    """A sweep, and maybe a prediction, in lines of at most `width` characters, and at most `height` of them if that is given."""
+    view, state = moment.view, moment.state
+    width = max(width, picture.NARROWEST)
+    lines = _folded([headline(view), *waited_for(view).splitlines(), ""], width)
+    # The store's laws are those of the status, or newer.
+    tables = [law_lines(view)] if state is None else []
+    tables += [answer_lines(view), probe_lines(view)]
+    below = _folded([line for table in tables if table for line in ("", *table)], width)
+    if state is not None:
+        room = None if height is None else height - len(lines) - len(below)
+        lines += (
+            picture.picture(state, width, room).splitlines() if room is None or room > 0 else []
+        )
+    else:
+        told = [cost_so_far(view)] if cost_so_far(view) else []
+        told += [
+            f"training {name}: {tokens} tokens {loss}"
+            for name, tokens, loss in active_points(view)
+        ]
+        told += [f"no maps: {moment.without}"] if moment.without else []
+        lines += _folded(told, width)
+    lines += below
+    return "\n".join(line.rstrip() for line in lines[:height])
+
+
+def _folded(lines: Sequence[str], width: int) -> list[str]:
+    """Each between words: a terminal would cut what is wider off, in the middle of a number."""
+    return [part for line in lines for part in formatting.wrapped(line, width)]

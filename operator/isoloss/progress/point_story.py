@@ -21,6 +21,9 @@ _STATES = {
     PointState.FAILED: "for good, after more failures than failurePolicy.retriesPerPoint allows",
 }
 
+_REACHED = "tokens", "wanted_tokens", "loss", "averaged_loss", "cooled_tokens", "cooled_loss"
+_COUNTED = ("ended", "interruptions", "vanished", "charged", "micro_batch_halvings")
+
 
 def story(facts: PointFacts) -> tuple[Row, ...]:
     """Everything about the point, in the order in which people ask."""
@@ -76,19 +79,10 @@ def document(facts: PointFacts) -> dict[str, Any]:
             "reason": record.intent.reason or None,
             "bound": record.intent.bound,
         },
-        "tokens": record.tokens,
-        "wanted_tokens": record.wanted_tokens,
-        "loss": record.loss,
-        "averaged_loss": record.averaged_loss,
-        "cooled_tokens": record.cooled_tokens,
-        "cooled_loss": record.cooled_loss,
+        **{name: getattr(record, name) for name in _REACHED},
         "training": facts.is_training,
         "attempts": {
-            "ended": attempts.ended,
-            "interruptions": attempts.interruptions,
-            "vanished": attempts.vanished,
-            "charged": attempts.charged,
-            "micro_batch_halvings": attempts.micro_batch_halvings,
+            **{name: getattr(attempts, name) for name in _COUNTED},
             "failures": [each.model_dump() for each in attempts.failures],
         },
         "spent_flops": record.spent_flops,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from isoloss.laws import RefusalReason
-from isoloss.summaries import not_yet
+from isoloss.summaries import aligned, not_yet
 from isoloss_contract import layout
 from isoloss_contract.timestamps import parse_timestamp
 
@@ -158,11 +158,9 @@ def probe_lines(view: View) -> list[str]:
     if not places:
         return []
     header = ("learning rate", "batch", "state", "loss", "to answer")
-    rows = [header, *(_probe_row(place) for place in places)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     cost = f"{found.get('spentFlops', '')} FLOPs of {found.get('plannedFlops', '')}"
     lines = [f"probes of {found.get('tokens', 0):,} tokens: {found.get('progress', '')}, {cost}"]
-    lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines += aligned([header, *map(_probe_row, places)]).splitlines()
     refined = status.get("refined") or {}
     return lines + _intervals("with the probes", view, refined)
 

@@ -40,66 +40,51 @@ def prediction_facts(
     answer: Prediction, initial_loss: float | None, unit: str = "sequences"
 ) -> tuple[Cells, ...]:
     """(name, value) pairs of the answer, in order of computation; `unit` is that of its batch sizes."""
-    rows: list[Cells] = []
-    if initial_loss is not None:
-        rows.append(("initial loss (nats per token)", formatting.loss(initial_loss)))
-    if answer.equivalent_flops is not None:
-        rows.append(
-            (
-                "equivalent pre-training compute C_pre (FLOPs)",
-                formatting.interval(answer.equivalent_flops, formatting.flops),
-            )
-        )
-    if answer.cpt_flops is not None:
-        rows.append(("planned compute C_cpt (FLOPs)", formatting.flops(answer.cpt_flops)))
-    rows.append(
+    within, far = answer.affordable, answer.extrapolation
+    tolerance = "" if within is None else formatting.number(within.tolerance, 2)
+    raw = None if answer.batch_size_given else answer.batch_size_raw
+    rows = (
+        ("initial loss (nats per token)", formatting.loss(initial_loss)),
         (
-            "total effective compute C_total (FLOPs)",
-            total_flops_text(answer),
-        )
-    )
-    if answer.target_loss is not None:
-        rows.append(
-            (
-                "target loss (nats per token)",
-                formatting.interval(answer.target_loss, formatting.loss),
-            )
-        )
-    rows.append(
+            "equivalent pre-training compute C_pre (FLOPs)",
+            formatting.interval(answer.equivalent_flops, formatting.flops),
+        ),
+        ("planned compute C_cpt (FLOPs)", formatting.flops(answer.cpt_flops)),
+        ("total effective compute C_total (FLOPs)", total_flops_text(answer)),
+        (
+            "target loss (nats per token)",
+            formatting.interval(answer.target_loss, formatting.loss),
+        ),
         (
             "batch size (tokens)",
             batch_size_text(answer, answer.batch_size_tokens, formatting.count),
-        )
-    )
-    if not answer.batch_size_given:
-        rows.append(
-            (f"batch size before rounding ({unit})", formatting.number(answer.batch_size_raw, 4))
-        )
-    if answer.batch_size_cost is not None:
-        rows.append(
-            (
-                "what this batch size costs (nats over the best one)",
-                formatting.interval(answer.batch_size_cost, _nats),
-            )
-        )
-    if answer.affordable is not None:
-        within = answer.affordable
-        rows.append(
-            (
-                f"batch sizes within {formatting.number(within.tolerance, 2)} nats ({unit})",
-                f"{formatting.batch_size(within.smallest)}{' or fewer' if within.is_open_below else ''} to "
-                f"{formatting.batch_size(within.largest)}{' or more' if within.is_open_above else ''}",
-            )
-        )
-    rows.append(("estimate", ROUTES[answer.route]))
-    far = answer.extrapolation
-    rows.append(
+        ),
+        (f"batch size before rounding ({unit})", formatting.number(raw, 4)),
+        (
+            "what this batch size costs (nats over the best one)",
+            formatting.interval(answer.batch_size_cost, _nats),
+        ),
+        (
+            f"batch sizes within {tolerance} nats ({unit})",
+            _affordable(answer),
+        ),
+        ("estimate", ROUTES[answer.route]),
         (
             "extrapolation",
             f"{formatting.number(far.compute_factor, 2)} × the largest compute of the sweep",
-        )
+        ),
     )
-    return tuple(rows)
+    return tuple((name, text) for name, text in rows if text)
+
+
+def _affordable(answer: Prediction) -> str:
+    within = answer.affordable
+    if within is None:
+        return ""
+    smallest, largest = map(formatting.batch_size, (within.smallest, within.largest))
+    fewer = " or fewer" if within.is_open_below else ""
+    more = " or more" if within.is_open_above else ""
+    return f"{smallest}{fewer} to {largest}{more}"
 
 
 def alternatives_table(

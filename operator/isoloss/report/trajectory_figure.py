@@ -86,31 +86,22 @@ def runs_from_contours(laws: Laws) -> tuple[Run, ...]:
     """Runs from the laws alone: their tokens to each iso-loss level."""
     reached: dict[tuple[str, float, float, float], list[tuple[float, float]]] = defaultdict(list)
     for contour in laws.contours:
-        for index, name in enumerate(contour.run_names):
-            if contour.bounds[index] or not np.isfinite(contour.log_tokens[index]):
-                continue
-            key = (
-                name,
-                contour.params,
-                float(contour.batch_sizes[index]),
-                float(contour.learning_rates[index]),
-            )
-            reached[key].append((float(np.exp(contour.log_tokens[index])), contour.loss))
-    return tuple(_remembered(laws, key, sorted(points)) for key, points in reached.items())
-
-
-def _remembered(
-    laws: Laws, key: tuple[str, float, float, float], points: list[tuple[float, float]]
-) -> Run:
-    name, params, batch_size, learning_rate = key
-    return Run(
-        name=name,
-        params=params,
-        batch_size=batch_size,
-        sequence_length=laws.sequence_length or 1,
-        learning_rate=learning_rate,
-        tokens=np.array([tokens for tokens, _ in points]),
-        losses=np.array([loss for _, loss in points]),
+        is_reached = ~np.array(contour.bounds, dtype=bool) & np.isfinite(contour.log_tokens)
+        for index in map(int, np.flatnonzero(is_reached)):
+            batch_size, rate = contour.batch_sizes[index], contour.learning_rates[index]
+            settings = contour.run_names[index], contour.params, float(batch_size), float(rate)
+            reached[settings].append((float(np.exp(contour.log_tokens[index])), contour.loss))
+    return tuple(
+        Run(
+            name=name,
+            params=params,
+            batch_size=batch_size,
+            sequence_length=laws.sequence_length or 1,
+            learning_rate=rate,
+            tokens=np.array([tokens for tokens, _ in sorted(points)]),
+            losses=np.array([loss for _, loss in sorted(points)]),
+        )
+        for (name, params, batch_size, rate), points in reached.items()
     )
 
 

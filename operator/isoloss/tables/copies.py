@@ -15,21 +15,8 @@ class Copy:
 
     index: int
     original_index: int
-    run: Run
-    original: Run
-    shared: int
-    """Token counts that both have."""
-
-    @property
-    def message(self) -> str:
-        """What to do about it."""
-        repeats = f"{self.run.name!r} repeats run {self.original.name!r}"
-        if self.shared == len(self.run.tokens) == len(self.original.tokens):
-            return f"{repeats} exactly"
-        return (
-            f"{repeats} at all {self.shared} token counts that both have: keep one of the two, "
-            "or write the evaluations of both under one name"
-        )
+    message: str
+    """What to do about it."""
 
 
 def find_copy(runs: Sequence[Run]) -> Copy | None:
@@ -48,5 +35,16 @@ def _first_copy(runs: Sequence[Run], group: Sequence[int]) -> Copy | None:
     for index, other in ((i, j) for place, i in enumerate(group) for j in group[:place]):
         shared = shared_if_copy(runs[index], runs[other])
         if shared is not None:
-            return Copy(index, other, runs[index], runs[other], shared)
+            return Copy(index, other, _message(runs[index], runs[other], shared))
     return None
+
+
+def _message(run: Run, original: Run, shared: int) -> str:
+    """`shared` are the token counts that both have."""
+    repeats = f"{run.name!r} repeats run {original.name!r}"
+    if shared == len(run.tokens) == len(original.tokens):
+        return f"{repeats} exactly"
+    return (
+        f"{repeats} at all {shared} token counts that both have: keep one of the two, "
+        "or write the evaluations of both under one name"
+    )

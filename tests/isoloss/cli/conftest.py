@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
 import pytest
 
 from isoloss.cli import reporting
 from isoloss.report import page
 from tests.support.empty_figures import drawn_empty
+from tests.support.watched import put_kubectl
+
+PutInCluster = Callable[..., None]
 
 
 @pytest.fixture
@@ -14,3 +21,9 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages with empty figures, whichever command draws them."""
     for module in (page, reporting):
         monkeypatch.setattr(module, "draw_figures", drawn_empty)
+
+
+@pytest.fixture
+def put_in_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PutInCluster:
+    """Makes these resources, KIND__NAME, all that there is in a cluster."""
+    return partial(put_kubectl, tmp_path, monkeypatch)

@@ -90,21 +90,28 @@ def test_a_grid_whose_optimum_lies_outside_is_refused_with_code_3(
 
 
 @pytest.mark.parametrize(
-    ("options", "form", "fixed"),
+    ("options", "told"),
     [
-        (("--form", "LinearInLogCompute"), "LinearInLogCompute", False),
-        (("--form", "linearinlogcompute"), "LinearInLogCompute", False),
-        (("--irreducible-loss", "1.7"), "PowerLawOfLoss", True),
+        (("--form", "LinearInLogCompute"), {"form": "LinearInLogCompute"}),
+        (("--form", "linearinlogcompute"), {"form": "LinearInLogCompute"}),
+        (("--irreducible-loss", "1.7"), {"irreducible_loss": 1.7}),
+        (("--bootstrap-samples", "20", "--seed", "3"), {"bootstrap_samples": 20, "seed": 3}),
+        (("--exclude", "n30m-b32-lr0.000125"), {"exclude": ["n30m-b32-lr0.000125"]}),
+        (("--keep-outliers",), {"keep_outliers": True}),
     ],
+    ids=" ".join,
 )
 def test_options_reach_the_fit(
-    isoloss: Isoloss, planted_table: Path, options: tuple[str, str], form: str, fixed: bool
+    isoloss: Isoloss, planted_table: Path, options: tuple[str, ...], told: dict[str, object]
 ) -> None:
-    document = isoloss("fit", planted_table, "--json", *options).document
-    assert document["learning_rate"]["form"] == form
-    assert document["loss_compute"]["irreducible_loss_fixed"] is fixed
-    if fixed:
-        assert document["loss_compute"]["irreducible_loss"] == 1.7
+    document = isoloss("fit", planted_table, *options, "--json").document
+    assert {name: document["options"][name] for name in told} == told
+
+
+def test_a_name_to_exclude_that_no_run_has_is_bad_input(
+    isoloss: Isoloss, planted_table: Path
+) -> None:
+    assert "bogus" in isoloss("fit", planted_table, "--exclude", "bogus", "--json").error
 
 
 def test_a_bad_cell_ends_with_code_2_and_names_row_and_column(
@@ -178,31 +185,6 @@ def test_a_place_that_can_not_be_written_is_named(
 
 def test_numbers_in_the_written_file_are_finite(planted_laws: Path) -> None:
     json.loads(planted_laws.read_text(), parse_constant=lambda name: pytest.fail(name))
-
-
-def test_a_run_is_excluded_by_name(isoloss: Isoloss, planted_table: Path) -> None:
-    name = "n30m-b32-lr0.000125"
-    document = isoloss("fit", planted_table, "--exclude", name, "--json").document
-    assert {"run": name, "reason": "excluded as asked"} in document["excluded"]
-    assert "bogus" in isoloss("fit", planted_table, "--exclude", "bogus", "--json").error
-
-
-def test_a_run_that_cannot_be_right_is_left_out_unless_it_is_wanted(
-    isoloss: Isoloss, tmp_path: Path
-) -> None:
-    runs = [
-        replace(r, losses=r.losses - 0.15) if r.name == "n100m-b512-lr0.002" else r
-        for r in planted_runs()
-    ]
-    table = tmp_path / "outlier.csv"
-    table.write_bytes(planted_csv(runs))
-    document = isoloss("fit", table, "--json").document
-    assert [e["run"] for e in document["excluded"] if "neighbours" in e["reason"]] == [
-        "n100m-b512-lr0.002"
-    ]
-    kept = isoloss("fit", table, "--keep-outliers", "--json").document
-    assert not [e for e in kept["excluded"] if "neighbours" in e["reason"]]
-    assert any("Kept; without it" in warning for warning in kept["warnings"])
 
 
 def test_one_size_has_a_loss_compute_law_and_settings_with_a_published_trend(

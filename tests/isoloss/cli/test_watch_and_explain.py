@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -13,8 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from isoloss.progress.frames import frame
-from isoloss.progress.moment import Moment
+from isoloss.progress.moment import Moment, frame
 from isoloss.progress.resource_reading import (
     PREDICTION,
     SWEEP,
@@ -25,12 +23,14 @@ from isoloss.progress.resource_reading import (
 from isoloss.progress.resources import View, answer_lines, headline
 from isoloss.progress.sweep_state import sweep_state
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger, PointState
+from isoloss_contract.ledger import PointState
 from isoloss_contract.store import Store
+from tests.isoloss.cli.conftest import PutInCluster
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.command_line import Isoloss
 from tests.support.ledgers import write_ledger
 from tests.support.stored_sweep import write_sweep
+from tests.support.watched import resource, write_status
 
 
 @pytest.fixture
@@ -38,34 +38,9 @@ def store(tmp_path: Path) -> Store:
     return Store(f"file://{tmp_path}/store")
 
 
-def resource(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"generation": 1},
-        "spec": {"sweepRef": {"name": "dense"}},
-        "status": {
-            "conditions": [
-                {"type": kind, "status": is_true, "reason": reason, "message": "why",
-                 "observedGeneration": 1}
-                for kind, is_true, reason in conditions
-            ],
-            **status,
-        },
-    }  # fmt: skip
-
-
 def words(text: str) -> str:
     """Without where its lines were folded."""
     return " ".join(text.split())
-
-
-def write_status(
-    store: Store, of: Ledger, *conditions: tuple[str, str, str], **status: Any
-) -> None:
-    """The copy of its status, as the operator leaves it."""
-    metadata = {"name": of.sweep, "namespace": of.namespace, "uid": of.uid, "generation": 1}
-    document = {**resource(*conditions, **status), "metadata": metadata}
-    path = layout.status_in(layout.sweep_folder(of.sweep, of.uid))
-    store.write(path, json.dumps(document).encode())
 
 
 # -------------------------------------------------------------------------------- explain
@@ -130,16 +105,16 @@ def test_an_unknown_point_or_a_local_path_is_refused(isoloss: Isoloss, store: St
 
 
 def test_a_point_of_a_resource_is_explained_from_the_store_its_status_names(
-    isoloss: Isoloss, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isoloss: Isoloss, store: Store, put_in_cluster: PutInCluster
 ) -> None:
     written = write_sweep(store)
     head = store.location(layout.ledger_in(layout.sweep_folder(written.sweep, written.uid)))
-    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=resource(ledger={"uri": head}))
+    put_in_cluster(scalingsweep__dense=resource(ledger={"uri": head}))
     name = written.points[0].name
     ended = isoloss("explain", "scalingsweep/dense", name, "-n", "research")
     assert ended.code == 0
     assert ended.out.startswith(f"point       {name}\n")
-    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=resource())
+    put_in_cluster(scalingsweep__dense=resource())
     assert "status.ledger is empty" in isoloss("explain", "scalingsweep/dense", name).error
 
 
@@ -378,31 +353,14 @@ def test_what_is_neither_a_uri_nor_a_resource_is_refused(isoloss: Isoloss, store
 # ------------------------------------------------------------------------------- a cluster
 
 
-def put_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, **answers: Any) -> None:
-    """A kubectl that knows these resources, KIND__NAME, and records how it was called."""
-    for name, answer in answers.items():
-        (folder / name.replace("__", ".")).write_text(json.dumps(answer))
-    program = folder / "kubectl"
-    program.write_text(
-        "#!/bin/sh\n"
-        f'echo "$@" >> "{folder}/calls"\n'
-        f'file="{folder}/${{2%%.*}}.$3"\n'
-        '[ -e "$file" ] && exec cat "$file"\n'
-        'case "$*" in *--ignore-not-found*) exit 0;; esac\n'
-        'echo "Error from server (NotFound): $3 not found" >&2; exit 1\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-
 def test_a_sweep_in_a_cluster_is_shown_with_its_maps_from_the_store(
-    isoloss: Isoloss, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isoloss: Isoloss, store: Store, tmp_path: Path, put_in_cluster: PutInCluster
 ) -> None:
     stored = ledger(done(1), record(2, rate=2e-3))
     write_ledger(store, stored)
     head = store.location(layout.ledger_in(layout.sweep_folder(stored.sweep, stored.uid)))
     sweep = resource(("Ready", "False", "Training"), ledger={"uri": head}, points={"total": 2})
-    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=sweep)
+    put_in_cluster(scalingsweep__dense=sweep)
     ended = isoloss("watch", "scalingsweep/dense", "-n", "research", "--once")
     assert ended.code == 0
     assert "sweep: Training: why" in ended.out
@@ -412,7 +370,7 @@ def test_a_sweep_in_a_cluster_is_shown_with_its_maps_from_the_store(
 
 
 def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_no_maps(
-    isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isoloss: Isoloss, tmp_path: Path, put_in_cluster: PutInCluster
 ) -> None:
     away = f"file://{tmp_path}/away/sweeps/dense-1/ledger/head.json"
     sweep = resource(
@@ -422,7 +380,7 @@ def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_n
         spentFlops="1e15",
         plannedFlops="4e15",
     )
-    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=sweep)
+    put_in_cluster(scalingsweep__dense=sweep)
     out = isoloss("watch", "ssweep/dense", "--once").out
     assert "points 5/21, 2 active, Training" in out
     assert "cost so far 1e15 FLOPs, the whole grid 4e15" in out
@@ -430,14 +388,12 @@ def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_n
 
 
 def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(
-    isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isoloss: Isoloss, put_in_cluster: PutInCluster
 ) -> None:
     rate = {"value": "3e-4", "low": "2e-4", "high": "4e-4"}
     size = {"value": 64, "low": "50", "high": "80"}
     predicted = resource(("Ready", "True", "Predicted"), learningRate=rate, batchSize=size)
-    put_kubectl(
-        tmp_path,
-        monkeypatch,
+    put_in_cluster(
         scalingsweep__dense=resource(("Ready", "True", "Fitted")),
         hyperparamprediction__next=predicted,
     )
@@ -449,7 +405,7 @@ def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(
 
 
 def test_an_answer_whose_sweep_was_deleted_is_still_shown_and_opened(
-    isoloss: Isoloss, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isoloss: Isoloss, store: Store, put_in_cluster: PutInCluster
 ) -> None:
     rate = {"value": "3e-4", "low": "2e-4", "high": "4e-4"}
     store.write("predictions/next-1/report.html", b"the prediction")
@@ -459,7 +415,7 @@ def test_an_answer_whose_sweep_was_deleted_is_still_shown_and_opened(
         learningRate=rate,
         reportUri=store.location("predictions/next-1/report.html"),
     )
-    put_kubectl(tmp_path, monkeypatch, hyperparamprediction__next=stale)
+    put_in_cluster(hyperparamprediction__next=stale)
     once = isoloss("watch", "hpred/next", "--once")
     assert once.code == 0
     assert "answer, stale: SweepNotFound" in once.out
@@ -470,7 +426,7 @@ def test_an_answer_whose_sweep_was_deleted_is_still_shown_and_opened(
 
 
 def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
-    isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isoloss: Isoloss, put_in_cluster: PutInCluster
 ) -> None:
     """Losses as they come, then what they say; plain lines where there is no terminal."""
     interval = {"value": "3e-4", "low": "2e-4", "high": "4e-4"}
@@ -488,9 +444,7 @@ def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
         shown = {**answer, "validation": probes, **status}
         prediction = resource(("Ready", "True", "Predicted"), validated, **shown)
         prediction["spec"]["validation"] = {"tokensShare": "0.3"}
-        put_kubectl(
-            tmp_path,
-            monkeypatch,
+        put_in_cluster(
             scalingsweep__dense=resource(("Ready", "True", "Fitted")),
             hyperparamprediction__next=prediction,
         )
@@ -605,10 +559,10 @@ def test_a_frame_is_folded_between_words_and_a_path_stays_whole(width: int) -> N
 
 
 def test_a_stalled_resource_ends_with_3_and_a_missing_one_with_kubectls_words(
-    isoloss: Isoloss, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isoloss: Isoloss, put_in_cluster: PutInCluster
 ) -> None:
     stalled = resource(("Stalled", "True", "BadData"), ("Ready", "False", "BadData"))
-    put_kubectl(tmp_path, monkeypatch, scalingsweep__dense=stalled)
+    put_in_cluster(scalingsweep__dense=stalled)
     assert isoloss("watch", "scalingsweep/dense").code == 3
     assert "other not found" in isoloss("watch", "scalingsweep/other").error
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from isoloss.laws import FitOptions, Prediction, PredictionQuery, fit_laws, predict
+from isoloss.laws import FitOptions, fit_laws
 from isoloss.report import render_report
+from tests.support.planted_laws import answered
 from tests.support.planted_runs import planted_runs
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -28,8 +29,7 @@ A4_POINTS = (595, 842)
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = planted_runs()
     laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
-    answer = predict(laws, PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9))
-    assert isinstance(answer, Prediction)
+    answer = answered(laws, initial_loss=2.75, cpt_flops=3e19, params=1e9)
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(render_report(laws, runs, title="dense", prediction=answer, initial_loss=2.75))
     return path

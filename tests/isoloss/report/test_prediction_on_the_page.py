@@ -14,12 +14,10 @@ from isoloss.laws import (
     Interval,
     Laws,
     Prediction,
-    PredictionQuery,
     Run,
     RunNoise,
     SurfaceLaw,
     fit_laws,
-    predict,
 )
 from isoloss.report import render_report
 from isoloss.report.bands import band_at
@@ -28,7 +26,10 @@ from isoloss.report.law_figure import plot_laws
 from isoloss.report.predicted import interval_costs, outside_band
 from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, plot_trajectories
 from tests.support.empty_figures import BLANK
+from tests.support.planted_laws import answered
 from tests.support.planted_runs import planted_runs
+
+ASKED = {"initial_loss": 2.75, "cpt_flops": 3e19, "params": 1e9}
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +44,12 @@ def laws(runs: tuple[Run, ...]) -> Laws:
 
 @pytest.fixture(scope="module")
 def answer(laws: Laws) -> Prediction:
-    found = predict(laws, PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9))
-    assert isinstance(found, Prediction)
-    return found
+    return answered(laws, **ASKED)
 
 
 @pytest.fixture(scope="module")
 def at_64(laws: Laws) -> Prediction:
-    query = PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9, batch_size=64)
-    found = predict(laws, query)
-    assert isinstance(found, Prediction)
-    return found
+    return answered(laws, **ASKED, batch_size=64)
 
 
 # ------------------------------------------------------------------- the cost of the interval's ends
@@ -200,9 +196,7 @@ def test_an_answer_outside_the_band_as_a_continued_run_alone_does_not_blame_its_
 
 
 def test_an_answer_of_the_papers_composition_is_compared_as_it_is(laws: Laws) -> None:
-    query = PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9, composition="Paper")
-    paper = predict(laws, query)
-    assert isinstance(paper, Prediction)
+    paper = answered(laws, **ASKED, composition="Paper")
     far = paper.learning_rate.value * 3
     sentence = outside_band(laws, replace(paper, learning_rate=Interval(far, far, far)))[0]
     assert sentence.endswith("the joint surface gives it.")

@@ -7,52 +7,36 @@ from typing import Any
 
 import pytest
 
-from isoloss.laws import FitOptions, Interval, Laws, fit_laws
+from isoloss.laws import Interval, Laws, fit_laws
 from isoloss.report import draw_figures, render_report
 from isoloss.report.drawing import as_png
 from isoloss.report.probed import Probed, probed_by
 from isoloss.report.probes_figure import probes_figure, probes_table
 from tests.support.empty_figures import draw_empty_figures
-from tests.support.planted_runs import planted_runs
+from tests.support.planted_laws import fitted_laws
 
+
+def place(rate: str, batch: str, state: str = "Succeeded", **measured: str) -> dict[str, str]:
+    return {"learningRate": rate, "batchSize": batch, "state": state, **measured}
+
+
+VALIDATED = {
+    "type": "Validated",
+    "status": "False",
+    "reason": "BetterAnswerNearby",
+    "message": "The answer does not hold: <b>it loses</b> 0.03 nats.",
+}
+PLACES = [
+    place("1.5e-3", "4", loss="3.61"),
+    place("7.5e-4", "4", loss="3.70", standardError="0.0042"),
+    place("3e-3", "4", loss="3.58", standardError="0.0042"),
+    place("1.5e-3", "2", loss="3.60", standardError="0.0042"),
+    place("1.5e-3", "8", "Diverged"),
+]
 PREDICTION: dict[str, Any] = {
     "status": {
-        "conditions": [
-            {
-                "type": "Validated",
-                "status": "False",
-                "reason": "BetterAnswerNearby",
-                "message": "The answer does not hold: <b>it loses</b> 0.03 nats.",
-            }
-        ],
-        "validation": {
-            "tokens": 240_128,
-            "places": [
-                {"learningRate": "1.5e-3", "batchSize": "4", "state": "Succeeded", "loss": "3.61"},
-                {
-                    "learningRate": "7.5e-4",
-                    "batchSize": "4",
-                    "state": "Succeeded",
-                    "loss": "3.70",
-                    "standardError": "0.0042",
-                },
-                {
-                    "learningRate": "3e-3",
-                    "batchSize": "4",
-                    "state": "Succeeded",
-                    "loss": "3.58",
-                    "standardError": "0.0042",
-                },
-                {
-                    "learningRate": "1.5e-3",
-                    "batchSize": "2",
-                    "state": "Succeeded",
-                    "loss": "3.60",
-                    "standardError": "0.0042",
-                },
-                {"learningRate": "1.5e-3", "batchSize": "8", "state": "Diverged"},
-            ],
-        },
+        "conditions": [VALIDATED],
+        "validation": {"tokens": 240_128, "places": PLACES},
         "refined": {
             "learningRate": {"value": "2.5e-3", "low": "1.9e-3", "high": "3.2e-3"},
             "batchSize": {"value": "4.4", "low": "3.1", "high": "6.2"},
@@ -75,7 +59,7 @@ def probed(**status: Any) -> Probed:
 
 @pytest.fixture(scope="module")
 def laws() -> Laws:
-    return fit_laws(planted_runs(), FitOptions(bootstrap_samples=20))
+    return fitted_laws()
 
 
 def test_a_probe_has_its_own_standard_error_not_that_of_a_difference() -> None:

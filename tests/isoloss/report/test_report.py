@@ -14,11 +14,9 @@ from isoloss.laws import (
     FitOptions,
     Laws,
     Prediction,
-    PredictionQuery,
     Run,
     SurfaceLaw,
     fit_laws,
-    predict,
 )
 from isoloss.published import published_opinions
 from isoloss.report import (
@@ -36,6 +34,7 @@ from isoloss.report.trajectory_figure import plot_trajectories, runs_from_contou
 from isoloss.savings import SearchCost
 from tests.support.empty_figures import BLANK
 from tests.support.paper_costs import PAPER_COSTS
+from tests.support.planted_laws import answered
 from tests.support.planted_runs import planted_runs
 
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7919*7907 }} $\\frac$"
@@ -53,9 +52,7 @@ def laws(runs: tuple[Run, ...]) -> Laws:
 
 @pytest.fixture(scope="module")
 def prediction(laws: Laws) -> Prediction:
-    answer = predict(laws, PredictionQuery(initial_loss=2.75, cpt_flops=3e19, params=1e9))
-    assert isinstance(answer, Prediction)
-    return answer
+    return answered(laws, initial_loss=2.75, cpt_flops=3e19, params=1e9)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
-from isoloss.laws import FitOptions, Laws, fit_laws
+from isoloss.laws import Laws, fit_laws
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.report import draw_figures, png_files, point_rows, render_report
 from isoloss.report.drawing import as_png
@@ -17,6 +17,7 @@ from isoloss.stages import stopped_in_words
 from isoloss_contract.ledger import NOT_CHOSEN, AddedPoint, Intent, IntentAction
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.empty_figures import BLANK, draw_empty_figures
+from tests.support.planted_laws import fitted_laws
 from tests.support.planted_runs import planted_runs
 
 BOUND = Intent(IntentAction.PRUNE, 300_000, "AboveLeader", 0.05)
@@ -26,7 +27,7 @@ PART = {"tokens": 300_000, "trained_for": 300_000, "flops": 1.8e12}
 
 @pytest.fixture(scope="module")
 def laws() -> Laws:
-    return fit_laws(planted_runs(), FitOptions(bootstrap_samples=20))
+    return fitted_laws()
 
 
 def searched() -> SweepState:

@@ -15,7 +15,6 @@ from isoloss.laws import (
     PredictionQuery,
     Refused,
     loss_curvature,
-    predict,
 )
 from isoloss.validation import (
     InvalidProbes,
@@ -27,7 +26,7 @@ from isoloss.validation import (
     validate,
 )
 from isoloss.validation.drift import drift
-from tests.support.planted_laws import fitted_laws
+from tests.support.planted_laws import answered, fitted_laws
 from tests.support.planted_runs import planted_runs
 
 QUERY = PredictionQuery(initial_loss=2.75, cpt_tokens=2e10, params=3e8)
@@ -43,9 +42,7 @@ def laws() -> Laws:
 
 def answer(laws: Laws, share: float = 1.0, composition: Composition = "Measured") -> Prediction:
     query = replace(QUERY, cpt_tokens=share * 2e10, composition=composition)
-    found = predict(laws, query)
-    assert isinstance(found, Prediction)
-    return found
+    return answered(laws, query)
 
 
 def probes(laws: Laws, wanted: tuple[float, float], share: float) -> list[Probe]:
@@ -122,8 +119,7 @@ def test_a_far_multiple_is_judged_by_how_the_best_pair_moves(laws: Laws, share: 
     """Its own answers for budget and probes are of one batch size, or of two that rounding has made."""
     given, budget = answer(laws), QUERY.cpt_tokens or 0.0
     query = replace(QUERY, round_to=round(1.6 * given.batch_size_raw))
-    asked = predict(laws, query)
-    assert isinstance(asked, Prediction)
+    asked = answered(laws, query)
     assert asked.batch_size_given
     moves = drift(answer(laws, share), given).mean
     best = np.log([given.learning_rate.value, given.batch_size_raw])
@@ -142,8 +138,7 @@ def test_with_a_given_batch_size_the_learning_rate_alone_is_judged(
 ) -> None:
     given = answer(laws)
     query = replace(QUERY, batch_size=float(round(batch * given.batch_size_raw)))
-    asked = predict(laws, query)
-    assert isinstance(asked, Prediction)
+    asked = answered(laws, query)
     curvature = loss_curvature(laws)
     # The best learning rate at that batch size is the answer's, wherever the best pair is.
     along = np.log(given.batch_size_raw / asked.batch_size.value)
