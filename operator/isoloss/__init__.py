@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from isoloss.published import PublishedLaw as PublishedLaw
     from isoloss.published import published_law as published_law
     from isoloss.published import published_opinions as published_opinions
-    from isoloss.report import draw_figures as draw_figures
-    from isoloss.report import render_report as render_report
     from isoloss.report.contour_figure import plot_contours as plot_contours
     from isoloss.report.law_figure import plot_laws as plot_laws
+    from isoloss.report.page import draw_figures as draw_figures
+    from isoloss.report.page import render_report as render_report
     from isoloss.report.surface_figure import plot_surface as plot_surface
     from isoloss.report.trajectory_figure import plot_trajectories as plot_trajectories
     from isoloss.run_sources import read_runs as read_runs
@@ -57,9 +57,9 @@ _HOMES = {
     ),
     "laws_files": ("read_laws", "write_laws"),
     "published": ("PublishedLaw", "published_law", "PUBLISHED", "published_opinions"),
-    "report": ("draw_figures", "render_report"),
     "report.contour_figure": ("plot_contours",),
     "report.law_figure": ("plot_laws",),
+    "report.page": ("draw_figures", "render_report"),
     "report.surface_figure": ("plot_surface",),
     "report.trajectory_figure": ("plot_trajectories",),
     "run_sources": ("read_runs",),

@@ -8,7 +8,7 @@ import pytest
 
 from isoloss.cli.application import run
 from tests.support.command_line import Ended, Isoloss
-from tests.support.planted_runs import planted_csv, planted_runs
+from tests.support.planted_runs import planted_runs, write_runs
 
 
 @pytest.fixture
@@ -25,9 +25,7 @@ def isoloss(capsys: pytest.CaptureFixture[str]) -> Isoloss:
 @pytest.fixture(scope="session")
 def planted_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table whose laws can be fitted."""
-    path = tmp_path_factory.mktemp("tables") / "runs.csv"
-    path.write_bytes(planted_csv(planted_runs()))
-    return path
+    return write_runs(tmp_path_factory.mktemp("tables") / "runs.csv", planted_runs())
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -92,13 +92,13 @@ def bowl(rate: float, batch: float, size: float, tokens: Number) -> Number:
     return 0.02 * x**2 + 0.012 * y**2 - 0.008 * x * y
 
 
-def planted_csv(runs: Sequence[Run]) -> bytes:
+def write_runs(path: Path, runs: Sequence[Run]) -> Path:
     """The runs as a table, their divergence marked."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*HEADER, "diverged"])
-    for run in runs:
-        for tokens, loss in zip(run.tokens, run.losses, strict=True):
-            numbers = (run.params, int(run.batch_size), run.sequence_length, run.learning_rate)
-            writer.writerow([run.name, *numbers, tokens, loss, str(run.diverged).lower()])
-    return text.getvalue().encode()
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*HEADER, "diverged"])
+        for run in runs:
+            for tokens, loss in zip(run.tokens, run.losses, strict=True):
+                numbers = (run.params, int(run.batch_size), run.sequence_length, run.learning_rate)
+                writer.writerow([run.name, *numbers, tokens, loss, str(run.diverged).lower()])
+    return path

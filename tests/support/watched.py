@@ -11,6 +11,7 @@ import pytest
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.store import Store
+from tests.support.ledgers import write_ledger
 
 
 def resource(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]:
@@ -29,10 +30,11 @@ def resource(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]
     }  # fmt: skip
 
 
-def write_status(
+def write_watched(
     store: Store, of: Ledger, *conditions: tuple[str, str, str], **status: Any
 ) -> None:
-    """The copy of its status, as the operator leaves it."""
+    """A sweep's ledger and the copy of its status, as the operator leaves them."""
+    write_ledger(store, of)
     metadata = {"name": of.sweep, "namespace": of.namespace, "uid": of.uid, "generation": 1}
     document = {**resource(*conditions, **status), "metadata": metadata}
     path = layout.status_in(layout.sweep_folder(of.sweep, of.uid))

@@ -87,7 +87,7 @@ def _read(uri: str) -> bytes:
 def _save(content: bytes, page: Path) -> None:
     """Write what the store had, under a policy that lets no script in it run and nothing be fetched."""
     from isoloss.laws_files import write_file
-    from isoloss.report import PAGE_POLICY
+    from isoloss.report.content import PAGE_POLICY
 
     meta = f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{PAGE_POLICY}">\n'
     write_file(page, meta.encode() + content)

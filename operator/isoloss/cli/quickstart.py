@@ -16,7 +16,7 @@ import typer
 
 from isoloss import datasets, formatting
 from isoloss.cli.inputs import AsJson
-from isoloss.cli.outcome import ANSWERED, command, print_document
+from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, command, print_document
 from isoloss.errors import BadInput
 from isoloss.laws import (
     Laws,
@@ -29,8 +29,6 @@ from isoloss.laws_files import read_laws, write_file
 
 FOLDER = "quickstart"
 RUNS, PROBES, LAWS, PAGE = "runs.csv", "probes.csv", "laws.json", "report.html"
-WIDTH = 80
-"""Columns that a command fits into; longer ones are continued."""
 ASKED = datasets.QUESTION
 QUESTION = (
     *("--initial-loss", f"{ASKED.initial_loss:g}"),
@@ -87,7 +85,7 @@ def in_shell(arguments: tuple[str, ...]) -> str:
     # What stays together, a word with its blanks and an option with its value, is folded as one word.
     words = (shlex.quote(word).replace(" ", "\0") for word in ("isoloss", *arguments))
     text = re.sub(r"( --\S+) ", "\\1\0", " ".join(words))
-    first, *further = formatting.wrapped(text, WIDTH - len("     \\"))
+    first, *further = formatting.wrapped(text, PIPED_WIDTH - len("     \\"))
     return " \\\n    ".join((first, *further)).replace("\0", " ")
 
 

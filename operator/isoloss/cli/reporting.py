@@ -28,7 +28,7 @@ from isoloss.progress.resources import planned_flops
 from isoloss.progress.sweep_reading import read_told
 from isoloss.progress.sweep_state import SweepState, sweep_state
 from isoloss.published import PublishedOptimum, published_opinions
-from isoloss.report import NOT_IN_EVERY_REPORT, draw_figures, png_files, render_report
+from isoloss.report.page import NOT_IN_EVERY_REPORT, draw_figures, png_files, render_report
 from isoloss.run_sources import read_runs
 from isoloss.runs import RunSet, Weights
 from isoloss.savings import SearchCost

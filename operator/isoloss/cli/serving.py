@@ -14,7 +14,8 @@ from isoloss.errors import BadInput
 from isoloss.laws import Laws, fit_laws
 from isoloss.progress.moment import Moment
 from isoloss.progress.sweep_reading import StoredSweepReader
-from isoloss.report import PAGE_POLICY, render_report
+from isoloss.report.content import PAGE_POLICY
+from isoloss.report.page import render_report
 from isoloss.runs import RunSet
 from isoloss.stored_sweeps import open_sweep, sweep_runs
 

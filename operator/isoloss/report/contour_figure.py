@@ -22,6 +22,7 @@ from isoloss.report.drawing import (
     key,
     legend_below,
     note,
+    shown_sizes,
     style,
 )
 from isoloss.report.inline_svg import told
@@ -38,9 +39,7 @@ def plot_contours(laws: Laws) -> Figure:
 
     Rows are sizes, columns loss levels from the highest to the lowest that the size covers.
     """
-    sizes = sorted({contour.params for contour in laws.contours})
-    if len(sizes) > MAX_SIZES:
-        sizes = [*sizes[: MAX_SIZES - 1], sizes[-1]]
+    sizes = shown_sizes((contour.params for contour in laws.contours), MAX_SIZES)
     chosen = {size: _chosen_levels(laws, size) for size in sizes}
     if not sizes:
         figure = Figure(figsize=(5.2, 0.8))

@@ -6,7 +6,7 @@ Figures are made without pyplot: it keeps global state, and the operator draws i
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -146,6 +146,12 @@ def log_ticks(axis: Any, low: float, high: float, write: Any) -> None:
 def key(label: str, **style_of_line: Any) -> Line2D:
     """A legend entry of its own."""
     return Line2D([], [], label=label, **{"linestyle": "none", "color": INK} | style_of_line)
+
+
+def shown_sizes(sizes: Iterable[float], most: int) -> list[float]:
+    """Ascending; of more than `most` the smallest ones and the largest."""
+    found = sorted(set(sizes))
+    return found if len(found) <= most else [*found[: most - 1], found[-1]]
 
 
 def legend_below(figure: Figure, entries: Sequence[Line2D]) -> None:

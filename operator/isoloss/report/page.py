@@ -38,6 +38,9 @@ from isoloss.savings import SearchCost
 MAX_POINT_ROWS = 400
 """The ledger has all rows; a page with more is slow to open and to print."""
 
+NOT_IN_EVERY_REPORT = ("surface.png", "search.png")
+"""Figures that some reports lack."""
+
 _ENVIRONMENT = Environment(
     loader=PackageLoader("isoloss.report"),
     autoescape=True,

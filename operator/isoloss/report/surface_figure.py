@@ -24,6 +24,7 @@ from isoloss.report.drawing import (
     key,
     legend_below,
     log_ticks,
+    shown_sizes,
     style,
 )
 from isoloss.report.inline_svg import told
@@ -68,9 +69,7 @@ def _optima_by_size(laws: Laws) -> dict[float, list[Optimum]]:
     for optimum in laws.optima:
         if optimum.params is not None and optimum.tokens and optimum.learning_rate:
             found.setdefault(optimum.params, []).append(optimum)
-    sizes = sorted(found)
-    shown = sizes if len(sizes) <= len(MARKERS) else [*sizes[: len(MARKERS) - 1], sizes[-1]]
-    return {size: found[size] for size in shown}
+    return {size: found[size] for size in shown_sizes(found, len(MARKERS))}
 
 
 def _quantity(

@@ -30,6 +30,7 @@ from isoloss.report.drawing import (
     legend_below,
     log_ticks,
     note,
+    shown_sizes,
     style,
 )
 from isoloss.report.inline_svg import told
@@ -116,8 +117,7 @@ def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run] = ()) -> Figure:
     for run in runs:
         if run.tokens.size:
             by_size[run.params].append(run)
-    sizes = sorted(by_size)
-    shown = sizes if len(sizes) <= MAX_PANELS else [*sizes[: MAX_PANELS - 1], sizes[-1]]
+    shown = shown_sizes(by_size, MAX_PANELS)
     if not shown:
         figure = Figure(figsize=(6.2, 3.4), layout="constrained")
         note(figure.subplots(), "No run has an evaluation.")

@@ -15,7 +15,8 @@ from isoloss.progress.moment import Moment
 from isoloss.progress.resources import View, planned_flops
 from isoloss.progress.sweep_state import sweep_state
 from isoloss.published import published_opinions
-from isoloss.report import PointRow, point_rows, render_report
+from isoloss.report.content import PointRow, point_rows
+from isoloss.report.page import render_report
 from isoloss.report.probed import probed_by
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout

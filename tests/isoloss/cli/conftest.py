@@ -10,10 +10,16 @@ import pytest
 
 from isoloss.cli import reporting
 from isoloss.report import page
+from isoloss_contract.store import Store
 from tests.support.empty_figures import drawn_empty
 from tests.support.watched import put_kubectl
 
 PutInCluster = Callable[..., None]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"file://{tmp_path}/store")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from isoloss import datasets
 from tests.support.command_line import Isoloss
-from tests.support.planted_runs import planted_csv, planted_runs
+from tests.support.planted_runs import planted_runs, write_runs
 from tests.support.tables import as_csv, good_rows
 
 LAW_KEYS = {"status", "refusal", "form", "intercept", "slope", "covariance", "r_squared"}
@@ -61,12 +61,8 @@ def test_the_file_written_is_what_predict_reads(
 def test_the_file_and_its_answers_keep_what_the_fit_warned_of(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
-    table, out = tmp_path / "percent.csv", tmp_path / "laws.json"
-    table.write_bytes(
-        planted_csv(
-            [replace(run, learning_rate=100 * run.learning_rate) for run in planted_runs()]
-        )
-    )
+    percent = [replace(run, learning_rate=100 * run.learning_rate) for run in planted_runs()]
+    table, out = write_runs(tmp_path / "percent.csv", percent), tmp_path / "laws.json"
     fitted = isoloss("fit", table, "--out", out, "--json").document["warnings"]
     (warning,) = [each for each in fitted if "divide them by 100" in each]
     answer = isoloss("predict", out, "--total-flops", "3e19", "--json").document
@@ -76,8 +72,7 @@ def test_the_file_and_its_answers_keep_what_the_fit_warned_of(
 def test_a_grid_whose_optimum_lies_outside_is_refused_with_code_3(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
-    table = tmp_path / "low.csv"
-    table.write_bytes(planted_csv(planted_runs(rates=(2e-5, 4e-5, 8e-5))))
+    table = write_runs(tmp_path / "low.csv", planted_runs(rates=(2e-5, 4e-5, 8e-5)))
     ended = isoloss("fit", table, "--out", tmp_path / "laws.json", "--json")
     assert ended.code == 3
     assert ended.document["learning_rate"]["status"] == "refused"
@@ -190,8 +185,8 @@ def test_numbers_in_the_written_file_are_finite(planted_laws: Path) -> None:
 def test_one_size_has_a_loss_compute_law_and_settings_with_a_published_trend(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
-    table, laws = tmp_path / "one.csv", tmp_path / "laws.json"
-    table.write_bytes(planted_csv(planted_runs(sizes=(100e6,))))
+    laws, table = tmp_path / "laws.json", tmp_path / "one.csv"
+    write_runs(table, planted_runs(sizes=(100e6,)))
     question = ("--total-flops", "6e18", "--params", "2e8", "--json")
     plain = isoloss("fit", table, "--out", laws, "--json")
     assert plain.code == 3
@@ -216,8 +211,7 @@ def test_laws_that_the_joint_surface_contradicts_are_refused_as_every_prediction
         own = [r for r in runs if r.params == params and r.batch_size <= 128]
         kept = sorted({r.learning_rate for r in own})[lowest : lowest + 3]
         few += [r for r in own if r.learning_rate in kept]
-    table, laws = tmp_path / "few.csv", tmp_path / "laws.json"
-    table.write_bytes(planted_csv(few))
+    table, laws = write_runs(tmp_path / "few.csv", few), tmp_path / "laws.json"
     ended = isoloss("fit", table, "--bootstrap-samples", 20, "--out", laws)
     assert isoloss("predict", laws, "--total-flops", "6e19", "--params", "1e9").code == 3
     assert ended.code == 3

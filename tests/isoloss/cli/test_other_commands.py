@@ -18,7 +18,7 @@ from isoloss.cli.reporting import report
 from isoloss.laws import FitOptions, Interval, fit_laws
 from isoloss.published import PUBLISHED
 from tests.support.command_line import Isoloss
-from tests.support.planted_runs import planted_csv, planted_runs
+from tests.support.planted_runs import planted_runs, write_runs
 
 EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "dense-sweep.yaml"
 
@@ -130,8 +130,7 @@ def test_a_report_of_runs_that_the_laws_are_not_from_says_so_on_its_page_and_in_
         for run in runs
         if run.params == smallest
     )
-    table, out = tmp_path / "fewer.csv", tmp_path / "report.html"
-    table.write_bytes(planted_csv(fewer))
+    table, out = write_runs(tmp_path / "fewer.csv", fewer), tmp_path / "report.html"
     asked = ("report", planted_laws, "--out", out, "--runs", table)
     (warning,) = isoloss(*asked, "--json").document["warnings"]
     for said in (
@@ -166,7 +165,7 @@ def test_a_report_with_an_answer_at_a_given_batch_size_is_not_headed_refused(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
     table, laws, out = (tmp_path / name for name in ("one.csv", "laws.json", "report.html"))
-    table.write_bytes(planted_csv([run for run in planted_runs() if run.batch_size == 128]))
+    write_runs(table, [run for run in planted_runs() if run.batch_size == 128])
     assert isoloss("fit", table, "--bootstrap-samples", 20, "--out", laws).code == 3
     question = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
     assert isoloss("report", laws, "--out", out, *question, "--batch-size", "128").code == 0

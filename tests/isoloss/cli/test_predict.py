@@ -6,6 +6,7 @@ import io
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,14 @@ from tests.support.stored_sweep import write_sweep
 QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
 
 
-def test_the_answer_has_the_promised_shape(isoloss: Isoloss, planted_laws: Path) -> None:
-    ended = isoloss("predict", planted_laws, *QUESTION, "--round-to", "32", "--json")
+@pytest.fixture
+def predict(isoloss: Isoloss, planted_laws: Path) -> Isoloss:
+    """Asks the planted laws."""
+    return partial(isoloss, "predict", planted_laws)
+
+
+def test_the_answer_has_the_promised_shape(predict: Isoloss) -> None:
+    ended = predict(*QUESTION, "--round-to", "32", "--json")
     document = ended.document
     assert ended.code == 0
     for name in ("learning_rate", "batch_size", "target_loss", "equivalent_flops"):
@@ -38,16 +45,16 @@ def test_the_answer_has_the_promised_shape(isoloss: Isoloss, planted_laws: Path)
 
 
 def test_a_batch_size_that_is_given_is_answered_with_a_learning_rate_and_its_price(
-    isoloss: Isoloss, planted_laws: Path
+    predict: Isoloss,
 ) -> None:
-    ended = isoloss("predict", planted_laws, *QUESTION, "--batch-size", "64", "--json")
+    ended = predict(*QUESTION, "--batch-size", "64", "--json")
     document = ended.document
     assert ended.code == 0
     assert document["batch_size"] == {"value": 64, "low": 64, "high": 64}
     assert document["batch_size_given"] is True
     assert document["learning_rate"]["low"] < document["learning_rate"]["high"]
     assert document["batch_size_cost"]["value"] > 0
-    printed = isoloss("predict", planted_laws, *QUESTION, "--batch-size", "64").out
+    printed = predict(*QUESTION, "--batch-size", "64").out
     assert "what this batch size costs" in printed
     assert "64 (given)" in printed
     assert "[64, 64]" not in printed
@@ -56,11 +63,9 @@ def test_a_batch_size_that_is_given_is_answered_with_a_learning_rate_and_its_pri
     assert not any("both as they are" in warning for warning in document["warnings"])
 
 
-def test_what_json_says_of_published_laws_is_printed_below_their_rows(
-    isoloss: Isoloss, planted_laws: Path
-) -> None:
-    asked = ("predict", planted_laws, "--total-flops", "1e20")
-    printed, document = isoloss(*asked).out, isoloss(*asked, "--json").document
+def test_what_json_says_of_published_laws_is_printed_below_their_rows(predict: Isoloss) -> None:
+    asked = ("--total-flops", "1e20")
+    printed, document = predict(*asked).out, predict(*asked, "--json").document
     of_rows = [each for law in document["second_opinions"] for each in law["warnings"]]
     assert any("is an extrapolation" in each for each in of_rows)
     (without_row,) = [each for each in document["warnings"] if each.startswith("step-law: ")]
@@ -70,41 +75,35 @@ def test_what_json_says_of_published_laws_is_printed_below_their_rows(
         assert f"note: {each}" in below
 
 
-def test_a_total_compute_that_is_given_has_no_interval(
-    isoloss: Isoloss, planted_laws: Path
-) -> None:
-    printed = isoloss("predict", planted_laws, "--total-flops", "1e20", "--params", "1e9").out
+def test_a_total_compute_that_is_given_has_no_interval(predict: Isoloss) -> None:
+    printed = predict("--total-flops", "1e20", "--params", "1e9").out
     assert "1e20 (given)" in printed
     assert "[1e20, 1e20]" not in printed
 
 
 def test_a_total_compute_that_is_given_is_answered_as_a_run_from_scratch_and_that_is_said(
-    isoloss: Isoloss, planted_laws: Path
+    predict: Isoloss,
 ) -> None:
-    asked = ("predict", planted_laws, "--total-flops", "1e20", "--params", "1e9", "--json")
+    asked = ("--total-flops", "1e20", "--params", "1e9", "--json")
     for more in ((), ("--batch-size", "64"), ("--round-to", "1000")):
-        said = isoloss(*asked, *more).document["warnings"]
+        said = predict(*asked, *more).document["warnings"]
         assert sum("that of a run from scratch" in each for each in said) == 1
-    of_a_checkpoint = isoloss("predict", planted_laws, *QUESTION, "--json").document["warnings"]
+    of_a_checkpoint = predict(*QUESTION, "--json").document["warnings"]
     assert not any("that of a run from scratch" in each for each in of_a_checkpoint)
 
 
-def test_batch_sizes_within_a_tolerance_are_printed(isoloss: Isoloss, planted_laws: Path) -> None:
+def test_batch_sizes_within_a_tolerance_are_printed(predict: Isoloss) -> None:
     asked = (*QUESTION, "--composition-error", "0", "0", "--batch-size-tolerance", "0.02")
-    document = isoloss("predict", planted_laws, *asked, "--json").document
+    document = predict(*asked, "--json").document
     within = document["affordable"]
     assert within["smallest"] < document["batch_size"]["value"] < within["largest"]
-    assert "batch sizes within 0.02 nats" in isoloss("predict", planted_laws, *asked).out
+    assert "batch sizes within 0.02 nats" in predict(*asked).out
 
 
-def test_for_another_sequence_length_every_batch_size_keeps_its_tokens(
-    isoloss: Isoloss, planted_laws: Path
-) -> None:
+def test_for_another_sequence_length_every_batch_size_keeps_its_tokens(predict: Isoloss) -> None:
     """The laws are of 2048 tokens per sequence."""
-    own = isoloss("predict", planted_laws, *QUESTION, "--json").document
-    other = isoloss(
-        "predict", planted_laws, *QUESTION, "--sequence-length", "8192", "--json"
-    ).document
+    own = predict(*QUESTION, "--json").document
+    other = predict(*QUESTION, "--sequence-length", "8192", "--json").document
     assert other["sequence_length"] == 8192
     assert other["batch_size"]["value"] == round(own["batch_size_raw"] / 4)
     tokens = other["batch_size_tokens"]["value"]
@@ -114,53 +113,49 @@ def test_for_another_sequence_length_every_batch_size_keeps_its_tokens(
             there = other[group][name]["batch_size"]
             assert there["value"] == pytest.approx(point["batch_size"]["value"] / 4)
     assert any("differs from the sweep's, 2048" in warning for warning in other["warnings"])
-    printed = isoloss("predict", planted_laws, *QUESTION, "--sequence-length", "8192").out
+    printed = predict(*QUESTION, "--sequence-length", "8192").out
     assert "batch size (sequences of 8192)" in printed
     assert "batch size (sequences)" not in printed
 
 
 def test_a_batch_size_and_a_multiple_are_of_the_sequence_length_that_is_asked_for(
-    isoloss: Isoloss, planted_laws: Path
+    predict: Isoloss,
 ) -> None:
     asked = (*QUESTION, "--sequence-length", "8192", "--json")
-    given = isoloss("predict", planted_laws, *asked, "--batch-size", "48").document
-    same = isoloss("predict", planted_laws, *QUESTION, "--batch-size", "192", "--json").document
+    given = predict(*asked, "--batch-size", "48").document
+    same = predict(*QUESTION, "--batch-size", "192", "--json").document
     assert given["batch_size"] == {"value": 48, "low": 48, "high": 48}
     assert given["learning_rate"] == same["learning_rate"]
     assert given["batch_size_tokens"] == same["batch_size_tokens"]
     assert any("differs from the sweep's, 2048" in warning for warning in given["warnings"])
-    rounded = isoloss("predict", planted_laws, *asked, "--round-to", "64").document
+    rounded = predict(*asked, "--round-to", "64").document
     assert rounded["batch_size"]["value"] % 64 == 0
 
 
-def test_tokens_and_parameters_are_taken_as_people_write_them(
-    isoloss: Isoloss, planted_laws: Path
-) -> None:
+def test_tokens_and_parameters_are_taken_as_people_write_them(predict: Isoloss) -> None:
     past = ("--pretraining-tokens", "1,000M")
     asked = ("--initial-loss", "2.75", "--cpt-tokens", "5B", "--params", "1B", *past, "--json")
-    document = isoloss("predict", planted_laws, *asked).document
+    document = predict(*asked).document
     assert document["cpt_flops"] == pytest.approx(3e19)
     assert document["variants"]["B"]["total_flops"] == pytest.approx(6 * 1e9 * 1e9 + 3e19)
 
 
-def test_a_perplexity_for_the_initial_loss_is_recognised(
-    isoloss: Isoloss, planted_laws: Path
-) -> None:
+def test_a_perplexity_for_the_initial_loss_is_recognised(predict: Isoloss) -> None:
     """exp(2.75) and exp(3.2): above every loss, where the checkpoint's past would not matter."""
-    asked = ("predict", planted_laws, "--cpt-tokens", "5e9", "--params", "1e9", "--json")
-    told = isoloss(*asked, "--initial-loss", "15.64")
+    asked = ("--cpt-tokens", "5e9", "--params", "1e9", "--json")
+    told = predict(*asked, "--initial-loss", "15.64")
     assert told.code == 0
     assert any(
         "perplexity, the loss is its logarithm, 2.750 nats" in w for w in told.document["warnings"]
     )
-    ended = isoloss(*asked, "--initial-loss", "24.53")
+    ended = predict(*asked, "--initial-loss", "24.53")
     assert ended.code == 3
     (refusal,) = ended.document["refused"]
     assert (
         "above any loss in nats per token, which are at most 16. If it is a perplexity"
         in refusal["message"]
     )
-    higher = isoloss(*asked, "--initial-loss", "5").document["warnings"]
+    higher = predict(*asked, "--initial-loss", "5").document["warnings"]
     assert any("above every loss" in w and "perplexity" not in w for w in higher)
 
 
@@ -172,10 +167,10 @@ def test_a_perplexity_for_the_initial_loss_is_recognised(
     ],
 )
 def test_an_initial_loss_that_does_not_belong_to_the_laws_is_refused_with_what_to_change(
-    isoloss: Isoloss, planted_laws: Path, initial_loss: str, remedies: tuple[str, ...]
+    predict: Isoloss, initial_loss: str, remedies: tuple[str, ...]
 ) -> None:
     asked = ("--initial-loss", initial_loss, "--cpt-flops", "1e17", "--json")
-    (refused,) = isoloss("predict", planted_laws, *asked).document["refused"]
+    (refused,) = predict(*asked).document["refused"]
     for remedy in remedies:
         assert remedy in refused["message"]
 
@@ -188,15 +183,15 @@ def test_an_initial_loss_that_does_not_belong_to_the_laws_is_refused_with_what_t
     ],
 )
 def test_where_there_is_no_answer_the_code_is_3_and_the_reason_is_named(
-    isoloss: Isoloss, planted_laws: Path, question: tuple[str, ...], reason: str
+    predict: Isoloss, question: tuple[str, ...], reason: str
 ) -> None:
-    ended = isoloss("predict", planted_laws, *question, "--json")
+    ended = predict(*question, "--json")
     assert ended.code == 3
     refused = ended.document["refused"]
     assert refused[0]["reason"] == reason
     assert refused[0]["message"]
     assert "learning_rate" not in ended.document
-    assert f"refused: {reason}" in isoloss("predict", planted_laws, *question).out
+    assert f"refused: {reason}" in predict(*question).out
 
 
 @pytest.mark.parametrize(
@@ -236,9 +231,9 @@ def test_where_there_is_no_answer_the_code_is_3_and_the_reason_is_named(
     ],
 )
 def test_questions_that_contradict_themselves_are_bad_input(
-    isoloss: Isoloss, planted_laws: Path, options: tuple[str, ...], says: str
+    predict: Isoloss, options: tuple[str, ...], says: str
 ) -> None:
-    assert says in isoloss("predict", planted_laws, *options, "--json").error
+    assert says in predict(*options, "--json").error
 
 
 @pytest.mark.parametrize(
@@ -359,9 +354,9 @@ def test_a_published_law_refuses_a_total_that_no_run_has(
 
 
 def test_a_multiple_that_leaves_too_few_steps_is_blamed_and_not_the_budget(
-    isoloss: Isoloss, planted_laws: Path
+    predict: Isoloss,
 ) -> None:
-    ended = isoloss("predict", planted_laws, *QUESTION, "--round-to", 1_000_000, "--json")
+    ended = predict(*QUESTION, "--round-to", 1_000_000, "--json")
     assert ended.code == 3
     (refusal,) = ended.document["refused"]
     assert refusal["reason"] == "BudgetTooSmall"
@@ -457,13 +452,9 @@ def test_whatever_is_asked_there_is_one_json_object_and_a_known_exit_code(
     assert expected in document
 
 
-def test_the_error_of_the_composition_is_the_one_that_is_given(
-    isoloss: Isoloss, planted_laws: Path
-) -> None:
+def test_the_error_of_the_composition_is_the_one_that_is_given(predict: Isoloss) -> None:
     def told(*error: str) -> list[str]:
-        warnings = isoloss("predict", planted_laws, *QUESTION, *error, "--json").document[
-            "warnings"
-        ]
+        warnings = predict(*QUESTION, *error, "--json").document["warnings"]
         return [each for each in warnings if "how far a continued run may be" in each]
 
     assert told("--composition-error", "0", "0") == []

@@ -13,20 +13,15 @@ import pytest
 
 from isoloss.cli.serving import PageServer, SweepPage
 from isoloss.errors import BadInput
-from isoloss.report import PAGE_POLICY
+from isoloss.report.content import PAGE_POLICY
 from isoloss_contract.store import Store
 from tests.isoloss.cli.conftest import PutInCluster
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.command_line import Isoloss
 from tests.support.ledgers import write_ledger
-from tests.support.watched import resource, write_status
+from tests.support.watched import resource, write_watched
 
 pytestmark = pytest.mark.usefixtures("without_figures")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(f"file://{tmp_path}/store")
 
 
 def pages() -> Iterator[str]:
@@ -127,8 +122,7 @@ def test_the_page_is_read_again_after_its_seconds_and_drawn_again_after_a_change
     page = SweepPage(store.uri, 5.0, lambda: now[0])
     first = page()
     over = ledger(done(1), done(2))
-    write_ledger(store, over)
-    write_status(store, over, ("Ready", "True", "Fitted"))
+    write_watched(store, over, ("Ready", "True", "Fitted"))
     now[0] = 4.0
     assert page() is first
     now[0] = 6.0

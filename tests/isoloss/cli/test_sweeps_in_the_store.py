@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isoloss.laws import fit_laws, laws_to_json
+from isoloss.laws import laws_to_json
 from isoloss.stored_sweeps import BadSweep, open_sweep, sweep_runs
 from isoloss_contract import layout
 from isoloss_contract.ledger import Intent, IntentAction
@@ -17,13 +17,9 @@ from isoloss_contract.store import Store, StoreUnavailable
 from tests.support.command_line import Isoloss
 from tests.support.empty_figures import draw_empty_figures
 from tests.support.ledgers import write_ledger
+from tests.support.planted_laws import fitted_laws
 from tests.support.planted_runs import planted_runs
 from tests.support.stored_sweep import UID, write_sweep
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(f"file://{tmp_path}")
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +37,12 @@ def twice_swept(tmp_path_factory: pytest.TempPathFactory) -> Store:
     write_sweep(store)
     write_sweep(store, name="dense-2", uid=UID.replace("1", "2"))
     return store
+
+
+def write_laws(store: Store) -> None:
+    """Those of the sweep of `write_sweep`."""
+    content = json.dumps(laws_to_json(fitted_laws())).encode()
+    store.write(layout.laws_in(layout.sweep_folder("dense", UID)), content)
 
 
 @pytest.mark.parametrize("suffix", [f"/sweeps/dense-{UID}", "/sweeps/dense", "", "/"])
@@ -102,8 +104,7 @@ def test_a_fit_of_a_running_sweep_is_provisional(isoloss: Isoloss, swept: Store)
 
 def test_laws_of_a_sweep_answer_predictions(isoloss: Isoloss, store: Store) -> None:
     write_sweep(store)
-    document = laws_to_json(fit_laws(planted_runs()))
-    store.write(layout.laws_in(layout.sweep_folder("dense", UID)), json.dumps(document).encode())
+    write_laws(store)
     assert isoloss("predict", store.uri, "--total-flops", "3e19", "--json").code == 0
 
 
@@ -116,8 +117,7 @@ def test_a_report_compares_the_cost_of_a_search_with_what_the_operator_plans(
     points = (replace(swept.points[0], intent=chosen, flops=9e12), *swept.points[1:])
     write_ledger(store, swept.replace(points=points))
     folder = layout.sweep_folder("dense", UID)
-    document = laws_to_json(fit_laws(planted_runs()))
-    store.write(layout.laws_in(folder), json.dumps(document).encode())
+    write_laws(store)
     metadata = {"name": "dense", "namespace": "research", "uid": UID, "generation": 1}
     told = {"metadata": metadata, "status": {"plannedFlops": "1.8e13"}}
     store.write(layout.status_in(folder), json.dumps(told).encode())

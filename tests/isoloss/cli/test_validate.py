@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,22 @@ TOKENS = 1.2e10
 QUESTION = ("--initial-loss", "2.75", "--cpt-tokens", f"{TOKENS:g}", "--params", "3e8")
 
 
-def planned(isoloss: Isoloss, laws: Path, *options: str) -> dict[str, Any]:
-    ended = isoloss("validate", laws, *QUESTION, *options, "--json")
+@pytest.fixture
+def validate(isoloss: Isoloss, planted_laws: Path) -> Isoloss:
+    """Validates an answer of the planted laws."""
+    return partial(isoloss, "validate", planted_laws)
+
+
+def planned(validate: Isoloss, *options: str) -> dict[str, Any]:
+    ended = validate(*QUESTION, *options, "--json")
     assert ended.code == 0, ended.err
     return ended.document
 
 
 def test_without_probes_the_command_says_what_to_train_and_what_it_costs(
-    isoloss: Isoloss, planted_laws: Path
+    validate: Isoloss, isoloss: Isoloss, planted_laws: Path
 ) -> None:
-    plan = planned(isoloss, planted_laws, "--share", "0.2", "--seeds", "2")
+    plan = planned(validate, "--share", "0.2", "--seeds", "2")
     answer = isoloss("predict", planted_laws, *QUESTION, "--json").document
     assert len(plan["probes"]) == 5
     assert plan["probes"][0]["learning_rate"] == answer["learning_rate"]["value"]
@@ -35,10 +42,8 @@ def test_without_probes_the_command_says_what_to_train_and_what_it_costs(
     assert plan["share_of_budget"] == pytest.approx(2.0)
 
 
-def test_the_plan_in_words_has_every_place_and_the_whole_cost(
-    isoloss: Isoloss, planted_laws: Path
-) -> None:
-    ended = isoloss("validate", planted_laws, *QUESTION)
+def test_the_plan_in_words_has_every_place_and_the_whole_cost(validate: Isoloss) -> None:
+    ended = validate(*QUESTION)
     assert ended.code == 0
     assert "5 continued runs of the checkpoint with fresh optimizer state" in ended.out
     assert "1.5 times the budget" in ended.out
@@ -49,16 +54,11 @@ def test_the_plan_in_words_has_every_place_and_the_whole_cost(
     [(1.0, True, "AnswerHolds"), (3.0, False, "BetterAnswerNearby")],
 )
 def test_probes_confirm_or_reject_the_answer(
-    isoloss: Isoloss,
-    planted_laws: Path,
-    tmp_path: Path,
-    best: float,
-    validated: bool,
-    reason: str,
+    validate: Isoloss, tmp_path: Path, best: float, validated: bool, reason: str
 ) -> None:
-    plan = planned(isoloss, planted_laws)
+    plan = planned(validate)
     runs = write_probes(tmp_path / "probes.csv", plan["probes"], best)
-    ended = isoloss("validate", planted_laws, runs, *QUESTION, "--noise", "0.002", "--json")
+    ended = validate(runs, *QUESTION, "--noise", "0.002", "--json")
     document = ended.document
     assert ended.code == 0
     assert (document["validated"], document["reason"]) == (validated, reason)
@@ -72,29 +72,27 @@ def test_probes_confirm_or_reject_the_answer(
 
 
 def test_the_verdict_in_words_shows_losses_regret_and_the_refined_answer_beside_the_laws(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, tmp_path: Path
 ) -> None:
-    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 3.0)
-    ended = isoloss("validate", planted_laws, runs, *QUESTION)
+    runs = write_probes(tmp_path / "probes.csv", planned(validate)["probes"], 3.0)
+    ended = validate(runs, *QUESTION)
     assert "BetterAnswerNearby: The answer does not hold: it loses 0." in ended.out
     assert "at a higher learning rate" in ended.out
     assert "next to the laws' own answer" in ended.out
 
 
 def test_probes_that_tell_nothing_end_with_the_code_of_a_refusal(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, tmp_path: Path
 ) -> None:
-    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
-    ended = isoloss("validate", planted_laws, runs, *QUESTION, "--noise", "0.2", "--json")
+    runs = write_probes(tmp_path / "probes.csv", planned(validate)["probes"], 1.0)
+    ended = validate(runs, *QUESTION, "--noise", "0.2", "--json")
     assert ended.code == 3
     assert (ended.document["validated"], ended.document["reason"]) == (None, "WithinNoise")
 
 
-def test_a_question_without_an_answer_has_nothing_to_validate(
-    isoloss: Isoloss, planted_laws: Path
-) -> None:
+def test_a_question_without_an_answer_has_nothing_to_validate(validate: Isoloss) -> None:
     asked = ("--initial-loss", "0.4", "--cpt-tokens", "1e10", "--params", "3e8", "--json")
-    ended = isoloss("validate", planted_laws, *asked)
+    ended = validate(*asked)
     assert ended.code == 3
     assert ended.document["refused"][0]["reason"] == "InitialLossBelowIrreducible"
 
@@ -109,74 +107,72 @@ def test_a_question_without_an_answer_has_nothing_to_validate(
     ],
 )
 def test_impossible_options_are_named(
-    isoloss: Isoloss, planted_laws: Path, options: tuple[str, ...], message: str
+    validate: Isoloss, options: tuple[str, ...], message: str
 ) -> None:
-    assert message in isoloss("validate", planted_laws, *QUESTION, *options).error
+    assert message in validate(*QUESTION, *options).error
 
 
 BRIEF = ("--initial-loss", "2.75", "--cpt-flops", "1.5e17", "--params", "1e9")
 
 
 def test_probes_too_short_to_be_judged_are_not_planned_and_a_share_that_works_is_named(
-    isoloss: Isoloss, planted_laws: Path
+    validate: Isoloss,
 ) -> None:
-    refused = isoloss("validate", planted_laws, *BRIEF, "--share", "0.1", "--json")
+    refused = validate(*BRIEF, "--share", "0.1", "--json")
     assert refused.code == 2
     message = refused.document["error"]["message"]
     assert message.startswith("--share 0.1: Probes of 2.5e+06 tokens are ")
     assert "at least 30 are needed" in message
     enough = float(message.rpartition("Give --share ")[2].removesuffix(" or more."))
-    assert isoloss("validate", planted_laws, *BRIEF, "--share", enough).code == 0
-    assert isoloss("validate", planted_laws, *BRIEF, "--share", 0.95 * enough).code == 2
+    assert validate(*BRIEF, "--share", enough).code == 0
+    assert validate(*BRIEF, "--share", 0.95 * enough).code == 2
 
 
 def test_probes_that_were_too_short_are_refused_in_words_about_probes(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
-    places = planned(isoloss, planted_laws)["probes"]
+    places = planned(validate)["probes"]
     answer = isoloss("predict", planted_laws, *BRIEF, "--json").document
     middle = {key: answer[key]["value"] for key in ("learning_rate", "batch_size")}
     factors = [{key: place[key] / places[0][key] for key in middle} for place in places]
     moved = [{key: middle[key] * round(by[key], 1) for key in middle} for by in factors]
     moved = [{**place, "batch_size": round(place["batch_size"])} for place in moved]
     runs = write_probes(tmp_path / "probes.csv", moved, 1.0, tokens=2.5e6, params=1e9, length=64)
-    ended = isoloss("validate", planted_laws, runs, *BRIEF, "--json")
+    ended = validate(runs, *BRIEF, "--json")
     assert ended.code == 3
     assert ended.document["refused"][0]["message"].startswith("Probes of 2.5e+06 tokens are ")
 
 
 @pytest.mark.parametrize("stable", [0, 2])
 def test_training_that_diverges_at_the_answer_rejects_it(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, stable: int
+    validate: Isoloss, tmp_path: Path, stable: int
 ) -> None:
-    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
+    runs = write_probes(tmp_path / "probes.csv", planned(validate)["probes"], 1.0)
     header, *rows = runs.read_text().splitlines()
     lost = len(rows) - stable
     marked = [f"{row},{str(index < lost).lower()}" for index, row in enumerate(rows)]
     runs.write_text("\n".join([f"{header},diverged", *marked]))
-    ended = isoloss("validate", planted_laws, runs, *QUESTION, "--json")
+    ended = validate(runs, *QUESTION, "--json")
     assert ended.code == 0, ended.err
     assert (ended.document["validated"], ended.document["reason"]) == (False, "AnswerDiverged")
-    said = isoloss("validate", planted_laws, runs, *QUESTION).out
+    said = validate(runs, *QUESTION).out
     assert "within noise" not in said
     assert "nan" not in said
 
 
-def test_probes_elsewhere_are_refused_by_their_table(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    places = planned(isoloss, planted_laws)["probes"]
+def test_probes_elsewhere_are_refused_by_their_table(validate: Isoloss, tmp_path: Path) -> None:
+    places = planned(validate)["probes"]
     moved = [{**place, "learning_rate": 1.5 * place["learning_rate"]} for place in places]
     runs = write_probes(tmp_path / "probes.csv", moved, 1.0)
-    ended = isoloss("validate", planted_laws, runs, *QUESTION)
+    ended = validate(runs, *QUESTION)
     assert f"{runs}: no probe is at the answer" in ended.error
 
 
 @pytest.mark.parametrize("budgets", [(), ("--cpt-flops", "1e20", "--cpt-tokens", "1e10")])
 def test_probes_without_a_budget_have_no_length_and_no_option_is_advised_that_is_none(
-    isoloss: Isoloss, planted_laws: Path, budgets: tuple[str, ...]
+    validate: Isoloss, budgets: tuple[str, ...]
 ) -> None:
-    ended = isoloss("validate", planted_laws, "--initial-loss", "2.75", *budgets)
+    ended = validate("--initial-loss", "2.75", *budgets)
     assert "give --cpt-flops or --cpt-tokens" in ended.error
     assert "--total-flops" not in ended.error
 
@@ -193,29 +189,25 @@ def test_probes_without_a_budget_have_no_length_and_no_option_is_advised_that_is
     ids=str,
 )
 def test_an_option_that_would_do_nothing_is_refused(
-    isoloss: Isoloss,
-    planted_laws: Path,
-    tmp_path: Path,
-    options: tuple[str, ...],
-    has_probes: bool,
+    validate: Isoloss, tmp_path: Path, options: tuple[str, ...], has_probes: bool
 ) -> None:
     probes = [tmp_path / "probes.csv"] if has_probes else []
-    ended = isoloss("validate", planted_laws, *probes, *QUESTION, *options)
+    ended = validate(*probes, *QUESTION, *options)
     assert f"{options[0]}: is of the {'plan' if has_probes else 'verdict'}" in ended.error
 
 
 def test_at_a_batch_size_that_is_given_learning_rates_alone_are_planned_and_judged(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
     given = ("--batch-size", "200")
-    plan = planned(isoloss, planted_laws, *given)
+    plan = planned(validate, *given)
     answer = isoloss("predict", planted_laws, *QUESTION, *given, "--json").document
     rate = answer["learning_rate"]["value"]
     places = [(place["learning_rate"], place["batch_size"]) for place in plan["probes"]]
     assert places == [(rate, 200), (rate / 2, 200), (rate * 2, 200)]
     runs = write_probes(tmp_path / "probes.csv", plan["probes"], 1.0)
     asked = (*QUESTION, *given, "--noise", "0.002")
-    ended = isoloss("validate", planted_laws, runs, *asked)
+    ended = validate(runs, *asked)
     assert ended.code == 0, ended.err
     assert "AnswerHolds" in ended.out
     refined = ended.out.partition("Laws and probes together")[2]
@@ -224,70 +216,68 @@ def test_at_a_batch_size_that_is_given_learning_rates_alone_are_planned_and_judg
 
 
 def test_probes_of_a_smaller_proxy_count_by_their_share_of_the_tokens(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, tmp_path: Path
 ) -> None:
-    places = planned(isoloss, planted_laws)["probes"]
+    places = planned(validate)["probes"]
     document = {}
     for params in (3e8, 1e8):
         runs = write_probes(tmp_path / "probes.csv", places, 1.0, 0.3 * TOKENS, params)
-        ended = isoloss("validate", planted_laws, runs, *QUESTION, "--json")
+        ended = validate(runs, *QUESTION, "--json")
         document[params] = ended.document
     assert document[1e8]["refined"] == document[3e8]["refined"]
 
 
 def test_probes_of_another_sequence_length_are_judged_at_equal_tokens(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, tmp_path: Path
 ) -> None:
     """The laws are of 2048 tokens per sequence."""
-    plan = planned(isoloss, planted_laws, "--round-to", "4")
+    plan = planned(validate, "--round-to", "4")
     assert plan["sequence_length"] == 2048
     asked = (*QUESTION, "--round-to", "4", "--noise", "0.002")
     long = [{**place, "batch_size": place["batch_size"] / 4} for place in plan["probes"]]
     documents = []
     for places, length in ((plan["probes"], 2048), (long, 8192)):
         runs = write_probes(tmp_path / f"{length}.csv", places, 1.0, length=length)
-        documents.append(isoloss("validate", planted_laws, runs, *asked, "--json").document)
+        documents.append(validate(runs, *asked, "--json").document)
     own, other = documents
     assert other["refined"] == own["refined"]
     assert any("The probes' sequence length, 8192" in warning for warning in other["warnings"])
     as_many = write_probes(tmp_path / "as_many.csv", plan["probes"], 1.0, length=8192)
-    assert "no probe is at the answer" in isoloss("validate", planted_laws, as_many, *asked).error
+    assert "no probe is at the answer" in validate(as_many, *asked).error
 
 
-def test_probes_longer_than_the_budget_are_refused(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
-) -> None:
-    places = planned(isoloss, planted_laws)["probes"]
+def test_probes_longer_than_the_budget_are_refused(validate: Isoloss, tmp_path: Path) -> None:
+    places = planned(validate)["probes"]
     runs = write_probes(tmp_path / "probes.csv", places, 1.0, 2 * TOKENS)
-    assert "longer than the budget" in isoloss("validate", planted_laws, runs, *QUESTION).error
+    assert "longer than the budget" in validate(runs, *QUESTION).error
 
 
 def test_the_warnings_of_the_answer_are_told_with_its_plan_and_with_its_verdict(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
     warnings = isoloss("predict", planted_laws, *QUESTION, "--json").document["warnings"]
     assert warnings
-    plan = planned(isoloss, planted_laws)
+    plan = planned(validate)
     runs = write_probes(tmp_path / "probes.csv", plan["probes"], 1.0)
-    verdict = isoloss("validate", planted_laws, runs, *QUESTION, "--json").document
+    verdict = validate(runs, *QUESTION, "--json").document
     for document in (plan, verdict):
         assert set(document["warnings"]) <= set(warnings)
         assert document["warnings"]
     for asked in ((), (runs,)):
-        said = isoloss("validate", planted_laws, *asked, *QUESTION).err
+        said = validate(*asked, *QUESTION).err
         for warning in plan["warnings"]:
             assert f"warning: {warning}" in said
 
 
 def test_doubts_about_the_probes_are_told_with_the_verdict(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, tmp_path: Path
 ) -> None:
     """Their losses are in bits."""
-    runs = write_probes(tmp_path / "probes.csv", planned(isoloss, planted_laws)["probes"], 1.0)
+    runs = write_probes(tmp_path / "probes.csv", planned(validate)["probes"], 1.0)
     text = runs.read_text()
     for nats in [row.rpartition(",")[2] for row in text.splitlines()[1:]]:
         text = text.replace(f",{nats}\n", f",{float(nats) / math.log(2.0)}\n")
     runs.write_text(text)
-    document = isoloss("validate", planted_laws, runs, *QUESTION, "--json").document
+    document = validate(runs, *QUESTION, "--json").document
     (doubt,) = [each for each in document["warnings"] if "look like bits per token" in each]
-    assert f"warning: {doubt}" in isoloss("validate", planted_laws, runs, *QUESTION).err
+    assert f"warning: {doubt}" in validate(runs, *QUESTION).err

@@ -30,12 +30,7 @@ from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.command_line import Isoloss
 from tests.support.ledgers import write_ledger
 from tests.support.stored_sweep import write_sweep
-from tests.support.watched import resource, write_status
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(f"file://{tmp_path}/store")
+from tests.support.watched import resource, write_watched
 
 
 def words(text: str) -> str:
@@ -145,17 +140,15 @@ def test_a_terminal_shows_frames_of_its_height_on_the_alternate_screen_and_keeps
 ) -> None:
     points = [record(n, f"size-{n % 4}", batch=2**n, rate=1e-3 * n) for n in range(1, 12)]
     begun = ledger(done(100), *points)
-    write_ledger(store, begun)
-    write_status(store, begun, ("Ready", "False", "Training"), points={"total": 12})
+    write_watched(store, begun, ("Ready", "False", "Training"), points={"total": 12})
     over = ledger(done(100), *(done(n, proxy=f"size-{n % 4}") for n in range(1, 12)))
     screen = io.StringIO()
     terminal = Console(file=screen, force_terminal=True, width=80, height=rows, markup=False)
     monkeypatch.setattr("isoloss.cli.watching.console", lambda: terminal)
 
     def sleep(_: float) -> None:
-        write_ledger(store, over)
         points = {"total": 12, "succeeded": 12}
-        write_status(store, over, ("Ready", "True", "Fitted"), points=points)
+        write_watched(store, over, ("Ready", "True", "Fitted"), points=points)
 
     monkeypatch.setattr("isoloss.cli.watching.time.sleep", sleep)
     ended = isoloss("watch", store.uri)
@@ -172,8 +165,7 @@ def test_a_terminal_shows_frames_of_its_height_on_the_alternate_screen_and_keeps
 
 def test_a_single_picture_ends_with_0_whatever_it_shows(isoloss: Isoloss, store: Store) -> None:
     stored = ledger(done(1), record(2, rate=2e-3))
-    write_ledger(store, stored)
-    write_status(
+    write_watched(
         store, stored, ("Ready", "False", "Training"), points={"total": 2, "succeeded": 1}
     )
     ended = isoloss("watch", store.uri, "--once")
@@ -266,8 +258,7 @@ def test_cost_is_compared_with_what_the_operator_plans_cooldowns_included(
 ) -> None:
     """The ledger knows the tokens of a point and not those of its cooldowns."""
     stored = ledger(done(1, flops=9e12))
-    write_ledger(store, stored)
-    write_status(store, stored, ("Ready", "True", "Fitted"), plannedFlops="9e12")
+    write_watched(store, stored, ("Ready", "True", "Fitted"), plannedFlops="9e12")
     out = isoloss("watch", store.uri, "--once").out
     assert "cost so far 9e12 FLOPs, 100% of the whole grid's 9e12" in words(out)
 
@@ -294,8 +285,9 @@ def test_watching_prints_a_line_per_change_and_outlives_a_store_that_fails(
     """Nothing is printed for a reading that shows the same, a failed one is told, the last ends it."""
     going, over = ledger(done(1), record(2)), ledger(done(1), done(2))
     head = layout.ledger_in(layout.sweep_folder(going.sweep, going.uid))
-    write_ledger(store, going)
-    write_status(store, going, ("Ready", "False", "Training"), points={"total": 2, "succeeded": 1})
+    write_watched(
+        store, going, ("Ready", "False", "Training"), points={"total": 2, "succeeded": 1}
+    )
     pauses = iter(range(3))
 
     def sleep(_: float) -> None:
@@ -303,9 +295,8 @@ def test_watching_prints_a_line_per_change_and_outlives_a_store_that_fails(
         if pause == 1:
             store.write(head, b"{")
         elif pause == 2:
-            write_ledger(store, over)
             points = {"total": 2, "succeeded": 2}
-            write_status(store, over, ("Ready", "True", "Fitted"), points=points)
+            write_watched(store, over, ("Ready", "True", "Fitted"), points=points)
 
     monkeypatch.setattr("isoloss.cli.watching.time.sleep", sleep)
     ended = isoloss("watch", store.uri)
@@ -319,9 +310,8 @@ def test_watching_prints_a_line_per_change_and_outlives_a_store_that_fails(
 
 def test_a_stalled_sweep_ends_the_watching_with_3(isoloss: Isoloss, store: Store) -> None:
     stored = ledger(record(1))
-    write_ledger(store, stored)
     conditions = ("Stalled", "True", "BadData"), ("Ready", "False", "BadData")
-    write_status(store, stored, *conditions)
+    write_watched(store, stored, *conditions)
     ended = isoloss("watch", store.uri)
     assert (ended.code, ended.err) == (3, "stalled: BadData: why\n")
     assert "sweep: BadData: why" in isoloss("watch", store.uri, "--once").out

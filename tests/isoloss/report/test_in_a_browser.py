@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from isoloss.laws import FitOptions, fit_laws
-from isoloss.report import render_report
+from isoloss.report.page import render_report
 from tests.support.planted_laws import answered
 from tests.support.planted_runs import planted_runs
 

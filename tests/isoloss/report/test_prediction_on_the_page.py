@@ -19,10 +19,10 @@ from isoloss.laws import (
     SurfaceLaw,
     fit_laws,
 )
-from isoloss.report import render_report
 from isoloss.report.bands import band_at
 from isoloss.report.content import data_digest, fit_facts
 from isoloss.report.law_figure import plot_laws
+from isoloss.report.page import render_report
 from isoloss.report.predicted import interval_costs, outside_band
 from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, plot_trajectories
 from tests.support.empty_figures import BLANK

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from isoloss.laws import Interval, Laws, fit_laws
-from isoloss.report import draw_figures, render_report
 from isoloss.report.drawing import as_png
+from isoloss.report.page import draw_figures, render_report
 from isoloss.report.probed import Probed, probed_by
 from isoloss.report.probes_figure import probes_figure, probes_table
 from tests.support.empty_figures import draw_empty_figures

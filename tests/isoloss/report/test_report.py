@@ -19,16 +19,9 @@ from isoloss.laws import (
     fit_laws,
 )
 from isoloss.published import published_opinions
-from isoloss.report import (
-    PointRow,
-    ReportFigures,
-    draw_figures,
-    png_files,
-    point_rows,
-    render_report,
-)
-from isoloss.report.content import optima_table
+from isoloss.report.content import PointRow, optima_table, point_rows
 from isoloss.report.law_figure import plot_laws
+from isoloss.report.page import ReportFigures, draw_figures, png_files, render_report
 from isoloss.report.surface_figure import PALE, surface_optima
 from isoloss.report.trajectory_figure import plot_trajectories, runs_from_contours
 from isoloss.savings import SearchCost

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from isoloss.laws import Laws, fit_laws
 from isoloss.progress.sweep_state import SweepState, sweep_state
-from isoloss.report import draw_figures, png_files, point_rows, render_report
+from isoloss.report.content import point_rows
 from isoloss.report.drawing import as_png
+from isoloss.report.page import draw_figures, png_files, render_report
 from isoloss.report.search_figure import search_map, search_sentence, search_table
 from isoloss.report.trajectory_figure import plot_trajectories
 from isoloss.stages import stopped_in_words

@@ -15,7 +15,7 @@ from isoloss.laws import Run
 from isoloss.tables import BadTable, read_tables
 from isoloss.tables.sizes import mismatches
 from tests.support.planted import Grid, Planted, planted_runs
-from tests.support.planted_runs import SIZES, planted_csv
+from tests.support.planted_runs import SIZES, write_runs
 from tests.support.planted_runs import planted_runs as reported_runs
 
 Change = Callable[[Run], Run]
@@ -41,9 +41,7 @@ def with_size(size: float, change: Change, runs: Sequence[Run] = ()) -> list[Run
 
 
 def table_of(folder: Path, runs: Sequence[Run]) -> str:
-    path = folder / "runs.csv"
-    path.write_bytes(planted_csv(runs))
-    return str(path)
+    return str(write_runs(folder / "runs.csv", runs))
 
 
 @pytest.mark.parametrize("factor", [1 / BIT, BIT])
@@ -148,8 +146,7 @@ def test_sizes_are_compared_across_tables(tmp_path: Path) -> None:
     sources = []
     for size in SIZES:
         runs = [run for run in with_size(SIZES[1], losses_times(BIT)) if run.params == size]
-        sources.append(tmp_path / f"{size:g}.csv")
-        sources[-1].write_bytes(planted_csv(runs))
+        sources.append(write_runs(tmp_path / f"{size:g}.csv", runs))
     with pytest.raises(BadTable, match="in another unit") as caught:
         read_tables([str(path) for path in sources])
     assert (caught.value.source, caught.value.row) == (str(sources[1]), 2)
