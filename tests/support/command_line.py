@@ -24,6 +24,11 @@ class Ended:
         return document
 
     @property
+    def words(self) -> str:
+        """Standard output without where its lines are folded."""
+        return " ".join(self.out.split())
+
+    @property
     def error(self) -> str:
         """What it says of bad input, to programs if it was asked for JSON; fails where it ended otherwise."""
         assert self.code == 2, self.out

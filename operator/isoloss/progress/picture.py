@@ -73,7 +73,7 @@ def _fitting_maps(
     kept: set[int] = set()
     order = sorted(
         range(len(maps)),
-        key=lambda i: (sizes[i].stages[Stage.TRAINING] > 0, sizes[i].best is not None, i),
+        key=lambda i: (sizes[i].trains, sizes[i].best is not None, i),
     )
     for index in reversed(order):
         if len(maps[index]) + 1 <= room:

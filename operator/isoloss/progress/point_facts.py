@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from isoloss.errors import BadInput
-from isoloss.progress.fit_summary import FitSummary, read_fit
+from isoloss.progress.operator_files import FitSummary, read_fit
 from isoloss.stored_sweeps import StoredSweep, stored_laws, trajectory
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord

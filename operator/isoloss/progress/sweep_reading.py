@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from isoloss.errors import BadInput
 from isoloss.laws import STATUS_WORDS, Laws, law_rows
-from isoloss.progress.fit_summary import FitSummary, read_fit
 from isoloss.progress.moment import Moment
+from isoloss.progress.operator_files import FitSummary, read_fit, read_status
 from isoloss.progress.resources import View, planned_flops
-from isoloss.progress.stored_status import read_status
 from isoloss.progress.sweep_state import asks_for_progress, sweep_state
 from isoloss.stored_sweeps import StoredSweep, open_sweep, stored_laws
 from isoloss.summaries import not_yet

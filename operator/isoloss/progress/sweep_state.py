@@ -50,10 +50,10 @@ class SizeView:
     name: str
     points: tuple[PointView, ...]
 
-    @cached_property
-    def stages(self) -> Counter[Stage]:
-        """Number of points by stage."""
-        return Counter(point.stage for point in self.points)
+    @property
+    def trains(self) -> bool:
+        """Whether any of its points does."""
+        return any(point.stage is Stage.TRAINING for point in self.points)
 
     @property
     def trained(self) -> float:

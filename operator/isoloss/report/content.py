@@ -14,7 +14,6 @@ from isoloss.laws import (
     STATUS_WORDS,
     Laws,
     Optimum,
-    Refusal,
     Run,
     law_rows,
     noise_in_words,
@@ -188,10 +187,6 @@ def laws_table(laws: Laws, *, is_over: bool = True) -> Table:
     )
 
 
-def _refusal_words(refusal: Refusal | None) -> str:
-    return "no reason given" if refusal is None else f"{refusal.reason.value}: {refusal.message}"
-
-
 def held_out_table(laws: Laws) -> Table | None:
     """How the two routes did on held-out data."""
     if not laws.held_out:
@@ -260,7 +255,7 @@ def _optimum_row(kind: str, item: Optimum, trained: Sequence[float]) -> Cells:
         formatting.batch_size(item.batch_size) + spread("batch_size"),
         formatting.count(item.tokens),
         formatting.flops(item.flops),
-        _refusal_words(item.refusal) if item.refusal else "",
+        f"{item.refusal.reason.value}: {item.refusal.message}" if item.refusal else "",
     )
 
 

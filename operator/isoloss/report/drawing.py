@@ -6,7 +6,7 @@ Figures are made without pyplot: it keeps global state, and the operator draws i
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 from matplotlib import figure as mpl_figure
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
@@ -65,38 +64,23 @@ def style() -> Iterator[None]:
 
 def as_svg(figure: mpl_figure.Figure) -> bytes:
     """The figure as SVG; equal figures give equal bytes."""
-    _lay_out(figure)
-    canvas: Any = FigureCanvasSVG(figure)  # its methods have no types
-    return _printed(canvas.print_svg, {"Date": None})
+    return _saved(figure, format="svg", metadata={"Date": None})
 
 
 def as_png(figure: mpl_figure.Figure) -> bytes:
     """The figure as PNG at 150 dots per inch."""
-    _lay_out(figure)
-    canvas: Any = FigureCanvasAgg(figure)
-    usual = figure.dpi
-    figure.set_dpi(150)
-    printed = _printed(canvas.print_png, {"Software": None})
-    figure.set_dpi(usual)
-    return printed
+    return _saved(figure, format="png", dpi=150, metadata={"Software": None})
 
 
-def _lay_out(figure: mpl_figure.Figure) -> None:
-    """Place the panels once: where they are does not depend on which format is written first."""
-    engine = figure.get_layout_engine()
-    if engine is None:
-        return
-    FigureCanvasAgg(figure)  # it measures the texts
-    with style():
-        engine.execute(figure)
-    figure.set_layout_engine("none")
-
-
-def _printed(write: Any, metadata: Mapping[str, None]) -> bytes:
-    """What a canvas writes."""
+def _saved(figure: mpl_figure.Figure, **options: Any) -> bytes:
     buffer = io.BytesIO()
     with style():
-        write(buffer, metadata=metadata)
+        # Panels are placed once: where they are must not depend on which format is written first.
+        if engine := figure.get_layout_engine():
+            FigureCanvasAgg(figure)  # it measures the texts
+            engine.execute(figure)
+            figure.set_layout_engine("none")
+        figure.savefig(buffer, **options)
     return buffer.getvalue()
 
 

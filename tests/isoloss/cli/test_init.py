@@ -88,7 +88,7 @@ def test_the_head_of_the_file_says_what_it_costs(init: Isoloss, llama: str) -> N
     assert "for 55B more tokens" in head
     assert "accelerator hours" in head
     assert "takes 2.48e21 FLOPs" in head
-    said = " ".join(ended.out.split())
+    said = ended.words
     assert "Accelerator hours at" in said
     assert "GiB of each for the training state" in said
     assert "kubectl apply -f llama-3-8b.yaml" in ended.out
@@ -269,7 +269,7 @@ def test_a_run_too_short_for_proxies_is_told_so(
     init: Isoloss, tmp_path: Path, grid: tuple[str, ...], share: str
 ) -> None:
     uri = write_checkpoint(tmp_path / "models" / "qwen3-30b", QWEN3_30B_A3B)
-    out = " ".join(init("--checkpoint", uri, *CORPUS, "--tokens", "1B", *grid).out.split())
+    out = init("--checkpoint", uri, *CORPUS, "--tokens", "1B", *grid).words
     assert f"cost {share} times the planned run" in out
     assert ("may be cheaper" in out) is bool(grid)
     assert "per parameter of the largest proxy" not in out
@@ -294,7 +294,7 @@ def test_the_laws_of_what_is_written_reach_the_checkpoint(
     init: Isoloss, isoloss: Isoloss, llama: str, tokens: str
 ) -> None:
     """Of 137M and 254M, half of the cost at 10B tokens, they would not: 7.5B are 30 times as many."""
-    out = " ".join(init("--checkpoint", llama, *CORPUS, "--tokens", tokens).out.split())
+    out = init("--checkpoint", llama, *CORPUS, "--tokens", tokens).words
     plan = isoloss("plan", "llama-3-8b.yaml", "--json").document
     assert size_refusal(7.5e9, [size["params"] for size in plan["sizes"]]) is None
     assert plan["refused_predictions"] == {}
@@ -314,7 +314,7 @@ def test_a_checkpoint_that_no_proxies_of_a_node_can_reach_is_refused(
 def test_runs_that_are_mostly_warm_up_are_told_so(init: Isoloss, tmp_path: Path) -> None:
     uri = write_checkpoint(tmp_path / "models" / "mistral", MISTRAL_7B)
     asked = ("--checkpoint", uri, *CORPUS, "--tokens", "100M")
-    out = " ".join(init(*asked).out.split())
+    out = init(*asked).words
     assert "0.4 per parameter of the largest proxy" in out
     assert "make sense" not in out
     (warning,) = init(*asked, "--out", "other.yaml", "--json").document["warnings"]
@@ -353,7 +353,7 @@ def test_a_run_far_beyond_what_proxies_can_tell_is_told_so_or_refused(
 ) -> None:
     uri = write_checkpoint(tmp_path / "models" / "deepseek", SMALL_DEEPSEEK)
     asked = ("--checkpoint", uri, *CORPUS, "--accelerators", 64)
-    assert "beyond 1000 times" in " ".join(init(*asked, "--tokens", "1T").out.split())
+    assert "beyond 1000 times" in init(*asked, "--tokens", "1T").words
     Path("deepseek.yaml").unlink()
     ended = init(*asked, "--tokens", "1.5T")
     assert_refused(ended, "--tokens: this run takes 1121 times the compute of the largest proxy's")

@@ -12,9 +12,8 @@ import pytest
 
 from isoloss import formatting
 from isoloss.cli import predicting
-from isoloss.cli.other_runs import other_runs
 from isoloss.cli.outcome import folded
-from isoloss.cli.reporting import report
+from isoloss.cli.reporting import other_runs, report
 from isoloss.laws import FitOptions, Interval, fit_laws
 from isoloss.published import PUBLISHED
 from tests.support.command_line import Isoloss
@@ -243,4 +242,4 @@ def test_sentences_fold_between_words_on_a_terminal_and_paths_stay_whole(
 def test_the_help_has_choices_as_they_are_written(
     isoloss: Isoloss, command: str, says: str
 ) -> None:
-    assert says in " ".join(isoloss(command, "--help").out.split())
+    assert says in isoloss(command, "--help").words

@@ -47,7 +47,7 @@ class Plan:
 
     def words(self, path: Path = EXAMPLE) -> str:
         """What it prints, without where its lines are folded."""
-        return " ".join(self.isoloss("plan", path).out.split())
+        return self.isoloss("plan", path).words
 
     def error(self, path: Path = EXAMPLE, *options: object) -> str:
         return self.isoloss("plan", path, *options, "--json").error
@@ -170,7 +170,7 @@ def test_a_plan_assumes_less_of_small_models_and_mixtures_unless_a_utilisation_i
 
 
 def test_the_help_of_a_plan_says_what_it_assumes(isoloss: Isoloss) -> None:
-    said = " ".join(isoloss("plan", "--help").out.split())
+    said = isoloss("plan", "--help").words
     assert (
         f"Default: {DENSE_UTILISATION:g}, of dense models below 300M parameters {SMALL_UTILISATION:g}, "
         f"of mixtures of experts {MIXTURE_UTILISATION:g}."

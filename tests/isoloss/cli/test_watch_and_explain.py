@@ -32,12 +32,6 @@ from tests.support.ledgers import write_ledger
 from tests.support.stored_sweep import write_sweep
 from tests.support.watched import resource, write_watched
 
-
-def words(text: str) -> str:
-    """Without where its lines were folded."""
-    return " ".join(text.split())
-
-
 # -------------------------------------------------------------------------------- explain
 
 
@@ -83,7 +77,7 @@ def test_a_file_that_a_finished_point_must_have_is_named_if_it_is_missing(
     Path(store.location(path).removeprefix("file://")).unlink()
     ended = isoloss("explain", store.uri, point.name)
     assert ended.code == 0
-    assert f"unreadable {store.location(path)}: not found" in words(ended.out)
+    assert f"unreadable {store.location(path)}: not found" in ended.words
 
 
 def test_a_point_that_has_not_finished_misses_no_file(isoloss: Isoloss, store: Store) -> None:
@@ -259,8 +253,8 @@ def test_cost_is_compared_with_what_the_operator_plans_cooldowns_included(
     """The ledger knows the tokens of a point and not those of its cooldowns."""
     stored = ledger(done(1, flops=9e12))
     write_watched(store, stored, ("Ready", "True", "Fitted"), plannedFlops="9e12")
-    out = isoloss("watch", store.uri, "--once").out
-    assert "cost so far 9e12 FLOPs, 100% of the whole grid's 9e12" in words(out)
+    said = "cost so far 9e12 FLOPs, 100% of the whole grid's 9e12"
+    assert said in isoloss("watch", store.uri, "--once").words
 
 
 @pytest.mark.parametrize(
@@ -371,10 +365,10 @@ def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_n
         plannedFlops="4e15",
     )
     put_in_cluster(scalingsweep__dense=sweep)
-    out = isoloss("watch", "ssweep/dense", "--once").out
-    assert "points 5/21, 2 active, Training" in out
-    assert "cost so far 1e15 FLOPs, the whole grid 4e15" in out
-    assert f"no maps: {away.removesuffix('/ledger/head.json')}: no sweep there" in words(out)
+    said = isoloss("watch", "ssweep/dense", "--once").words
+    assert "points 5/21, 2 active, Training" in said
+    assert "cost so far 1e15 FLOPs, the whole grid 4e15" in said
+    assert f"no maps: {away.removesuffix('/ledger/head.json')}: no sweep there" in said
 
 
 def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(
@@ -545,7 +539,7 @@ def test_a_frame_is_folded_between_words_and_a_path_stays_whole(width: int) -> N
     moment = Moment(View(sweep, prediction), None, f"{path} not found")
     lines = frame(moment, width).splitlines()
     assert [line for line in lines if len(line) > width] == [path]
-    assert words("\n".join(lines)).startswith(headline(moment.view))
+    assert " ".join(lines).startswith(headline(moment.view))
 
 
 def test_a_stalled_resource_ends_with_3_and_a_missing_one_with_kubectls_words(

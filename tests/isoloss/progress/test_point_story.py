@@ -9,7 +9,7 @@ import pytest
 
 from isoloss.errors import BadInput
 from isoloss.laws import FitOptions, Laws, fit_laws
-from isoloss.progress.fit_summary import FitSummary
+from isoloss.progress.operator_files import FitSummary
 from isoloss.progress.point_facts import PointFacts, find_point
 from isoloss.progress.point_story import document, fit_use, story, story_text
 from isoloss_contract.ledger import (

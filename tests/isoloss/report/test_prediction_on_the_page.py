@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 
 from isoloss.laws import (
     FitOptions,
+    HyperparameterLaw,
     Interval,
     Laws,
     Prediction,
@@ -139,6 +140,12 @@ def test_the_page_has_the_digest_and_the_noise(laws: Laws, runs: tuple[Run, ...]
 # ---------------------------------------------------------------------------------------- the band
 
 
+def middle_of_band(laws: Laws, law: HyperparameterLaw, answer: Prediction) -> float:
+    band = band_at(laws, law, answer)
+    assert band is not None
+    return float(np.sqrt(band[0] * band[1]))
+
+
 def test_a_prediction_outside_the_band_says_so_in_words_and_in_the_figure(
     laws: Laws, runs: tuple[Run, ...], answer: Prediction
 ) -> None:
@@ -158,9 +165,7 @@ def test_a_prediction_inside_the_band_is_drawn_without_a_remark(
 ) -> None:
     inside = answer
     for law in (laws.learning_rate, laws.batch_size):
-        band = band_at(laws, law, answer)
-        assert band is not None
-        middle = float(np.sqrt(band[0] * band[1]))
+        middle = middle_of_band(laws, law, answer)
         inside = replace(inside, **{law.quantity: Interval(middle, middle, middle)})
     assert outside_band(laws, inside) == ()
     assert labels(laws, inside) == ([], [])
@@ -170,9 +175,7 @@ def without_past(laws: Laws, answer: Prediction) -> Prediction:
     """An answer whose estimate for a run from scratch is in the middle of both bands."""
     own, paper = answer.routes[answer.route], answer.variants["paper"]
     for law in (laws.learning_rate, laws.batch_size):
-        band = band_at(laws, law, answer)
-        assert band is not None
-        middle = float(np.sqrt(band[0] * band[1]))
+        middle = middle_of_band(laws, law, answer)
         factor = getattr(own, law.quantity).value / getattr(paper, law.quantity).value
         moved = Interval(middle * factor, middle * factor, middle * factor)
         answer = replace(answer, **{law.quantity: moved})
@@ -216,9 +219,7 @@ def test_an_estimate_that_is_outside_by_itself_is_named_with_what_it_gives_from_
 def test_a_batch_size_that_is_outside_for_its_rounding_is_said_to_be(
     laws: Laws, answer: Prediction
 ) -> None:
-    band = band_at(laws, laws.batch_size, answer)
-    assert band is not None
-    middle, far = float(np.sqrt(band[0] * band[1])), 1024.0
+    middle, far = middle_of_band(laws, laws.batch_size, answer), 1024.0
     rounded = replace(answer, batch_size=Interval(far, middle, middle), batch_size_raw=middle)
     assert f"it is rounded from {middle:.0f}." in outside_band(laws, rounded)[-1]
     assert labels(laws, rounded)[1] == ["prediction outside the band"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,11 +64,16 @@ def cross(laws: Laws, given: Prediction, offset: np.ndarray) -> list[Probe]:
     return found
 
 
+def judged(laws: Laws, found: Sequence[Probe], flops: float, **asked: Any) -> Validation:
+    """The verdict of probes on the answer to QUERY, or to another `query`; fails where that is refused."""
+    told = validate(laws, asked.pop("query", QUERY), found, flops, **asked)
+    assert isinstance(told, Validation)
+    return told
+
+
 def validated(laws: Laws, wanted: tuple[float, float], share: float) -> Validation:
     flops = share * 2e10 * FLOPS_PER_TOKEN
-    found = validate(laws, QUERY, probes(laws, wanted, share), flops, tolerance=TOLERANCE)
-    assert isinstance(found, Validation)
-    return found
+    return judged(laws, probes(laws, wanted, share), flops, tolerance=TOLERANCE)
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
@@ -124,8 +130,8 @@ def test_a_far_multiple_is_judged_by_how_the_best_pair_moves(laws: Laws, share: 
     moves = drift(answer(laws, share), given).mean
     best = np.log([given.learning_rate.value, given.batch_size_raw])
     offset = best - moves - np.log([asked.learning_rate.value, asked.batch_size.value])
-    found = validate(laws, query, cross(laws, asked, offset), share * budget * FLOPS_PER_TOKEN)
-    assert isinstance(found, Validation)
+    flops = share * budget * FLOPS_PER_TOKEN
+    found = judged(laws, cross(laws, asked, offset), flops, query=query)
     assert found.refined is not None
     held = found.refined.batch_size
     assert held.low < given.batch_size_raw < held.high
@@ -146,8 +152,7 @@ def test_with_a_given_batch_size_the_learning_rate_alone_is_judged(
     flops = (QUERY.cpt_tokens or 0.0) * FLOPS_PER_TOKEN
     for wrong, validated in ((0.0, True), (1.2, False)):
         probes = cross(laws, asked, offset + np.array([wrong, 0.0]))
-        found = validate(laws, query, probes, flops, tolerance=TOLERANCE)
-        assert isinstance(found, Validation)
+        found = judged(laws, probes, flops, query=query, tolerance=TOLERANCE)
         assert found.validated is validated
         assert "The learning rate alone is judged" in found.message
         assert len(found.comparisons) == 2
@@ -176,8 +181,7 @@ def test_probes_that_all_diverged_reject_the_answer_whatever_their_length(laws: 
     lost = [
         replace(probe, loss=float("nan"), diverged=True) for probe in probes(laws, (1.0, 1.0), 1.0)
     ]
-    found = validate(laws, QUERY, lost, 0.0)
-    assert isinstance(found, Validation)
+    found = judged(laws, lost, 0.0)
     assert (found.validated, found.reason) == (False, Reason.ANSWER_DIVERGED)
     assert found.message.startswith("Training at the answer and at every neighbour diverged")
     with pytest.raises(InvalidProbes, match="no probe is at the answer"):
@@ -187,9 +191,7 @@ def test_probes_that_all_diverged_reject_the_answer_whatever_their_length(laws: 
 def doubts(laws: Laws, at_end: Callable[[float], float], query: PredictionQuery = QUERY) -> str:
     """The warnings about probes whose losses, around 2.5, are changed."""
     changed = [replace(each, loss=at_end(each.loss)) for each in probes(laws, (1.0, 1.0), 1.0)]
-    found = validate(laws, query, changed, 2e10 * FLOPS_PER_TOKEN)
-    assert isinstance(found, Validation)
-    return " ".join(found.warnings)
+    return " ".join(judged(laws, changed, 2e10 * FLOPS_PER_TOKEN, query=query).warnings)
 
 
 def test_a_probe_that_ends_above_the_initial_loss_is_doubted(laws: Laws) -> None:
@@ -207,9 +209,7 @@ def of_a_model_of(laws: Laws, params: float, asked: float) -> str:
     """The warnings about probes of so many parameters where so many are asked about."""
     query = replace(QUERY, params=asked, cpt_tokens=None, cpt_flops=2e10 * FLOPS_PER_TOKEN)
     trained = [replace(probe, params=params) for probe in probes(laws, (1.0, 1.0), 1.0)]
-    found = validate(laws, query, trained, 2e10 * FLOPS_PER_TOKEN)
-    assert isinstance(found, Validation)
-    return " ".join(found.warnings)
+    return " ".join(judged(laws, trained, 2e10 * FLOPS_PER_TOKEN, query=query).warnings)
 
 
 def test_probes_of_a_smaller_model_are_told_with_both_sizes(laws: Laws) -> None:
@@ -240,8 +240,7 @@ def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Law
     if what probes of 30 % of it show moved by the composition alone."""
     found = cross(laws, answer(laws), np.array([0.33, 0.0]))
     tolerance = 0.5 * float(loss_curvature(laws)[0, 0]) * 0.9**2
-    told = validate(laws, QUERY, found, 0.3 * 2e10 * FLOPS_PER_TOKEN, tolerance=tolerance)
-    assert isinstance(told, Validation)
+    told = judged(laws, found, 0.3 * 2e10 * FLOPS_PER_TOKEN, tolerance=tolerance)
     assert told.validated is None
     assert told.direction.learning_rate == "higher"
 

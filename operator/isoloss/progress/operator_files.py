@@ -1,4 +1,5 @@
-"""status.json as the operator writes it next to a sweep's ledger: what kubectl shows, for users with access to the store only."""
+"""What the operator writes next to a sweep's ledger: status.json, which has what kubectl shows, for users with access to the
+store only, and fit.json next to laws.json."""
 
 from __future__ import annotations
 
@@ -74,3 +75,25 @@ def read_status(store: Store, folder: str) -> dict[str, Any]:
     except NotFound:
         return {}
     return found.model_dump(by_alias=True, exclude_none=True)
+
+
+class FitSummary(Report):
+    """What is needed here of fit.json."""
+
+    points: int = Field(ge=0)
+    """Runs that the fit was given."""
+    laws_sha256: str = Field(default="", max_length=64)
+    """Digest of laws.json; empty if there are none."""
+    error: str = Field(default="", max_length=2048)
+    """Why the fit failed, in a sentence."""
+
+
+def read_fit(store: Store, folder: str) -> FitSummary | None:
+    """The newest fit of the sweep in `folder`; None if there was none.
+
+    Raises BadRecord or StoreUnavailable.
+    """
+    try:
+        return store.read_record(layout.fit_in(folder), FitSummary)
+    except NotFound:
+        return None
