@@ -29,15 +29,8 @@ class Stage(Enum):
     DIVERGED = ("diverged", "~")
     FAILED = ("failed", "!")
 
-    @property
-    def word(self) -> str:
-        """For people."""
-        return self.value[0]
-
-    @property
-    def mark(self) -> str:
-        """One character."""
-        return self.value[1]
+    def __init__(self, word: str, mark: str) -> None:
+        self.word, self.mark = word, mark
 
 
 UNDER_WAY = frozenset({Stage.TRAINING, Stage.WAITING})

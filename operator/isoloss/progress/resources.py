@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from isoloss.formatting import given
 from isoloss.laws import RefusalReason
 from isoloss.summaries import aligned, not_yet
 from isoloss_contract import layout
@@ -272,5 +273,6 @@ def _intervals(title: str, view: View, answer: Json) -> list[str]:
 def _margin(found: Json, *, is_given: bool) -> str:
     low, high = found.get("low", ""), found.get("high", "")
     # An answer from before the batch size was given has an interval.
-    margin = "(given)" if is_given and low == high else f"[{low}, {high}]"
-    return f"{found['value']} {margin}"
+    return (
+        given(found["value"]) if is_given and low == high else f"{found['value']} [{low}, {high}]"
+    )

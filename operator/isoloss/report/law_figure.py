@@ -14,12 +14,11 @@ from matplotlib.axes import Axes
 from isoloss.laws import (
     HyperparameterLaw,
     Laws,
-    LossComputeLaw,
     Optimum,
     Prediction,
 )
 from isoloss.report.bands import hyperparameter_band, loss_band, outside_of
-from isoloss.report.content import optimum_in_words
+from isoloss.report.content import any_law, optimum_in_words
 from isoloss.report.curves import (
     curve_with_band,
     folded,
@@ -48,7 +47,7 @@ def plot_laws(
 
     A prediction is a star on the curves; with the checkpoint's loss in nats per token, C_pre is marked, too.
     """
-    if all(part.status == "refused" for part in _parts(laws)):
+    if not any_law(laws):
         return _nothing(laws)
     figure = Figure(figsize=(11.2, 4.9), layout="constrained")
     panels = figure.subplots(2, 3, height_ratios=(3.2, 1), sharex="col", squeeze=False)
@@ -59,15 +58,12 @@ def plot_laws(
     return figure
 
 
-def _parts(laws: Laws) -> tuple[HyperparameterLaw, HyperparameterLaw, LossComputeLaw]:
-    return laws.learning_rate, laws.batch_size, laws.loss_compute
-
-
 def _nothing(laws: Laws) -> Figure:
     """The reasons instead of curves."""
     figure = Figure(figsize=(11.2, 2.2), layout="constrained")
     names = ("learning rate", "batch size", "loss over compute")
-    reasons = [part.refusal.message if part.refusal else "" for part in _parts(laws)]
+    parts = laws.learning_rate, laws.batch_size, laws.loss_compute
+    reasons = [part.refusal.message if part.refusal else "" for part in parts]
     for axes, name, reason in zip(figure.subplots(1, 3), names, reasons, strict=True):
         axes.set_title(name, loc="left")
         axes.set_axis_off()

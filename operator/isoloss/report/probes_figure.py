@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from matplotlib.axes import Axes
 
@@ -27,6 +28,8 @@ CROSSES_AT = 0.97
 """Share of the panel's height."""
 ALIKE = 1.01
 """Factor up to which two learning rates or batch sizes are on one line through the answer."""
+_rate, _batch = attrgetter("learning_rate"), attrgetter("batch_size")
+"""Of a place."""
 
 
 @style()
@@ -57,14 +60,6 @@ def probes_table(probed: Probed) -> Table:
     )
     heads = ("learning rate", f"batch size ({probed.unit})", "state", "loss", "standard error")
     return Table(heads, rows, frozenset({0, 1, 3, 4}))
-
-
-def _rate(place: ProbedPlace) -> float:
-    return place.learning_rate
-
-
-def _batch(place: ProbedPlace) -> float:
-    return place.batch_size
 
 
 def _panel(

@@ -58,8 +58,6 @@ def test_a_batch_size_that_is_given_is_answered_with_a_learning_rate_and_its_pri
     assert "what this batch size costs" in printed
     assert "64 (given)" in printed
     assert "[64, 64]" not in printed
-    carried = [w for w in document["warnings"] if "one standard deviation" in w]
-    assert "in the learning rate (one standard deviation)" in carried[0]
     assert not any("both as they are" in warning for warning in document["warnings"])
 
 
