@@ -65,12 +65,3 @@ def test_the_guide_runs_from_top_to_bottom_and_prints_what_it_says(
         printed = output.getvalue()
         print(text, printed, sep="\n")
     assert "<!doctype html>" in (tmp_path / "report.html").read_text()
-
-
-def test_every_name_that_the_law_engine_exports_resolves_and_no_other() -> None:
-    import isoloss.laws as engine
-
-    assert all(getattr(engine, name) is not None for name in engine.__all__)
-    assert dir(engine) == sorted(engine.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'fit_everything'"):
-        _ = engine.fit_everything
