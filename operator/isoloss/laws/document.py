@@ -19,7 +19,7 @@ from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.results import Bend, TokenBend
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
-LAWS_VERSION: Literal[9] = 9
+LAWS_VERSION: Literal[10] = 10
 
 
 ERRORS: Mapping[str, tuple[str, ...]] = {
@@ -42,7 +42,7 @@ class LawsDocument(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format: Literal["isoloss.dev/laws"]
-    version: Literal[9]
+    version: Literal[10]
     laws: Laws
 
 

@@ -71,8 +71,8 @@ def _digits(value: float) -> str:
 
 
 def hyperparameter_quality(law: HyperparameterLaw) -> str:
-    """How much a law of LR or B rests on: '12 optima, exponent 2.4 to 2.6'. R^2 is left
-    out: optima of neighbouring levels share their runs, so it is close to 1 whatever the truth."""
+    """How much a law of LR or B rests on: '12 optima, exponent 2.4 to 2.6'. There is no
+    R^2: optima of neighbouring levels share their runs, so it is close to 1 whatever the truth."""
     name = "exponent" if law.form == "PowerLawOfLoss" else "slope"
     return _joined(f"{law.points} optima", _between(name, law.slope_interval))
 

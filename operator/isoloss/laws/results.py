@@ -56,9 +56,6 @@ class HyperparameterLaw:
     slope: Finite | None = None
     covariance: Covariance2 | None = None
     """(2, 2), of intercept and slope."""
-    r_squared: Real | None = None
-    rmse: Real | None = None
-    """Residual of ln x (PowerLawOfLoss, learning rates) or of B in sequences (LinearInLogCompute)."""
     points: int = 0
     slope_interval: Interval | None = None
     refusal: Refusal | None = None
@@ -85,17 +82,10 @@ class LossComputeLaw:
     """False: the data allow every value within `irreducible_loss_interval`."""
     rmse: Real | None = None
     """Residual of the loss, in nats per token."""
-    r_squared: Real | None = None
     points: int = 0
     irreducible_loss_interval: Interval | None = None
-    alpha_interval: Interval | None = None
     gamma_interval: Interval | None = None
     refusal: Refusal | None = None
-
-    @property
-    def alpha(self) -> float | None:
-        """The coefficient of C^-gamma, in nats times FLOPs^gamma."""
-        return None if self.log_alpha is None else float(np.exp(self.log_alpha))
 
     @property
     def curve(self) -> LossCurve | None:

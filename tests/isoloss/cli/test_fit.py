@@ -13,10 +13,10 @@ from tests.support.command_line import Isoloss
 from tests.support.planted_runs import planted_runs, write_runs
 from tests.support.tables import as_csv, good_rows
 
-LAW_KEYS = {"status", "refusal", "form", "intercept", "slope", "covariance", "r_squared"}
+LAW_KEYS = {"status", "refusal", "form", "intercept", "slope", "covariance"}
 CURVE_KEYS = {
     *("status", "refusal", "irreducible_loss", "log_alpha", "gamma", "rmse"),
-    *("irreducible_loss_interval", "alpha_interval", "gamma_interval"),
+    *("irreducible_loss_interval", "gamma_interval"),
 }
 OPTIMUM_KEYS = {
     *("loss", "params", "learning_rate", "batch_size", "tokens", "flops"),

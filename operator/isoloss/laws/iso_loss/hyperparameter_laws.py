@@ -47,8 +47,6 @@ def fit_hyperparameter_law(
     doubt = _refuse_trend(quantity, slope[:deciding], x[0], y[0], linear_batch, options)
     if doubt is not None:
         return HyperparameterLaw(quantity, "refused", form, refusal=doubt), None
-    residuals = y[0] - intercept[0] - slope[0] * x[0]
-    spread = float(((y[0] - y[0].mean()) ** 2).sum())
     covariance = np.cov(intercept[:deciding], slope[:deciding])
     if form == "LinearInLogCompute":
         covariance = _of_inverse(covariance, float(intercept[0]), float(slope[0]))
@@ -61,8 +59,6 @@ def fit_hyperparameter_law(
         intercept=float(intercept[0]),
         slope=float(slope[0]),
         covariance=covariance,
-        r_squared=1.0 - float((residuals**2).sum()) / spread if spread > 0 else None,
-        rmse=float(np.sqrt(np.mean(residuals**2))),
         points=len(losses),
         slope_interval=interval(float(slope[0]), slope, options.interval),
     )

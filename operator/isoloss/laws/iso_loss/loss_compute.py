@@ -43,10 +43,7 @@ def fit_loss_compute(
         np.asarray(a) for a in (draws.irreducible, draws.log_alpha, draws.gamma)
     )
     intervals = [interval(float(a[0]), a, level) for a in (irreducible, gamma)]
-    with np.errstate(over="ignore"):
-        alpha = interval(float(np.exp(log_alpha[0])), np.exp(log_alpha), level)
     predicted = draws.take(slice(1)).loss(log_flops[0])
-    spread = ((losses - losses.mean()) ** 2).sum()
     likely = interval(float(irreducible[0]), irreducible[:deciding], level)
     wide = likely.high - likely.low > 0.5 * losses.min()
     at_zero = options.irreducible_loss is None and irreducible[0] <= 0.0
@@ -58,10 +55,8 @@ def fit_loss_compute(
         irreducible_loss_fixed=options.irreducible_loss is not None,
         irreducible_loss_identified=not (wide or at_zero),
         rmse=float(np.sqrt(np.mean((losses - predicted) ** 2))),
-        r_squared=float(1.0 - ((losses - predicted) ** 2).sum() / spread),
         points=len(losses),
         irreducible_loss_interval=intervals[0],
-        alpha_interval=alpha,
         gamma_interval=intervals[1],
     )
     return law, draws
