@@ -79,16 +79,14 @@ def run_from_point(
         )
     start = WARMUP_MULTIPLE * config.optimizer.warmup_tokens
     counted = [
-        (tokens, loss, error)
+        (tokens, loss)
         for row in trajectory
-        for tokens, loss, error in (_loss(row, weights),)
+        for tokens, loss in (_loss(row, weights),)
         if row.tokens > start and loss is not None
     ]
-    for tokens, loss, _ in counted:
+    for tokens, loss in counted:
         if loss <= 0:
             raise BadTrajectory(f"{name}: loss {loss} at {tokens} tokens is not positive")
-    errors = [error for _, _, error in counted]
-    known = [error for error in errors if error is not None]
     return Run(
         name=name,
         params=float(parameters.active),
@@ -97,10 +95,8 @@ def run_from_point(
         learning_rate=config.learning_rate,
         configuration=config.model_copy(update={"seed": 0}).key,
         seed=str(config.seed),
-        tokens=np.array([tokens for tokens, _, _ in counted], dtype=np.float64),
-        losses=np.array([loss for _, loss, _ in counted], dtype=np.float64),
-        # All or none: errors known in part would weight some evaluations and not others.
-        loss_standard_errors=np.array(known) if known and len(known) == len(errors) else None,
+        tokens=np.array([tokens for tokens, _ in counted], dtype=np.float64),
+        losses=np.array([loss for _, loss in counted], dtype=np.float64),
         flops_per_token=_flops_per_token(name, config, parameters, attention, flops),
         flops_convention=flops,
         bytes_per_token=bytes_per_token,
@@ -138,13 +134,13 @@ def training_flops_per_token(
     return 6.0 * parameters.active + scores
 
 
-def _loss(row: TrajectoryRow, weights: Weights) -> tuple[int, float | None, float | None]:
-    """Tokens, loss and its standard error."""
+def _loss(row: TrajectoryRow, weights: Weights) -> tuple[int, float | None]:
+    """Tokens and loss. Its standard error is that of the validation text, which all runs share."""
     if weights == "averaged":
-        return row.tokens, row.averaged_loss, row.averaged_loss_standard_error
+        return row.tokens, row.averaged_loss
     if weights == "raw":
-        return row.tokens, row.loss, row.loss_standard_error
-    return row.cooled_tokens or 0, row.cooled_loss, row.cooled_loss_standard_error
+        return row.tokens, row.loss
+    return row.cooled_tokens or 0, row.cooled_loss
 
 
 def _check(name: str, trajectory: Sequence[TrajectoryRow]) -> None:

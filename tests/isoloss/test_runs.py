@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from isoloss.laws import Run
+from isoloss.laws import FitOptions, OptimumPlanes, Run, fit_laws
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract.records import (
     AttentionShape,
@@ -18,6 +19,7 @@ from isoloss_contract.records import (
     PointConfig,
     TrajectoryRow,
 )
+from tests.support.planted_runs import planted_runs
 
 COUNTS = ParameterCounts(body_active=700, body_total=2_000, head=300, embedding=500)
 
@@ -57,16 +59,10 @@ def test_parameters_are_those_in_matrix_products_of_the_active_path() -> None:
     assert (run.learning_rate, run.bytes_per_token) == (3e-4, 4.2)
 
 
-@pytest.mark.parametrize(
-    ("weights", "loss", "error"), [("averaged", 2.9, 0.01), ("raw", 3.0, 0.02)]
-)
-def test_losses_and_errors_come_from_the_chosen_weights(
-    weights: Weights, loss: float, error: float
-) -> None:
+@pytest.mark.parametrize(("weights", "loss"), [("averaged", 2.9), ("raw", 3.0)])
+def test_losses_come_from_the_chosen_weights(weights: Weights, loss: float) -> None:
     run = run_of([row(10), row(20)], weights=weights)
     assert run.losses.tolist() == [loss, loss]
-    assert run.loss_standard_errors is not None
-    assert run.loss_standard_errors.tolist() == [error, error]
 
 
 def test_a_cooled_loss_counts_at_the_tokens_of_the_copy() -> None:
@@ -76,8 +72,6 @@ def test_a_cooled_loss_counts_at_the_tokens_of_the_copy() -> None:
     point = config().model_copy(update={"evaluation": EvaluationConfig(cooldown=CooldownConfig())})
     run = run_of(rows, point, weights="cooled")
     assert (run.tokens.tolist(), run.losses.tolist()) == ([25], [2.8])
-    assert run.loss_standard_errors is not None
-    assert run.loss_standard_errors.tolist() == [0.03]
     assert run.loss_kind == "cooled"
 
 
@@ -142,3 +136,35 @@ def test_tokens_that_go_back_are_refused_by_row() -> None:
 def test_a_loss_that_is_not_positive_is_refused() -> None:
     with pytest.raises(BadTrajectory, match="not positive"):
         run_of([row(10, averaged=-0.5)])
+
+
+@pytest.mark.parametrize("error", [0.005, 0.02])
+def test_what_the_trainer_says_of_the_error_of_its_losses_moves_no_law(error: float) -> None:
+    """It is of the validation text, which all runs share; in nats it is the same at every loss.
+
+    Weights by how such errors differ, relative to the loss, took nine tenths of theirs from the best runs. On planted
+    3 x 3 grids answers lost 0.46 thousandths of a nat instead of 0.32.
+    """
+
+    def surface(told: float | None) -> OptimumPlanes | None:
+        of_loss = {"loss_standard_error": told, "averaged_loss_standard_error": told}
+        runs = [
+            replace(
+                run_of(
+                    [
+                        row(int(tokens), loss, loss).model_copy(update=of_loss)
+                        for tokens, loss in zip(run.tokens, run.losses, strict=True)
+                    ]
+                ),
+                name=run.name,
+                params=run.params,
+                batch_size=run.batch_size,
+                learning_rate=run.learning_rate,
+            )
+            for run in planted_runs(noise=0.001)
+        ]
+        return fit_laws(runs, FitOptions(bootstrap_samples=20)).surface.planes
+
+    untold = surface(None)
+    assert untold is not None
+    assert surface(error) == untold

@@ -54,13 +54,7 @@ def planted_runs(
 
 def _until(run: Run, count: int) -> Run:
     """Its first evaluations."""
-    errors = run.loss_standard_errors
-    return replace(
-        run,
-        tokens=run.tokens[:count],
-        losses=run.losses[:count],
-        loss_standard_errors=None if errors is None else errors[:count],
-    )
+    return replace(run, tokens=run.tokens[:count], losses=run.losses[:count])
 
 
 def _run(
@@ -76,7 +70,6 @@ def _run(
         learning_rate=rate,
         tokens=tokens,
         losses=loss + noise * rng.standard_normal(evaluations),
-        loss_standard_errors=np.full(evaluations, noise) if noise else None,
     )
 
 

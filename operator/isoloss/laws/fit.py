@@ -12,7 +12,7 @@ from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.screening import Screened, screen
 from isoloss.laws.falling_losses import rising_warnings
 from isoloss.laws.fitted_laws import Laws
-from isoloss.laws.held_out_scores import held_out_scores
+from isoloss.laws.held_out import held_out_scores
 from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier

@@ -1,4 +1,4 @@
-"""The part of the user's own data that fits are judged on, having not seen it."""
+"""The part of the user's own data that fits are judged on, having not seen it, and how both routes do there."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ import numpy as np
 from isoloss.laws.arrays import Array
 from isoloss.laws.data.cells import Cell, make_cells
 from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.estimates import Estimate, Target
+from isoloss.laws.model import FitOptions
 from isoloss.laws.quadratic import TERMS, Quadratic, fit_quadratic, is_determined, vertex_of
+from isoloss.laws.results import HeldOutScore
+from isoloss.usual import USUAL_SCATTER
 
 FEWEST_SIZES = 3
 """Sizes needed to hold one out and still see a trend over the others, or to see how far one deviates."""
 TOKENS_SHOWN = 0.4
 """With fewer than three sizes, the share of each size's tokens that the held-out fit is shown."""
+SAMPLES = 50
+"""Bootstrap samples of the fits that are judged; they get the same seed whatever the user's is."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,6 @@ def _cut_before(t: Trajectory, limit: float) -> Trajectory:
         residuals=t.residuals[: int(keep.sum())],
         sources=t.sources[keep],
         counts=t.counts[keep],
-        own_variance=t.own_variance[keep],
         end=min(t.end, float(limit)),
     )
 
@@ -130,3 +135,53 @@ def _judge(cell: Cell, trajectories: Sequence[Trajectory]) -> HeldOutCell | None
         lowest=float(lowest),
         loss_scale=scale,
     )
+
+
+def held_out_scores(
+    trajectories: Sequence[Trajectory], estimates: Sequence[Estimate], options: FitOptions
+) -> tuple[HeldOutScore, ...]:
+    """Hold out the largest size (or the latest tokens), fit the routes that stand to the rest, ask them there.
+
+    None of a route that cannot be fitted to the rest, or if no cell that was held out has a minimum of its own.
+    """
+    available = [estimate for estimate in estimates if estimate.refusal is None]
+    if not available:
+        return ()
+    shown, held_out = split(trajectories)
+    cells = judged_cells(held_out)
+    if not cells.late or not shown:
+        return ()
+    quick = replace(options, bootstrap_samples=SAMPLES, seed=0)
+    refits = [estimate.refit(shown, quick) for estimate in available]
+    return tuple(_score(refit, cells) for refit in refits if refit.refusal is None)
+
+
+def _score(estimate: Estimate, cells: JudgedCells) -> HeldOutScore:
+    """Regret in all cells; errors of ln LR and ln B in the late ones, which answers resemble."""
+    # Asked once per cell: late ones are among all.
+    answers = {id(cell): _answer(estimate, cell) for cell in cells.every}
+    regrets = np.array([cell.regret(*answers[id(cell)][0]) for cell in cells.every])
+    # A cell whose own optimum is poorly known judges little.
+    weights = [1.0 / (USUAL_SCATTER**2 + cell.variance.mean()) for cell in cells.every]
+    late = [(answers[id(cell)], cell) for cell in cells.late]
+    squares = np.array([(answer[0] - cell.vertex) ** 2 for answer, cell in late])
+    noise = np.array([answer.var(axis=0) + cell.variance for answer, cell in late])
+    error = np.sqrt(squares.mean(axis=0))
+    unexplained = np.sqrt(np.maximum((squares - noise).mean(axis=0), 0.0))
+    return HeldOutScore(
+        route=estimate.route,
+        regret_mean=float(np.average(regrets, weights=weights)),
+        regret_max=float(np.max(regrets)),
+        log_learning_rate_error=float(error[0]),
+        log_batch_size_error=float(error[1]),
+        unexplained_learning_rate_error=float(unexplained[0]),
+        unexplained_batch_size_error=float(unexplained[1]),
+    )
+
+
+def _answer(estimate: Estimate, cell: HeldOutCell) -> Array:
+    """(draws, 2) of ln LR and ln B at the cell, the estimate first."""
+    target = Target(np.full(estimate.draws + 1, cell.log_flops), cell.log_params, cell.log_tokens)
+    answer = estimate.answer(target)
+    assert answer is not None  # an estimate without a refusal answers at a known size
+    return np.stack([answer.log_rate, answer.log_batch], axis=1)

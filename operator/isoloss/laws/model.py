@@ -37,7 +37,7 @@ class InvalidRunError(ValueError):
 class Run:
     """One training run: constant (N, B, LR), a loss trajectory over tokens.
 
-    `tokens`, `losses` and `loss_standard_errors` have one entry per evaluation, in order of tokens.
+    `tokens` and `losses` have one entry per evaluation, in order of tokens.
     """
 
     name: str
@@ -47,7 +47,6 @@ class Run:
     learning_rate: float
     tokens: Array
     losses: Array
-    loss_standard_errors: Array | None = None
     flops_per_token: float | None = None
     """None: 6 * params."""
     bytes_per_token: float | None = None
@@ -85,10 +84,8 @@ class Run:
         if length % 1:
             raise TypeError(f"run {self.name}: sequence_length must be whole, not {length:g}")
         object.__setattr__(self, "sequence_length", int(length))
-        for name in ("tokens", "losses", "loss_standard_errors"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, np.asarray(value, dtype=float))
+        for name in ("tokens", "losses"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=float))
 
 
 class RefusalReason(StrEnum):

@@ -40,7 +40,7 @@ def numbers_of(table: Table) -> Numbers:
     diverged = _flags(table, "diverged")
     values = {
         column: _column(table, column, diverged)
-        for column in (*REQUIRED[1:], "flops", "loss_standard_error", "bytes")
+        for column in (*REQUIRED[1:], "flops", "bytes")
         if column in table.columns
     }
     known = REQUIRED + OPTIONAL
@@ -122,8 +122,8 @@ def _text(cell: Any) -> str:
 
 
 def _column(table: Table, column: str, diverged: NDArray[np.bool_]) -> Array:
-    """A column as floats. Only the loss and its error may be absent, in a diverged run."""
-    may_be_absent = column in ("loss", "loss_standard_error")
+    """A column as floats. Only the loss may be absent, in a diverged run."""
+    may_be_absent = column == "loss"
     values = np.empty(len(table.rows))
     for index, cell in enumerate(table.columns[column]):
         values[index] = _number(table, index, column, cell, may_be_absent and diverged[index])

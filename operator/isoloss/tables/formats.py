@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeGuard
 from isoloss.errors import BadInput
 
 REQUIRED = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
-OPTIONAL = ("flops", "loss_standard_error", "diverged", "bytes", "optimizer", "seed")
+OPTIONAL = ("flops", "diverged", "bytes", "optimizer", "seed")
 MAX_TABLE_BYTES = 512 * 2**20
 MAX_ROWS = 2_000_000
 

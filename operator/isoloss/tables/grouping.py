@@ -122,7 +122,6 @@ def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
     """The run of these rows. Evaluations of a diverged run without a loss are left out."""
     values = {column: array[list(rows)] for column, array in numbers.values.items()}
     seen = np.isfinite(values["loss"])
-    errors = values.get("loss_standard_error")
     last = {column: float(array[-1]) for column, array in values.items()}
     return Run(
         name=name,
@@ -132,9 +131,6 @@ def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
         learning_rate=last["learning_rate"],
         tokens=values["tokens"][seen],
         losses=values["loss"][seen],
-        loss_standard_errors=None
-        if errors is None or np.isnan(errors[seen]).any()
-        else errors[seen],
         flops_per_token=last["flops"] / last["tokens"] if "flops" in last else None,
         bytes_per_token=last["bytes"] / last["tokens"] if "bytes" in last else None,
         diverged=bool(numbers.diverged[list(rows)].any()),

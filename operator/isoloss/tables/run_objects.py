@@ -59,9 +59,7 @@ def check_runs(runs: Sequence[Run]) -> tuple[str, ...]:
 def _evaluated(run: Run) -> Run:
     """Without evaluations that have no loss."""
     seen = np.isfinite(run.losses)
-    return replace(
-        run, tokens=run.tokens[seen], losses=run.losses[seen], loss_standard_errors=None
-    )
+    return replace(run, tokens=run.tokens[seen], losses=run.losses[seen])
 
 
 def _numbers_of(runs: Sequence[Run]) -> tuple[Numbers, dict[str, list[int]]]:

@@ -153,14 +153,6 @@ def _check_derived(numbers: Numbers) -> None:
             (per_token < low) | (per_token > high),
             lambda i: f"{per_token[i]:.3g} bytes per token: count both from the start of the run",
         )
-    if "loss_standard_error" in values:
-        error, loss = values["loss_standard_error"], values["loss"]
-        _refuse(
-            numbers,
-            "loss_standard_error",
-            (error < 0) | (error >= loss),
-            lambda i: f"{error[i]:g} must be at least 0 and below the loss, {loss[i]:g}",
-        )
 
 
 def _suspect_bits(numbers: Numbers) -> None:

@@ -1,12 +1,12 @@
-"""What evaluations are worth: thousands are averaged, and stated errors weigh as far as runs do not share them."""
+"""What evaluations are worth: thousands are averaged."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from isoloss.laws import FitOptions, InvalidRunError, fit_laws
-from isoloss.laws.data.evaluations import MOST_EVALUATIONS, shared_error
+from isoloss.laws import FitOptions, fit_laws
+from isoloss.laws.data.evaluations import MOST_EVALUATIONS
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.iso_loss.noise import evaluation_noise
 from tests.support.planted import Grid, Planted, planted_runs
@@ -66,60 +66,6 @@ def test_the_noise_of_single_evaluations_is_still_known():
     noise = 0.004
     found = evaluation_noise(collect(dense(3000, noise)).trajectories)
     assert found == pytest.approx(noise / 3.0, rel=0.25)
-
-
-def with_errors(runs, own: float, shared: float = 0.02):  # type: ignore[no-untyped-def]
-    """A third of the runs has an error of its own beside what all share."""
-    rng = np.random.default_rng(1)
-    changed = []
-    for i, run in enumerate(runs):
-        extra = own if i % 3 == 0 else 0.0
-        errors = np.full(len(run.losses), np.hypot(shared, extra))
-        moved = run.losses + extra * rng.standard_normal()
-        changed.append(replace(run, losses=moved, loss_standard_errors=errors))
-    return changed
-
-
-def error(runs) -> float:  # type: ignore[no-untyped-def]
-    planes = fit_laws(runs, replace(OPTIONS, keep_outliers=True)).surface.planes
-    rate, batch = planes.at(np.log(2e8), np.log(1.5e10))
-    return float(
-        np.hypot(
-            rate - np.log(SURFACE.rate(2e8, 1.5e10)), batch - np.log(SURFACE.batch(2e8, 1.5e10))
-        )
-    )
-
-
-def test_runs_with_an_error_of_their_own_weigh_less():
-    sparse = planted_runs(
-        SURFACE, replace(GRID, evaluations=5, seen_from=0.2), np.random.default_rng(0)
-    )
-    told = with_errors(sparse, 0.02)
-    untold = [replace(run, loss_standard_errors=None) for run in told]
-    assert error(told) < 0.5 * error(untold)
-
-
-def test_an_error_that_all_runs_share_changes_nothing():
-    """It is that of the validation text."""
-    runs = dense(30, 0.001)
-    stated = [replace(r, loss_standard_errors=0.02 * r.losses) for r in runs]
-    one, other = fit_laws(stated, OPTIONS).surface.planes, fit_laws(runs, OPTIONS).surface.planes
-    assert one.learning_rate.constant == pytest.approx(other.learning_rate.constant, abs=1e-9)
-    assert one.batch_size.of_tokens == pytest.approx(other.batch_size.of_tokens, abs=1e-9)
-
-
-def test_errors_that_only_some_runs_state_are_not_used():
-    runs = dense(30)
-    some = [replace(runs[0], loss_standard_errors=np.full(30, 0.1)), *runs[1:]]
-    assert shared_error(some) is None
-    assert fit_laws(some, OPTIONS).surface.planes == fit_laws(runs, OPTIONS).surface.planes
-
-
-def test_errors_without_their_losses_are_an_error_that_names_the_run():
-    runs = dense(30)
-    broken = replace(runs[0], loss_standard_errors=np.full(29, 0.1))
-    with pytest.raises(InvalidRunError, match="loss_standard_errors and losses differ in length"):
-        fit_laws([broken, *runs[1:]], OPTIONS)
 
 
 def test_a_single_evaluation_of_every_run_is_said_to_leave_open_what_tokens_change():

@@ -13,8 +13,7 @@ from benchmarks.science.shapes import WIDE
 from isoloss.laws.arrays import Array
 from isoloss.laws.data.trajectories import Trajectory, collect
 from isoloss.laws.estimates import OptimumDraws, Target
-from isoloss.laws.held_out import HeldOutCell, judged_cells, split
-from isoloss.laws.held_out_scores import held_out_scores
+from isoloss.laws.held_out import HeldOutCell, held_out_scores, judged_cells, split
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Route
 from isoloss.usual import SEED_NOISE
 

@@ -8,7 +8,7 @@ import pytest
 from isoloss.laws import InvalidRunError, RefusalReason, Run
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
-from isoloss.laws.iso_loss.crossings import crossings
+from isoloss.laws.iso_loss.levels import crossings
 
 
 def run(name="r", tokens=(1e9, 2e9, 4e9), losses=(3.0, 2.8, 2.6), **others):

@@ -32,7 +32,7 @@ def tokens_times(factor: float) -> Change:
 
 def final(run: Run) -> Run:
     """Its last evaluation alone, as where a table has final losses."""
-    return replace(run, tokens=run.tokens[-1:], losses=run.losses[-1:], loss_standard_errors=None)
+    return replace(run, tokens=run.tokens[-1:], losses=run.losses[-1:])
 
 
 def with_size(size: float, change: Change, runs: Sequence[Run] = ()) -> list[Run]:

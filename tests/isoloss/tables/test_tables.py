@@ -109,17 +109,15 @@ def test_parquet_csv_and_gzip_give_the_same_runs(tmp_path: Path) -> None:
     assert read_table(f"file://{tmp_path}/runs.csv").runs[0].name == "r64"
 
 
-def test_optional_columns_become_compute_errors_and_bytes_per_token() -> None:
+def test_optional_columns_become_compute_and_bytes_per_token() -> None:
     rows = [
-        [*row, str(8 * 1e8 * float(row[5])), "0.01", "false", str(4.5 * float(row[5]))]
+        [*row, str(8 * 1e8 * float(row[5])), "false", str(4.5 * float(row[5]))]
         for row in good_rows()
     ]
-    header = [*HEADER, "flops", "loss_standard_error", "diverged", "bytes"]
+    header = [*HEADER, "flops", "diverged", "bytes"]
     run = parse_table(as_csv(rows, header), "runs.csv").runs[0]
     assert run.flops_per_token == pytest.approx(8e8)
     assert run.bytes_per_token == pytest.approx(4.5)
-    assert run.loss_standard_errors is not None
-    assert run.loss_standard_errors.tolist() == [0.01] * 3
 
 
 def test_a_diverged_run_may_have_no_loss_and_keeps_what_it_had() -> None:
@@ -295,7 +293,6 @@ def test_flops_that_overflowed_a_64_bit_integer_are_named() -> None:
         ("flops", lambda tokens: 6e8 * tokens * (1 + 1e-9 * tokens), "units are mixed"),
         ("bytes", lambda tokens: 4.0 * tokens + 2e9, "units are mixed"),
         ("bytes", lambda tokens: 1e3 * tokens, "bytes per token"),
-        ("loss_standard_error", lambda tokens: -0.1, "at least 0"),
         ("diverged", lambda tokens: "maybe", "neither true nor false"),
     ],
 )

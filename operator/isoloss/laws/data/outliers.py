@@ -3,6 +3,11 @@
 A run that looks like one of the best of its cell although its neighbours say that it cannot be decides where
 the optimum seems to be. It is judged by a quadratic through the other runs of its size at the same tokens. Losses that
 are too high need no such care: they weigh little anyway.
+
+But for a learning rate that was written down ten times too high or too low: such a run lies far from all others, so that it
+decides about the curvature, and a parabola through the others says little about what its loss should be there. What tells is
+the grid: the run is alone on its learning rate, its place at a tenth or ten times of it is empty, and its loss is the one that
+is missing there.
 """
 
 from __future__ import annotations
@@ -14,9 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Flags
+from isoloss.laws.arrays import Array, Flags, Indices
 from isoloss.laws.data.cells import Cell, late_cells, make_cells
-from isoloss.laws.data.mislabels import Slip, alone, slip
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.quadratic import TERMS, Quadratic, fit_quadratic, is_determined, quadratic_terms
@@ -36,7 +40,13 @@ FEWEST_SPARE = 6
 LARGEST_SHARE = 0.05
 """Share of a size's runs that are left out at most: more of them are no mistakes but another valley."""
 CONSISTENT = 4.0
-"""Standard deviations within which exchanged labels must explain both losses."""
+"""Standard deviations within which exchanged labels must explain both losses, and a loss must be the missing one."""
+SLIP = float(np.log(10.0))
+SAME_LINE = 0.02
+"""ln LR within which two learning rates are one line of a grid."""
+FEWEST_ON_A_LINE = 2
+WRONG = 0.003
+"""ln L that the loss must be off at its label, at least."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +122,12 @@ def _mislabelled(
     trajectories: Sequence[Trajectory], cells: Sequence[Cell], noise: float
 ) -> Iterator[Outlier]:
     """Runs that belong to an empty place at ten times, or a tenth, of their learning rate in most of their cells."""
-    seen: dict[tuple[int, str], list[tuple[Cell, int, Slip]]] = defaultdict(list)
+    seen: dict[tuple[int, str], list[tuple[Cell, int, _Slip]]] = defaultdict(list)
     for cell in cells:
         positions = _positions(trajectories, cell)
-        for at in alone(positions):
+        for at in _alone(positions):
             index = cell.runs[at]
-            found = slip(positions, cell.log_losses, at, max(noise, USUAL_RUN_NOISE), _neighbours)
+            found = _slip(positions, cell.log_losses, at, max(noise, USUAL_RUN_NOISE))
             if found is not None:
                 name = _run_at(trajectories[index], cell.log_tokens)
                 seen[int(index), name].append((cell, at, found))
@@ -138,6 +148,50 @@ def _mislabelled(
             sure=len(cell.runs) - 7 >= FEWEST_SPARE,
             meant_rate=last.meant,
         )
+
+
+class _Slip(NamedTuple):
+    """What is wrong with a run."""
+
+    meant: float
+    """Its learning rate, probably."""
+    expected: float
+    """ln L expected at the learning rate that the run reports."""
+    deviations: float
+    """How far its loss is from the one missing at `meant`, in standard deviations."""
+
+
+def _alone(positions: Array) -> Indices:
+    """Which runs of a cell, at (runs, 2) ln LR and ln B, have their line of one learning rate for themselves: `_slip` finds no others."""
+    rates = positions[:, 0]
+    on_line = np.abs(rates[None, :] - rates[:, None]) < SAME_LINE
+    return np.flatnonzero(on_line.sum(axis=1) == 1)
+
+
+def _slip(positions: Array, log_losses: Array, at: int, noise: float) -> _Slip | None:
+    """Whether run `at` of a cell belongs to an empty place at ten times, or a tenth, of its learning rate.
+
+    `positions` (runs, 2) are ln LR and ln B; `noise` is of ln L.
+    """
+    others = np.arange(len(positions)) != at
+    rates, batches = positions[others].T
+    if np.any(np.abs(rates - positions[at, 0]) < SAME_LINE):
+        return None
+    for factor in (SLIP, -SLIP):
+        line = np.abs(rates - (positions[at, 0] - factor)) < SAME_LINE
+        taken = line & (np.abs(batches - positions[at, 1]) < SAME_LINE)
+        if line.sum() < FEWEST_ON_A_LINE or taken.any():
+            continue
+        neighbours = _neighbours(positions[others], log_losses[others])
+        if neighbours is None:
+            continue
+        meant = np.array([np.median(rates[line]), positions[at, 1]])
+        missing, scale = neighbours.at(meant)
+        stated, _ = neighbours.at(positions[at])
+        deviations = abs(float(log_losses[at]) - missing) / (noise * scale)
+        if deviations < CONSISTENT and abs(float(log_losses[at]) - stated) > WRONG:
+            return _Slip(float(np.exp(meant[0])), stated, deviations)
+    return None
 
 
 def beyond_doubt(

@@ -186,15 +186,10 @@ def _mean(runs: list[Run]) -> Replicates:
     # Once a run has ended, the others' own offsets must not show as a step.
     losses = np.exp(np.nanmean(values - offsets[:, None], axis=0))
     there = np.isfinite(losses)
-    errors = [run.loss_standard_errors for run in runs]
-    known = [
-        np.interp(tokens, r.tokens, e) for r, e in zip(runs, errors, strict=True) if e is not None
-    ]
     run = replace(
         runs[0],
         tokens=tokens[there],
         losses=losses[there],
-        loss_standard_errors=np.mean(known, axis=0)[there] if len(known) == len(runs) else None,
         finished=all(run.finished for run in runs),
     )
     pairs = tuple(

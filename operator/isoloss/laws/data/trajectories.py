@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags, Indices
-from isoloss.laws.data.evaluations import Evaluations, own_variance, shared_error
+from isoloss.laws.data.evaluations import Evaluations
 from isoloss.laws.data.replicates import (
     Replicates,
     measured_noise,
@@ -27,7 +26,6 @@ from isoloss.laws.data.smoothing import DENSE, Smoothers
 from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
-from isoloss.usual import USUAL_RUN_NOISE
 
 SAME_VALUE = 0.002
 """Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
@@ -66,8 +64,6 @@ class Trajectory:
     """(n,) which of `names` an evaluation is from."""
     counts: Array
     """(n,) evaluations that each of `log_losses` is the mean of."""
-    own_variance: Array
-    """(n,) of `smooth`, as the trainer reports it, beyond what all runs share."""
     replicate_squares: float = 0.0
     """Variance of ln L, as replicates of this configuration show it for their average, times its freedom."""
     replicate_freedom: int = 0
@@ -76,13 +72,6 @@ class Trajectory:
     def name(self) -> str:
         """The first run's name stands for the configuration."""
         return self.names[0]
-
-    @cached_property
-    def precision(self) -> float:
-        """1 if no error of its own is reported; less if it is as large as the noise between runs."""
-        if not self.usable:
-            return 1.0
-        return float(1.0 / (1.0 + self.own_variance.mean() / USUAL_RUN_NOISE**2))
 
     @property
     def usable(self) -> bool:
@@ -110,9 +99,6 @@ def validate_run(run: Run) -> None:
             raise InvalidRunError(run.name, name, f"is {value}, not positive and finite")
     if run.tokens.shape != run.losses.shape or run.tokens.ndim != 1:
         raise InvalidRunError(run.name, "losses", "and tokens differ in length")
-    errors = run.loss_standard_errors
-    if errors is not None and errors.shape != run.losses.shape:
-        raise InvalidRunError(run.name, "loss_standard_errors", "and losses differ in length")
     if not (np.isfinite(run.tokens).all() and (run.tokens > 0).all()):
         raise InvalidRunError(run.name, "tokens", "are not all positive and finite")
     if (np.diff(run.tokens) < 0).any():
@@ -139,7 +125,7 @@ def collect(runs: Sequence[Run]) -> Collected:
     for run in sorted(runs, key=lambda r: (r.params, r.batch_size, r.learning_rate, r.name)):
         groups[run.params, run.batch_size, run.learning_rate].append(run)
     longest = _longest_tokens(runs)
-    limits, shared, smoothers = _loss_limits(runs), shared_error(runs), Smoothers()
+    limits, smoothers = _loss_limits(runs), Smoothers()
     trajectories: list[Trajectory] = []
     excluded: list[Exclusion] = []
     replicates: list[Replicates] = []
@@ -148,7 +134,7 @@ def collect(runs: Sequence[Run]) -> Collected:
         replicates += merged
         size = group[0].params
         limit = limits.get(size, np.inf)
-        trajectories.append(_trajectory(merged, longest[size], limit, shared, smoothers, excluded))
+        trajectories.append(_trajectory(merged, longest[size], limit, smoothers, excluded))
     refusal, warning = refuse_differences(replicates), replicate_warning(replicates)
     return Collected(
         tuple(trajectories),
@@ -215,7 +201,6 @@ def _trajectory(
     parts: list[Replicates],
     longest: float,
     limit: float,
-    shared: float | None,
     smoothers: Smoothers,
     excluded: list[Exclusion],
 ) -> Trajectory:
@@ -224,7 +209,6 @@ def _trajectory(
     tokens = np.concatenate([run.tokens for run in group])
     losses = np.concatenate([run.losses for run in group])
     diverged_at = np.concatenate([_diverged(run, limit) for run in group])
-    own = np.concatenate([own_variance(run, shared) for run in group])
     sources = np.concatenate([np.full(len(run.tokens), i) for i, run in enumerate(group)])
     order = np.argsort(tokens, kind="stable")
     tokens, losses, diverged_at = tokens[order], losses[order], diverged_at[order]
@@ -245,14 +229,11 @@ def _trajectory(
     every = Evaluations(
         np.log(tokens),
         log_losses,
-        own[order],
         sources[order].astype(np.intp),
         np.ones(len(tokens)),
     )
     kept = every.where(keep).at_distinct_tokens().binned()
-    smooth, smoother, residuals = smoothers.smooth(
-        kept.log_tokens, kept.log_losses, kept.counts, kept.own_variance
-    )
+    smooth, smoother, residuals = smoothers.smooth(kept.log_tokens, kept.log_losses, kept.counts)
     return Trajectory(
         names=tuple(run.name for run in group),
         params=first.params,
@@ -268,7 +249,6 @@ def _trajectory(
         diverged=diverged,
         sources=kept.sources,
         counts=kept.counts,
-        own_variance=smoother**2 @ kept.own_variance,
         replicate_squares=sum(part.variance * part.freedom for part in parts),
         replicate_freedom=sum(part.freedom for part in parts),
     )

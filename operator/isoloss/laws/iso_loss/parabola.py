@@ -56,7 +56,7 @@ def fit_parabola(size: Size, level: int) -> Parabola | Refusal:
         return refusal
     active = reached.copy()
     for _ in range(6):
-        parabola = _solve(x, y, z, bound, active, size.precision)
+        parabola = _solve(x, y, z, bound, active)
         if not bound.any():
             break
         outside = bound & np.isfinite(z) & (parabola.fit.at(x, y) < z)
@@ -91,13 +91,10 @@ def _level_loss(size: Size, level: int) -> float:
     return -np.inf
 
 
-def _solve(
-    x: Array, y: Array, z: Array, bound: Flags, active: Flags, precision: Array
-) -> Parabola:
+def _solve(x: Array, y: Array, z: Array, bound: Flags, active: Flags) -> Parabola:
     points = np.flatnonzero(active)
     excess = z[points] - z[points[~bound[points]]].min()
     weights = 1.0 / (BASE_ERROR**2 + (MISFIT * excess) ** 2) * BASE_ERROR**2
-    weights = weights * precision[points]
     fit = fit_quadratic(x[points], y[points], z[points], weights)
     return Parabola(
         points=points,

@@ -88,8 +88,7 @@ def fit_surface(
     cell, runs = _members(cells)
     x, y, n, d, z, scale = _stack(trajectories, cells, cell, runs)
     best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
-    precision = np.array([t.precision for t in trajectories])[runs]
-    weights = precision * window(z - best[cell], WINDOW)
+    weights = window(z - best[cell], WINDOW)
     centre = Centre(*(float(np.average(v, weights=weights)) for v in (x, y, n, d)))
     points = Points(
         x - centre.log_rate, y - centre.log_batch, n - centre.log_params, d - centre.log_tokens

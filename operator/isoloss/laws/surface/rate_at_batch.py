@@ -135,7 +135,7 @@ def _lines(trajectories: Sequence[Trajectory], earliest: float = 0.0) -> _Points
                     cell.log_tokens,
                     np.log(batch),
                     waste,
-                    t.precision * near,
+                    near,
                     lines,
                     int(index),
                 )
