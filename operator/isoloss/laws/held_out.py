@@ -74,7 +74,6 @@ def _cut_before(t: Trajectory, limit: float) -> Trajectory:
         smoother=block / np.where(np.abs(sums) > 0.1, sums, 1.0),
         residuals=t.residuals[: int(keep.sum())],
         sources=t.sources[keep],
-        counts=t.counts[keep],
         end=min(t.end, float(limit)),
     )
 

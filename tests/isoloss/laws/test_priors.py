@@ -14,7 +14,6 @@ from isoloss.laws import FitOptions, Laws, PredictionQuery, fit_laws, predict
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.quantiles import student_quantiles
-from isoloss.laws.surface.asymmetry import Sample, shown_asymmetry
 from isoloss.laws.surface.form_error import (
     Residuals,
     exponent_scatter,
@@ -22,6 +21,7 @@ from isoloss.laws.surface.form_error import (
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
 from isoloss.laws.surface.scale import APART, LEVEL, PRIOR_SCALE, effective_variance
+from isoloss.laws.surface.skew import Sample, shown_asymmetry
 from isoloss.laws.surface.terms import Shape
 from isoloss.usual import EXPONENT_SCATTER
 

@@ -5,7 +5,7 @@ import pytest
 
 from isoloss.laws import FitOptions, fit_laws
 from isoloss.laws.surface.terms import LawTerm
-from isoloss.laws.surface.usual_exponents import OBSERVED, UsualExponents
+from isoloss.laws.surface.uncertainty import OBSERVED, UsualExponents
 from isoloss.usual import BATCH_EXPONENT_ERRORS, USUAL_BATCH_EXPONENTS
 from tests.support.planted import Grid, Planted, planted_runs
 

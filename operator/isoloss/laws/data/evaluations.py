@@ -21,8 +21,6 @@ class Evaluations:
     log_losses: Array
     sources: Indices
     """Index of the run that each is from."""
-    counts: Array
-    """Evaluations that each is the mean of."""
 
     def where(self, keep: Flags) -> Evaluations:
         """Only these."""
@@ -30,41 +28,31 @@ class Evaluations:
             self.log_tokens[keep],
             self.log_losses[keep],
             self.sources[keep],
-            self.counts[keep],
         )
 
     def at_distinct_tokens(self) -> Evaluations:
         """With the mean of those at equal tokens as one: there is no slope between them."""
         if (np.diff(self.log_tokens) > 0).all():
             return self
-        tokens, first, member = np.unique(self.log_tokens, return_index=True, return_inverse=True)
-        number = np.bincount(member)
-        return Evaluations(
-            tokens,
-            np.bincount(member, self.log_losses) / number,
-            self.sources[first],
-            np.ones(len(tokens)),
-        )
+        return self._means(self.log_tokens)
 
     def binned(self) -> Evaluations:
         """At most MOST_EVALUATIONS: means over even steps of ln D between the first and the last."""
-        count = len(self.log_tokens)
-        if count <= MOST_EVALUATIONS:
-            return self
         x = self.log_tokens
+        if len(x) <= MOST_EVALUATIONS:
+            return self
         inner = np.linspace(x[0], x[-1], MOST_EVALUATIONS - 1)
         # The ends stay as they are: other runs of the size end at the same tokens.
-        bins = np.searchsorted(inner, x, side="right")
+        bins = np.searchsorted(inner, x, side="right").astype(float)
         bins[0], bins[-1] = 0, MOST_EVALUATIONS
-        _, first, member = np.unique(bins, return_index=True, return_inverse=True)
-        counts = np.asarray(np.bincount(member, self.counts), dtype=float)
+        return self._means(bins)
 
-        def mean(values: Array) -> Array:
-            return np.asarray(np.bincount(member, values * self.counts) / counts, dtype=float)
-
+    def _means(self, groups: Array) -> Evaluations:
+        """One for each of the groups, (evaluations,) ascending."""
+        _, first, member = np.unique(groups, return_index=True, return_inverse=True)
+        number = np.bincount(member)
         return Evaluations(
-            mean(x),
-            mean(self.log_losses),
+            np.bincount(member, self.log_tokens) / number,
+            np.bincount(member, self.log_losses) / number,
             self.sources[first],
-            counts,
         )

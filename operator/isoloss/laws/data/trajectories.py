@@ -50,20 +50,18 @@ class Trajectory:
     log_tokens: Array
     """Increasing."""
     log_losses: Array
-    """As evaluated."""
+    """As evaluated; means of evaluations if these are many."""
     smooth: Array
     """ln L, smoothed, not increasing."""
     smoother: Array
     """(n, n): smooth = smoother @ log_losses before it was made monotone."""
     residuals: Array
-    """Errors of single evaluations' ln L, estimated from the trajectory."""
+    """Errors of `log_losses`, estimated from the trajectory."""
     end: float
     """ln D of the last evaluation, or of the divergence: losses not reached need more tokens."""
     diverged: bool
     sources: Indices
     """(n,) which of `names` an evaluation is from."""
-    counts: Array
-    """(n,) evaluations that each of `log_losses` is the mean of."""
     replicate_squares: float = 0.0
     """Variance of ln L, as replicates of this configuration show it for their average, times its freedom."""
     replicate_freedom: int = 0
@@ -230,10 +228,9 @@ def _trajectory(
         np.log(tokens),
         log_losses,
         sources[order].astype(np.intp),
-        np.ones(len(tokens)),
     )
     kept = every.where(keep).at_distinct_tokens().binned()
-    smooth, smoother, residuals = smoothers.smooth(kept.log_tokens, kept.log_losses, kept.counts)
+    smooth, smoother, residuals = smoothers.smooth(kept.log_tokens, kept.log_losses)
     return Trajectory(
         names=tuple(run.name for run in group),
         params=first.params,
@@ -248,7 +245,6 @@ def _trajectory(
         end=end,
         diverged=diverged,
         sources=kept.sources,
-        counts=kept.counts,
         replicate_squares=sum(part.variance * part.freedom for part in parts),
         replicate_freedom=sum(part.freedom for part in parts),
     )

@@ -156,8 +156,7 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     left = right - 1
     gap = x[right] - x[left]
     t = np.clip((filled - x[left]) / gap, 0.0, 1.0)
-    # A mean of several evaluations errs less than one.
-    rows = trajectory.smoother[keep] / np.sqrt(trajectory.counts)
+    rows = trajectory.smoother[keep]
     weights = (1.0 - t)[:, None] * rows[left] + t[:, None] * rows[right]
     slope = np.minimum((y[right] - y[left]) / gap, -1e-6)
     return Crossings(log_tokens, np.where(inside, slope, np.nan), weights)

@@ -12,7 +12,7 @@ The model of a point i of run r, in cell c (size s, tokens d), with x = (ln LR, 
 The coefficients b are solver @ z, so an effect with spread t on the points that share it adds
 (solver @ x) t^2 (solver @ x)' to their covariance. How large t is, when few groups show it: scale.py. A target adds
 effects of its own, u_s and v_c turned into a shift of its optimum by -1/H (`Scatter.of_optimum`), and a law that bends between the
-sweep's sizes and tokens and its own (bend.py). What is published of two exponents joins the law at the end (usual_exponents.py). `draw` has all that concerns b,
+sweep's sizes and tokens and its own (bend.py). What is published of two exponents joins the law at the end (UsualExponents). `draw` has all that concerns b,
 `laws` what follows for a target's law; `target_covariance`, `bend` and `token_bend` have what one optimum deviates by.
 """
 
@@ -45,8 +45,9 @@ from isoloss.laws.surface.form_error import (
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit
 from isoloss.laws.surface.terms import PER_QUANTITY, TRENDS, LawTerm, Shape, optimum_law
-from isoloss.laws.surface.usual_exponents import OBSERVED, UsualExponents
-from isoloss.usual import TREND_ERROR
+from isoloss.usual import BATCH_EXPONENT_ERRORS, TREND_ERROR, USUAL_BATCH_EXPONENTS
+
+OBSERVED = [LawTerm.BATCH_OF_PARAMS, LawTerm.BATCH_OF_TOKENS]
 
 
 @dataclass(frozen=True)
@@ -271,3 +272,39 @@ class Uncertainty:
         near = float((fit.weights * fit.residuals**2).sum() / fit.weights.sum())
         near *= len(fit.weights) / max(taken, 1.0)
         return np.maximum(scaled / fit.weights, near)
+
+
+@dataclass(frozen=True)
+class UsualExponents:
+    """What is published of the exponents of N and D that the best batch size follows, as two more observations of them.
+
+    A grid of a few batch sizes, read along runs that are short for their warm-up or noisy, leaves these exponents open within
+    several tenths, and every answer far from the grid's own sizes and tokens with them. Published ones agree better:
+
+        b ~ N(USUAL_BATCH_EXPONENTS, BATCH_EXPONENT_ERRORS^2),   law ~ N(fitted, covariance)
+
+    so that the law given both is the fitted one, moved by its covariance with b over that of b and of what is published. What
+    goes with the exponents moves along: the level of the batch size, and the learning rate, because valleys are ridges along both. A
+    sweep that shows its exponents keeps them.
+    """
+
+    covariance: Array
+    """(6, 6), of the fitted law."""
+
+    @cached_property
+    def _gain(self) -> Array:
+        """(6, 2)"""
+        seen = self.covariance[np.ix_(OBSERVED, OBSERVED)] + np.diag(BATCH_EXPONENT_ERRORS**2)
+        return np.asarray(self.covariance[:, OBSERVED] @ np.linalg.inv(seen), dtype=float)
+
+    def law(self, fitted: Array, errors: Array | float = 0.0) -> Array:
+        """(..., 6), see LawTerm, from fitted ones; `errors` (..., 2) are of the observations, in their standard deviations."""
+        observed = USUAL_BATCH_EXPONENTS + BATCH_EXPONENT_ERRORS * np.asarray(errors)
+        return np.asarray(fitted + (observed - fitted[..., OBSERVED]) @ self._gain.T)
+
+    def covariance_after(self, covariance: Array) -> Array:
+        """(6, 6) of `law`, where that of the fitted one is this: in the mean, or with another error counted in."""
+        kept = np.eye(len(LawTerm))
+        kept[:, OBSERVED] -= self._gain
+        published = self._gain * BATCH_EXPONENT_ERRORS
+        return np.asarray(kept @ covariance @ kept.T + published @ published.T, dtype=float)
