@@ -13,6 +13,7 @@ from benchmarks.science.shapes import MANY, SMALL, TWO, WIDE, Layout, PlantedJud
 from isoloss.laws import FitOptions, Laws, PredictionQuery, fit_laws, predict
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
+from isoloss.laws.least_squares import Levelled
 from isoloss.laws.quantiles import student_quantiles
 from isoloss.laws.surface.form_error import (
     Residuals,
@@ -21,7 +22,7 @@ from isoloss.laws.surface.form_error import (
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
 from isoloss.laws.surface.scale import APART, LEVEL, PRIOR_SCALE, effective_variance
-from isoloss.laws.surface.skew import Sample, shown_asymmetry
+from isoloss.laws.surface.skew import Points, shown_asymmetry
 from isoloss.laws.surface.terms import Shape
 from isoloss.usual import EXPONENT_SCATTER
 
@@ -115,10 +116,12 @@ THIRD = 0.4
 USUAL = np.array([0.09])
 
 
-def sample(
-    moves: float, third: float = THIRD, run_error: float = 0.05
-) -> tuple[Sample, np.ndarray]:
-    """3 x 3 runs of two sizes, seen at 6 token counts between which the optimum moves by `moves`; and u^3 / 6."""
+Sample = tuple[Points, Levelled, np.ndarray, np.ndarray, np.ndarray]
+"""Points, their cells and weights, values, runs and u^3 / 6."""
+
+
+def sample(moves: float, third: float = THIRD, run_error: float = 0.05) -> Sample:
+    """3 x 3 runs of two sizes, seen at 6 token counts between which the optimum moves by `moves`."""
     rng = np.random.default_rng(2)
     size, cut, i, j = (a.ravel() for a in np.indices((2, 6, 3, 3)))
     x, y = 0.7 * (i - 1.0), 0.7 * (j - 1.0)
@@ -127,42 +130,38 @@ def sample(
     values = 0.5 * u**2 + 0.5 * y**2 + third * u**3 / 6 + run_error * rng.standard_normal(18)[runs]
     values = values + 0.002 * rng.standard_normal(len(values)) + 0.3 * size * x
     cell = (size * 6 + cut).astype(np.intp)
-    points = Sample(np.stack([x, y], axis=1), cell, values, np.ones(len(x)), runs, 2)
-    return points, (u**3 / 6)[:, None]
+    points = Points(x, y, size.astype(float), cut.astype(float))
+    return points, Levelled(cell, np.ones(len(x))), values, runs, (u**3 / 6)[:, None]
 
 
 def test_an_optimum_that_moves_through_three_values_shows_asymmetry() -> None:
     """What whole runs share, and a gradient of each size's own, are no asymmetry."""
-    points, cubic = sample(1.2)
-    mean, covariance = shown_asymmetry(points, cubic, USUAL)
+    mean, covariance = shown_asymmetry(*sample(1.2), USUAL)
     assert np.sqrt(covariance[0, 0]) < 0.2 * THIRD
     assert mean[0] == pytest.approx(THIRD, abs=2.5 * np.sqrt(covariance[0, 0]))
-    symmetric, cubic = sample(1.2, third=0.0)
-    mean, covariance = shown_asymmetry(symmetric, cubic, USUAL)
+    mean, covariance = shown_asymmetry(*sample(1.2, third=0.0), USUAL)
     assert abs(mean[0]) < 2.5 * np.sqrt(covariance[0, 0])
 
 
-def by_generalised_least_squares(
-    points: Sample, cubic: np.ndarray, covariance: np.ndarray
-) -> np.ndarray:
+def by_generalised_least_squares(shown: Sample, covariance: np.ndarray) -> np.ndarray:
     """The cubic coefficients by a column for every level, gradient and curvature, errors having this covariance."""
-    x, y = points.positions.T
+    (x, y, _, _), cells, values, _, cubic = shown
     planes = [
-        np.where(points.cell == c, v, 0.0) for c in np.unique(points.cell) for v in (1.0, x, y)
+        np.where(cells.group == c, v, 0.0) for c in np.unique(cells.group) for v in (1.0, x, y)
     ]
     design = np.column_stack([cubic, 0.5 * x**2, x * y, 0.5 * y**2, *planes])
     inverse = np.linalg.inv(covariance)
     normal = np.linalg.pinv(design.T @ inverse @ design, rcond=1e-12)
-    return np.asarray((normal @ design.T @ inverse @ points.values)[:1])
+    return np.asarray((normal @ design.T @ inverse @ values)[:1])
 
 
 def test_without_a_prior_it_is_what_a_column_for_every_plane_would_give() -> None:
     """Points of equal weight; the noise as the sample was drawn, near what is estimated from it."""
-    points, cubic = sample(1.2)
-    mean, _ = shown_asymmetry(points, cubic, np.array([1e6]))
-    same_run = points.runs[:, None] == points.runs
-    errors = 0.002**2 * np.eye(len(points.runs)) + 0.05**2 * same_run
-    assert mean == pytest.approx(by_generalised_least_squares(points, cubic, errors), rel=1e-3)
+    shown = sample(1.2)
+    mean, _ = shown_asymmetry(*shown, np.array([1e6]))
+    runs = shown[3]
+    errors = 0.002**2 * np.eye(len(runs)) + 0.05**2 * (runs[:, None] == runs)
+    assert mean == pytest.approx(by_generalised_least_squares(shown, errors), rel=1e-3)
 
 
 def test_three_values_about_an_optimum_that_stays_leave_asymmetry_as_usual() -> None:
@@ -172,15 +171,10 @@ def test_three_values_about_an_optimum_that_stays_leave_asymmetry_as_usual() -> 
 
 
 def test_too_few_runs_to_know_their_noise_leave_asymmetry_as_usual() -> None:
-    points, cubic = sample(1.2)
-    few = np.isin(points.runs, [0, 1, 3, 4, 9, 10, 12, 13])
-    fewer = points._replace(
-        **{
-            name: getattr(points, name)[few]
-            for name in ("positions", "cell", "values", "weights", "runs")
-        }
-    )
-    mean, covariance = shown_asymmetry(fewer, cubic[few], USUAL)
+    points, cells, values, runs, cubic = sample(1.2)
+    few = np.isin(runs, [0, 1, 3, 4, 9, 10, 12, 13])
+    left = Points(*(each[few] for each in points)), Levelled(*(each[few] for each in cells))
+    mean, covariance = shown_asymmetry(*left, values[few], runs[few], cubic[few], USUAL)
     assert (mean[0], covariance[0, 0]) == (0.0, USUAL[0])
 
 

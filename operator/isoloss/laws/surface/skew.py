@@ -33,7 +33,6 @@ FEWEST_LEFT = 2.0
 """Runs beyond the unknowns from which on the noise is known well enough."""
 CONSTANTS_PER_SIZE = 3
 """Errors that whole runs share are taken up by a size's level and gradient."""
-SHARED_CURVATURES = 3
 SAME_PLANE = 1e-8
 """Singular values below this share of the largest count as none: the runs of a cell have one learning rate, or one batch size."""
 
@@ -75,11 +74,8 @@ def valley(points: Points, cells: Levelled, z: Array, runs: Indices) -> Valley:
     skewed = _skewed(points, cells, coefficients, z, len(np.unique(runs)))
     if skewed is not None:
         return skewed
-    positions = np.stack([points.x, points.y], axis=1)
-    sizes = len(np.unique(np.round(points.n, 9)))
-    sample = Sample(positions, cells.group, z, cells.weights, runs, sizes)
     cubic = _cubic(points, coefficients)
-    mean, covariance = shown_asymmetry(sample, cubic, _usual(coefficients))
+    mean, covariance = shown_asymmetry(points, cells, z, runs, cubic, _usual(coefficients))
     return Valley(plain, cubic, covariance + np.outer(mean, mean))
 
 
@@ -137,36 +133,25 @@ def _convex(coefficients: Array) -> bool:
     return bool(optimum_law(coefficients[: len(Shape)], Centre(0.0, 0.0, 0.0, 0.0))[1])
 
 
-class Sample(NamedTuple):
-    """Points of a joint fit."""
+def shown_asymmetry(
+    points: Points, cells: Levelled, z: Array, runs: Indices, cubic: Array, usual: Array
+) -> tuple[Array, Array]:
+    """(mean (k,), covariance (k, k)) of the coefficients of `cubic` (points, k), with prior variances `usual` (k,).
 
-    positions: Array
-    """(points, 2): ln LR and ln B, centred."""
-    cell: Indices
-    """(points,)"""
-    values: Array
-    """(points,) wasted ln D."""
-    weights: Array
-    runs: Indices
-    """(points,) trajectories, whose points err together."""
-    sizes: int
-
-
-def shown_asymmetry(sample: Sample, cubic: Array, usual: Array) -> tuple[Array, Array]:
-    """(mean (k,), covariance (k, k)) of the coefficients of `cubic` (points, k), with prior variances `usual` (k,)."""
+    `z` and `runs` as in `valley`.
+    """
     count = cubic.shape[1]
     untold = np.zeros(count), np.diag(usual)
-    root = np.sqrt(sample.weights)
-    own = _of_cells(sample, root)
-    x, y = sample.positions.T
-    shared = np.stack([0.5 * x**2, x * y, 0.5 * y**2], axis=1)
+    root = np.sqrt(cells.weights)
+    own = _of_cells(points, cells.group, root)
     # Three curvatures, the cubic terms and the values: what each cell's own plane leaves of them.
-    table = np.column_stack([shared, cubic, sample.values]) * root[:, None]
+    table = np.column_stack([quadratic(points)[:, : Shape.X], cubic, z]) * root[:, None]
     table -= own @ (own.T @ table)
     terms, values = table[:, :-1], table[:, -1]
     left = values - terms @ np.linalg.lstsq(terms, values, rcond=1e-10)[0]
-    _, run = np.unique(sample.runs, return_inverse=True)
-    taken = CONSTANTS_PER_SIZE * sample.sizes + SHARED_CURVATURES + count
+    _, run = np.unique(runs, return_inverse=True)
+    sizes = len(np.unique(np.round(points.n, 9)))
+    taken = CONSTANTS_PER_SIZE * sizes + Shape.X + count
     freedom = float(run.max() + 1 - taken)
     spare = len(left) - own.shape[1] - int(np.linalg.matrix_rank(terms, tol=NO_COLUMN))
     if freedom < FEWEST_LEFT or spare < FEWEST_LEFT:
@@ -177,19 +162,19 @@ def shown_asymmetry(sample: Sample, cubic: Array, usual: Array) -> tuple[Array, 
     own, table = (_whitened(each, run, single, common) for each in (own, table))
     # Planes are orthogonal before, and well apart after this: their normal equations lose no digits.
     table = table - own @ np.linalg.solve(own.T @ own, own.T @ table)
-    curved, rest = table[:, :SHARED_CURVATURES], table[:, SHARED_CURVATURES:]
+    curved, rest = table[:, : Shape.X], table[:, Shape.X :]
     rest = rest - curved @ np.linalg.lstsq(curved, rest, rcond=1e-10)[0]
     information = rest[:, :count].T @ rest[:, :count]
     covariance: Array = np.asarray(np.linalg.inv(information + np.diag(1.0 / usual)), dtype=float)
     return covariance @ rest[:, :count].T @ rest[:, count], covariance
 
 
-def _of_cells(sample: Sample, root: Array) -> Array:
+def _of_cells(points: Points, group: Indices, root: Array) -> Array:
     """(points, terms): an orthonormal basis of the planes, a level and a gradient for each cell, times `root`."""
-    planes = np.column_stack([np.ones(len(root)), sample.positions]) * root[:, None]
+    planes = np.column_stack([np.ones(len(root)), points.x, points.y]) * root[:, None]
     bases = []
-    for cell in np.unique(sample.cell):
-        members = np.flatnonzero(sample.cell == cell)
+    for cell in np.unique(group):
+        members = np.flatnonzero(group == cell)
         vectors, sizes, _ = np.linalg.svd(planes[members], full_matrices=False)
         basis = np.zeros((len(root), int((sizes > SAME_PLANE * sizes[0]).sum())))
         basis[members] = vectors[:, : basis.shape[1]]
