@@ -20,10 +20,14 @@ from isoloss.laws.answer.composition import (
     composition_sentences,
     other_composition,
 )
-from isoloss.laws.answer.disagreement import disagreements, routes_disagree
-from isoloss.laws.answer.divergence import above_stable_rates
 from isoloss.laws.answer.expected_regret import expected_regret, too_vague
-from isoloss.laws.answer.foundation import contradicted, foundation
+from isoloss.laws.answer.foundation import (
+    above_stable_rates,
+    contradicted,
+    disagreements,
+    foundation,
+    routes_disagree,
+)
 from isoloss.laws.answer.limits import (
     implausible,
     largest_batch,
