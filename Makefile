@@ -10,7 +10,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup site demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts images test-images check lint format types \
-	contracts generate bench-operator bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
+	contracts generate bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,11 +107,7 @@ format: setup ## Format the code and apply safe lint fixes
 generate: setup ## Write the generated files (CRDs and the chart's copy)
 	$(PY) -m isoloss_operator.generate.crdgen
 
-bench-operator: setup ## Jobs per second against a bare loop of the same API calls
-	@$(PY) -m devcluster build
-	$(PY) -m benchmarks.bench_operator
-
-bench-scale: setup ## What a sweep costs from 100 to 10,000 points (half an hour; ARGS="--cases 100,50x100")
+bench-scale: setup ## What a sweep costs from 100 to 10,000 points, against a bare loop (half an hour; ARGS="--cases 100,50x100")
 	@$(PY) -m devcluster build
 	$(PY) -m benchmarks.bench_scale $(ARGS)
 

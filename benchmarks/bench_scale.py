@@ -4,8 +4,8 @@
 
 A player (tests/faults/player.py) ends every pod at once and writes its result through S3; 20 % of the
 points diverge and 10 % fail. The operator is its real process; its calls to API server and store go
-through meters that count bytes on the wire. The rival is the bare loop of bench_operator: it creates
-the same Jobs at the same parallelism, through the same meter, for the same player.
+through meters that count bytes on the wire. The rival is a bare loop of the same API calls:
+it creates the same Jobs at the same parallelism, through the same meter, for the same player.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-from kubernetes import client, config
 
-from benchmarks.bench_operator import bare_loop, prepare, rival_body
+from benchmarks.bare_loop import WRITERS, bare_loop, cluster_of, prepare, rival_body, train_jobs
 from benchmarks.byte_meter import Meter
-from benchmarks.operator_figures import Figures, peak_bytes, read_figures
+from benchmarks.operator_figures import Figures, read_figures
 from benchmarks.scale_figures import Measured, over_rounds, report
-from isoloss_operator.cluster.client import JOB, Cluster
 from tests.faults.stage import BUCKET, Stage, own_stage
 from tests.support.operator_process import (
     OperatorProcess,
@@ -42,7 +40,6 @@ from tests.support.operator_process import (
 Json = dict[str, Any]
 PARALLELISM = 1000
 SHARES = {"diverged": 0.2, "failed": 0.1}
-WRITERS = 16
 SETTLE_SECONDS = 2.0
 LIMIT_SECONDS = 1800.0
 GRIDS = {100: (5, 10), 1000: (20, 25), 10_000: (100, 50)}
@@ -176,7 +173,7 @@ class Bench:
         _wait(lambda: all(key in journal.fitted_at for key in keys), "the laws")
         lag = max(journal.fitted_at[key] for key in keys) - max(journal.jobs_ended_at(namespace))
         figures, (api, store) = read_figures(operator), (meter.read() for meter in meters)
-        peak = peak_bytes(operator)
+        peak = operator.peak_bytes()
         print(f"  operator: {case.total / made:.1f} Jobs/s, laws after {lag:.1f} s", flush=True)
         _wait(
             lambda: all(user.sweep(name)["status"].get("reportUri") for name in names), "reports"
@@ -228,8 +225,7 @@ class Bench:
 
     def _rival(self, case: Case, namespace: str, sweeps: list[Json], port: int) -> float:
         """Seconds that the bare loop takes to create the same Jobs."""
-        admin = self._cluster(self.stage.plane.admin_kubeconfig)
-        jobs = list(admin.list(JOB, namespace, labels="isoloss.dev/task=train"))
+        jobs = train_jobs(cluster_of(self.stage.plane.admin_kubeconfig), namespace)
         place = self.stage.new_namespace(f"rival-of-{namespace}")
         user = User(self.stage.api_client, place)
         owner = user.apply_sweep({**sweeps[0], "spec": {**sweeps[0]["spec"], "suspend": True}})
@@ -237,7 +233,7 @@ class Bench:
         metered = _through(
             self.stage.plane.admin_kubeconfig, port, self.stage.directory / f"{place}.json"
         )
-        cluster = self._cluster(metered)
+        cluster = cluster_of(metered)
         journal = self.stage.journal
         time.sleep(SETTLE_SECONDS)
         started = time.monotonic()
@@ -251,12 +247,6 @@ class Bench:
         print(f"  bare loop: {len(bodies) / seconds:.1f} Jobs/s", flush=True)
         _wait(lambda: len(journal.jobs_ended_at(place)) >= len(bodies), "them to end")
         return seconds
-
-    def _cluster(self, kubeconfig: Path) -> Cluster:
-        configuration = client.Configuration()
-        config.load_kube_config(str(kubeconfig), client_configuration=configuration)
-        configuration.connection_pool_maxsize = WRITERS + 4
-        return Cluster(client.ApiClient(configuration))
 
 
 def _port(url: str) -> int:

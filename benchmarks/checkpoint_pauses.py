@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import threading
@@ -69,14 +68,3 @@ def print_pauses(tensor_bytes: int = TENSOR_BYTES, rounds: int = ROUNDS) -> tupl
         f"({min(ratios):.0f} to {max(ratios):.0f}, {rounds} rounds)"
     )
     return max(mine for mine, _ in found), max(other for _, other in found)
-
-
-def main() -> None:
-    """Measure and print."""
-    name = "python -m benchmarks.checkpoint_pauses"
-    argparse.ArgumentParser(prog=name, description=__doc__).parse_args()
-    print_pauses()
-
-
-if __name__ == "__main__":
-    main()

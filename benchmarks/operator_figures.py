@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import urllib.request
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -46,11 +45,3 @@ def read_figures(operator: OperatorProcess) -> Figures:
                 edge = float(sample.labels["le"])
                 buckets[edge] = buckets.get(edge, 0.0) + sample.value
     return Figures(totals, buckets)
-
-
-def peak_bytes(operator: OperatorProcess) -> int:
-    """Largest resident memory of the operator's own process so far, without its fits."""
-    assert operator.process is not None
-    status = Path(f"/proc/{operator.process.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024

@@ -8,60 +8,43 @@ second call continues where the first one ended.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch
-
 from benchmarks.cooldown.comparison import Opinion, opinions, shared_tokens
 from benchmarks.cooldown.training import SHAPES, TrainedPoint, Workshop
+from benchmarks.study import Say, conduct, study_parser
 from isoloss.laws import Run
-from isoloss_contract.records import ExitCode
 from isoloss_operator.planning.points import PlannedPoint
-from isoloss_trainer.termination import Interrupted, Interruption
+from isoloss_trainer.termination import Interruption
 
 REFERENCE = "Linear"
 """The kind that others are judged by: the cooled loss itself is what a decayed run ends with."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = study_parser((__doc__ or "").partition("\n")[0], "cooldown")
     parser.add_argument("--share", default="0.2", help="evaluation.cooldown.share")
     parser.add_argument("--size", help="train and compare this size of the demo's alone")
-    parser.add_argument("--folder", type=Path, default=Path(".bench/cooldown"))
-    parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    started, cpu = time.monotonic(), time.process_time()
 
-    def say(line: str) -> None:
-        passed = time.monotonic() - started
-        print(f"{passed:6.0f} s, {time.process_time() - cpu:6.0f} s of CPU: {line}", flush=True)
-
-    trained: list[TrainedPoint] = []
-    try:
-        workshop = Workshop(options.folder, options.share, Interruption().listen(), say)
+    def found(interruption: Interruption, say: Say) -> Iterator[str]:
+        workshop = Workshop(options.folder, options.share, interruption, say)
+        trained: list[TrainedPoint] = []
         for shape in SHAPES:
             for point in of_size(workshop.points(shape), options.size):
                 trained.append(workshop.trained(point, shape))
                 say(f"{point.name}, cooled down as {shape}")
+        return tables(trained)
+
+    try:
+        return conduct(options, found)
     except UnknownSize as error:
         parser.error(str(error))
-    except Interrupted:
-        say("stopped; the same command continues from here")
-        return ExitCode.INTERRUPTED
-    text = "\n".join(tables(trained))
-    print(text)
-    if options.markdown is not None:
-        options.markdown.write_text(text + "\n")
-    return 0
 
 
 class UnknownSize(Exception):

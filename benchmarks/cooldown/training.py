@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from benchmarks.demo_sweep import DemoInFolder
 from benchmarks.point_trainer import PointTrainer
+from benchmarks.study import Say
 from demo.inputs import provide_corpus
 from isoloss.laws import Run
 from isoloss.runs import Weights
@@ -35,9 +36,7 @@ class TrainedPoint:
 class Workshop:
     """Trains in this process and keeps everything in `folder`."""
 
-    def __init__(
-        self, folder: Path, share: str, interruption: Interruption, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: Path, share: str, interruption: Interruption, say: Say) -> None:
         self._demo, self._share = DemoInFolder(folder), share
         scratch = folder / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.science.shapes import (
     MANY,
+    SHAPES,
     SMALL,
     TWO,
     WIDE,
@@ -19,7 +20,7 @@ from benchmarks.science.shapes import (
     runs_on,
     surface,
 )
-from benchmarks.science.tables import Table
+from benchmarks.science.tables import Table, lines
 from isoloss.laws import Run
 
 SEED_NOISE = 0.0015
@@ -30,18 +31,8 @@ RATIO = 2.5
 """Target size over the largest planted one."""
 FAR_RATIO, FAR_TOKENS = 20.0, 8.0
 """The same where a row is asked far away, and target tokens over the largest."""
-SHAPES = (
-    "exact",
-    "scattered",
-    "soft",
-    "skewed",
-    "bending",
-    "turning",
-    "following",
-    "saturating",
-    "flattening",
-    "noisy steps",
-)
+SAME_LINE = 0.01
+"""ln units up to which values are spellings of one."""
 
 
 class Truth(Protocol):
@@ -184,12 +175,6 @@ def _split(table: Table, shown: Sequence[float], asked: Sequence[float]) -> Case
     return Case(_of(table, shown), _targets(table, asked))
 
 
-def _lines(values: Sequence[float]) -> np.ndarray:
-    """Distinct values in logarithms, spellings of one value merged."""
-    ordered = np.unique(np.log(values))
-    return np.asarray(ordered[np.concatenate([[True], np.diff(ordered) > 0.01])])
-
-
 def _window(table: Table, sizes: Sequence[float], rng: np.random.Generator) -> tuple[Run, ...]:
     """Of each size the 3 x 3 grid around its best run at the most tokens, every other line, moved by a line at most."""
     kept: list[Run] = []
@@ -200,10 +185,10 @@ def _window(table: Table, sizes: Sequence[float], rng: np.random.Generator) -> t
         own = [run for run in table.runs if run.params == size]
         chosen = []
         for k, name in enumerate(("learning_rate", "batch_size")):
-            lines = _lines([getattr(run, name) for run in own])
-            middle = int(np.argmin(np.abs(lines - best[k]))) + int(rng.integers(-1, 2))
-            middle = int(np.clip(middle, 2, len(lines) - 3))
-            chosen.append(lines[[middle - 2, middle, middle + 2]])
+            at = lines([getattr(run, name) for run in own], SAME_LINE)
+            middle = int(np.argmin(np.abs(at - best[k]))) + int(rng.integers(-1, 2))
+            middle = int(np.clip(middle, 2, len(at) - 3))
+            chosen.append(at[[middle - 2, middle, middle + 2]])
         kept += [
             run
             for run in own
@@ -218,8 +203,8 @@ def _thinnings(table: Table, seeds: int) -> list[np.ndarray]:
     flags = []
     for name in ("learning_rate", "batch_size"):
         values = [getattr(run, name) for run in table.runs]
-        lines = _lines(values)
-        at = np.array([int(np.argmin(np.abs(lines - np.log(v)))) for v in values])
+        known = lines(values, SAME_LINE)
+        at = np.array([int(np.argmin(np.abs(known - np.log(v)))) for v in values])
         flags += [at % 2 == 0, at % 2 == 1]
     rng = np.random.default_rng(3)
     flags += [rng.random(len(table.runs)) < share for share in [0.5, 0.2] * seeds]

@@ -15,34 +15,30 @@ Vertex = Callable[[float, float], np.ndarray | None]
 """(N, D) to (ln LR, ln B); None where the fit has no minimum."""
 
 
+Levels = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""(points, terms) of the loss at the optimum, from ln N, ln D and the cell's index."""
+
+
 def joint_least_squares(cells: Cells) -> Vertex:
     """A level per cell and one curvature over (ln LR, ln B), the linear terms linear in ln N and ln D."""
-    x, y, n, d, loss, cell, weights = _stack(cells)
-    centre = [float(np.average(v, weights=weights)) for v in (x, y, n, d)]
-    x, y, n, d = (v - c for v, c in zip((x, y, n, d), centre, strict=True))
-    one = np.ones_like(x)
-    slopes = [v * w for v in (x, y) for w in (one, n, d)]
-    shape = np.stack([0.5 * x * x, x * y, 0.5 * y * y, *slopes], axis=1)
-    design = np.concatenate([shape, np.eye(cell.max() + 1)[cell]], axis=1) * weights[:, None]
-    c = np.linalg.lstsq(design, loss * weights, rcond=None)[0]
-
-    def vertex(size: float, tokens: float) -> np.ndarray | None:
-        where = np.array([1.0, np.log(size) - centre[2], np.log(tokens) - centre[3]])
-        return _minimum(c[:3], np.array([c[3:6] @ where, c[6:9] @ where]), centre)
-
-    return vertex
+    return _least_squares(cells, lambda _n, _d, cell: np.eye(cell.max() + 1)[cell])
 
 
 def quadratic_surface(cells: Cells) -> Vertex:
     """All terms up to the second degree in ln LR, ln B, ln N and ln D."""
-    x, y, n, d, loss, _, weights = _stack(cells)
+    return _least_squares(
+        cells, lambda n, d, _: np.stack([np.ones_like(n), n, d, n * n, n * d, d * d], axis=1)
+    )
+
+
+def _least_squares(cells: Cells, levels: Levels) -> Vertex:
+    x, y, n, d, loss, cell, weights = _stack(cells)
     centre = [float(np.average(v, weights=weights)) for v in (x, y, n, d)]
     x, y, n, d = (v - c for v, c in zip((x, y, n, d), centre, strict=True))
-    one = np.ones_like(x)
-    slopes = [v * w for v in (x, y) for w in (one, n, d)]
-    levels = [one, n, d, n * n, n * d, d * d]
-    design = np.stack([0.5 * x * x, x * y, 0.5 * y * y, *slopes, *levels], axis=1)
-    c = np.linalg.lstsq(design * weights[:, None], loss * weights, rcond=None)[0]
+    slopes = [v * w for v in (x, y) for w in (np.ones_like(x), n, d)]
+    shape = np.stack([0.5 * x * x, x * y, 0.5 * y * y, *slopes], axis=1)
+    design = np.concatenate([shape, levels(n, d, cell)], axis=1) * weights[:, None]
+    c = np.linalg.lstsq(design, loss * weights, rcond=None)[0]
 
     def vertex(size: float, tokens: float) -> np.ndarray | None:
         where = np.array([1.0, np.log(size) - centre[2], np.log(tokens) - centre[3]])

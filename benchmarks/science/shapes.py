@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,29 +50,27 @@ MANY = Layout(sizes=(5e7, 1e8, 2e8, 4e8, 8e8), tokens=(5e9, 8e9, 1.2e10, 2e10, 3
 
 
 def surface(shape: str, seed: int) -> Valley:
-    """A surface by name: exact, scattered, soft, skewed, bending, turning, saturating, following, flattening or noisy steps."""
-    if shape == "noisy steps":
-        return NoisySteps()
+    """One of SHAPES; the seed scatters the optima of some."""
+    return _surfaces(seed)[shape]
+
+
+def _surfaces(seed: int) -> Mapping[str, Valley]:
     base = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40), curvature=STEEP)
-    if shape == "exact":
-        return base
-    if shape == "scattered":
-        return ScatteredGradients(base, seed, PUBLISHED_SCATTER)
-    if shape == "soft":
-        return ScatteredGradients(replace(base, curvature=SOFT), seed, PUBLISHED_SCATTER)
-    if shape == "skewed":
-        return Skewed(base)
-    if shape == "bending":
-        return Bending(base)
-    if shape == "turning":
-        return BendingOverTokens(base)
-    if shape == "saturating":
-        return Saturating(base)
-    if shape == "following":
-        return FollowingTheLoss(base)
-    if shape == "flattening":
-        return CurvedBySize(rate_at=base.rate_at, batch_at=base.batch_at, curvature=STEEP)
-    raise ValueError(f"unknown shape {shape}")
+    return {
+        "exact": base,
+        "scattered": ScatteredGradients(base, seed, PUBLISHED_SCATTER),
+        "soft": ScatteredGradients(replace(base, curvature=SOFT), seed, PUBLISHED_SCATTER),
+        "skewed": Skewed(base),
+        "bending": Bending(base),
+        "turning": BendingOverTokens(base),
+        "following": FollowingTheLoss(base),
+        "saturating": Saturating(base),
+        "flattening": CurvedBySize(rate_at=base.rate_at, batch_at=base.batch_at, curvature=STEEP),
+        "noisy steps": NoisySteps(),
+    }
+
+
+SHAPES = tuple(_surfaces(0))
 
 
 def runs_on(truth: Valley, layout: Layout, seed: int, *, cliff: float = np.inf) -> tuple[Run, ...]:

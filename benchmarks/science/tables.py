@@ -7,6 +7,7 @@ import gzip
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +52,12 @@ def points_of(runs: tuple[Run, ...], cells: tuple[CellKey, ...]) -> dict[CellKey
     for run, key in zip(runs, cells, strict=True):
         found[key].append((np.log(run.learning_rate), np.log(run.batch_size), run.losses[-1]))
     return {key: np.array(rows) for key, rows in found.items()}
+
+
+def lines(values: Sequence[float], apart: float) -> np.ndarray:
+    """ln of distinct values, ascending; those less than `apart` above the one before are spellings of it."""
+    ordered = np.unique(np.log(values))
+    return np.asarray(ordered[np.concatenate([[True], np.diff(ordered) > apart])])
 
 
 def data_folder(given: str | None = None) -> Path:

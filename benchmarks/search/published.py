@@ -10,7 +10,7 @@ from itertools import combinations, pairwise, product
 import numpy as np
 
 from benchmarks.science.judging import Judge
-from benchmarks.science.tables import SEQUENCE, Table
+from benchmarks.science.tables import SEQUENCE, Table, lines
 from benchmarks.search.worlds import TEN_TIMES, Place, Target, place_of
 from isoloss.laws import Run
 from isoloss.search import Point, Size
@@ -58,8 +58,8 @@ class Replay:
 
 def replay(name: str, table: Table) -> Replay:
     """All runs of a table, by configuration."""
-    rates = lines([run.learning_rate for run in table.runs])
-    batches = lines([run.batch_size for run in table.runs])
+    rates = lines([run.learning_rate for run in table.runs], SAME_LINE)
+    batches = lines([run.batch_size for run in table.runs], SAME_LINE)
     found: dict[Key, dict[float, float]] = defaultdict(dict)
     for run, (n, d) in zip(table.runs, table.cells, strict=True):
         at = (n, _nearest(rates, run.learning_rate), _nearest(batches, run.batch_size))
@@ -70,12 +70,6 @@ def replay(name: str, table: Table) -> Replay:
     }
     median = float(np.median([run.losses[-1] for run in table.runs]))
     return Replay(name, runs, rates, batches, table.judges(), median)
-
-
-def lines(values: list[float]) -> np.ndarray:
-    """ln of distinct values, spellings of one value merged."""
-    ordered = np.unique(np.log(values))
-    return np.asarray(ordered[np.concatenate([[True], np.diff(ordered) > SAME_LINE])])
 
 
 def _nearest(at: np.ndarray, value: float) -> int:
@@ -175,12 +169,12 @@ def _is_mendable(
     for at, values, published in zip(
         vertex, (rates, batches), (source.rates, source.batches), strict=True
     ):
-        lines = _extended(np.log(values), float(at))
-        served = [int(np.argmin(np.abs(published - line))) for line in lines]
-        if np.max(np.abs(published[served] - lines)) > NEAR_LINE:
+        longer = _extended(np.log(values), float(at))
+        served = [int(np.argmin(np.abs(published - line))) for line in longer]
+        if np.max(np.abs(published[served] - longer)) > NEAR_LINE:
             return False
-        to = int(np.argmin(np.abs(lines - at)))
-        own = np.abs(lines - np.clip(lines[to], np.log(values[0]), np.log(values[-1])))
+        to = int(np.argmin(np.abs(longer - at)))
+        own = np.abs(longer - np.clip(longer[to], np.log(values[0]), np.log(values[-1])))
         start = int(np.argmin(own))
         ways.append(served[min(start, to) : max(start, to) + 1])
         beside.append(served[to - 1 : to + 2])

@@ -8,52 +8,34 @@ second call continues where the first one ended.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import time
-from pathlib import Path
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch
-
+from benchmarks.study import Say, conduct, study_parser
 from benchmarks.transfer.design import BRIEF, FULL
 from benchmarks.transfer.measuring import measure
 from benchmarks.transfer.table import tables
 from benchmarks.transfer.texts import provide_texts
 from benchmarks.transfer.training import Workshop
-from isoloss_contract.records import ExitCode
-from isoloss_trainer.termination import Interrupted, Interruption
+from isoloss_trainer.termination import Interruption
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = study_parser(__doc__ or "", "transfer")
     parser.add_argument("--brief", action="store_true", help="fewer checkpoints, shorter runs")
-    parser.add_argument("--folder", type=Path, default=Path(".bench/transfer"))
-    parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    started, cpu = time.monotonic(), time.process_time()
 
-    def say(line: str) -> None:
-        passed = time.monotonic() - started
-        print(f"{passed:6.0f} s, {time.process_time() - cpu:6.0f} s of CPU: {line}", flush=True)
-
-    design = BRIEF if options.brief else FULL
-    try:
+    def found(interruption: Interruption, say: Say) -> Iterator[str]:
         corpus = provide_texts(options.folder / "texts")
-        workshop = Workshop(design, options.folder, corpus, Interruption().listen())
+        design = BRIEF if options.brief else FULL
+        workshop = Workshop(design, options.folder, corpus, interruption)
         say("texts ready")
-        measured = measure(workshop, say)
-    except Interrupted:
-        say("stopped; the same command continues from here")
-        return ExitCode.INTERRUPTED
-    text = "\n".join(tables(measured))
-    print(text)
-    if options.markdown is not None:
-        options.markdown.write_text(text + "\n")
-    return 0
+        return tables(measure(workshop, say))
+
+    return conduct(options, found)
 
 
 if __name__ == "__main__":

@@ -8,34 +8,28 @@ folder: a second call continues where the first one ended.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import time
-from pathlib import Path
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch
-
+from benchmarks.study import Say, conduct, study_parser
 from benchmarks.validation.measuring import Bench
 from benchmarks.validation.running import training_pool
 from benchmarks.validation.table import tables
 from benchmarks.validation.training import NoAnswer, Workshop
-from isoloss_contract.records import ExitCode
-from isoloss_trainer.termination import Interrupted, Interruption
+from isoloss_trainer.termination import Interruption
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = study_parser((__doc__ or "").partition("\n")[0], "validation")
     parser.add_argument(
         "--seeds", type=int, default=3, help="data orders of every continued run, 3 or more"
     )
     parser.add_argument(
         "--jobs", type=int, default=1, help="processes that train, of one thread each"
     )
-    parser.add_argument("--folder", type=Path, default=Path(".bench/validation"))
-    parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
     options = parser.parse_args()
     if options.seeds < 3:
         parser.error(
@@ -43,28 +37,18 @@ def main() -> int:
         )
     if options.jobs < 1:
         parser.error("--jobs: give 1 or more")
-    torch.set_num_threads(1)
-    started = time.monotonic()
 
-    def say(line: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s: {line}", flush=True)
-
-    interruption = Interruption().listen()
-    try:
+    def found(interruption: Interruption, say: Say) -> Iterator[str]:
         workshop = Workshop(options.folder, interruption, say)
         with training_pool(options.folder, options.jobs, interruption) as pool:
             measured = Bench(workshop, pool, range(options.seeds), say).measure()
-    except Interrupted:
-        say("stopped; the same command continues from here")
-        return ExitCode.INTERRUPTED
+        return tables(measured)
+
+    try:
+        return conduct(options, found)
     except NoAnswer as error:
         print(f"the demo's laws have no answer: {error}", file=sys.stderr)
         return 1
-    text = "\n".join(tables(measured))
-    print(text)
-    if options.markdown is not None:
-        options.markdown.write_text(text + "\n")
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.measured_optimum import Optimum
+from benchmarks.study import Say
 from benchmarks.transfer.design import Grid
 from benchmarks.transfer.judging import widened
 from benchmarks.validation.courses import Course
 from benchmarks.validation.design import LINES, OWN, THRICE, Lattice, Shift
 from benchmarks.validation.judging import Question, Runs, budget, losses_by_place, truth
 from benchmarks.validation.running import TrainingPool
-from benchmarks.validation.training import Asked, ProbePlan, Say, Workshop
+from benchmarks.validation.training import Asked, ProbePlan, Workshop
 from isoloss.laws import Run
 from isoloss.validation import Place
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
+from benchmarks.study import Say
 from benchmarks.validation.courses import Course
-from benchmarks.validation.training import Say, Workshop
+from benchmarks.validation.training import Workshop
 from isoloss_trainer.termination import Interrupted, Interruption
 
 POLL_SECONDS = 1.0

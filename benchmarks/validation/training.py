@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.demo_sweep import DemoInFolder
 from benchmarks.point_trainer import PointTrainer
+from benchmarks.study import Say
 from benchmarks.validation.courses import Course, Courses
 from demo.inputs import provide_checkpoint, provide_corpus
 from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, fit_laws, predict
@@ -30,7 +31,6 @@ from isoloss_operator.planning.probes import (
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from isoloss_trainer.termination import Interruption
 
-Say = Callable[[str], None]
 SHARES = (0.3, 0.6)
 """Of the budget's tokens: lengths of probes that are compared with whole runs, as the demo's are."""
 

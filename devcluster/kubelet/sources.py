@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.kubelet.api import NOT_FOUND, Api, ApiError
-from devcluster.kubelet.quantity import parse_quantity
 from devcluster.kubelet.rewriting import Mount, expand, rewrite_path
 
 Json = dict[str, Any]
@@ -233,6 +232,8 @@ def _text(value: bytes) -> str:
 
 def _resource(reference: Json, container: Json) -> str:
     """A resource of the container in units of the divisor, rounded up as a kubelet does."""
+    from kubernetes.utils.quantity import parse_quantity  # takes a second, and few pods ask for it
+
     kind, name = reference["resource"].split(".", 1)
     resources = container.get("resources", {})
     text = resources.get(kind, {}).get(name, "0")

@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 from benchmarks.cooldown import __main__ as command
 from benchmarks.cooldown.training import TrainedPoint
 from isoloss.laws import Run
+from isoloss_trainer.termination import Interruption
 
 RATES, BATCHES, TOKENS = (1e-3, 2e-3, 4e-3), (2, 4, 8), 400
 
@@ -57,7 +58,7 @@ def test_the_table_says_what_each_loss_calls_best_and_what_believing_it_costs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(command, "Workshop", Planted)
-    monkeypatch.setattr(command.Interruption, "listen", lambda self: self)
+    monkeypatch.setattr(Interruption, "listen", lambda self: self)
     file = tmp_path / "table.md"
     monkeypatch.setattr(sys, "argv", ["cooldown", "--size", "tiny", "--markdown", str(file)])
     assert command.main() == 0

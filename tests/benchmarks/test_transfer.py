@@ -167,6 +167,7 @@ def test_a_second_call_of_the_command_trains_nothing_and_measures_the_same(
     from benchmarks.transfer import __main__ as command
     from benchmarks.transfer.texts import HELD_OUT_PER_THOUSAND
     from isoloss_contract.records import DomainSource, PrepareConfig, PrepareTask
+    from isoloss_trainer.termination import Interruption
     from tests.isoloss_trainer.builders import documents, make_tokenizer, write_json_lines
 
     texts = documents(600)
@@ -201,7 +202,7 @@ def test_a_second_call_of_the_command_trains_nothing_and_measures_the_same(
     )
     measured: list[Measured] = []
     monkeypatch.setattr(command, "BRIEF", design)
-    monkeypatch.setattr(command.Interruption, "listen", lambda self: self)
+    monkeypatch.setattr(Interruption, "listen", lambda self: self)
     monkeypatch.setattr(command, "provide_texts", lambda _: corpus)
     # So few runs have no laws: the tables are those of the planted world, above.
     monkeypatch.setattr(command, "tables", lambda found: measured.append(found) or [])

@@ -21,6 +21,7 @@ from benchmarks.validation.measuring import Measured, Probed
 from benchmarks.validation.training import ProbePlan
 from isoloss.laws import Laws, Prediction, PredictionQuery, Run, loss_curvature, predict
 from isoloss.validation import Place
+from isoloss_trainer.termination import Interruption
 from tests.support.planted_laws import fitted_laws
 
 TOKENS, SHARE = 2e10, 0.3
@@ -139,7 +140,7 @@ def test_the_tables_hold_every_answer_with_both_noises_and_probes_of_every_lengt
     for name in ("Workshop", "training_pool"):
         monkeypatch.setattr(command, name, lambda *_: nullcontext())
     monkeypatch.setattr(command, "Bench", lambda *_: bench)
-    monkeypatch.setattr(command.Interruption, "listen", lambda self: self)
+    monkeypatch.setattr(Interruption, "listen", lambda self: self)
     monkeypatch.setattr(sys, "argv", ["validation"])
     assert command.main() == 0
     text = capsys.readouterr().out

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 from kubernetes import client, dynamic
 
-from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
 from isoloss.yaml_text import read_documents
 from isoloss_operator.cluster import rbac
@@ -27,8 +24,6 @@ from tests.deploy.chart import (
     render,
     with_images,
 )
-from tests.deploy.kubeconform import Kubeconform
-from tests.support.kubectl import Kubectl
 
 # One worker for all: the chart names its namespaces.
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("chart")]
@@ -91,33 +86,6 @@ def pod_of_the_chart(values: dict[str, Any]) -> dict[str, Any]:
     spec = pod["spec"] | {"serviceAccountName": "default"}
     metadata = {"name": "operator", "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-@pytest.fixture(scope="module")
-def kubeconform(
-    isoloss_api: client.ApiClient, kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory
-) -> Kubeconform:
-    """With the schemas of this very API server, our own kinds included."""
-    assert isoloss_api
-    document = json.loads(kubectl("get", "--raw", "/openapi/v2").stdout)
-    return Kubeconform(document["definitions"], tmp_path_factory.mktemp("own") / "schemas")
-
-
-@pytest.mark.parametrize("values", VALUES)
-def test_kubeconform_finds_every_manifest_valid(
-    values: dict[str, Any], kubeconform: Kubeconform
-) -> None:
-    answer = kubeconform(*render(values))
-    assert answer.returncode == 0, answer.stdout
-    assert "Invalid: 0, Errors: 0, Skipped: 0" in answer.stdout
-
-
-def test_kubeconform_would_find_a_mistake(kubeconform: Kubeconform) -> None:
-    (deployment,) = of_kind(render(), "Deployment")
-    deployment["spec"]["template"]["spec"]["container"] = []
-    answer = kubeconform(deployment)
-    assert answer.returncode != 0
-    assert "'container' not allowed" in answer.stdout
 
 
 ALLOWED = [
@@ -242,28 +210,23 @@ def test_each_team_can_have_a_release_of_its_own(
 
 @pytest.mark.whole
 def test_the_crds_move_to_another_release_as_the_guide_says(
-    dev_cluster: DevCluster, tmp_path: Path
+    own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """On an API server of its own: other tests need the kinds."""
-    plane = ControlPlane(dev_cluster.directory / "own" / f"plane-{secrets.token_hex(4)}")
-    plane.start()
-    try:
-        core = client.CoreV1Api(plane.api_client())
-        for namespace in ("teaching", "products"):
-            core.create_namespace({"metadata": {"name": namespace}})  # type: ignore[arg-type]
-        releases = Helm(plane, tmp_path)
-        releases.install("a", "teaching", {"watchNamespaces": ["teaching"], **with_crds(True)})
-        releases.install("b", "products", {"watchNamespaces": ["products"]})
-        uids = uids_of_crds(plane)
-        assert len(uids) == 2
-        moved = {"watchNamespaces": ["products"], **with_crds(True)}
-        releases.upgrade("b", "products", moved, "--take-ownership")
-        releases.upgrade("a", "teaching", {"watchNamespaces": ["teaching"]})
-        assert uids_of_crds(plane) == uids
-        releases.upgrade("b", "products", moved)
-    finally:
-        plane.stop()
-        shutil.rmtree(plane.directory, ignore_errors=True)
+    plane = own_control_plane
+    core = client.CoreV1Api(plane.api_client())
+    for namespace in ("teaching", "products"):
+        core.create_namespace({"metadata": {"name": namespace}})  # type: ignore[arg-type]
+    releases = Helm(plane, tmp_path)
+    releases.install("a", "teaching", {"watchNamespaces": ["teaching"], **with_crds(True)})
+    releases.install("b", "products", {"watchNamespaces": ["products"]})
+    uids = uids_of_crds(plane)
+    assert len(uids) == 2
+    moved = {"watchNamespaces": ["products"], **with_crds(True)}
+    releases.upgrade("b", "products", moved, "--take-ownership")
+    releases.upgrade("a", "teaching", {"watchNamespaces": ["teaching"]})
+    assert uids_of_crds(plane) == uids
+    releases.upgrade("b", "products", moved)
 
 
 def with_crds(install: bool) -> dict[str, Any]:

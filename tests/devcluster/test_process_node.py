@@ -19,6 +19,16 @@ pytestmark = pytest.mark.cluster
 FOREVER = "while :; do sleep 0.05; done"
 
 
+def writing_pod(script: str, folder: Path) -> dict[str, Any]:
+    """A pod whose variable OUT is a file of this folder."""
+    container = {
+        "env": [{"name": "OUT", "value": "/out/file"}],
+        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
+    }
+    volumes = [{"name": "out", "hostPath": {"path": str(folder)}}]
+    return pod_spec(script, container, volumes=volumes)
+
+
 @pytest.fixture
 def workload(api_client: Any, namespace: str, process_node: ProcessNode) -> Workload:
     """The test's namespace, with a node for its pods."""
@@ -89,17 +99,9 @@ def test_a_command_that_does_not_exist_is_a_start_error(workload: Workload) -> N
 def test_a_deleted_pod_may_clean_up_and_is_replaced_only_when_it_has_ended(
     workload: Workload, tmp_path: Path
 ) -> None:
-    script = (
-        "echo start >> $OUT/events\n"
-        "trap 'sleep 1; echo end >> $OUT/events; exit 75' TERM\n" + FOREVER
-    )
-    container = {
-        "env": [{"name": "OUT", "value": "/out"}],
-        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
-    }
-    volumes = [{"name": "out", "hostPath": {"path": str(tmp_path)}}]
-    workload.create_job(pod_spec(script, container, volumes=volumes), backoffLimit=3)
-    events = tmp_path / "events"
+    script = "echo start >> $OUT\ntrap 'sleep 1; echo end >> $OUT; exit 75' TERM\n" + FOREVER
+    workload.create_job(writing_pod(script, tmp_path), backoffLimit=3)
+    events = tmp_path / "file"
     wait_until(events.exists, "the first pod to start")
     (first,) = workload.pods()
     workload.core.delete_namespaced_pod(first.metadata.name, workload.namespace)
@@ -271,16 +273,11 @@ def test_failing_containers_are_restarted_where_the_policy_asks_for_it(
 
 @pytest.mark.whole
 def test_an_init_container_runs_first(workload: Workload, tmp_path: Path) -> None:
-    container = {
-        "env": [{"name": "OUT", "value": "/out/log"}],
-        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
-    }
-    volumes = [{"name": "out", "hostPath": {"path": str(tmp_path)}}]
-    spec = pod_spec("echo main >> $OUT", container, volumes=volumes)
-    init = pod_spec("sleep 0.3; echo init >> $OUT", container)["containers"][0]
+    spec = writing_pod("echo main >> $OUT", tmp_path)
+    init = writing_pod("sleep 0.3; echo init >> $OUT", tmp_path)["containers"][0]
     workload.create_pod(spec | {"initContainers": [init | {"name": "init"}]})
     workload.wait_for_phase("Succeeded")
-    assert (tmp_path / "log").read_text() == "init\nmain\n"
+    assert (tmp_path / "file").read_text() == "init\nmain\n"
 
 
 @pytest.mark.whole
@@ -295,12 +292,7 @@ def test_kubectl_reads_the_log(workload: Workload, control_plane: ControlPlane) 
 
 def counting_pod(tmp_path: Path, seconds: float) -> dict[str, Any]:
     """A pod that writes one line per run."""
-    container = {
-        "env": [{"name": "OUT", "value": "/out/starts"}],
-        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
-    }
-    volumes = [{"name": "out", "hostPath": {"path": str(tmp_path)}}]
-    return pod_spec(f"echo start >> $OUT; sleep {seconds}; exit 7", container, volumes=volumes)
+    return writing_pod(f"echo start >> $OUT; sleep {seconds}; exit 7", tmp_path)
 
 
 @pytest.mark.whole
@@ -310,7 +302,7 @@ def test_a_restarted_agent_adopts_running_processes(
 ) -> None:
     """It also finds the exit code of a process that ended while no agent was running."""
     workload.create_pod(counting_pod(tmp_path, seconds))
-    wait_until((tmp_path / "starts").exists, "the pod to start")
+    wait_until((tmp_path / "file").exists, "the pod to start")
     process_node.kill_agent()
     if seconds < 1:
         uid = workload.pod().metadata.uid
@@ -318,7 +310,7 @@ def test_a_restarted_agent_adopts_running_processes(
         wait_until(ended.exists, "the process to end")
     process_node.start()
     assert terminated(workload.wait_for_phase("Failed")).exit_code == 7
-    assert (tmp_path / "starts").read_text() == "start\n"
+    assert (tmp_path / "file").read_text() == "start\n"
 
 
 @pytest.mark.whole
@@ -330,22 +322,17 @@ def test_a_crashed_node_reports_its_pods_killed_when_it_is_back(
     process_node.crash()
     process_node.start()
     assert terminated(workload.wait_for_phase("Failed")).exit_code == 137
-    assert (tmp_path / "starts").read_text() == "start\n"
+    assert (tmp_path / "file").read_text() == "start\n"
 
 
 @pytest.mark.whole
 def test_pods_removed_while_the_agent_was_down_are_killed(
     workload: Workload, process_node: ProcessNode, tmp_path: Path
 ) -> None:
-    container = {
-        "env": [{"name": "OUT", "value": "/out/pid"}],
-        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
-    }
-    volumes = [{"name": "out", "hostPath": {"path": str(tmp_path)}}]
-    workload.create_pod(pod_spec(f"echo $$$$ > $OUT; {FOREVER}", container, volumes=volumes))
+    workload.create_pod(writing_pod(f"echo $$$$ > $OUT; {FOREVER}", tmp_path))
     workload.wait_for_phase("Running")
-    wait_until((tmp_path / "pid").exists, "the process to write its pid")
-    process = Path("/proc", (tmp_path / "pid").read_text().strip())
+    wait_until((tmp_path / "file").exists, "the process to write its pid")
+    process = Path("/proc", (tmp_path / "file").read_text().strip())
     process_node.kill_agent()
     workload.core.delete_namespaced_pod("pod", workload.namespace, grace_period_seconds=0)
     assert process.exists()

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.kubelet.quantity import parse_quantity
 from devcluster.kubelet.rewriting import Mount, expand, rewrite_path
 from devcluster.kubelet.sources import mounts_of, process_environment
 
@@ -65,10 +64,3 @@ def test_a_sub_path_is_made_and_mounted(tmp_path: Path) -> None:
     mounts = mounts_of(container, {"v": tmp_path}, {"NAME": "two"})
     assert [mount.real for mount in mounts] == [tmp_path / "one", tmp_path / "two"]
     assert all(mount.real.is_dir() for mount in mounts)
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("500m", 0.5), ("2Gi", 2**31), ("2G", 2e9), ("3", 3), ("1e3", 1000)]
-)
-def test_quantities_are_read(text: str, number: float) -> None:
-    assert float(parse_quantity(text)) == number

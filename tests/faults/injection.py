@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
 
-from tests.support.proxy import Call, Forward, Proxy
+from tests.support.proxy import Call, Forward, Handler, Proxy, pass_on
 
 Matches = Callable[[Call], bool]
 Act = Callable[[Call, Forward], Awaitable[web.StreamResponse]]
@@ -37,6 +38,25 @@ class Fault:
             return await forward(call)
         self.hits += 1
         return await self.act(call, forward)
+
+
+class Chain:
+    """Handlers one after another: the first fault that speaks wins."""
+
+    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
+        self.handlers: list[Handler] = list(handlers)
+
+    async def __call__(self, call: Call, forward: Forward) -> Any:
+        return await self._at(0, call, forward)
+
+    async def _at(self, index: int, call: Call, forward: Forward) -> Any:
+        if index == len(self.handlers):
+            return await pass_on(call, forward)
+
+        async def onward(inner: Call) -> Any:
+            return await self._at(index + 1, inner, forward)
+
+        return await self.handlers[index](call, onward)
 
 
 @dataclass

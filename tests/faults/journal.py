@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from devcluster.kubelet.api import Api, ApiError
 from isoloss.laws import RefusalReason
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.observe import JOB_UID_LABEL
@@ -53,11 +53,7 @@ class Journal:
     """Watches a control plane from its start to `stop`."""
 
     def __init__(self, loop: Loop, kubeconfig: Path) -> None:
-        config = json.loads(kubeconfig.read_text())
-        cluster = config["clusters"][0]["cluster"]
-        self._server = cluster["server"]
-        self._ssl = ssl.create_default_context(cafile=cluster["certificate-authority"])
-        self._headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
+        self._api = Api(kubeconfig)
         self._entries: defaultdict[str, list[Entry]] = defaultdict(list)
         self._conditions: defaultdict[str, list[Json]] = defaultdict(list)
         self.fitted_at: dict[tuple[str, str], float] = {}
@@ -86,11 +82,6 @@ class Journal:
                 found[condition["reason"]] = None
         return list(found)
 
-    def jobs_made(self, namespace: str) -> int:
-        """How many training Jobs there have been."""
-        entries = self._entries[namespace]
-        return len({entry.uid for entry in entries if entry.kind == "Job" and entry.train})
-
     def _note_fit(self, sweep: tuple[str, str], body: Json) -> None:
         if not is_final(body):
             self.fitted_at.pop(sweep, None)
@@ -99,44 +90,30 @@ class Journal:
 
     def jobs_seen_at(self, namespace: str) -> list[float]:
         """When each training Job was first seen."""
-        first: dict[str, float] = {}
-        for entry in self._entries[namespace]:
-            if entry.kind == "Job" and entry.train:
-                first.setdefault(entry.uid, entry.at)
-        return list(first.values())
+        return _first_at(self._jobs(namespace))
 
     def jobs_ended_at(self, namespace: str) -> list[float]:
         """When each training Job that has ended was first seen to have."""
-        first: dict[str, float] = {}
-        for entry in self._entries[namespace]:
-            if entry.kind == "Job" and entry.train and not entry.holds:
-                first.setdefault(entry.uid, entry.at)
-        return list(first.values())
+        return _first_at(entry for entry in self._jobs(namespace) if not entry.holds)
+
+    def _jobs(self, namespace: str) -> list[Entry]:
+        return [e for e in self._entries[namespace] if e.kind == "Job" and e.train]
 
     async def _watch_all(self) -> None:
-        connector = aiohttp.TCPConnector(ssl=self._ssl)
-        timeout = aiohttp.ClientTimeout(total=None, connect=10)
-        async with aiohttp.ClientSession(
-            self._server, connector=connector, headers=self._headers, timeout=timeout
-        ) as session:
-            await asyncio.gather(*(self._watch(session, kind) for kind in PATHS))
+        async with self._api:
+            await asyncio.gather(*(self._watch(kind) for kind in PATHS))
 
-    async def _watch(self, session: aiohttp.ClientSession, kind: str) -> None:
+    async def _watch(self, kind: str) -> None:
         version = "0"
         while True:
             try:
-                query = f"?watch=1&resourceVersion={version}"
-                async with session.get(PATHS[kind] + query, read_bufsize=2**22) as answer:
-                    if answer.status != 200:  # our kinds may not be served yet
-                        await asyncio.sleep(0.5)
-                        continue
-                    async for line in answer.content:
-                        event = json.loads(line)
-                        if event["type"] == "ERROR":
-                            version = "0"
-                            break
-                        version = event["object"]["metadata"]["resourceVersion"]
+                async for event in self._api.watch(PATHS[kind], version):
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
                         self._note(kind, event)
+            except ApiError:  # the version is too old, or our kinds are not served yet
+                version = "0"
+                await asyncio.sleep(0.5)
             except (aiohttp.ClientError, ValueError, OSError):
                 await asyncio.sleep(0.5)
 
@@ -170,6 +147,14 @@ class Journal:
                 labels.get(LABEL_OWNER_UID, ""),
             )
         )
+
+
+def _first_at(entries: Iterable[Entry]) -> list[float]:
+    """When each object was first told of."""
+    first: dict[str, float] = {}
+    for entry in entries:
+        first.setdefault(entry.uid, entry.at)
+    return list(first.values())
 
 
 def most_at_once(entries: Sequence[Entry]) -> int:

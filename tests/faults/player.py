@@ -19,12 +19,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import ssl
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,13 +32,13 @@ from typing import Any
 
 import aiohttp
 
+from devcluster.kubelet.api import MERGE, Api, ApiError
 from tests.support import planted_trainer
 
 Json = dict[str, Any]
 TASK = "ISOLOSS_TASK"
 WRITERS = 8
 HEARTBEAT_SECONDS = 4
-MERGE = {"Content-Type": "application/merge-patch+json"}
 POD_LABEL = "isoloss.dev/owner-uid"
 INTERRUPTED = planted_trainer.INTERRUPTED
 CRASHED, STORAGE = 1, 74
@@ -88,8 +88,11 @@ def share(key: str) -> float:
 def perform(task: Json, environment: dict[str, str]) -> Ending:
     """Do what the trainer would: write the result of the task, unless it is to fail or is there."""
     kind = task["kind"]
-    if failure := _planned_failure(task, environment):
-        return failure
+    if failure := planted_trainer.planned_failure(task, environment):
+        if failure["exit"] == "silent":
+            return Ending("silent")
+        words = {"code": failure.get("code", "Planted"), "message": "as planted"}
+        return Ending("failed", failure["exit"], json.dumps(words))
     if kind == "prepare":
         planted_trainer.prepare(task)
         return Ending("prepared")
@@ -114,26 +117,11 @@ def attempt(task: Json, environment: dict[str, str]) -> Ending:
         return Ending("failed", STORAGE, json.dumps(words))
 
 
-def _planned_failure(task: Json, environment: dict[str, str]) -> Ending | None:
-    for failure in json.loads(environment.get("PLANTED_FAILURES", "[]")):
-        if not planted_trainer.is_meant(failure, task):
-            continue
-        if failure["exit"] == "silent":
-            return Ending("silent")
-        words = {"code": failure.get("code", "Planted"), "message": "as planted"}
-        return Ending("failed", failure["exit"], json.dumps(words))
-    return None
-
-
 class Player:
     """One node's worth of kubelet."""
 
     def __init__(self, kubeconfig: Path, prefix: str, node: str, log: Path) -> None:
-        config = json.loads(kubeconfig.read_text())
-        cluster = config["clusters"][0]["cluster"]
-        self._server = cluster["server"]
-        self._ssl = ssl.create_default_context(cafile=cluster["certificate-authority"])
-        self._token = config["users"][0]["user"]["token"]
+        self._api = Api(kubeconfig)
         self._prefix, self._node, self._log = prefix, node, log.open("a")
         self._pods: dict[str, Pod] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,12 +129,7 @@ class Player:
 
     async def run(self) -> None:
         """Serve until killed."""
-        headers = {"Authorization": f"Bearer {self._token}"}
-        connector = aiohttp.TCPConnector(ssl=self._ssl, limit=16)
-        timeout = aiohttp.ClientTimeout(total=None, connect=10)
-        async with aiohttp.ClientSession(
-            self._server, connector=connector, headers=headers, timeout=timeout
-        ) as self._session:
+        async with self._api:
             await self._register()
             beat = asyncio.create_task(self._beat())
             async for event, body in self._events():
@@ -167,7 +150,7 @@ class Player:
         room = {"cpu": "10000", "memory": "10000Gi", "pods": "20000"}
         status = {"capacity": room, "allocatable": room, "conditions": [condition | times]}
         path = f"/api/v1/nodes/{self._node}/status"
-        await self._send("PATCH", path, {"status": status}, MERGE)
+        await self._send("PATCH", path, {"status": status})
 
     async def _beat(self) -> None:
         while True:
@@ -179,20 +162,15 @@ class Player:
     async def _events(self) -> AsyncIterator[tuple[str, Json]]:
         """Every pod once, then every change; starts over when a watch ends."""
         while True:
-            query = f"labelSelector={POD_LABEL}"
-            listed = await self._send("GET", f"/api/v1/pods?{query}")
-            for body in listed.get("items", ()):
+            path = f"/api/v1/pods?labelSelector={POD_LABEL}"
+            listed = await self._api.call("GET", path)
+            for body in listed["items"]:
                 yield "ADDED", body
-            version = listed["metadata"]["resourceVersion"]
-            path = f"/api/v1/pods?{query}&watch=1&resourceVersion={version}"
             try:
-                async with self._session.get(path, read_bufsize=2**22) as answer:
-                    async for line in answer.content:
-                        event = json.loads(line)
-                        if event["type"] == "ERROR":
-                            break
+                async for event in self._api.watch(path, listed["metadata"]["resourceVersion"]):
+                    if event["type"] != "BOOKMARK":
                         yield event["type"], event["object"]
-            except (aiohttp.ClientError, ValueError, OSError):
+            except (ApiError, aiohttp.ClientError, ValueError, OSError):
                 await asyncio.sleep(0.5)
 
     def _saw(self, event: str, body: Json) -> None:
@@ -273,7 +251,7 @@ class Player:
             "state": state,
         }
         status = {"phase": phase, "containerStatuses": [container]}
-        await self._send("PATCH", f"{self._path(pod)}/status", {"status": status}, MERGE)
+        await self._send("PATCH", f"{self._path(pod)}/status", {"status": status})
 
     async def _remove(self, pod: Pod) -> None:
         """As a kubelet confirms a deletion."""
@@ -294,22 +272,11 @@ class Player:
         self._log.write(json.dumps({**line, "at": time.time()}) + "\n")
         self._log.flush()
 
-    async def _send(
-        self, method: str, path: str, body: Json | None = None, headers: Any = None
-    ) -> Json:
-        """One call; a pod or API server that is gone is nobody's fault here."""
-        for delay in (0.2, 0.5, 1, 2, 2, 2, 2, 2, 5, 5, 5, 5, 5, 10, 10, 10, 10, 10):
-            try:
-                async with self._session.request(
-                    method, path, json=body, headers=headers
-                ) as answer:
-                    content: Json = await answer.json(content_type=None)
-                    if answer.status < 500 and answer.status != 429:
-                        return content
-            except (aiohttp.ClientError, OSError, ValueError):
-                pass
-            await asyncio.sleep(delay)
-        raise SystemExit(f"{method} {path}: the API server does not answer")
+    async def _send(self, method: str, path: str, body: Json) -> None:
+        """One call; a pod that is gone is nobody's fault here."""
+        kind = MERGE if method == "PATCH" else "application/json"
+        with suppress(ApiError):
+            await self._api.call(method, path, body, kind)
 
 
 def _end_with_parent() -> None:

@@ -15,6 +15,7 @@ from tests.faults.rows import Play, Row
 from tests.faults.scene import Failed, Scene
 from tests.faults.servers import kill_all, new_operator
 from tests.faults.verdict import Expectation
+from tests.support.operator_process import env_template
 from tests.support.proxy import wait_for
 
 Json = dict[str, Any]
@@ -112,17 +113,17 @@ def _clock(sign: str) -> Play:
             "FAKETIME": f"{sign}{HOURS}h",
             # Monotonic time stays as it is: only the wall clock of a machine is ever wrong.
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            # S3 servers refuse requests signed in another hour: that is the store's own defence.
-            **_file_store(scene),
         }
+        # S3 servers refuse requests signed in another hour: that is the store's own defence.
+        scene.use_folder(scene.stage.directory / "stores" / scene.namespace)
         scene.operator.environment = wrong
         # One attempt fails and waits for its retry while the clocks change.
         failure = {"exit": 1, "kind": "train", "batch_size": 4, "attempts": [1]}
         scene.spec["failurePolicy"] = {"retriesPerPoint": 3, "maxFailedPoints": 0}
         template = {"PLANTED_SECONDS": "1", "PLANTED_FAILURES": json.dumps([failure])}
-        scene.spec["podTemplate"] = _environment(template)
+        scene.spec["podTemplate"] = env_template(**template)
         scene.start()
-        for done, environment in ((3, {**right, **_file_store(scene)}), (7, wrong)):
+        for done, environment in ((3, right), (7, wrong)):
             scene.wait_trained(done, 120)
             kill_all(scene.operator)
             scene.operator.environment = environment
@@ -131,18 +132,6 @@ def _clock(sign: str) -> Play:
         return Expectation(charged=10)
 
     return play
-
-
-def _environment(values: dict[str, str]) -> Json:
-    env = [{"name": name, "value": value} for name, value in values.items()]
-    return {"spec": {"containers": [{"name": "trainer", "env": env}]}}
-
-
-def _file_store(scene: Scene) -> dict[str, str]:
-    """Keep the sweep on a local disk instead of S3; returns no settings."""
-    folder = scene.stage.directory / "stores" / scene.namespace
-    scene.use_folder(folder)
-    return {}
 
 
 # ------------------------------------------------------------------------------------ versions

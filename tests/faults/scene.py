@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from isoloss.stored_sweeps import open_sweep
 from isoloss_contract import layout
-from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
+from isoloss_operator.api import SWEEP_PLURAL
 from tests.faults.injection import Fault
 from tests.faults.journal import is_final
 from tests.faults.servers import Server, hasten_fits, kill_all, new_operator, new_server
@@ -133,15 +133,7 @@ class Scene:
 
     def touch(self) -> None:
         """Change nothing that matters, so that the operator looks at the sweep."""
-        annotations = {"example.com/looked-at": str(time.time())}
-        self.user.custom.patch_namespaced_custom_object(
-            GROUP,
-            VERSION,
-            self.namespace,
-            SWEEP_PLURAL,
-            SWEEP,
-            {"metadata": {"annotations": annotations}},
-        )
+        self.user.touch(SWEEP_PLURAL, SWEEP)
 
     def start(self) -> None:
         """Start the operator and apply what the row is about, once all that it needs is there."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kubernetes import client
 
 from isoloss_operator.cluster.rbac import NAME
+from tests.faults.injection import Chain
 from tests.faults.stage import BUCKET, Stage
 from tests.support.operator_process import OperatorProcess
-from tests.support.proxy import Call, Forward, Handler, Proxy, pass_on
+from tests.support.proxy import Proxy
 
 SETTINGS = {
     "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.1",
@@ -29,25 +29,6 @@ SETTINGS = {
     "ISOLOSS_RENEW_DEADLINE_SECONDS": "20",
     "ISOLOSS_RENEW_PERIOD_SECONDS": "2",
 }
-
-
-class Chain:
-    """Handlers one after another: the first fault that speaks wins."""
-
-    def __init__(self, handlers: Iterable[Handler] = ()) -> None:
-        self.handlers: list[Handler] = list(handlers)
-
-    async def __call__(self, call: Call, forward: Forward) -> Any:
-        return await self._at(0, call, forward)
-
-    async def _at(self, index: int, call: Call, forward: Forward) -> Any:
-        if index == len(self.handlers):
-            return await pass_on(call, forward)
-
-        async def onward(inner: Call) -> Any:
-            return await self._at(index + 1, inner, forward)
-
-        return await self.handlers[index](call, onward)
 
 
 @dataclass
@@ -67,8 +48,8 @@ class Server:
 
 def new_server(stage: Stage) -> Server:
     """Two proxies in front of the stage's servers."""
-    api = Proxy(stage.loop, stage.plane.url, stage.plane.keys.ca).start()
-    store = Proxy(stage.loop, stage.storage.url).start()
+    api = Proxy(stage.plane.url, stage.plane.keys.ca, stage.loop).start()
+    store = Proxy(stage.storage.url, loop=stage.loop).start()
     server = Server(api, store)
     api.handler, store.handler = server.api_chain, server.store_chain
     return server

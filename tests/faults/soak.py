@@ -28,6 +28,7 @@ from tests.faults.scene import RUN_ENDED, SWEEP, WIDE_GRID, Failed, RunEnded, Sc
 from tests.faults.servers import kill_all
 from tests.faults.stage import Stage, own_stage
 from tests.faults.verdict import SETTLE_SECONDS
+from tests.support.proxy import Proxy
 
 PROXIES = 2
 VERBS = ("get", "list", "create", "patch", "delete")
@@ -114,10 +115,8 @@ def delete_pods(round: Round) -> None:
 def harm_api(round: Round) -> None:
     code = round.chance.choice([409, 410, 429, 500, 503, 0])
     act = injection.status(code) if code else injection.reset
-    fault = Fault(of_verb(round.chance.choice(VERBS)), act, every=round.chance.randint(1, 3))
-    round.scene.inject_api(fault)
-    round.scene.rest(round.chance.uniform(1, 8))
-    fault.active = False
+    matches = of_verb(round.chance.choice(VERBS))
+    harm(round, round.scene.inject_api, Fault(matches, act, every=round.chance.randint(1, 3)))
 
 
 def harm_store(round: Round) -> None:
@@ -125,22 +124,28 @@ def harm_store(round: Round) -> None:
         [("SlowDown", 503), ("InternalError", 500), ("AccessDenied", 403), ("", 0)]
     )
     act = injection.store_status(code, name) if code else injection.reset
-    fault = Fault(of_key(round.chance.choice(KEYS)), act, every=round.chance.randint(1, 3))
-    round.scene.inject_store(fault)
+    matches = of_key(round.chance.choice(KEYS))
+    harm(round, round.scene.inject_store, Fault(matches, act, every=round.chance.randint(1, 3)))
+
+
+def harm(round: Round, inject: Callable[[Fault], Fault], fault: Fault) -> None:
+    inject(fault)
     round.scene.rest(round.chance.uniform(1, 8))
     fault.active = False
 
 
 def api_away(round: Round) -> None:
-    round.scene.server.api.stop()
-    round.scene.rest(round.chance.uniform(1, 12))
-    round.scene.server.api.start()
+    away(round, round.scene.server.api)
 
 
 def store_away(round: Round) -> None:
-    round.scene.server.store.stop()
+    away(round, round.scene.server.store)
+
+
+def away(round: Round, proxy: Proxy) -> None:
+    proxy.stop()
     round.scene.rest(round.chance.uniform(1, 12))
-    round.scene.server.store.start()
+    proxy.start()
 
 
 HAPPENINGS: tuple[Callable[[Round], None], ...] = (

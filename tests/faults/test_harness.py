@@ -65,7 +65,7 @@ def upstream(loop: Loop) -> Iterator[Upstream]:
 
 @pytest.fixture
 def proxy(loop: Loop, upstream: Upstream) -> Iterator[Proxy]:
-    made = Proxy(loop, f"http://127.0.0.1:{upstream.port}").start()
+    made = Proxy(f"http://127.0.0.1:{upstream.port}", loop=loop).start()
     yield made
     made.stop()
 

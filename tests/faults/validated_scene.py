@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ from kubernetes import client
 from isoloss_contract import layout
 from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.store import Store
-from isoloss_operator.api import GROUP, PREDICTION_PLURAL, VERSION
+from isoloss_operator.api import PREDICTION_PLURAL
 from tests.faults.journal import is_judged
 from tests.faults.scene import SWEEP, Json, Scene
 from tests.support.operator_process import conditions, env_template, prediction_manifest
@@ -106,15 +105,7 @@ class ValidatedScene(Scene):
     def touch(self) -> None:
         """Change nothing that matters, so that the operator looks at both."""
         super().touch()
-        annotations = {"example.com/looked-at": str(time.time())}
-        self.user.custom.patch_namespaced_custom_object(
-            GROUP,
-            VERSION,
-            self.namespace,
-            PREDICTION_PLURAL,
-            PREDICTION,
-            {"metadata": {"annotations": annotations}},
-        )
+        self.user.touch(PREDICTION_PLURAL, PREDICTION)
 
     def is_training(self) -> bool:
         """Whether a probe has a pod."""

@@ -8,7 +8,7 @@ from itertools import count
 
 from aiohttp import web
 
-from tests.support.proxy import Call, Forward, Loop, Proxy
+from tests.support.proxy import Call, Forward, Proxy
 
 Answer = Callable[[Call], Awaitable[web.StreamResponse]]
 PART = b" " * 2**18
@@ -19,18 +19,13 @@ class HostileServer(Proxy):
     """Before a real server: `answers` are given in place of it by what a request's path and query hold."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(Loop(), url)
+        super().__init__(url)
         self.answers: dict[tuple[str, str], Answer] = {}
         """By the sweep's folder in the bucket, and a part of the object's path or LIST for the listing of its points."""
         self.asked: dict[str, int] = {}
         """How often each sweep's hostile answer was begun."""
         self.handler = self._hostile
         self.start()
-
-    def close(self) -> None:
-        """End it."""
-        self.stop()
-        self._loop.stop()
 
     async def _hostile(self, call: Call, forward: Forward) -> web.StreamResponse:
         is_listing = call.query.get("list-type") == "2"

@@ -6,7 +6,6 @@ import json
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -34,14 +33,6 @@ def chart_memory_bytes() -> int:
     text = values["resources"]["limits"]["memory"]
     unit = {"Mi": 2**20, "Gi": 2**30}[text[-2:]]
     return int(float(text[:-2]) * unit)
-
-
-def peak_memory_bytes(operator: OperatorProcess) -> int:
-    """The most that the process ever held, as the kernel counts against a limit."""
-    assert operator.process is not None
-    status = Path(f"/proc/{operator.process.pid}/status").read_text()
-    line = next(each for each in status.splitlines() if each.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
 
 
 @dataclass
@@ -117,7 +108,7 @@ class Neighbour:
         assert finished(self.user)["status"]["points"]["succeeded"] == SMALL_POINTS
         assert self.operator.is_running(), self.operator.log.read_text()[-4000:]
         assert self.operator.starts == 1
-        assert peak_memory_bytes(self.operator) < chart_memory_bytes()
+        assert self.operator.peak_bytes() < chart_memory_bytes()
         assert len(self.holders) == 1, self.holders
         pairs = zip(self.renewals, self.renewals[1:], strict=False)
         longest = max(((b - a).total_seconds() for a, b in pairs), default=0.0)

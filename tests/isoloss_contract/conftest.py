@@ -12,6 +12,7 @@ import s3fs
 from devcluster.object_storage import ObjectStorage
 from isoloss_contract.store import Patience, Store
 from tests.support.gcs_server import gcs_server, needs_gcs_server
+from tests.support.proxy import Proxy
 
 BUCKET = "lab"
 KINDS = [
@@ -40,6 +41,15 @@ def s3_environment(
     object_storage.create_bucket(BUCKET)
     yield object_storage
     s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def relay(s3_environment: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy through which S3 is reached."""
+    relay = Proxy(s3_environment.url).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
+    yield relay
+    relay.close()
 
 
 @pytest.fixture(params=KINDS)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import s3fs
 
 from devcluster.object_storage import ObjectStorage
 from isoloss_contract.store import (
@@ -17,8 +15,9 @@ from isoloss_contract.store import (
     StoreUnavailable,
     WriteConflict,
 )
+from tests.faults.injection import Fault, unanswered
 from tests.isoloss_contract.conftest import BUCKET, SHORT, OpenStore
-from tests.support.faulty_proxy import FaultyProxy
+from tests.support.proxy import Proxy, pass_on
 
 HEAD = "sweeps/a/head.json"
 WRITERS = 8
@@ -128,45 +127,36 @@ def test_names_and_removal_are_the_same_everywhere(open_store: OpenStore) -> Non
     assert store.names("points") == ["b"]
 
 
-@pytest.fixture
-def proxied(
-    s3_environment: ObjectStorage, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[FaultyProxy]:
-    """A proxy through which S3 is reached."""
-    s3fs.S3FileSystem.clear_instance_cache()
-    proxy = FaultyProxy(s3_environment.url)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-    yield proxy
-    proxy.close()
+def lost_answers(relay: Proxy, times: int) -> Fault:
+    """So many requests arrive, but their connections end in place of the answers."""
+    return Fault(lambda _: True, unanswered(relay), times=times)
 
 
 @pytest.mark.s3
-def test_a_write_whose_answer_was_lost_is_not_a_conflict(
-    proxied: FaultyProxy,
-) -> None:
+def test_a_write_whose_answer_was_lost_is_not_a_conflict(relay: Proxy) -> None:
     """The second try finds the object changed, by the first."""
     path = "lost/head.json"
     store = Store(f"s3://{BUCKET}", SHORT)
     store.remove(path)
-    proxied.answers_to_lose = 1
+    relay.handler = lost_answers(relay, 1)
     version = store.write_if(path, b"first", None)
     assert store.read_versioned(path) == (b"first", version)
-    proxied.answers_to_lose = 1
+    relay.handler = lost_answers(relay, 1)
     version = store.write_if(path, b"second", version)
     assert store.read_versioned(path) == (b"second", version)
 
 
 @pytest.mark.s3
 def test_while_answers_are_lost_the_outcome_is_unknown_and_reading_again_tells(
-    proxied: FaultyProxy,
+    relay: Proxy,
 ) -> None:
     path = "lost/other.json"
     store = Store(f"s3://{BUCKET}", SHORT)
     store.remove(path)
-    proxied.answers_to_lose = 100
+    relay.handler = lost_answers(relay, 100)
     with pytest.raises(StoreUnavailable, match=path):
         store.write_if(path, b"first", None)
-    proxied.answers_to_lose = 0
+    relay.handler = pass_on
     content, version = store.read_versioned(path)
     assert content == b"first"
     store.write_if(path, b"second", version)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import gcsfs
 import pytest
-import s3fs
 
-from devcluster.object_storage import ObjectStorage
 from isoloss_contract.store import Patience, Store, StoreUnavailable
+from tests.faults.injection import hang
 from tests.isoloss_contract.conftest import BUCKET
-from tests.support.faulty_proxy import FaultyProxy
 from tests.support.gcs_server import needs_gcs_server
+from tests.support.proxy import Proxy
 
 BRIEF = {"connect_seconds": 0.5, "silence_seconds": 0.5, "longest_pause_seconds": 0.1}
 
 
-def assert_asked_once_per_attempt(uri: str, relay: FaultyProxy) -> None:
-    relay.silent = True
+def assert_asked_once_per_attempt(uri: str, relay: Proxy) -> None:
+    relay.handler = hang
     for attempts in (1, 3):
         for retry_timeouts in (True, False):
             relay.requests = 0
@@ -29,12 +28,7 @@ def assert_asked_once_per_attempt(uri: str, relay: FaultyProxy) -> None:
 
 
 @pytest.mark.s3
-def test_a_silent_s3_server_is_asked_once_per_attempt(
-    s3_environment: ObjectStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    s3fs.S3FileSystem.clear_instance_cache()
-    relay = FaultyProxy(s3_environment.url)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
+def test_a_silent_s3_server_is_asked_once_per_attempt(relay: Proxy) -> None:
     assert_asked_once_per_attempt(f"s3://{BUCKET}", relay)
 
 
@@ -43,7 +37,7 @@ def test_a_silent_gcs_server_is_asked_once_per_attempt(
     gcs_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gcsfs.GCSFileSystem.clear_instance_cache()
-    relay = FaultyProxy(gcs_address)
+    relay = Proxy(gcs_address).start()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", relay.url)
     assert_asked_once_per_attempt(f"gs://{BUCKET}", relay)
     gcsfs.GCSFileSystem.clear_instance_cache()

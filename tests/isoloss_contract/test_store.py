@@ -135,14 +135,6 @@ def test_a_bad_line_is_named_by_its_number() -> None:
         parse_record_lines(lines, Claimant, "t.jsonl")
 
 
-def test_names_lists_objects_and_folders_once(store: Store) -> None:
-    store.write("points/a/config.json", b"1")
-    store.write("points/a/result.json", b"1")
-    store.write("points/b/result.json", b"1")
-    assert store.names("points") == ["a", "b"]
-    assert store.names("nothing") == []
-
-
 def test_read_many_answers_every_path_with_a_record_or_an_error(store: Store) -> None:
     store.write_record("good", Claimant(sweep_uid="u", attempt=1))
     answers = store.read_many(["good", "absent"], Claimant)
@@ -181,10 +173,6 @@ def test_what_is_no_json_object_is_a_bad_record(store: Store, content: bytes, sa
 def test_an_unusable_uri_is_refused(uri: str) -> None:
     with pytest.raises(BadStoreUri):
         check_uri(uri)
-
-
-def test_removing_what_is_not_there_is_no_error(store: Store) -> None:
-    store.remove("nothing")
 
 
 def test_equal_content_has_equal_keys_whatever_the_order_of_fields() -> None:

@@ -21,6 +21,7 @@ from isoloss_contract.ledger import PointState
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.rbac import NAME
 from isoloss_operator.decide.observation import LABEL_OWNER_UID
+from tests.faults.injection import Fault, store_status
 from tests.isoloss_operator.conftest import (
     SMALL_POINTS,
     Place,
@@ -31,7 +32,6 @@ from tests.isoloss_operator.conftest import (
     sweep,
 )
 from tests.support.cluster import wait_until
-from tests.support.faulty_proxy import FaultyProxy
 from tests.support.operator_process import (
     OperatorProcess,
     User,
@@ -41,6 +41,7 @@ from tests.support.operator_process import (
     prediction_manifest,
     sweep_manifest,
 )
+from tests.support.proxy import Proxy, pass_on
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -367,17 +368,17 @@ def test_a_sweep_whose_store_is_revoked_is_suspended_at_once_and_recorded_when_i
 ) -> None:
     """The pods have the store, and the operator is denied everything."""
     address = operator.environment["AWS_ENDPOINT_URL"]
-    relay = FaultyProxy(address)
+    relay = Proxy(address).start()
     operator.environment["AWS_ENDPOINT_URL"] = relay.url  # type: ignore[index]
     operator.start()
     user.apply_sweep(sweep(place, seconds=20))
     wait_until(lambda: len(place.traces.read("start")) >= 3, "points to train")
-    relay.forbids = lambda _: True
+    relay.handler = Fault(lambda _: True, store_status(403, "AccessDenied"))
     user.apply_sweep(sweep(place, seconds=20, suspend=True))
     said = user.wait_for(lambda: user.sweep("dense"), "Suspended", "True", "Suspended")
     assert conditions(said)["Accepted"]["status"] == "False"
     assert not [pod for pod in user.pods() if pod.status.phase in ("Running", "Pending")]
-    relay.forbids = lambda _: False
+    relay.handler = pass_on
     user.apply_sweep(sweep(place, seconds=0.1))
     ended = finished(user)
     attempts = [record.attempts for record in place.ledger(ended).points]

@@ -32,7 +32,7 @@ from tests.isoloss_operator.conftest import (
 from tests.support.cluster import wait_until
 from tests.support.crds import install_crds
 from tests.support.operator_process import STORE_SECRET, OperatorProcess, User, apply_account
-from tests.support.proxy import Call, Forward, Loop, Proxy, pass_on
+from tests.support.proxy import Call, Forward, Proxy, pass_on
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.xdist_group("outage")]
 
@@ -195,8 +195,7 @@ def test_one_whose_watch_is_refused_ends_at_once_and_leaves_its_lease_to_the_nex
     install_crds(plane.api_client())
     user = new_user(plane, object_storage)
     operator = new_operator(plane, user, new_place(object_storage), tmp_path / "operator")
-    loop = Loop()
-    proxy = Proxy(loop, plane.url, plane.keys.ca).start()
+    proxy = Proxy(plane.url, plane.keys.ca).start()
 
     async def refuse_lists_of_sweeps(call: Call, forward: Forward) -> Any:
         if call.path.endswith("/scalingsweeps") and not call.is_watch:
@@ -215,8 +214,7 @@ def test_one_whose_watch_is_refused_ends_at_once_and_leaves_its_lease_to_the_nex
             assert not lease.spec.holder_identity
     finally:
         operator.end()
-        proxy.stop()
-        loop.stop()
+        proxy.close()
 
 
 @pytest.mark.whole

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -209,6 +210,13 @@ class OperatorProcess:
         """Whether the process lives."""
         return self.process is not None and self.process.poll() is None
 
+    def peak_bytes(self) -> int:
+        """The most that its own process held so far, without its fits, as the kernel counts against a limit."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+
     def end(self) -> None:
         """Leave nothing behind."""
         if self.process is not None and self.process.poll() is None:
@@ -262,6 +270,13 @@ class User:
     def prediction(self, name: str) -> Json:
         """GET a prediction."""
         return self._get(PREDICTION_PLURAL, name)
+
+    def touch(self, plural: str, name: str) -> None:
+        """Change nothing that matters of a sweep or prediction, so that the operator looks at it."""
+        body = {"metadata": {"annotations": {"example.com/looked-at": str(time.time())}}}
+        self.custom.patch_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, plural, name, body
+        )
 
     def delete_sweep(self, name: str) -> None:
         """DELETE a sweep, as kubectl does: what it owns goes in the background."""

@@ -94,7 +94,7 @@ class Planted:
 
 @dataclass(frozen=True)
 class Moved(ABC):
-    """A surface whose optimum is elsewhere."""
+    """A surface made of another one, whose optimum may be elsewhere."""
 
     base: Surface
 
@@ -220,7 +220,7 @@ class FollowingTheLoss(Moved):
 
 
 @dataclass(frozen=True)
-class Skewed:
+class Skewed(Moved):
     """A surface that is much steeper above the best learning rate than below: a cliff.
 
     The parabola's x^2 / 2 becomes (e^(s x) - 1 - s x) / s^2, of the same curvature at the optimum.
@@ -229,13 +229,8 @@ class Skewed:
     base: Planted
     skew: float = 1.5
 
-    def rate(self, n: float, d: float) -> float:
-        """The best learning rate at N, D."""
-        return self.base.rate(n, d)
-
-    def batch(self, n: float, d: float) -> float:
-        """The best batch size at N, D, sequences."""
-        return self.base.batch(n, d)
+    def moved(self, _n: float, _d: float) -> tuple[float, float]:
+        return 1.0, 1.0
 
     def loss(self, n: float, d: float, b: float, lr: float) -> float:
         """Nats per token."""
@@ -246,10 +241,6 @@ class Skewed:
         rest, at = self.base.loss(n, d, b, lr), self.base
         floor = at.irreducible + at.size_coefficient * n**-at.size_exponent
         return float(floor + (rest - floor) * wasted**-at.token_exponent)
-
-    def best_size(self, flops: float) -> tuple[float, float]:
-        """(N, D) of least loss at 6 N D = flops: that of the base."""
-        return self.base.best_size(flops)
 
 
 @dataclass(frozen=True)

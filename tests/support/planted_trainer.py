@@ -22,6 +22,7 @@ import sys
 import time
 import urllib.parse
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,19 +155,25 @@ def act_out_failures(task: Json) -> None:
     SIGTERM, or "silent" for success without a result) and any of batch_size, learning_rate, kind, attempts (list), code, message, field to
     match or say, and `after`, the seconds before it happens.
     """
-    for failure in json.loads(os.environ.get("PLANTED_FAILURES", "[]")):
-        if not is_meant(failure, task):
-            continue
-        time.sleep(failure.get("after", 0))
-        if failure["exit"] == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if failure["exit"] == "hang":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            time.sleep(3600)
-        if failure["exit"] == "silent":
-            sys.exit(0)
-        words = (failure.get("code", "Planted"), failure.get("message", "as planted"))
-        end(failure["exit"], *words, failure.get("field", ""))
+    failure = planned_failure(task, os.environ)
+    if failure is None:
+        return
+    time.sleep(failure.get("after", 0))
+    if failure["exit"] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if failure["exit"] == "hang":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3600)
+    if failure["exit"] == "silent":
+        sys.exit(0)
+    words = (failure.get("code", "Planted"), failure.get("message", "as planted"))
+    end(failure["exit"], *words, failure.get("field", ""))
+
+
+def planned_failure(task: Json, environment: Mapping[str, str]) -> Json | None:
+    """The first that is for this task."""
+    planned = json.loads(environment.get("PLANTED_FAILURES", "[]"))
+    return next((failure for failure in planned if is_meant(failure, task)), None)
 
 
 def is_meant(failure: Json, task: Json) -> bool:

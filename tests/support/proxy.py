@@ -1,4 +1,4 @@
-"""An HTTP proxy between a client and one server, where calls can be counted and made to fail.
+"""An HTTP proxy between a client and one server, where calls can be counted and made to fail (tests/faults/injection.py).
 
 It runs in a thread of its own, speaks plain HTTP to the client, and passes answers on as they
 come, so that watches stay streams. Requests reach the server as they were sent: S3 signatures,
@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -96,28 +96,23 @@ class Loop:
         self._thread.join(10)
 
 
-@dataclass
-class Counts:
-    """What went through: calls by method, and bytes of bodies to and from the server."""
-
-    calls: dict[str, int] = field(default_factory=dict)
-    sent: int = 0
-    received: int = 0
-
-
 class Proxy:
     """Stands before one server; `handler` decides about every call."""
 
-    def __init__(self, loop: Loop, server: str, authority: Path | None = None) -> None:
-        """`server` is its address; `authority` the CA file of an https server."""
-        self._loop = loop
+    def __init__(
+        self, server: str, authority: Path | None = None, loop: Loop | None = None
+    ) -> None:
+        """`server` is its address; `authority` the CA file of an https server. Without a `loop` it has one of its own."""
+        self._own_loop = loop is None
+        self._loop = loop or Loop()
         self._server = server.rstrip("/")
         self._ssl = ssl.create_default_context(cafile=str(authority)) if authority else None
         self._session: ClientSession | None = None
         self._runner: web.ServerRunner | None = None
         self._port = 0
         self.handler: Handler = pass_on
-        self.counts = Counts()
+        self.requests = 0
+        """That came, those included that are not answered."""
 
     @property
     def url(self) -> str:
@@ -132,6 +127,12 @@ class Proxy:
     def stop(self) -> None:
         """Refuse connections and cut those that are open: the server is away."""
         self._loop.run(self._stop())
+
+    def close(self) -> None:
+        """Stop, for good."""
+        self.stop()
+        if self._own_loop:
+            self._loop.stop()
 
     def cut(self) -> None:
         """End all open connections: clients keep idle ones for the next request."""
@@ -172,7 +173,7 @@ class Proxy:
             return web.Response(status=500)  # its sender is gone
         parts = urlsplit(request.raw_path)
         call = Call(request.method, parts.path, dict(request.query), body, request)
-        self.counts.calls[call.method] = self.counts.calls.get(call.method, 0) + 1
+        self.requests += 1
         try:
             return await self.handler(call, self._forward)
         except (TimeoutError, ClientError, OSError):
@@ -202,17 +203,11 @@ class Proxy:
         content = call.body if body is None else body
         headers = {n: v for n, v in call.request.headers.items() if n.lower() not in HOP_BY_HOP}
         url = URL(self._server + call.request.raw_path, encoded=True)
-        self.counts.sent += len(content)
         async with self._session.request(
             call.method, url, data=content or None, headers=headers, allow_redirects=False
         ) as answer:
             kept = {n: v for n, v in answer.headers.items() if n.lower() not in HOP_BY_HOP}
-            yield answer.status, kept, self._counted(answer.content.iter_any())
-
-    async def _counted(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for chunk in chunks:
-            self.counts.received += len(chunk)
-            yield chunk
+            yield answer.status, kept, answer.content.iter_any()
 
 
 _AUTO = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")

@@ -21,10 +21,12 @@ from isoloss_contract.store.circuit import NotAsked
 from isoloss_contract.store.errors import Refused
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.store.storage import Storage
-from tests.support.faulty_proxy import FaultyProxy
+from tests.faults.injection import Chain, Fault, hang, of_key, store_status
+from tests.support.proxy import Proxy, pass_on
 from tests.support.results import LEAST_RESULT
 
 BUCKET = "lab"
+DENIED = store_status(403, "AccessDenied")
 READERS = 4
 SILENCE_SECONDS = 1.0
 KEYS = [f"{number:032x}" for number in range(200)]
@@ -44,11 +46,11 @@ def result(key: str) -> bytes:
 
 
 @pytest.fixture
-def relay(object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+def relay(object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The way to an S3 server."""
     s3fs.S3FileSystem.clear_instance_cache()
     object_storage.create_bucket(BUCKET)
-    relay = FaultyProxy(object_storage.url)
+    relay = Proxy(object_storage.url).start()
     for name, value in object_storage.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
@@ -81,11 +83,11 @@ def until_answered(read: Callable[[], object]) -> None:
 
 @pytest.mark.s3
 def test_a_silent_store_costs_one_timeout_however_many_results_are_wanted(
-    relay: FaultyProxy, uri: str
+    relay: Proxy, uri: str
 ) -> None:
     storage = new_storage()
     assert len(storage.results(uri, KEYS)) == len(KEYS)
-    relay.silent = True
+    relay.handler = hang
     relay.cut()
     relay.requests = 0
     found = storage.results(uri, KEYS)
@@ -102,11 +104,11 @@ def test_a_silent_store_costs_one_timeout_however_many_results_are_wanted(
 
 
 @pytest.mark.s3
-def test_a_store_that_comes_back_is_found_again(relay: FaultyProxy, uri: str) -> None:
+def test_a_store_that_comes_back_is_found_again(relay: Proxy, uri: str) -> None:
     storage = new_storage()
-    relay.silent = True
+    relay.handler = hang
     assert all(isinstance(read, Unanswered) for read in storage.results(uri, KEYS).values())
-    relay.silent = False
+    relay.handler = pass_on
     relay.cut()
     found: dict[str, object] = {}
 
@@ -118,19 +120,15 @@ def test_a_store_that_comes_back_is_found_again(relay: FaultyProxy, uri: str) ->
     assert {type(read) for read in found.values()} == {PointResult}
 
 
-def result_is_asked_for(request: bytes) -> bool:
-    return b"/result.json" in request.partition(b"\r\n")[0]
-
-
 @pytest.mark.s3
 def test_what_a_tenant_does_wrong_in_its_own_store_costs_no_neighbour(
-    relay: FaultyProxy, uri: str
+    relay: Proxy, uri: str
 ) -> None:
     """Three stores of one bucket: one denied, one whose keys are too long, one whose server is silent."""
     storage = new_storage()
     long, silent = f"{uri}-{'x' * 1000}", f"{uri}-silent"
-    relay.silent_about = b"-silent/"
-    relay.forbids = lambda request: b"-denied" in request.partition(b"\r\n")[0]
+    denied = Fault(lambda call: "-denied" in call.request.raw_path, DENIED)
+    relay.handler = Chain([Fault(of_key("-silent/"), hang), denied])
     for _ in range(5):
         for bad in (long, silent, f"{uri}-denied"):
             assert isinstance(storage.manifest(bad, "data/x/manifest.json"), Unanswered)
@@ -139,33 +137,31 @@ def test_what_a_tenant_does_wrong_in_its_own_store_costs_no_neighbour(
 
 
 @pytest.mark.s3
-def test_denied_objects_leave_the_rest_of_a_store_readable(relay: FaultyProxy, uri: str) -> None:
+def test_denied_objects_leave_the_rest_of_a_store_readable(relay: Proxy, uri: str) -> None:
     storage = new_storage()
-    relay.forbids = result_is_asked_for
+    relay.handler = Fault(of_key("/result.json"), DENIED)
     for _ in range(3):
         found = storage.results(uri, KEYS[:5])
         assert all(isinstance(read, Unanswered) for read in found.values())
         assert storage.manifest(uri, "manifest.json") == ABSENT
-    relay.forbids = lambda request: False
+    relay.handler = pass_on
     assert all(isinstance(r, PointResult) for r in storage.results(uri, KEYS[:5]).values())
 
 
 @pytest.mark.s3
-def test_a_store_that_denies_everything_holds_back_no_object_alone(
-    relay: FaultyProxy, uri: str
-) -> None:
+def test_a_store_that_denies_everything_holds_back_no_object_alone(relay: Proxy, uri: str) -> None:
     """Revoked credentials: nothing may be concluded about any point."""
     storage = new_storage()
-    relay.forbids = lambda request: True
+    relay.handler = Fault(lambda _: True, DENIED)
     for _ in range(3):
         found = storage.results(uri, KEYS[:5])
         assert all(isinstance(read, Unanswered) and not read.alone for read in found.values())
 
 
 @pytest.mark.s3
-def test_one_result_that_never_comes_holds_up_no_other(relay: FaultyProxy, uri: str) -> None:
+def test_one_result_that_never_comes_holds_up_no_other(relay: Proxy, uri: str) -> None:
     storage = new_storage()
-    relay.silent_about = HELD_BACK.encode()
+    relay.handler = Fault(of_key(HELD_BACK), hang)
     found = storage.results(uri, KEYS)
     assert isinstance(found.pop(HELD_BACK), Unanswered)
     assert all(isinstance(read, PointResult) for read in found.values())
@@ -173,10 +169,10 @@ def test_one_result_that_never_comes_holds_up_no_other(relay: FaultyProxy, uri: 
 
 
 @pytest.mark.s3
-def test_the_last_result_is_known_to_be_held_back_alone(relay: FaultyProxy, uri: str) -> None:
+def test_the_last_result_is_known_to_be_held_back_alone(relay: Proxy, uri: str) -> None:
     """From the second pass on: the first cannot tell it from a store that is down."""
     storage = new_storage()
-    relay.silent_about = HELD_BACK.encode()
+    relay.handler = Fault(of_key(HELD_BACK), hang)
     assert storage.results(uri, [HELD_BACK])[HELD_BACK] != ABSENT
     until_answered(lambda: storage.manifest(uri, "manifest.json"))
     held_back = storage.results(uri, [HELD_BACK])[HELD_BACK]
