@@ -13,14 +13,9 @@ from pathlib import Path
 from devcluster.build import CONTROL_PLANE, DEFAULT, Report, build, kubectl_path, print_line
 from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon, live_pid, save_identity
+from devcluster.kubelet.settings import NodeOptions
 from devcluster.object_storage import ObjectStorage
-from devcluster.process_node import (
-    STOP_SECONDS,
-    NodeOptions,
-    ProcessNode,
-    kill_processes,
-    python_path,
-)
+from devcluster.process_node import STOP_SECONDS, ProcessNode, kill_processes, python_path
 
 NODE = "process-node"
 OWNER_FILE = "owner.json"

@@ -5,41 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon
 from devcluster.kubelet.container import RUNS, ContainerRun, kill_runs
-from devcluster.kubelet.settings import READY_FILE, NodeSettings
+from devcluster.kubelet.settings import READY_FILE, NodeOptions, NodeSettings
 
 START_SECONDS = 60
 STOP_SECONDS = 20
-PODS = "2000"
 PROJECT = Path(__file__).parents[1]
-
-
-@dataclass(frozen=True)
-class NodeOptions:
-    """What a node offers to the scheduler and passes to its processes."""
-
-    cpu: str | None = None
-    """Allocatable CPUs, as a quantity; None for as many as the machine has."""
-    memory: str = "16Gi"
-    """Allocatable memory; not enforced."""
-    gpus: int = 0
-    """Allocatable `nvidia.com/gpu`; no device needs to exist."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """The Node's labels."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment of every process, in addition to PATH, HOME and LANG."""
-    path: str | None = None
-    """PATH of every process; None for this Python's folder followed by the system's."""
-    entrypoint: Sequence[str] = ()
-    """Used where a container names no command."""
-    restart_seconds: float = 10
-    """Initial delay before a container is restarted."""
 
 
 class ProcessNode:
@@ -117,21 +92,13 @@ class ProcessNode:
         return self._latest_run(pod_uid, container).log.read_text(errors="replace")
 
     def _settings(self) -> NodeSettings:
-        options = self._options
-        capacity = {"cpu": options.cpu or str(os.cpu_count()), "memory": options.memory}
-        capacity |= {"pods": PODS, "nvidia.com/gpu": str(options.gpus)}
-        python = Path(sys.executable).parent
+        keys = self._control_plane.keys
         return NodeSettings(
             name=self.name,
             kubeconfig=str(self._control_plane.node_kubeconfig),
-            capacity=capacity,
-            labels=dict(options.labels),
-            environment=dict(options.environment),
-            path=options.path or f"{python}:/usr/local/bin:{os.defpath}",
-            entrypoint=tuple(options.entrypoint),
-            certificate=str(self._control_plane.keys.certificate),
-            key=str(self._control_plane.keys.key),
-            restart_seconds=options.restart_seconds,
+            certificate=str(keys.certificate),
+            key=str(keys.key),
+            options=self._options,
         )
 
     def _latest_run(self, pod_uid: str, container: str) -> ContainerRun:

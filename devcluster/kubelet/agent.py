@@ -27,6 +27,7 @@ from devcluster.kubelet.sources import ADDRESS
 Json = dict[str, Any]
 
 LEASE_SECONDS = 40
+HEARTBEAT_SECONDS = 2
 STATUS_EVERY = 4  # heartbeats
 RELIST_SECONDS = 0.3
 log = logging.getLogger("process-node")
@@ -101,7 +102,7 @@ class Agent:
             if beat % STATUS_EVERY == 0:
                 await self._post_status(ready=True)
             beat += 1
-            await asyncio.sleep(self._settings.heartbeat_seconds)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _renew_lease(self) -> None:
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -135,8 +136,8 @@ class Agent:
         states = {"Ready": ready, "MemoryPressure": False, "DiskPressure": False}
         states["PIDPressure"] = False
         return {
-            "capacity": self._settings.capacity,
-            "allocatable": self._settings.capacity,
+            "capacity": self._settings.options.capacity,
+            "allocatable": self._settings.options.capacity,
             "addresses": [
                 {"type": "InternalIP", "address": ADDRESS},
                 {"type": "Hostname", "address": socket.gethostname()},
@@ -161,7 +162,7 @@ class Agent:
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64" if os.uname().machine == "x86_64" else "arm64",
         }
-        return own | self._settings.labels
+        return {**own, **self._settings.options.labels}
 
     # The pods.
 

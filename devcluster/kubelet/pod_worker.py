@@ -43,6 +43,10 @@ ANNOTATIONS = "devcluster.isoloss.dev"
 START_DELAY = f"{ANNOTATIONS}/start-delay-seconds"
 OOM_KILL_AFTER = f"{ANNOTATIONS}/oom-kill-after-seconds"
 LONGEST_RESTART_SECONDS = 300
+RETRY_SECONDS = 0.5
+"""Between checks for a missing Secret or ConfigMap."""
+SHUTDOWN_SECONDS = 5
+"""Longest grace period of pods when the node is shut down."""
 MESSAGE_PATH = "/dev/termination-log"
 
 
@@ -140,7 +144,7 @@ class PodWorker:
         self, container: Json, state: ContainerState, *, always: bool
     ) -> None:
         """Run one container, restarting it as the restart policy requires."""
-        delay = self._settings.restart_seconds
+        delay = self._settings.options.restart_seconds
         while True:
             ended = await self._run_once(container, state)
             again = always or (ended.exit_code != 0 and self._restart_policy != "Never")
@@ -193,10 +197,10 @@ class PodWorker:
             mounts += (Mount(message_path, message),)
         home = run.folder / "home"
         home.mkdir(parents=True, exist_ok=True)
-        settings = self._settings
-        base = {"PATH": settings.path, "HOME": str(home), "LANG": "C.UTF-8"}
-        environment = process_environment(variables, base | settings.environment, mounts)
-        words = container.get("command") or settings.entrypoint
+        options = self._settings.options
+        base = {"PATH": options.path, "HOME": str(home), "LANG": "C.UTF-8"}
+        environment = process_environment(variables, {**base, **options.environment}, mounts)
+        words = container.get("command") or options.entrypoint
         if not words:
             raise NotYet("CreateContainerError", "no command specified, and images are not known")
         arguments = [
@@ -245,7 +249,7 @@ class PodWorker:
         metadata = self.pod["metadata"]
         grace = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
         if self._shutting_down:
-            grace = min(grace, self._settings.shutdown_seconds)
+            grace = min(grace, SHUTDOWN_SECONDS)
         if "deletionGracePeriodSeconds" in metadata:
             grace = min(grace, metadata["deletionGracePeriodSeconds"])
         return float(grace)
@@ -299,7 +303,7 @@ class PodWorker:
                         reason = getattr(error, "reason", "ContainerCreating")
                         each.state = Waiting(reason, waiting_for)
                     await self._report.post()
-            await asyncio.sleep(self._settings.retry_seconds)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _make_volumes(self) -> None:
         sources = Sources(self._api, self.pod)

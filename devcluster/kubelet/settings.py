@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 READY_FILE = "ready"
 """Created in the node's folder once the node is registered."""
+PODS = "2000"
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """What a node offers to the scheduler and passes to its processes."""
+
+    cpu: str = field(default_factory=lambda: str(os.cpu_count()))
+    """Allocatable CPUs, as a quantity; by default as many as the machine has."""
+    memory: str = "16Gi"
+    """Allocatable memory; not enforced."""
+    gpus: int = 0
+    """Allocatable `nvidia.com/gpu`; no device needs to exist."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The Node's labels."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment of every process, in addition to PATH, HOME and LANG."""
+    path: str = f"{Path(sys.executable).parent}:/usr/local/bin:{os.defpath}"
+    """PATH of every process: by default this Python's folder followed by the system's."""
+    entrypoint: Sequence[str] = ()
+    """Used instead of the image's entry point where a container names no command."""
+    restart_seconds: float = 10
+    """Initial delay before a container is restarted; doubles up to 300, as in a kubelet."""
+
+    @property
+    def capacity(self) -> dict[str, str]:
+        """Allocatable resources."""
+        room = {"cpu": self.cpu, "memory": self.memory, "pods": PODS}
+        return room | {"nvidia.com/gpu": str(self.gpus)}
 
 
 @dataclass(frozen=True)
@@ -16,23 +48,9 @@ class NodeSettings:
 
     name: str
     kubeconfig: str
-    capacity: dict[str, str]
-    labels: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
-    """Environment of every process, in addition to PATH, HOME and LANG."""
-    path: str = ""
-    """PATH of every process."""
-    entrypoint: tuple[str, ...] = ()
-    """Used instead of the image's entry point where a container names no command."""
-    certificate: str = ""
-    key: str = ""
-    heartbeat_seconds: float = 2
-    retry_seconds: float = 0.5
-    """Delay between checks for a missing Secret or ConfigMap."""
-    restart_seconds: float = 10
-    """Initial delay before a container is restarted; doubles up to 300, as in a kubelet."""
-    shutdown_seconds: float = 5
-    """Maximum grace period of pods when the node is shut down."""
+    certificate: str
+    key: str
+    options: NodeOptions
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -43,4 +61,4 @@ class NodeSettings:
     def load(cls, path: Path) -> NodeSettings:
         """Read what `save` wrote."""
         values = json.loads(path.read_text())
-        return cls(**{**values, "entrypoint": tuple(values["entrypoint"])})
+        return cls(**{**values, "options": NodeOptions(**values["options"])})

@@ -15,8 +15,9 @@ from kubernetes import client
 
 from devcluster.build import TOOLS, kubectl_path
 from devcluster.control_plane import ControlPlane
+from devcluster.kubelet.settings import NodeOptions
 from devcluster.object_storage import ObjectStorage
-from devcluster.process_node import NodeOptions, ProcessNode
+from devcluster.process_node import ProcessNode
 from tests.controllers.argo_cd import ARGO_CD, Application, ArgoCD
 from tests.controllers.controller import Json, install, manifests_of
 from tests.controllers.git_repository import GitRepository

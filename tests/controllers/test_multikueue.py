@@ -14,8 +14,9 @@ from kubernetes import client
 
 from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
+from devcluster.kubelet.settings import NodeOptions
 from devcluster.object_storage import ObjectStorage
-from devcluster.process_node import NodeOptions, ProcessNode
+from devcluster.process_node import ProcessNode
 from tests.controllers.controller import apply
 from tests.controllers.kueue import API, GROUP, SYSTEM, VERSION, Kueue, make_queue
 from tests.controllers.test_kueue import QUOTA, admitted, queued, training, workloads

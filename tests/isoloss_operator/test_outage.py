@@ -17,8 +17,9 @@ from kubernetes import client
 
 from devcluster.cluster import DevCluster
 from devcluster.control_plane import ControlPlane
+from devcluster.kubelet.settings import NodeOptions
 from devcluster.object_storage import ObjectStorage
-from devcluster.process_node import NodeOptions, ProcessNode
+from devcluster.process_node import ProcessNode
 from isoloss_operator.cluster.rbac import NAME
 from tests.isoloss_operator.conftest import (
     SMALL_POINTS,

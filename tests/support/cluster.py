@@ -21,9 +21,10 @@ import pytest
 
 from devcluster.cluster import DevCluster, remove_abandoned
 from devcluster.control_plane import ControlPlane
+from devcluster.kubelet.settings import NodeOptions
 from devcluster.locking import exclusive
 from devcluster.object_storage import ObjectStorage
-from devcluster.process_node import NodeOptions, ProcessNode
+from devcluster.process_node import ProcessNode
 
 if TYPE_CHECKING:
     from kubernetes import client
