@@ -9,9 +9,10 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 
+from benchmarks.science.cases import Truth
 from benchmarks.science.judging import Judge
 from benchmarks.science.tables import SEQUENCE, Table, lines
-from benchmarks.search.worlds import TEN_TIMES, Place, Target, place_of
+from benchmarks.search.worlds import TEN_TIMES, Place, Target, World, place_of
 from isoloss.laws import Run
 from isoloss.search import Point, Size
 
@@ -77,7 +78,7 @@ def _nearest(at: np.ndarray, value: float) -> int:
 
 
 @dataclass(frozen=True)
-class TableWorld:
+class TableWorld(World):
     """A window of a published sweep, whose runs have final losses only.
 
     Runs of one configuration on fewer tokens, each decayed to its own end, stand in for one run's
@@ -85,15 +86,12 @@ class TableWorld:
     search of a later one. A point that is to train to some tokens trains to the next published count.
     """
 
-    name: str
-    sizes: tuple[Size, ...]
-    place: Place
     source: Replay
 
     def train(self, point: Point, tokens: float) -> Run | None:
         if point.replicate:
             return None  # one seed was published
-        size = next(s for s in self.sizes if s.name == point.size)
+        size = self.size_of(point)
         rate = _nearest(self.source.rates, point.learning_rate)
         batch = _nearest(self.source.batches, point.batch_size)
         off = max(
@@ -120,11 +118,6 @@ class TableWorld:
         )
 
     @property
-    def here(self) -> Target:
-        """The largest size at its tokens."""
-        return self._target((self.sizes[-1].params, self.sizes[-1].tokens))
-
-    @property
     def beyond(self) -> Target | None:
         """The dearest cell of a larger size, at most ten times as dear."""
         cost = self.sizes[-1].params * self.sizes[-1].tokens
@@ -135,10 +128,10 @@ class TableWorld:
         ]
         if not larger:
             return None
-        return self._target(max(larger, key=lambda cell: cell[0] * cell[1]))
+        return self.target(*max(larger, key=lambda cell: cell[0] * cell[1]))
 
-    def _target(self, cell: tuple[float, float]) -> Target:
-        return Target(*cell, self.source.judges[cell])
+    def truth_at(self, params: float, tokens: float) -> Truth:
+        return self.source.judges[params, tokens]
 
 
 def table_worlds(source: Replay, seed: int = 0) -> Iterator[TableWorld]:

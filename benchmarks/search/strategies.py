@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.search.worlds import World
 from isoloss.laws import Run
-from isoloss.search import Point, SearchOptions, Seen, Size, Step, StopReason, next_step
+from isoloss.search import Point, SearchOptions, Seen, Step, StopReason, next_step
 from isoloss.search.lattice import grid_points
 from isoloss_contract.ledger import IntentAction
 from isoloss_operator.planning.elapsed import elapsed
@@ -66,7 +66,7 @@ class _Trained:
 
     def train(self, point: Point, share: float) -> bool:
         """Whether the point exists and has a usable run of this share of its size's tokens."""
-        size = size_of(self.world, point)
+        size = self.world.size_of(point)
         run = self.world.train(point, share * size.tokens)
         if run is None:
             self.asked[point] = share * size.tokens
@@ -77,18 +77,13 @@ class _Trained:
 
     def flops(self, point: Point) -> float:
         """Asked for so far; 0 of a point that was never trained."""
-        return 6.0 * size_of(self.world, point).params * self.asked.get(point, 0.0)
+        return 6.0 * self.world.size_of(point).params * self.asked.get(point, 0.0)
 
     def result(self, **extra: object) -> Searched:
         runs = tuple(self.runs[point] for point in sorted(self.runs))
         asked = sum(self.flops(point) for point in sorted(self.asked))
         unpublished = sum(self.flops(point) for point in sorted(self.asked.keys() - self.runs))
         return replace(Searched(runs, asked, flops_of(runs) + unpublished), **extra)  # type: ignore[arg-type]
-
-
-def size_of(world: World, point: Point) -> Size:
-    """The point's size."""
-    return next(size for size in world.sizes if size.name == point.size)
 
 
 def flops_of(runs: Iterable[Run]) -> float:
@@ -136,7 +131,7 @@ def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> tuple[floa
         if decision.action is IntentAction.PRUNE:
             seen[point] = replace(before, pruned=True)
             continue
-        share = decision.tokens / size_of(trained.world, point).tokens
+        share = decision.tokens / trained.world.size_of(point).tokens
         earlier = trained.flops(point)
         trained.train(point, share)
         asked.append(trained.flops(point) - earlier)

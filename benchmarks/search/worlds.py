@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,56 +32,58 @@ class Target:
     truth: Truth
 
 
-class World(Protocol):
+@dataclass(frozen=True)
+class World(ABC):
     """A sweep that can be trained at will, the same run however often it is asked for."""
 
-    @property
-    def name(self) -> str:
-        """Of its kind; not unique."""
-        ...
+    name: str
+    """Of its kind; not unique."""
+    sizes: tuple[Size, ...]
+    """What is trained, dearest last."""
+    place: Place
+    """Of the largest size's optimum."""
 
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        """What is trained, dearest last."""
-        ...
-
-    @property
-    def place(self) -> Place:
-        """Of the largest size's optimum."""
-        ...
-
+    @abstractmethod
     def train(self, point: Point, tokens: float) -> Run | None:
         """The point's trajectory up to at least `tokens`; None where it cannot be trained."""
-        ...
+
+    @abstractmethod
+    def truth_at(self, params: float, tokens: float) -> Truth:
+        """Where the least loss is."""
+
+    @property
+    @abstractmethod
+    def beyond(self) -> Target | None:
+        """More compute than was trained; None where nothing is known there."""
 
     @property
     def here(self) -> Target:
         """The largest size at its tokens."""
-        ...
+        return self.target(self.sizes[-1].params, self.sizes[-1].tokens)
 
-    @property
-    def beyond(self) -> Target | None:
-        """More compute than was trained; None where nothing is known there."""
-        ...
+    def target(self, params: float, tokens: float) -> Target:
+        """With its truth."""
+        return Target(params, tokens, self.truth_at(params, tokens))
+
+    def size_of(self, point: Point) -> Size:
+        """The point's size."""
+        return next(size for size in self.sizes if size.name == point.size)
 
 
 # ------------------------------------------------------------------------------------- planted
 
 
 @dataclass(frozen=True)
-class PlantedWorld:
+class PlantedWorld(World):
     """Trajectories of 31 evaluations from a surface, with noise of runs and of evaluations."""
 
-    name: str
-    sizes: tuple[Size, ...]
-    place: Place
     truth: Valley
     noise: float
     """Nats from run to run, the same over a trajectory."""
     seed: int
 
     def train(self, point: Point, tokens: float) -> Run:
-        size = next(s for s in self.sizes if s.name == point.size)
+        size = self.size_of(point)
         lr, b = point.learning_rate, point.batch_size
         schedule = np.union1d(np.geomspace(0.02, 1.0, 24), STOPS) * size.tokens
         exact = np.array([self.truth.loss(size.params, t, b, lr) for t in schedule])
@@ -102,17 +105,12 @@ class PlantedWorld:
         )
 
     @property
-    def here(self) -> Target:
-        largest = self.sizes[-1]
-        return self._target(largest.params, largest.tokens)
-
-    @property
     def beyond(self) -> Target:
         factor = np.sqrt(TEN_TIMES)
-        return self._target(self.sizes[-1].params * factor, self.sizes[-1].tokens * factor)
+        return self.target(self.sizes[-1].params * factor, self.sizes[-1].tokens * factor)
 
-    def _target(self, n: float, d: float) -> Target:
-        return Target(n, d, PlantedJudge(self.truth, n, d))
+    def truth_at(self, params: float, tokens: float) -> Truth:
+        return PlantedJudge(self.truth, params, tokens)
 
 
 STOPS = (1 / 9, 0.25, 0.3, 1 / 3, 0.5, 0.6, 0.75)

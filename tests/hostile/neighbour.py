@@ -13,7 +13,10 @@ import yaml
 from kubernetes import client
 
 from isoloss_contract import layout
+from isoloss_contract.store import Store
+from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
+from tests.support.builders import manifest
 from tests.support.cluster import wait_until
 from tests.support.operator_process import PROJECT, OperatorProcess, User, conditions
 
@@ -33,6 +36,14 @@ def chart_memory_bytes() -> int:
     text = values["resources"]["limits"]["memory"]
     unit = {"Mi": 2**20, "Gi": 2**30}[text[-2:]]
     return int(float(text[:-2]) * unit)
+
+
+def prepared(place: Place, name: str, spec: Any) -> Store:
+    """The folder `name` of the bucket as a store, in which the corpus of a sweep is prepared."""
+    store = Store(f"file://{place.storage.buckets / place.bucket / name}")
+    corpus = layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)
+    store.write(corpus, manifest(spec).model_dump_json().encode())
+    return store
 
 
 @dataclass

@@ -61,9 +61,7 @@ def test_hundreds_of_sweeps_of_one_tenant_delay_no_neighbour(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:
     def create(number: int) -> None:
-        tenant.custom.create_namespaced_custom_object(
-            GROUP, VERSION, tenant.namespace, PLURAL, small(place, number)
-        )
+        tenant.create_sweep(small(place, number))
 
     def delete(number: int) -> None:
         with contextlib.suppress(client.ApiException):

@@ -48,10 +48,6 @@ def suspended(place: Place, name: str, metadata: Json) -> Json:
     return body
 
 
-def create(tenant: User, body: Json) -> None:
-    tenant.custom.create_namespaced_custom_object(GROUP, VERSION, tenant.namespace, PLURAL, body)
-
-
 def create_as_large_as_may_be(tenant: User, place: Place) -> int:
     """The largest sweep that the API server takes, in bytes of its padding: no status has room beside it."""
     for size in range(LARGEST_REQUEST, LARGEST_REQUEST - 60_000, -500):
@@ -59,7 +55,7 @@ def create_as_large_as_may_be(tenant: User, place: Place) -> int:
         container = body["spec"]["podTemplate"]["spec"]["containers"][0]
         container["env"] = [{"name": "PADDING", "value": "x" * size}]
         with contextlib.suppress(client.ApiException):
-            create(tenant, body)
+            tenant.create_sweep(body)
             return size
     raise AssertionError("the API server took none")
 
@@ -71,7 +67,7 @@ def test_nothing_around_a_spec_takes_the_operator_from_its_neighbours(
     with Neighbour(user, limited, place) as neighbour:
         size = create_as_large_as_may_be(tenant, place)
         for name, metadata in METADATA.items():
-            create(tenant, suspended(place, name, metadata))
+            tenant.create_sweep(suspended(place, name, metadata))
         for name in METADATA:
             tenant.wait_for(lambda name=name: tenant.sweep(name), "Suspended", seconds=60)
         tenant.delete_sweep("finalizers")

@@ -16,13 +16,11 @@ import pytest
 
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
-from isoloss_contract.store import Store
 from isoloss_operator.decide.observation import LABEL_KEY
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.faults.injection import replace_object
-from tests.hostile.neighbour import Neighbour
+from tests.hostile.neighbour import Neighbour, prepared
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, sweep
-from tests.support.builders import manifest, points
+from tests.support.builders import points
 from tests.support.cluster import wait_until
 from tests.support.hostile_objects import hostile
 from tests.support.operator_process import OperatorProcess, User, conditions
@@ -151,9 +149,7 @@ def test_no_progress_takes_the_operator_from_its_neighbours(
     body = named(
         place, "lab", "lab", parallelism=SMALL_POINTS, failures=[{"exit": "hang", "kind": "train"}]
     )
-    store = Store(f"file://{place.storage.buckets / place.bucket / 'lab'}")
-    corpus = layout.data_manifest(prepare_config(parse_sweep_spec(body["spec"])).key)
-    store.write(corpus, manifest(body["spec"]).model_dump_json().encode())
+    store = prepared(place, "lab", body["spec"])
     with Neighbour(user, limited, place) as neighbour:
         tenant.apply_sweep(body)
         tenant.wait_for(lambda: tenant.sweep("lab"), "Ready", "False", "Training", seconds=60)

@@ -22,7 +22,6 @@ from tests.support.operator_process import OperatorProcess, User
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
-GROUP, VERSION, PLURAL = "isoloss.dev", "v1alpha1", "scalingsweeps"
 Json = dict[str, Any]
 
 
@@ -124,7 +123,7 @@ def test_no_resource_of_a_tenant_takes_the_operator_from_its_neighbours(
     limited.url()
     again = sweep(place)
     again["metadata"]["name"] = "after-a-restart"
-    user.custom.create_namespaced_custom_object(GROUP, VERSION, user.namespace, PLURAL, again)
+    user.create_sweep(again)
     user.wait_for(lambda: user.sweep("after-a-restart"), "Progressing", "False", "Finished")
 
 

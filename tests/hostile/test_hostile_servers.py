@@ -12,15 +12,13 @@ import pytest
 
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
-from isoloss_contract.store import Store
-from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from isoloss_operator.settings import Settings
 from tests.hostile import hostile_server
 from tests.hostile.hostile_server import LIST, Answer, HostileServer
-from tests.hostile.neighbour import Neighbour
+from tests.hostile.neighbour import Neighbour, prepared
 from tests.hostile.test_hostile_stores import tenants_sweep
 from tests.isoloss_operator.conftest import Place
-from tests.support.builders import manifest, points
+from tests.support.builders import points
 from tests.support.cluster import wait_until
 from tests.support.operator_process import OperatorProcess, User
 
@@ -101,9 +99,7 @@ def attack(
 ) -> None:
     """A sweep whose corpus is prepared and whose results exist, as far as its store says so."""
     body = tenants_sweep(place, name)
-    store = Store(f"file://{place.storage.buckets / place.bucket / name}")
-    corpus = layout.data_manifest(prepare_config(parse_sweep_spec(body["spec"])).key)
-    store.write(corpus, manifest(body["spec"]).model_dump_json().encode())
+    store = prepared(place, name, body["spec"])
     for point in points(body["spec"]):
         store.write(layout.point_result(point.key), b"{}")
     server.answers[name, what] = answer

@@ -15,9 +15,9 @@ from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
 from isoloss_contract.store import Store
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
-from tests.hostile.neighbour import Neighbour
+from tests.hostile.neighbour import Neighbour, prepared
 from tests.isoloss_operator.conftest import Place, sweep
-from tests.support.builders import manifest, points
+from tests.support.builders import points
 from tests.support.hostile_objects import hostile
 from tests.support.operator_process import OperatorProcess, User
 from tests.support.published_configs import TOY_CHECKPOINT
@@ -47,24 +47,18 @@ CONFIGS: dict[str, str] = {
 """config.json of a checkpoint that a size is to be like."""
 
 
-def put(store: Store, kind: str, content: bytes, spec: Json, name: str, uid: str) -> None:
-    """Where the operator looks for it."""
-    folder = layout.sweep_folder(name, uid)
+def paths(kind: str, spec: Json, folder: str) -> list[str]:
+    """Where the operator looks for it; `folder` is the sweep's."""
     if kind == "result":
-        corpus = layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)
-        store.write(corpus, manifest(spec).model_dump_json().encode())
-        paths = [layout.point_result(point.key) for point in points(spec)]
-    elif kind == "manifest":
-        paths = [layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)]
-    else:
-        named = {
-            "ledger head": layout.ledger_in(folder),
-            "laws": layout.laws_in(layout.sweep_folder(name, uid)),
-            "fit": layout.fit_in(folder),
-        }
-        paths = [named[kind]]
-    for path in paths:
-        store.write(path, content)
+        return [layout.point_result(point.key) for point in points(spec)]
+    if kind == "manifest":
+        return [layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)]
+    named = {
+        "ledger head": layout.ledger_in(folder),
+        "laws": layout.laws_in(folder),
+        "fit": layout.fit_in(folder),
+    }
+    return [named[kind]]
 
 
 def attack(tenant: User, place: Place, number: int, kind: str, what: str) -> None:
@@ -74,7 +68,10 @@ def attack(tenant: User, place: Place, number: int, kind: str, what: str) -> Non
     body["spec"]["suspend"] = True
     made = tenant.apply_sweep(body)
     store = Store(f"file://{place.storage.buckets / place.bucket / name}")
-    put(store, kind, hostile(kind)[what], body["spec"], name, made["metadata"]["uid"])
+    if kind == "result":
+        store = prepared(place, name, body["spec"])
+    for path in paths(kind, body["spec"], layout.sweep_folder(name, made["metadata"]["uid"])):
+        store.write(path, hostile(kind)[what])
     tenant.apply_sweep(tenants_sweep(place, name))
 
 

@@ -238,6 +238,12 @@ class User:
         """Server-side apply, as Flux and Argo CD do."""
         return self._apply(SWEEP_PLURAL, manifest)
 
+    def create_sweep(self, manifest: Json) -> None:
+        """POST a sweep, unknown fields and all."""
+        self.custom.create_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, SWEEP_PLURAL, manifest
+        )
+
     def apply_prediction(self, manifest: Json) -> Json:
         """Server-side apply."""
         return self._apply(PREDICTION_PLURAL, manifest)
