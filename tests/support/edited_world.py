@@ -1,7 +1,6 @@
 """A FakeWorld in which anything may happen at any time: edits, lost nodes, a store that comes and goes, Kueue.
 
-Nothing is left to chance here: whoever drives it says what happens next. The memory that the shell keeps between
-two passes is the shell's own, and is lost when the operator is killed.
+Nothing is left to chance here: whoever drives it says what happens next.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 from isoloss.search import Seen
 from isoloss_contract.ledger import IntentAction, PointRecord
-from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, value_of
+from isoloss_contract.reading import Read, Unanswered, Unreadable
 from isoloss_contract.records import (
     Claimant,
     ExitCode,
@@ -26,28 +25,15 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_contract.schedule import whole_steps
-from isoloss_contract.store import StoreError
 from isoloss_operator.cluster.jobs import CreateRefused
-from isoloss_operator.decide import suspension
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
-from isoloss_operator.decide.jobs.failures import progress_marks
-from isoloss_operator.decide.observation import (
-    ObservedJob,
-    ObservedPod,
-    ObservedResource,
-    ObservedSweep,
-    ObservedWorkload,
-)
-from isoloss_operator.decide.plans import JobDeletion, JobRequest, SweepPlan
-from isoloss_operator.decide.reads import sweep_reads
-from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedWorkload
+from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.decide.tasks.outcomes import is_done
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
-from isoloss_operator.reconcile.memory import Memory, carry_out, create_error, had_trouble
-from isoloss_operator.reconcile.resource import parsed
-from tests.support.builders import UID, job, manifest, points, result, words
+from tests.support.builders import UID, job, points, result, words
 from tests.support.fake_world import PODS, FakeWorld, Killed
 from tests.support.planted_laws import fitted_laws
 from tests.support.sweep_worlds import refused
@@ -83,36 +69,25 @@ UNREPORTED: Final = ("no result", "bad result", "claimed")
 
 @dataclass
 class EditedWorld(FakeWorld):
-    """Everything outside the operator, and the shell's memory."""
+    """Everything outside the operator."""
 
     chance: random.Random = field(default_factory=lambda: random.Random(0))
-    generation: int = 1
-    memory: Memory = field(default_factory=lambda: Memory(UID))
-    fit_running: FitRequest | None = None
     writes_left: int | None = None
     """Before the operator is killed; None: it is not."""
-    progress: dict[str, PointProgress] = field(default_factory=dict)
     own_tokens: Counter[str] = field(default_factory=Counter)
     """Trained by this sweep's attempts, by key."""
     others_tokens: Counter[str] = field(default_factory=Counter)
     """Of a result that another sweep left, by key."""
     hung: set[str] = field(default_factory=set)
     """Names of Jobs that work and report nothing any more."""
-    store_error: str = ""
     withheld: set[str] = field(default_factory=set)
     """Keys of results that the store does not give out."""
-    ledger_is_damaged: bool = False
     ledger_was_lost: bool = False
     """From then on what was spent is taken from the status and from results: an estimate, of which some may be missing."""
-    refuses_ledgers: bool = False
     refuses_jobs: str = ""
     refusal_may_pass: bool = True
     prepared: set[str] = field(default_factory=set)
     """Keys of the preparations whose manifests are stored."""
-    operator_template: str = "first"
-    """Digest of what the operator's configuration makes of every pod."""
-    status_is_current: bool = False
-    """The last pass came to its end."""
     passes: int = 0
 
     def __post_init__(self) -> None:
@@ -170,130 +145,46 @@ class EditedWorld(FakeWorld):
     def run_operator(self) -> Any:
         """One pass as the shell runs it: its plan; None where it was killed, or has no status to write."""
         self.passes += 1
-        try:
-            return self._pass()
-        except Killed:
-            self.memory, self.fit_running, self.writes_left = Memory(UID), None, None
-            self.status_is_current = False
-            if self.fit is not None and self.fit.laws is None:
-                self.fit = None  # only laws are stored
-            return None
+        return super().run_operator()
 
-    def _pass(self) -> Any:
-        was_in_trouble = had_trouble(self.memory)
-        observed = self.observe()
-        plan = self._decide(observed)
-        done = carry_out(self.memory, self.generation, lambda: self._carry_out(observed, plan))
-        if not done and not was_in_trouble:
-            self.status_is_current = False
-            return None
-        self._may_die()
-        self.status, self.status_is_current = plan.status.document(), True
-        return plan
+    def killed(self) -> None:
+        """The next operator remembers nothing but what is stored."""
+        super().killed()
+        self.writes_left = None
+        if self.fit is not None and self.fit.laws is None:
+            self.fit = None  # only laws are stored
 
-    def _decide(self, observed: Any) -> Any:
-        return decide_sweep(observed)
-
-    def _carry_out(self, observed: Any, plan: Any) -> None:
-        self._apply(plan)
-        ledger = plan.ledger or value_of(observed.ledger)
-        self.memory.stopped = suspension.unrecorded(self.memory.stopped, ledger)
-
-    def observe(self) -> ObservedSweep:
-        """What the shell would observe now."""
-        observed = ObservedSweep(**vars(self._first_look(parse_sweep_spec, self.spec)))
-        if isinstance(observed.spec, InvalidSpec):
-            return observed
-        if self.store_error:
-            return replace(observed, store_error=self.store_error)
-        return self._with_store(observed)
-
-    def _first_look(self, parse: Callable[[Any], Any], raw: Mapping[str, Any]) -> ObservedResource:
-        """As the shell's, which stops the Jobs of a suspended resource."""
-        memory, spec = self.memory, parsed(parse, {"spec": raw})
-        if spec.suspend:
-            jobs = tuple(self.jobs.values())
-            delete, memory.stopped = suspension.stop(jobs, memory.stopped, self.now)
-            self._delete(delete)
-        return ObservedResource(
-            name="demo",
-            namespace="research",
-            uid=UID,
-            generation=self.generation,
-            now=self.now,
-            spec=spec,
-            status=self.status,
-            jobs=tuple(self.jobs.values()),
-            stopped=memory.stopped,
-            orphaned_pods=tuple(self.orphaned),
-            operator_template=self.operator_template,
-            create_error=create_error(memory, self.generation),
-            refusal_may_pass=memory.refusal_may_pass,
-            store_write_error=memory.store_write_error,
-            write_error=memory.write_error,
-        )
-
-    def _with_store(self, observed: ObservedSweep) -> ObservedSweep:
-        ledger = ABSENT if self.ledger is None else self.ledger
-        observed = replace(
-            observed,
-            manifest=manifest(self.spec) if self._corpus in self.prepared else ABSENT,
-            ledger=Unreadable("head.json: not JSON") if self.ledger_is_damaged else ledger,
-            fit_running=self.fit_running,
-            fit=self.fit,
-        )
-        # The trainer's reports stand in the same folders as the results.
-        reads = sweep_reads(observed, frozenset(self.results) | frozenset(self.progress))
-        progress = {key: self.progress[key] for key in reads.progress if key in self.progress}
-        marks = progress_marks(
-            observed.jobs, progress, self.memory.marks, self.now, stall_seconds=reads.stall_seconds
-        )
-        self.memory.marks = marks
-        wanted = (*reads.results, *reads.results_of_failed)
-        return replace(
-            observed,
-            results={key: self._read(key) for key in wanted if key in self.results},
-            progress=progress,
-            unchanged_since={uid: mark.since for uid, mark in marks.items()},
-        )
-
-    def _read(self, key: str) -> Read[Any]:
-        return Unanswered("SlowDown", alone=True) if key in self.withheld else self.results[key]
-
-    def _apply(self, plan: SweepPlan) -> None:
-        head = [aside for aside in plan.set_aside if aside.path.startswith("sweeps/")]
-        if head:
-            self._may_die()
-            self.ledger, self.ledger_is_damaged = None, False
-        if plan.ledger is not None and self.refuses_ledgers:
-            raise StoreError("head.json: AccessDenied")
-        others = tuple(aside for aside in plan.set_aside if aside not in head)
-        super()._apply(replace(plan, set_aside=others))
-        if plan.create:
-            self.memory.create_error = ""
-
-    def _start_fit(self, request: FitRequest) -> None:
-        self.fit_running = request
-
-    def _delete(self, deletions: tuple[JobDeletion, ...]) -> None:
-        for deletion in deletions:
-            self._may_die()
-            self.jobs[deletion.name] = replace(self.jobs[deletion.name], deleting=True)
-
-    def _may_die(self) -> None:
+    def may_die(self) -> None:
+        """Before a write. Raises Killed."""
         if self.writes_left is None:
             return
         if not self.writes_left:
             raise Killed
         self.writes_left -= 1
 
-    def _create(self, request: JobRequest) -> None:
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the corpus that the spec asks for is in the store."""
+        return self._corpus in self.prepared
+
+    def read_result(self, key: str) -> Read[Any]:
+        """As the store gives it out."""
+        if key in self.withheld:
+            return Unanswered("SlowDown", alone=True)
+        return super().read_result(key)
+
+    def start_fit(self, request: FitRequest) -> None:
+        """It runs until end_fit."""
+        self.fit_running = request
+
+    def create(self, request: JobRequest) -> None:
+        """A Job whose pod is still to start. Raises CreateRefused."""
         if self.refuses_jobs:
             raise CreateRefused(self.refuses_jobs, may_pass=self.refusal_may_pass)
         if isinstance(request.task, PrepareTask):
             self._prepare(request, request.task)
         else:
-            super()._create(request)
+            super().create(request)
 
     def _prepare(self, request: JobRequest, task: PrepareTask) -> None:
         others = [j for j in self.jobs.values() if j.kind == "prepare" and j.holds_a_slot]

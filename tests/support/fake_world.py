@@ -1,4 +1,4 @@
-"""A cluster and a store in memory, to drive whole sweeps through decide_sweep without either.
+"""A cluster and a store in memory, to drive whole sweeps through the operator's own passes without either.
 
 Time jumps, pods end as chance has it, and the operator is killed between any two writes. What must never
 happen is checked as it would happen: more Jobs than allowed, a done point trained again.
@@ -8,33 +8,36 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unreadable
-from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
+from isoloss_contract.records import (
+    DataManifest,
+    EvaluationResult,
+    ExitCode,
+    Outcome,
+    PointProgress,
+    PointResult,
+    TrainTask,
+)
 from isoloss_contract.schedule import whole_steps
+from isoloss_operator.cluster.client import SWEEP, Kind
+from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.jobs.failures import FailureClass
-from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
-from isoloss_operator.decide.plans import JobRequest, SweepPlan
-from isoloss_operator.decide.reads import sweep_reads
-from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod
+from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.planning.points import PlannedPoint
-from tests.support.builders import (
-    NOW,
-    UID,
-    job,
-    manifest,
-    parsed,
-    points,
-    result,
-    sweep_spec,
-    words,
-)
-from tests.support.ledgers import read_back
+from isoloss_operator.reconcile.memory import Memory, carry_out, had_trouble
+from isoloss_operator.reconcile.resource import Resource
+from isoloss_operator.reconcile.sweep import SweepSteps
+from tests.support.builders import NOW, UID, job, manifest, points, result, sweep_spec, words
+from tests.support.played_services import services_of
 
 CHARGED = {
     "crash": FailureClass.CRASHED,
@@ -62,13 +65,22 @@ class FakeWorld:
     damage: float = 0.0
     """Probability that a finished point's trajectory gets damaged."""
     clock: float = 0.0
+    generation: int = 1
+    memory: Memory = field(default_factory=lambda: Memory(UID))
+    operator_image: str = "first"
+    """The trainer's image by the operator's configuration, which shapes every pod."""
     jobs: dict[str, ObservedJob] = field(default_factory=dict)
     orphaned: list[str] = field(default_factory=list)
     """Keys of pods that still terminate although their Job is gone."""
     results: dict[str, Read[PointResult]] = field(default_factory=dict)
+    progress: dict[str, PointProgress] = field(default_factory=dict)
     ledger: Ledger | None = None
+    ledger_is_damaged: bool = False
     status: dict[str, Any] = field(default_factory=dict)
+    status_is_current: bool = False
+    """The last pass came to its end."""
     fit: FitOutcome | None = None
+    fit_running: FitRequest | None = None
     trained: Counter[str] = field(default_factory=Counter)
     """Attempts that wrote a good result, per key."""
     injected: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -77,6 +89,19 @@ class FakeWorld:
     damaged: set[str] = field(default_factory=set)
     damages: Counter[str] = field(default_factory=Counter)
     most_active: int = 0
+    store_error: str = ""
+    refuses_ledgers: bool = False
+    stamps: dict[str, Read[str]] = field(default_factory=dict)
+    """Of the files of each checkpoint."""
+    evaluations: dict[str, Read[EvaluationResult]] = field(default_factory=dict)
+    config_maps: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Data of the prediction's own."""
+    taken: set[str] = field(default_factory=set)
+    """Names of ConfigMaps that are others'."""
+    refuses_config_maps: bool = False
+    kind: ClassVar[Kind] = SWEEP
+    steps: ClassVar[Callable[[Any], Any]] = SweepSteps
+    """Makes the operator's steps for a resource of this kind."""
 
     def __post_init__(self) -> None:
         self.points: dict[str, PlannedPoint] = {point.key: point for point in points(self.spec)}
@@ -84,62 +109,90 @@ class FakeWorld:
 
     # ----------------------------------------------------------------------------- the operator
 
-    def run_operator(self) -> SweepPlan | None:
-        """One pass; None where it was killed on the way."""
-        observed = self.observe()
-        plan = decide_sweep(observed)
+    def run_operator(self) -> Any:
+        """One pass as the shell runs it: its plan; None where it was killed, or has no status to write."""
         try:
-            self._apply(plan)
-            self._may_die()
+            return self._pass()
         except Killed:
+            self.killed()
             return None
-        self.status = plan.status.document()
+
+    def killed(self) -> None:
+        """The next operator remembers nothing."""
+        self.memory, self.fit_running, self.status_is_current = Memory(UID), None, False
+
+    def _pass(self) -> Any:
+        body = {
+            "metadata": {"generation": self.generation},
+            "spec": self.asked_spec,
+            "status": self.status,
+        }
+        key = ResourceKey(self.kind, self.owner.namespace, self.owner.name)
+        resource, memory = Resource(key, self.owner, body, self.memory), self.memory
+        was_in_trouble = had_trouble(memory)
+        steps = type(self).steps(services_of(self))
+        observed = steps.observe(resource)
+        self._observed(observed)
+        plan = steps.decide(observed)
+        done = carry_out(memory, self.generation, lambda: steps.apply(resource, observed, plan))
+        if not done and not was_in_trouble:
+            self.status_is_current = False
+            return None
+        self.may_die()
+        self.status, self.status_is_current = plan.status.document(), True
         return plan
 
-    def observe(self) -> ObservedSweep:
-        """What the shell would observe now."""
-        observed = ObservedSweep(
-            name="demo",
-            namespace="research",
-            uid=UID,
-            generation=1,
-            now=self.now,
-            spec=parsed(self.spec),
-            status=self.status,
-            jobs=tuple(self.jobs.values()),
-            orphaned_pods=tuple(self.orphaned),
-            manifest=manifest(self.spec),
-            ledger=ABSENT if self.ledger is None else self.ledger,
-            fit=self.fit,
-        )
-        reads = sweep_reads(observed, frozenset(self.results))
-        wanted = (*reads.results, *reads.results_of_failed)
-        found = {key: self.results[key] for key in wanted if key in self.results}
-        return replace(observed, results=found)
+    @property
+    def owner(self) -> Owner:
+        """The resource."""
+        return Owner(self.kind, "research", "demo", UID)
 
-    def _apply(self, plan: SweepPlan) -> None:
-        if plan.ledger is not None:
-            self._may_die()
-            self.ledger = read_back(plan.ledger)
-        for aside in plan.set_aside:
-            self._may_die()
-            key = aside.path.split("/")[1]
-            self.results.pop(key, None)
-            self.damaged.discard(key)
-        if plan.fit is not None:
-            self._may_die()
-            self._start_fit(plan.fit)
-        for deletion in plan.delete:
-            self._may_die()
-            self.jobs[deletion.name] = replace(self.jobs[deletion.name], deleting=True)
-        for expiry in plan.expire:
-            self._may_die()
-            self.jobs[expiry.name] = replace(self.jobs[expiry.name], expires=True)
-        for request in plan.create:
-            self._may_die()
-            self._create(request)
+    @property
+    def asked_spec(self) -> dict[str, Any]:
+        """Of the resource."""
+        return self.spec
 
-    def _start_fit(self, request: FitRequest) -> None:
+    def _observed(self, observed: Any) -> None:
+        """What a pass has seen."""
+
+    # -------------------------------------------------------------- what it finds, and its writes
+
+    @property
+    def corpus(self) -> DataManifest:
+        """Of the sweep."""
+        return manifest(self.spec)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is in the store."""
+        return True
+
+    @property
+    def stored_fit(self) -> Read[FitOutcome]:
+        """That an earlier process left in the store, or that a prediction finds there."""
+        return self.fit or ABSENT
+
+    @property
+    def sweep(self) -> Mapping[str, Any] | None:
+        """That a prediction refers to."""
+        return None
+
+    def read_result(self, key: str) -> Read[Any]:
+        """As the store gives it out."""
+        return self.results.get(key, ABSENT)
+
+    def set_aside(self, path: str) -> None:
+        """It is there no more."""
+        if path.startswith(("sweeps/", "predictions/")):
+            self.ledger, self.ledger_is_damaged = None, False
+            return
+        key = path.split("/")[1]
+        self.results.pop(key, None)
+        self.evaluations.pop(path, None)
+        self.damaged.discard(key)
+
+    def start_fit(self, request: FitRequest) -> None:
+        """It ends at once."""
         self.fit = self._fitted(request)
 
     def _fitted(self, request: FitRequest) -> FitOutcome:
@@ -153,11 +206,13 @@ class FakeWorld:
             inputs=request.inputs, laws=None, points=len(request.points), unreadable=unreadable
         )
 
-    def _may_die(self) -> None:
+    def may_die(self) -> None:
+        """Before a write. Raises Killed."""
         if self.chance.random() < self.kills:
             raise Killed
 
-    def _create(self, request: JobRequest) -> None:
+    def create(self, request: JobRequest) -> None:
+        """A Job whose pod starts."""
         point = self.points[request.labels["isoloss.dev/key"]]
         self._check_start(point, request)
         self.jobs[request.name] = self._created(point, request)
@@ -191,6 +246,8 @@ class FakeWorld:
             uid=f"{request.name}-{self.clock}",
             created=self.now,
             started=self.now,
+            generation=self.generation,
+            template=request.labels["isoloss.dev/template"],
         )
 
     @property

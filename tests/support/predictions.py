@@ -83,6 +83,13 @@ def sweep(
     return ObservedReference(**{**fields, **changes})
 
 
+def sweep_body(raw: Mapping[str, Any], *said: str, **changes: Any) -> dict[str, Any]:
+    """The same as the API server has it, of a raw spec."""
+    found = sweep(*said, **changes)
+    metadata = {"uid": found.uid, "generation": found.generation}
+    return {"metadata": metadata, "spec": raw, "status": found.status}
+
+
 def fit(laws: Laws | None = None, **changes: Any) -> FitOutcome:
     fields: dict[str, Any] = {
         "inputs": "i",

@@ -59,16 +59,14 @@ class SearchedWorld(FakeWorld):
     """Everything outside the operator."""
 
     spec: dict[str, Any] = field(default_factory=searched_spec)
-    steps: int = 0
-    """Answers of the search."""
 
-    def _create(self, request: JobRequest) -> None:
+    def create(self, request: JobRequest) -> None:
         assert self.ledger is not None
         additions = self.ledger.additions
         if len(additions) + 50 > len(self.points):
             planned = plan_points(placed(self.spec), manifest(self.spec), additions)
             self.points = {point.key: point for point in planned}
-        super()._create(request)
+        super().create(request)
 
     def _result(self, point: PlannedPoint, task: TrainTask) -> PointResult:
         plain = super()._result(point, task)
@@ -83,7 +81,6 @@ class SearchedWorld(FakeWorld):
         plain = super()._fitted(request)
         if request.search is None or plain.unreadable:
             return plain
-        self.steps += 1
         if request.inputs not in STEPS:
             runs = {point.key: self._run(point) for point in request.points}
             STEPS[request.inputs] = search_step(request.search, runs, request.options)

@@ -148,7 +148,7 @@ class Fuzz(RuleBasedStateMachine):
 
     @rule(is_there=st.booleans())
     def the_corpus_goes_or_is_put_back(self, is_there: bool) -> None:
-        self.world.corpus_there = is_there
+        self.world.is_prepared = is_there
 
     @rule(
         stamp=st.sampled_from(
@@ -345,7 +345,7 @@ def is_at_its_end(world: EditedPrediction) -> bool:
     validated = found.get("Validated")
     going = ("Training", "WaitingToRetry")
     is_known = (
-        world.sweep_valid and world.corpus_there and found["Accepted"].reason != "InvalidSpec"
+        world.sweep_valid and world.is_prepared and found["Accepted"].reason != "InvalidSpec"
     )
     is_training = is_known and validated is not None and validated.reason in going
     return not (is_training or found["Ready"].reason == "WaitingToRetry")

@@ -104,7 +104,7 @@ class Fuzz(RuleBasedStateMachine):
 
     @rule(template=st.sampled_from(["first", "second"]))
     def another_operator(self, template: str) -> None:
-        self.world.operator_template, self.world.writes_left = template, 0
+        self.world.operator_image, self.world.writes_left = template, 0
 
     @rule(
         batches=st.sets(st.sampled_from([8, 16]), min_size=1),
