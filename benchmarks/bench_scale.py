@@ -36,6 +36,7 @@ from tests.support.operator_process import (
     env_template,
     sweep_manifest,
 )
+from tests.support.proxy import wait_for
 
 Json = dict[str, Any]
 PARALLELISM = 1000
@@ -262,11 +263,8 @@ def _through(kubeconfig: Path, port: int, target: Path) -> Path:
 
 
 def _wait(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not holds():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {LIMIT_SECONDS:.0f} s for {what}")
-        time.sleep(0.2)
+    if not wait_for(holds, LIMIT_SECONDS):
+        raise RuntimeError(f"waited {LIMIT_SECONDS:.0f} s for {what}")
 
 
 def main() -> None:

@@ -278,21 +278,13 @@ def _line(measured: Measured | None) -> str:
 
 def real_run(tokens: int) -> None:
     """Start-up, and where the time of a real run of the toy shape goes."""
-    from isoloss_contract import layout
-    from isoloss_contract.records import DataManifest, EvaluationConfig
-    from isoloss_contract.store import Store
-    from isoloss_trainer.prepare import prepare
-    from isoloss_trainer.termination import Interruption
+    from benchmarks.gpu_check.whole_runs import prepared
+    from isoloss_contract.records import EvaluationConfig
     from tests.isoloss_trainer import builders
 
     progress("a real run")
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        corpus, store = builders.make_corpus(folder / "corpus"), f"file://{folder}/store"
-        task = builders.prepare_task(f"file://{corpus}", store, sequence_length=128)
-        prepare(task, folder, Interruption(), builders.quiet())
-        path = layout.data_manifest(task.config.key)
-        manifest = Store(store).read_record(path, DataManifest)
+        manifest, store = prepared(Path(name) / "run", 128)
         config = preset_config("dense-tiny", builders.VOCABULARY)
         evaluation = EvaluationConfig(
             first_tokens=tokens // 10, per_decade=8, sequences_per_domain=32

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.measured_optimum import loss_at
 from isoloss.laws import Run
 
 TERMS = 6
@@ -56,13 +57,6 @@ def opinions(
         _opinion(kind, [runs[i] for i in known], np.array(losses[kind])[known], judged)
         for kind, runs in kinds.items()
     )
-
-
-def loss_at(run: Run, tokens: float) -> float:
-    """Interpolated over ln tokens; NaN outside what was evaluated."""
-    if not len(run.tokens) or not run.tokens[0] <= tokens <= run.tokens[-1]:
-        return float("nan")
-    return float(np.interp(np.log(tokens), np.log(run.tokens), run.losses))
 
 
 def shared_tokens(kinds: Mapping[str, Sequence[Run]]) -> float:

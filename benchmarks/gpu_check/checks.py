@@ -11,6 +11,15 @@ from typing import Any
 
 import torch
 
+from benchmarks.bench_trainer import compare
+from benchmarks.gpu_check.heads import compare_heads
+from benchmarks.gpu_check.reading import read
+from benchmarks.gpu_check.steps import attention_times, equal_bits, gradients_of, small_models
+from benchmarks.gpu_check.training import train
+from benchmarks.gpu_check.whole_runs import interrupted_run, random_checkpoint_loss, run_on_several
+from benchmarks.trainer_rivals import SHAPES, Shape
+from isoloss_trainer.attempt import versions
+
 Found = dict[str, Any]
 GPU_PRESETS = ("dense-100m", "moe-100m", "dense-500m", "moe-500m")
 SPEED_SECONDS = 400
@@ -40,8 +49,6 @@ def has_gpu() -> bool:
 
 def environment(setting: Setting) -> Found:
     """Versions, device, and which rivals of the cross entropy can be imported."""
-    from isoloss_trainer.attempt import versions
-
     found: Found = {**versions(), "machine": platform.machine(), "CUDA": torch.version.cuda}
     for name in ("triton", "liger_kernel", "cut_cross_entropy"):
         found[name] = "there" if importlib.util.find_spec(name) else "not installed"
@@ -56,8 +63,6 @@ def environment(setting: Setting) -> Found:
 
 def agreement(setting: Setting) -> Found:
     """Losses and gradients on the device against those of the CPU in float32."""
-    from benchmarks.gpu_check.steps import gradients_of, small_models
-
     found: Found = {}
     for name, config in small_models(toy=setting.toy).items():
         wanted = gradients_of(config, "cpu", "float32")
@@ -69,16 +74,12 @@ def agreement(setting: Setting) -> Found:
 
 def attention(setting: Setting) -> Found:
     """What attention takes with each kernel: runs take the first of kernels.ORDER that can run."""
-    from benchmarks.gpu_check.steps import attention_times
-
     presets = ["dense-tiny", "moe-tiny"] if setting.toy else GPU_PRESETS
     return {name: attention_times(name, setting.device, toy=setting.toy) for name in presets}
 
 
 def deterministic(setting: Setting) -> Found:
     """Whether two runs of five steps end with equal bits, with the switch and without."""
-    from benchmarks.gpu_check.steps import equal_bits
-
     return {
         f"{preset}, {'deterministic' if wanted else 'fastest'} kernels": equal_bits(
             preset, setting.device, wanted=wanted
@@ -91,8 +92,6 @@ def deterministic(setting: Setting) -> Found:
 def _training(preset: str) -> Check:
     def training(setting: Setting) -> Found:
         """Ours alone, from the first step to a checkpoint."""
-        from benchmarks.gpu_check.training import train
-
         name = _toy_preset(preset) if setting.toy else preset
         folder = setting.folder / f"training-{preset}"
         return {name: train(name, setting.device, folder, toy=setting.toy)}
@@ -103,9 +102,6 @@ def _training(preset: str) -> Check:
 def _speed(preset: str) -> Check:
     def speed(setting: Setting) -> Found:
         """Tokens per second, MFU and peak memory of a step against the rivals'."""
-        from benchmarks.bench_trainer import compare
-        from benchmarks.trainer_rivals import SHAPES, Shape
-
         shape = Shape(_toy_preset(preset), 64, 2, 3) if setting.toy else SHAPES[preset]
         found: Found = {}
         for rival, measured in compare(shape, 2 if setting.toy else 5, SPEED_SECONDS).items():
@@ -131,36 +127,26 @@ def _toy_preset(preset: str) -> str:
 
 def cross_entropy(setting: Setting) -> Found:
     """The head's loss alone: time forward and backward, peak memory and errors."""
-    from benchmarks.gpu_check.heads import compare_heads
-
     return compare_heads(setting.device, toy=setting.toy)
 
 
 def interruption(setting: Setting) -> Found:
     """SIGTERM in the middle of a run, and whether the resumed run ends where an uninterrupted one does."""
-    from benchmarks.gpu_check.whole_runs import interrupted_run
-
     return interrupted_run(setting.folder / "interruption", toy=setting.toy)
 
 
 def initial_loss(setting: Setting) -> Found:
     """The initial loss of a checkpoint of a 1B model's shape with random weights."""
-    from benchmarks.gpu_check.whole_runs import random_checkpoint_loss
-
     return random_checkpoint_loss(setting.folder / "initial-loss", toy=setting.toy)
 
 
 def reading(setting: Setting) -> Found:
     """How fast a checkpoint of 8B parameters is read, against a loop of transformers' own loss."""
-    from benchmarks.gpu_check.reading import read
-
     return read(setting.device, toy=setting.toy)
 
 
 def several_gpus(setting: Setting) -> Found:
     """How far the losses of a run on all GPUs are from those of one GPU."""
-    from benchmarks.gpu_check.whole_runs import run_on_several
-
     return run_on_several(setting.folder / "several-gpus", toy=setting.toy)
 
 

@@ -27,8 +27,7 @@ from isoloss_trainer.log import Log
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train
 from tests.support.cluster import wait_until
-from tests.support.crds import install_crds
-from tests.support.operator_process import STORE_SECRET, OperatorProcess, User, apply_account
+from tests.support.operator_process import OperatorProcess, User, env_template, sweep_manifest
 from tests.support.texts import text
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3, pytest.mark.slow]
@@ -59,16 +58,6 @@ def store(object_storage: ObjectStorage, tmp_path: Path, monkeypatch: Any) -> St
 
 
 @pytest.fixture
-def user(api_client: client.ApiClient, namespace: str, object_storage: ObjectStorage) -> User:
-    """A user with a namespace that the operator watches."""
-    install_crds(api_client)
-    apply_account(api_client, namespace)
-    user = User(api_client, namespace)
-    user.create_secret(STORE_SECRET, object_storage.environment())
-    return user
-
-
-@pytest.fixture
 def operator(
     control_plane: ControlPlane,
     object_storage: ObjectStorage,
@@ -87,35 +76,29 @@ def operator(
     process.end()
 
 
-def sweep_manifest(store: Store) -> Json:
+def real_sweep(store: Store) -> Json:
     domain = {"name": "manual", "uri": f"{store.uri}/corpus/*.jsonl", "weight": 1}
-    env = [{"name": name, "value": value} for name, value in ONE_THREAD.items()]
-    container = {"name": "trainer", "env": env}
-    return {
-        "apiVersion": "isoloss.dev/v1alpha1",
-        "kind": "ScalingSweep",
-        "metadata": {"name": "real"},
-        "spec": {
-            "storage": {"uri": f"{store.uri}/sweep", "secretName": STORE_SECRET},
-            "data": {
-                "tokenizer": f"{store.uri}/tokenizer",
-                "sequenceLength": 64,
-                "domains": [domain],
-                "validation": {"documentsPerThousand": 100, "sequencesPerDomain": 8},
-            },
-            "proxies": [
-                {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 24_000},
-                {"name": "short", "model": {"preset": "dense-small"}, "tokens": 4_000},
-            ],
-            "grid": {"batchSizes": [1], "learningRates": ["1e-3", "4e-3"]},
-            "optimizer": {"warmupTokens": 500},
-            "evaluation": {"firstTokens": 1_000, "perDecade": 8},
-            "training": {"precision": "Float32", "checkpointSeconds": 1},
-            "parallelism": PARALLELISM,
-            "design": "Unchecked",
-            "podTemplate": {"spec": {"containers": [container]}},
+    return sweep_manifest(
+        "real",
+        f"{store.uri}/sweep",
+        data={
+            "tokenizer": f"{store.uri}/tokenizer",
+            "sequenceLength": 64,
+            "domains": [domain],
+            "validation": {"documentsPerThousand": 100, "sequencesPerDomain": 8},
         },
-    }
+        proxies=[
+            {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 24_000},
+            {"name": "short", "model": {"preset": "dense-small"}, "tokens": 4_000},
+        ],
+        grid={"batchSizes": [1], "learningRates": ["1e-3", "4e-3"]},
+        optimizer={"warmupTokens": 500},
+        evaluation={"firstTokens": 1_000, "perDecade": 8},
+        training={"precision": "Float32", "checkpointSeconds": 1},
+        failurePolicy={},
+        parallelism=PARALLELISM,
+        podTemplate=env_template(**ONE_THREAD),
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +117,7 @@ def test_a_killed_operator_and_preempted_pods_change_no_result(
 ) -> None:
     """tests/faults plays a hundred preemptions without a real trainer."""
     operator.start()
-    manifest = sweep_manifest(store)
+    manifest = real_sweep(store)
     del manifest["spec"]["proxies"][sizes:]
     user.apply_sweep(manifest)
     for _ in range(preemptions):
@@ -166,7 +149,7 @@ def test_two_pods_prepare_one_corpus(
 ) -> None:
     """Each one of the two domains; the first pod waits for the second and writes the manifest."""
     store.write("notes/manual.jsonl", store.read("corpus/manual.jsonl"))
-    manifest = sweep_manifest(store)
+    manifest = real_sweep(store)
     notes = {"name": "notes", "uri": f"{store.uri}/notes/*.jsonl", "weight": 1}
     data = manifest["spec"]["data"]
     data["domains"].append(notes)
@@ -200,7 +183,7 @@ def test_two_pods_train_one_point_and_go_on_together_after_one_was_deleted(
     operator: OperatorProcess, user: User, store: Store, process_node: ProcessNode
 ) -> None:
     """The second pod has no checkpoint of its own: the first one saves for both, and both are replaced."""
-    manifest = sweep_manifest(store)
+    manifest = real_sweep(store)
     size = {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 12_000, "nodes": 2}
     manifest["spec"] |= {"proxies": [size], "parallelism": 1}
     operator.start()

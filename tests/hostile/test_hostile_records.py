@@ -48,9 +48,9 @@ TRAJECTORIES = {
 """One for each of the points. Nothing is what a run leaves that ends before its first evaluation; no other can be."""
 SEGMENTS = {
     "no JSON": b"\x00" * 2**20,
-    "nested": hostile("ledger entry")["nested"] + b"\n",
+    "nested": hostile("ledger entry")["nested"]() + b"\n",
     "wrong types": b'{"key":1,"record":[]}\n' * 1000,
-    "bad items": (hostile("ledger entry")["bad items"] + b"\n") * 100,
+    "bad items": (hostile("ledger entry")["bad items"]() + b"\n") * 100,
 }
 
 
@@ -170,7 +170,7 @@ def progress() -> Mapping[str, bytes]:
     strange = {"not a number": float("nan"), "without bound": float("inf"), "wrong": "many"}
     return {
         **{what: json.dumps({"tokens": value}).encode() for what, value in strange.items()},
-        **hostile("progress"),
+        **{what: make() for what, make in hostile("progress").items()},
     }
 
 

@@ -71,7 +71,7 @@ def attack(tenant: User, place: Place, number: int, kind: str, what: str) -> Non
     if kind == "result":
         store = prepared(place, name, body["spec"])
     for path in paths(kind, body["spec"], layout.sweep_folder(name, made["metadata"]["uid"])):
-        store.write(path, hostile(kind)[what])
+        store.write(path, hostile(kind)[what]())
     tenant.apply_sweep(tenants_sweep(place, name))
 
 

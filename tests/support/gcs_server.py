@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from devcluster.build import TOOLS
+from devcluster.ports import free_ports
+from tests.support.cluster import wait_until
 
 SERVER = TOOLS["fake-gcs-server"].path
 
@@ -25,15 +25,14 @@ def gcs_server(bucket: str) -> Iterator[str]:
     """A server with that bucket; its address, to which the environment has to lead."""
     import gcsfs  # here, because most processes that import this module start no server
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    host, port = address.split(":")
-    command = [SERVER, "-scheme", "http", "-host", host, "-port", port, "-backend", "memory"]
+    host, (port,) = "127.0.0.1", free_ports(1)
+    address = f"{host}:{port}"
+    command = [SERVER, "-scheme", "http", "-host", host, "-port", str(port), "-backend", "memory"]
     command += ["-public-host", address, "-external-url", f"http://{address}"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait_for(f"http://{address}/_internal/healthcheck")
+        health = f"http://{address}/_internal/healthcheck"
+        wait_until(lambda: _answers(health), "the server to answer", 30)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
             gcsfs.GCSFileSystem.clear_instance_cache()
@@ -45,13 +44,9 @@ def gcs_server(bucket: str) -> Iterator[str]:
         gcsfs.GCSFileSystem.clear_instance_cache()
 
 
-def _wait_for(url: str) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            urllib.request.urlopen(url, timeout=1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    pytest.fail("the server does not answer")
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=1).close()
+    except OSError:
+        return False
+    return True

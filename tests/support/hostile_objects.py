@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from isoloss_contract.ledger_files import LedgerHead, _Entry
@@ -53,8 +53,8 @@ def opened(path: tuple[str, ...], bracket: str) -> str:
     return "".join(f'{{"{name}":' for name in path) + bracket
 
 
-def hostile(name: str) -> Mapping[str, bytes]:
-    """By what is wrong with it: the largest content that the limit of that kind lets through, made when it is taken."""
+def hostile(name: str) -> dict[str, Callable[[], bytes]]:
+    """By what is wrong with it: makes the largest content that the limit of that kind lets through."""
     limit, _ = KINDS[name]
     found: dict[str, Callable[[], bytes]] = {
         "unknown lists": lambda: largest('{"junk":[', lambda _: "[]", "]}", limit, 2),
@@ -75,20 +75,4 @@ def hostile(name: str) -> Mapping[str, bytes]:
     if name in MAPPINGS:
         first, last = opened(MAPPINGS[name], "{"), "}" * (1 + len(MAPPINGS[name]))
         found["bad members"] = lambda: largest(first, lambda n: f'"{n}":{{}}', last, limit, 2)
-    return _Made(found)
-
-
-class _Made(Mapping[str, bytes]):
-    """What is made when it is taken."""
-
-    def __init__(self, makers: Mapping[str, Callable[[], bytes]]) -> None:
-        self._makers = makers
-
-    def __getitem__(self, what: str) -> bytes:
-        return self._makers[what]()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
+    return found

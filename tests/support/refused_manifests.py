@@ -7,7 +7,7 @@ read with, so that neither lets through what the other refuses.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +103,13 @@ def _prediction(
     return Refused(sentence, prediction(changes), says, says if types_say == "" else types_say)
 
 
+def _alike(
+    row: Callable[..., Refused], says: str, changes: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Refused]:
+    """Rows that are told the same, by what is wrong."""
+    return (row(sentence, each, says) for sentence, each in changes.items())
+
+
 def grid(batch_sizes: int, learning_rates: int) -> Manifest:
     """A valid grid with so many values."""
     return {
@@ -118,12 +125,66 @@ _UNCHECKED = {"design": "Unchecked"}
 LIKE = {"checkpoint": "s3://bucket/checkpoint", "parameters": 100_000_000}
 
 GRIDS = (
-    _sweep("no batch size", {"grid.batchSizes": []}, "at least 1 item"),
-    _sweep(
-        "one batch size for one proxy of two",
-        {"proxies.1.grid": grid(1, 4)},
-        "these batch sizes show no best one",
+    *_alike(
+        _sweep,
+        "at most 10000 points",
+        {
+            "10,001 points": {
+                **_FIRST,
+                "proxies.0.grid": grid(99, 99),
+                "proxies.1.grid": grid(10, 20),
+            },
+            "10,000 points twice by another seed": {
+                **_FIRST,
+                "proxies": sweep()["spec"]["proxies"][:1],
+                "grid": grid(100, 100),
+                "training": {"additionalSeeds": [1]},
+            },
+        },
     ),
+    *_alike(
+        _sweep,
+        "set spec.grid, or a grid for every proxy",
+        {
+            "no grid": {"grid": ABSENT},
+            "no grid for one proxy of two": {"grid": ABSENT, "proxies.0.grid": grid(2, 2)},
+        },
+    ),
+    *_alike(
+        _sweep,
+        "these batch sizes show no best one",
+        {
+            "one batch size for one proxy of two": {"proxies.1.grid": grid(1, 4)},
+            "a grid of two batch sizes": {"grid": grid(2, 4)},
+        },
+    ),
+    *_alike(
+        _sweep,
+        "must ascend, each value once",
+        {
+            "descending batch sizes": {"grid.batchSizes": [8, 4]},
+            "descending learning rates": {"grid.learningRates": ["2e-3", "1e-3"]},
+            "a batch size given twice": {"grid.batchSizes": [4, 4, 8]},
+            "learning rates that ascend as text but not as numbers": {
+                "grid.learningRates": ["1e-3", "2e-4"]
+            },
+            "one learning rate written in two ways": {
+                "grid.learningRates": ["1e-3", "0.001", "2e-3"]
+            },
+            "a proxy's own grid in the wrong order": {
+                "proxies.1.grid": {"batchSizes": [8, 4], "learningRates": ["1e-3", "2e-3"]}
+            },
+        },
+    ),
+    *_alike(
+        _sweep,
+        "must differ from each other and from seed",
+        {
+            "a seed twice": {"training": {"additionalSeeds": [3, 3]}},
+            "the sweep's own seed once more": {"training": {"seed": 3, "additionalSeeds": [1, 3]}},
+        },
+    ),
+    _sweep("no batch size", {"grid.batchSizes": []}, "at least 1 item"),
     _sweep(
         "a search that begins with one batch size",
         {"grid": grid(1, 4), "search": {"strategy": "Sequential"}},
@@ -131,9 +192,6 @@ GRIDS = (
     ),
     _sweep("a grid of one learning rate", {"grid.learningRates": ["1e-3"]}, "at least 2 items"),
     _sweep("a grid of two learning rates", {"grid": grid(4, 2)}, "shows no best one"),
-    _sweep(
-        "a grid of two batch sizes", {"grid": grid(2, 4)}, "these batch sizes show no best one"
-    ),
     _sweep(
         "two learning rates for one proxy of two",
         {"proxies.1.grid": grid(4, 2)},
@@ -158,12 +216,6 @@ GRIDS = (
         "runs of 99 steps",
         {"proxies.0.tokens": 100 * 8 * 128 - 1},
         "must last for 100 steps of its largest batch",
-    ),
-    _sweep("no grid", {"grid": ABSENT}, "set spec.grid, or a grid for every proxy"),
-    _sweep(
-        "no grid for one proxy of two",
-        {"grid": ABSENT, "proxies.0.grid": grid(2, 2)},
-        "set spec.grid, or a grid for every proxy",
     ),
     _sweep(
         "no grid and a search of the whole of it",
@@ -193,23 +245,6 @@ GRIDS = (
         {"grid": ABSENT, "search": {"strategy": "Sequential", "prior": {}}},
         "spec.search.prior.name: Required value",
         "Field required",
-    ),
-    _sweep("descending batch sizes", {"grid.batchSizes": [8, 4]}, "must ascend, each value once"),
-    _sweep("a batch size given twice", {"grid.batchSizes": [4, 4, 8]}, "must ascend"),
-    _sweep(
-        "descending learning rates",
-        {"grid.learningRates": ["2e-3", "1e-3"]},
-        "must ascend, each value once",
-    ),
-    _sweep(
-        "learning rates that ascend as text but not as numbers",
-        {"grid.learningRates": ["1e-3", "2e-4"]},
-        "must ascend",
-    ),
-    _sweep(
-        "one learning rate written in two ways",
-        {"grid.learningRates": ["1e-3", "0.001", "2e-3"]},
-        "must ascend",
     ),
     _sweep(
         "a batch size of zero",
@@ -244,35 +279,6 @@ GRIDS = (
         "at most 100 items",
     ),
     _sweep(
-        "10,001 points",
-        {
-            **_FIRST,
-            "proxies.0.grid": grid(99, 99),
-            "proxies.1.grid": grid(10, 20),
-        },
-        "at most 10000 points",
-    ),
-    _sweep(
-        "10,000 points twice by another seed",
-        {
-            **_FIRST,
-            "proxies": sweep()["spec"]["proxies"][:1],
-            "grid": grid(100, 100),
-            "training": {"additionalSeeds": [1]},
-        },
-        "at most 10000 points",
-    ),
-    _sweep(
-        "a seed twice",
-        {"training": {"additionalSeeds": [3, 3]}},
-        "must differ from each other and from seed",
-    ),
-    _sweep(
-        "the sweep's own seed once more",
-        {"training": {"seed": 3, "additionalSeeds": [1, 3]}},
-        "must differ from each other and from seed",
-    ),
-    _sweep(
         "a search over several seeds",
         {"search": {"strategy": "Sequential"}, "training": {"additionalSeeds": [1]}},
         "trains every point with one seed",
@@ -302,11 +308,6 @@ GRIDS = (
         {"search": {"precision": {"learningRate": "1.0"}}},
         "must be a number above 1",
     ),
-    _sweep(
-        "a proxy's own grid in the wrong order",
-        {"proxies.1.grid": {"batchSizes": [8, 4], "learningRates": ["1e-3", "2e-3"]}},
-        "must ascend",
-    ),
 )
 
 UNQUOTED = (
@@ -332,10 +333,31 @@ UNQUOTED = (
 )
 
 REST_OF_SWEEP = (
-    _sweep(
-        "negative tokens",
-        {"proxies.0.tokens": -5},
+    *_alike(
+        _sweep,
         "should be greater than or equal to 1",
+        {
+            "negative tokens": {"proxies.0.tokens": -5},
+            "a weight of zero": {"data.domains.0.weight": 0},
+            "a negative weight": {"data.domains.0.weight": -9},
+            "a parallelism of zero": {"parallelism": 0},
+        },
+    ),
+    *_alike(
+        _sweep,
+        "set exactly one of preset, config and like",
+        {
+            "both preset and config": {"proxies.0.model.config": {"model_type": "llama"}},
+            "neither preset nor config nor like": {"proxies.0.model": {}},
+            "both preset and like": {"proxies.0.model.like": LIKE},
+            "preset, config and like at once": {
+                "proxies.0.model": {
+                    "preset": "dense-tiny",
+                    "config": {"model_type": "llama"},
+                    "like": LIKE,
+                }
+            },
+        },
     ),
     _sweep(
         "tokens as text", {"proxies.0.tokens": "1e6"}, "must be of type integer", "valid integer"
@@ -365,32 +387,6 @@ REST_OF_SWEEP = (
         {"proxies.0.model": {"preset": "dense-3b"}},
         'supported values: "dense-100m"',
         "should be 'dense-100m'",
-    ),
-    _sweep(
-        "both preset and config",
-        {"proxies.0.model.config": {"model_type": "llama"}},
-        "set exactly one of preset, config and like",
-    ),
-    _sweep(
-        "neither preset nor config nor like",
-        {"proxies.0.model": {}},
-        "set exactly one of preset, config and like",
-    ),
-    _sweep(
-        "both preset and like",
-        {"proxies.0.model.like": LIKE},
-        "set exactly one of preset, config and like",
-    ),
-    _sweep(
-        "preset, config and like at once",
-        {
-            "proxies.0.model": {
-                "preset": "dense-tiny",
-                "config": {"model_type": "llama"},
-                "like": LIKE,
-            }
-        },
-        "set exactly one of preset, config and like",
     ),
     _sweep(
         "a like without a size",
@@ -438,16 +434,6 @@ REST_OF_SWEEP = (
         "names must be unique: general",
     ),
     _sweep("no domains", {"data.domains": []}, "at least 1 item"),
-    _sweep(
-        "a weight of zero",
-        {"data.domains.0.weight": 0},
-        "should be greater than or equal to 1",
-    ),
-    _sweep(
-        "a negative weight",
-        {"data.domains.0.weight": -9},
-        "should be greater than or equal to 1",
-    ),
     _sweep("no storage", {"storage": ABSENT}, "spec.storage: Required value", "Field required"),
     _sweep("a path as storage", {"storage.uri": "/mnt/sweeps"}, _PATTERN),
     _sweep("storage over http", {"storage.uri": "https://bucket/sweep"}, _PATTERN),
@@ -510,11 +496,6 @@ REST_OF_SWEEP = (
     _sweep("a queue without a name", {"queue": {}}, "localQueueName: Required", "Field required"),
     _sweep("a budget of no FLOPs", {"budget.flops": "0"}, "must be a positive number"),
     _sweep(
-        "a parallelism of zero",
-        {"parallelism": 0},
-        "should be greater than or equal to 1",
-    ),
-    _sweep(
         "a misspelt field",
         {"paralellism": 8},
         'unknown field "spec.paralellism"',
@@ -535,20 +516,29 @@ REST_OF_SWEEP = (
 )
 
 PREDICTIONS = (
-    _prediction(
-        "both checkpoint and initialLoss",
-        {"initialLoss": "2.08"},
-        "set exactly one of checkpoint and initialLoss",
+    *_alike(
+        _prediction,
+        "must be a loss in nats per token, above 0 and below 100",
+        {
+            "an initial loss of 100": {"checkpoint": ABSENT, "initialLoss": "100"},
+            "an initial loss of zero": {"checkpoint": ABSENT, "initialLoss": "0"},
+        },
     ),
-    _prediction(
-        "neither checkpoint nor initialLoss",
-        {"checkpoint": ABSENT},
-        "set exactly one of checkpoint and initialLoss",
-    ),
-    _prediction(
-        "a budget of both kinds",
-        {"budget.tokens": 1_000_000},
+    *_alike(
+        _prediction,
         "set exactly one of flops and tokens",
+        {
+            "a budget of both kinds": {"budget.tokens": 1_000_000},
+            "a budget of no kind": {"budget": {}},
+        },
+    ),
+    *_alike(
+        _prediction,
+        "set exactly one of checkpoint and initialLoss",
+        {
+            "both checkpoint and initialLoss": {"initialLoss": "2.08"},
+            "neither checkpoint nor initialLoss": {"checkpoint": ABSENT},
+        },
     ),
     _prediction(
         "a batch size for a model of unknown size",
@@ -565,7 +555,6 @@ PREDICTIONS = (
         {"batchSize": 64, "batchSizeMultipleOf": 8},
         "batchSizeMultipleOf rounds the best batch size: remove it, or batchSize",
     ),
-    _prediction("a budget of no kind", {"budget": {}}, "set exactly one of flops and tokens"),
     _prediction("no budget", {"budget": ABSENT}, "spec.budget: Required value", "Field required"),
     _prediction(
         "a token budget for a model of unknown size",
@@ -576,16 +565,6 @@ PREDICTIONS = (
         "parameters beside a checkpoint that says its own",
         {"targetParameters": 8_000_000_000},
         "targetParameters goes with initialLoss only",
-    ),
-    _prediction(
-        "an initial loss of 100",
-        {"checkpoint": ABSENT, "initialLoss": "100"},
-        "must be a loss in nats per token, above 0 and below 100",
-    ),
-    _prediction(
-        "an initial loss of zero",
-        {"checkpoint": ABSENT, "initialLoss": "0"},
-        "must be a loss in nats per token, above 0 and below 100",
     ),
     _prediction(
         "a maxExtrapolation below one",

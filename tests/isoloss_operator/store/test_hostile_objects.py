@@ -40,7 +40,7 @@ def test_a_hostile_object_of_the_largest_size_is_refused_in_bounded_time(
     name: str, what: str
 ) -> None:
     limit, model = KINDS[name]
-    content = hostile(name)[what]
+    content = hostile(name)[what]()
     limit.check(content, "x")
     began = time.process_time()
     json.loads(REFERENCE)
@@ -56,7 +56,7 @@ def test_a_hostile_object_of_the_largest_size_is_refused_in_bounded_time(
 def test_no_list_or_mapping_is_looked_at_beyond_its_first_bad_item(name: str) -> None:
     limit, model = KINDS[name]
     contents = hostile(name)
-    content = contents["bad items" if name in LISTS else "bad members"]
+    content = contents["bad items" if name in LISTS else "bad members"]()
     with pytest.raises(BadRecord) as refused:
         parse_record(content, model, "x", limit=limit)
     cause = refused.value.__cause__
