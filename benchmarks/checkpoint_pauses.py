@@ -47,12 +47,12 @@ def theirs(tensors: Tensors, folder: Path) -> None:
         store.write(f"{name}.safetensors", save({name: tensor}))
 
 
-def print_pauses(tensor_bytes: int = TENSOR_BYTES, rounds: int = ROUNDS) -> tuple[float, float]:
-    """Print the row; returns the longest pauses of all rounds, ours and theirs."""
-    numbers = torch.arange(tensor_bytes // 4, dtype=torch.float32)
+def print_pauses() -> None:
+    """Print the row: the longest pauses of all rounds, ours and theirs."""
+    numbers = torch.arange(TENSOR_BYTES // 4, dtype=torch.float32)
     tensors = {f"weights.{number}": numbers.clone() for number in range(TENSORS)}
     found: list[tuple[float, float]] = []
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as name:
             found.append(
                 (
@@ -62,9 +62,8 @@ def print_pauses(tensor_bytes: int = TENSOR_BYTES, rounds: int = ROUNDS) -> tupl
             )
     ratios = [after / before for before, after in found]
     print(
-        f"  longest pause of another thread while {TENSORS} x {tensor_bytes >> 20} MiB are written: "
+        f"  longest pause of another thread while {TENSORS} x {TENSOR_BYTES >> 20} MiB are written: "
         f"ours {max(mine for mine, _ in found):.3f} s, safetensors.torch.save "
         f"{max(other for _, other in found):.3f} s, {statistics.median(ratios):.0f} times as long "
-        f"({min(ratios):.0f} to {max(ratios):.0f}, {rounds} rounds)"
+        f"({min(ratios):.0f} to {max(ratios):.0f}, {ROUNDS} rounds)"
     )
-    return max(mine for mine, _ in found), max(other for _, other in found)

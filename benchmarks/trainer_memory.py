@@ -370,9 +370,9 @@ def bytes_per_logit(tokens: int = 96, vocabulary: int = 1_234, width: int = 16) 
     return sum(getattr(torch, kind).itemsize for kind in types)
 
 
-def bytes_per_parameter(preset: str = "dense-small") -> float:
+def bytes_per_parameter() -> float:
     """That a learner in bfloat16 on one device holds after a step, per parameter of its model."""
-    config, length = preset_config(preset), 64
+    config, length = preset_config("dense-small"), 64
     learner = Learner(build_network(config, seed=0), point_of(config, 1, length, "bf16"), World())
     learner.step(torch.zeros(1, length + 1, dtype=torch.long), length)
     parameters = list(learner.model.parameters())

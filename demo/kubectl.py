@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 CALL_SECONDS = 60
+APPLY = ("apply", "--server-side", "--force-conflicts", "--field-manager=isoloss-demo", "-f")
 
 
 class KubectlError(RuntimeError):
@@ -45,15 +46,11 @@ class Kubectl:
     def apply(self, *documents: Any) -> None:
         """Apply manifests server-side."""
         items = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
-        self._apply("-", stdin=json.dumps(items))
+        self.run(*APPLY, "-", stdin=json.dumps(items))
 
-    def apply_file(self, path: Path, namespace: str = "") -> None:
+    def apply_file(self, path: Path) -> None:
         """Apply a file or a folder's files server-side."""
-        self._apply(str(path), *(["--namespace", namespace] if namespace else []))
-
-    def _apply(self, file: str, *options: str, stdin: str | None = None) -> None:
-        manager = ("--server-side", "--force-conflicts", "--field-manager=isoloss-demo")
-        self.run("apply", *manager, "-f", file, *options, stdin=stdin)
+        self.run(*APPLY, str(path))
 
     def get(self, kind: str, name: str, namespace: str) -> dict[str, Any]:
         """One object; {} if it does not exist."""

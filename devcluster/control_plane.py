@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 NODE_GROUP = "devcluster:nodes"
+NODE_GRACE_SECONDS = 20
+"""Without a heartbeat, until a node is not ready; 50 by Kubernetes' default."""
+EVICTION_SECONDS = 5
+"""Until the pods of such a node are evicted; 300 by default."""
 NODE_EVICTIONS_PER_SECOND = 100
 CONTROLLER_QPS = 500  # at the default of 20 the job controller syncs about 16 Jobs a second
 START_SECONDS = 90
@@ -51,24 +55,15 @@ class _Settings:
 class ControlPlane:
     """A control plane with all its files under `directory`.
 
-    `node_grace_seconds`: time without a heartbeat until a node is not ready; `eviction_seconds`: time
-    until its pods are then evicted. Kubernetes' defaults are 50 and 300. `api_server_flags` are set in
-    addition to the usual ones, or in their place.
+    `api_server_flags` are set in addition to the usual ones, or in their place.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        node_grace_seconds: int = 20,
-        eviction_seconds: int = 5,
-        api_server_flags: Mapping[str, object] | None = None,
+        self, directory: Path, *, api_server_flags: Mapping[str, object] | None = None
     ) -> None:
         """Nothing is started yet."""
         self.directory = Path(directory).absolute()
         self.keys = KeyFiles(self.directory / "pki")
-        self._node_grace_seconds = node_grace_seconds
-        self._eviction_seconds = eviction_seconds
         self._further_flags = dict(api_server_flags or {})
         self._daemons = {name: Daemon(name, self.directory) for name in CONTROL_PLANE}
 
@@ -216,8 +211,8 @@ class ControlPlane:
             "allow-privileged": "true",
             # Lets a namespace pin its pods to its own node, so that tests can share a control plane.
             "enable-admission-plugins": "PodNodeSelector",
-            "default-not-ready-toleration-seconds": self._eviction_seconds,
-            "default-unreachable-toleration-seconds": self._eviction_seconds,
+            "default-not-ready-toleration-seconds": EVICTION_SECONDS,
+            "default-unreachable-toleration-seconds": EVICTION_SECONDS,
             "kubelet-preferred-address-types": "InternalIP",
             "kubelet-certificate-authority": self.keys.ca,
             "profiling": "false",
@@ -235,7 +230,7 @@ class ControlPlane:
             "kube-api-burst": 2 * CONTROLLER_QPS,
             "concurrent-job-syncs": 10,
             "node-monitor-period": "1s",
-            "node-monitor-grace-period": f"{self._node_grace_seconds}s",
+            "node-monitor-grace-period": f"{NODE_GRACE_SECONDS}s",
             # By default one node in ten seconds loses its pods, nodes that have left included, and
             # none where more than half of a small cluster is silent.
             "node-eviction-rate": NODE_EVICTIONS_PER_SECOND,

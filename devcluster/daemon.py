@@ -18,6 +18,7 @@ from pathlib import Path
 from devcluster.ports import PortTakenError
 
 POLL_SECONDS = 0.02
+LOG_TAIL_CHARACTERS = 2000
 STATE, START_TIME = 0, 19  # fields of /proc/PID/stat after the command's name (proc(5): 3 and 22)
 
 # This process must reap its children, or they stay as zombies.
@@ -129,12 +130,12 @@ class Daemon:
                 raise RuntimeError(message)
             time.sleep(POLL_SECONDS)
 
-    def log_tail(self, characters: int = 2000) -> str:
+    def log_tail(self) -> str:
         """The end of what it has logged since its last start."""
         try:
             with self.log.open("rb") as log:
                 log.seek(self._log_start())
-                return log.read().decode(errors="replace")[-characters:]
+                return log.read().decode(errors="replace")[-LOG_TAIL_CHARACTERS:]
         except OSError:
             return ""
 

@@ -19,6 +19,7 @@ Head = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Found = dict[str, Any]
 OURS, PLAIN = "ours", "plain"
 REFERENCE_TOKENS = 1024
+ROUNDS = 5
 
 
 def ours(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -123,7 +124,7 @@ class Problem:
             torch.cuda.synchronize()
 
 
-def compare_heads(device: str, *, toy: bool, rounds: int = 5) -> dict[str, Found]:
+def compare_heads(device: str, *, toy: bool) -> dict[str, Found]:
     """Milliseconds in turns, peak memory and errors; in words where a head cannot run."""
     problem = Problem.of(device, toy=toy)
     wanted = problem.reference()
@@ -142,8 +143,8 @@ def compare_heads(device: str, *, toy: bool, rounds: int = 5) -> dict[str, Found
             if name in (OURS, PLAIN):
                 raise
             found[name] = {"ms": f"{type(error).__name__}: {error}"[:120].replace("\n", " ")}
-    times = {name: [0.0] * rounds for name in running}
-    for number in range(rounds):
+    times = {name: [0.0] * ROUNDS for name in running}
+    for number in range(ROUNDS):
         for name, head in running.items():
             times[name][number] = problem.seconds(head)
     for name, seconds in times.items():

@@ -11,6 +11,7 @@ from devcluster.container_node.network import BRIDGE, bridge_exists
 
 CGROUPS = Path("/sys/fs/cgroup")
 POD_CGROUP = "kubepods"
+CGROUP_SECONDS = 10
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "kubelet", "runc")
 HOST_FOLDERS = (
     "/run/containerd",
@@ -37,9 +38,9 @@ def traces() -> set[str]:
     }
 
 
-def remove_cgroups(seconds: float = 10) -> None:
+def remove_cgroups() -> None:
     """Remove the pods' cgroups, children first; those whose processes are still dying take a moment."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + CGROUP_SECONDS
     while (found := _pod_cgroups()) and time.monotonic() < deadline:
         for path in found:
             for each in sorted(path.rglob("*"), key=lambda each: -len(each.parts)):

@@ -21,7 +21,6 @@ from devcluster.kubelet.status import (
     LOG_MESSAGE_BYTES,
     MESSAGE_BYTES,
     Terminated,
-    cut_message,
 )
 
 # Creating the pid file fails if it exists (noclobber): of two shells for one run only one continues.
@@ -166,7 +165,7 @@ class ContainerRun:
 
     def _message(self) -> str:
         with contextlib.suppress(OSError), self.termination_log.open("rb") as file:
-            return cut_message(file.read(MESSAGE_BYTES))
+            return file.read(MESSAGE_BYTES).decode(errors="replace")
         return ""
 
     @property
@@ -189,7 +188,7 @@ def _find(command: Command) -> str | None:
 def _end_of(log: Path) -> str:
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_MESSAGE_BYTES))
-        return cut_message(file.read(LOG_MESSAGE_BYTES))
+        return file.read(LOG_MESSAGE_BYTES).decode(errors="replace")
     return ""
 
 

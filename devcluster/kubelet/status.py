@@ -190,8 +190,3 @@ def keep_transition_times(new: list[Json], old: Sequence[Json]) -> list[Json]:
         }
         for entry in new
     ]
-
-
-def cut_message(message: bytes, limit: int = MESSAGE_BYTES) -> str:
-    """The first `limit` bytes as text."""
-    return message[:limit].decode(errors="replace")

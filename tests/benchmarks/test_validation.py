@@ -85,11 +85,9 @@ def bowl(
     return found
 
 
-def ends(
-    question: Question, lattice: Lattice, factors: tuple[float, float] = (1.0, 1.0)
-) -> dict[int, dict[Place, Run]]:
+def ends(question: Question, lattice: Lattice) -> dict[int, dict[Place, Run]]:
     return {
-        seed: bowl(question, lattice, factors, TOKENS, seed=seed, noise=NOISE) for seed in SEEDS
+        seed: bowl(question, lattice, (1.0, 1.0), TOKENS, seed=seed, noise=NOISE) for seed in SEEDS
     }
 
 

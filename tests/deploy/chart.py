@@ -141,3 +141,28 @@ def render(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
 def of_kind(manifests: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
     """Those of these kinds."""
     return [manifest for manifest in manifests if manifest["kind"] in kinds]
+
+
+def one(kind: str, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The only manifest of a kind for these values."""
+    (found,) = of_kind(render(values), kind)
+    return found
+
+
+def operator_pod(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Specification of the operator's pod."""
+    found: dict[str, Any] = one("Deployment", values)["spec"]["template"]["spec"]
+    return found
+
+
+def operator_container(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The only container of the operator's pod."""
+    found: dict[str, Any]
+    (found,) = operator_pod(values)["containers"]
+    return found
+
+
+def environment(values: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """The operator's variables, without those that refer to something else."""
+    entries = operator_container(values)["env"]
+    return {entry["name"]: entry["value"] for entry in entries if "value" in entry}

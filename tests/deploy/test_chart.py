@@ -18,9 +18,12 @@ from tests.deploy.chart import (
     EVERYTHING_ON,
     NAMESPACE,
     ROOT,
+    environment,
     helm,
     manifests_of,
     of_kind,
+    one,
+    operator_container,
     render,
     template,
     with_images,
@@ -36,16 +39,6 @@ def bare(manifest: dict[str, Any]) -> dict[str, Any]:
     """Without labels and annotations."""
     metadata = {k: v for k, v in manifest["metadata"].items() if k in {"name", "namespace"}}
     return manifest | {"metadata": metadata}
-
-
-def deployment(values: dict[str, Any] | None = None) -> dict[str, Any]:
-    (found,) = of_kind(render(values), "Deployment")
-    return found
-
-
-def environment(values: dict[str, Any] | None = None) -> dict[str, str]:
-    (container,) = deployment(values)["spec"]["template"]["spec"]["containers"]
-    return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
 
 
 def by_name(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -169,23 +162,22 @@ def test_the_operator_understands_the_defaults() -> None:
 
 def test_every_variable_of_the_chart_is_one_that_the_operator_reads() -> None:
     fields = {f"ISOLOSS_{name.upper()}" for name in read_settings(environment()).model_fields_set}
-    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
-    given = {e["name"] for e in container["env"] if e["name"].startswith("ISOLOSS_")}
+    given = {e["name"] for e in operator_container()["env"] if e["name"].startswith("ISOLOSS_")}
     assert given - {"ISOLOSS_LEASE_NAMESPACE"} <= fields
 
 
 def test_one_operator_stops_before_the_next_starts() -> None:
     """Not by Recreate, to which server-side apply cannot go back once the API server has filled in a rolling update."""
-    assert deployment()["spec"]["replicas"] == 1
+    spec = one("Deployment")["spec"]
+    assert spec["replicas"] == 1
     ends_all_first = {"maxSurge": 0, "maxUnavailable": "100%"}
-    strategy = {"type": "RollingUpdate", "rollingUpdate": ends_all_first}
-    assert deployment()["spec"]["strategy"] == strategy
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": ends_all_first}
     recreate = {"strategy": {"type": "Recreate"}}
-    assert deployment(recreate)["spec"]["strategy"] == {"type": "Recreate"}
+    assert one("Deployment", recreate)["spec"]["strategy"] == {"type": "Recreate"}
 
 
 def test_a_pod_that_is_not_ready_keeps_no_node_from_being_drained() -> None:
-    (budget,) = of_kind(render(EVERYTHING_ON), "PodDisruptionBudget")
+    budget = one("PodDisruptionBudget", EVERYTHING_ON)
     assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
@@ -221,25 +213,22 @@ def test_rules_that_are_rendered_by_the_guide_select_the_job_that_it_names() -> 
 
 
 def test_the_probes_ask_what_the_operator_serves() -> None:
-    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    container = operator_container()
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
     assert container["ports"] == [{"name": "http", "containerPort": 8080}]
 
 
 def test_credentials_come_from_a_secret_by_reference_only() -> None:
-    (container,) = deployment(EVERYTHING_ON)["spec"]["template"]["spec"]["containers"]
-    assert container["envFrom"] == [{"secretRef": {"name": "operator-s3"}}]
+    assert operator_container(EVERYTHING_ON)["envFrom"] == [{"secretRef": {"name": "operator-s3"}}]
 
 
 def test_a_digest_wins_over_a_tag() -> None:
-    (container,) = deployment(EVERYTHING_ON)["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == "isoloss/operator@sha256:" + "0" * 64
+    assert operator_container(EVERYTHING_ON)["image"] == "isoloss/operator@sha256:" + "0" * 64
 
 
 def test_the_root_file_system_is_read_only_and_tmp_is_not() -> None:
-    pod = deployment()["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
+    container = operator_container()
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
     assert environment()["HOME"] == "/tmp"

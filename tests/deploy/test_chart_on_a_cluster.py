@@ -20,7 +20,7 @@ from tests.deploy.chart import (
     NAMESPACE,
     ROOT,
     helm,
-    of_kind,
+    one,
     render,
     with_images,
 )
@@ -80,7 +80,7 @@ def test_the_operators_pod_is_admitted_where_only_restricted_pods_are(
 
 
 def pod_of_the_chart(values: dict[str, Any]) -> dict[str, Any]:
-    (deployment,) = of_kind(render(values), "Deployment")
+    deployment = one("Deployment", values)
     pod = deployment["spec"]["template"]
     # Of a made-up account: the admission of service accounts would first ask for the real one.
     spec = pod["spec"] | {"serviceAccountName": "default"}
@@ -304,7 +304,7 @@ def test_a_release_that_would_serve_anothers_namespaces_says_so(
     namespaces: None,
     tmp_path: Path,
 ) -> None:
-    (other,) = of_kind(render({"watchNamespaces": ["teaching"]}), "Deployment")
+    other = one("Deployment", {"watchNamespaces": ["teaching"]})
     other["metadata"] |= {"name": "other-operator", "namespace": "teaching"}
     other["spec"]["replicas"] = 0
     apply(api_client, other)

@@ -16,9 +16,13 @@ from tests.deploy.chart import (
     CHART,
     NAMESPACE,
     ROOT,
+    environment,
     helm,
     manifests_of,
     of_kind,
+    one,
+    operator_container,
+    operator_pod,
     render,
     template,
     with_images,
@@ -29,16 +33,6 @@ from tests.support.pages import blocks
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
 GUIDES = ROOT / "docs" / "guides"
-
-
-def one(kind: str, values: Json | None = None) -> Json:
-    (found,) = of_kind(render(values), kind)
-    return found
-
-
-def pod(values: Json | None = None) -> Json:
-    found: Json = one("Deployment", values)["spec"]["template"]["spec"]
-    return found
 
 
 @pytest.mark.parametrize("missing", ["image", "trainer"])
@@ -54,7 +48,7 @@ def test_an_image_that_nobody_publishes_must_be_named(missing: str) -> None:
 
 def test_openshift_may_assign_the_ids_itself() -> None:
     ids = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
-    context = pod({"podSecurityContext": ids})["securityContext"]
+    context = operator_pod({"podSecurityContext": ids})["securityContext"]
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
@@ -73,7 +67,7 @@ def test_openshift_may_assign_the_ids_of_the_trainers_pods() -> None:
 
 def chart_settings(values: Json | None = None) -> Settings:
     """What the operator reads from the environment that the chart gives it."""
-    return read_settings(environment_of(values or {}))
+    return read_settings(environment(values))
 
 
 def test_the_operator_reads_resync_fits_and_time_limits_from_the_values() -> None:
@@ -135,10 +129,8 @@ def test_the_operator_reads_the_largest_number_that_each_value_may_be() -> None:
 
 
 def test_the_defaults_of_the_chart_are_those_of_the_operator() -> None:
-    (container,) = pod()["containers"]
-    given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
     plain = read_settings({"ISOLOSS_TRAINER_IMAGE": "a", "ISOLOSS_LEASE_NAMESPACE": "b"})
-    settings = read_settings({**given, "ISOLOSS_LEASE_NAMESPACE": "b"})
+    settings = read_settings({**environment(), "ISOLOSS_LEASE_NAMESPACE": "b"})
     same = set(type(plain).model_fields) - {"trainer_image", "identity"}
     assert {name: getattr(settings, name) for name in same} == {
         name: getattr(plain, name) for name in same
@@ -216,11 +208,6 @@ def test_a_group_that_decides_what_is_installed_is_asked_for_where_its_content_i
 def same_but_who(settings: Settings) -> Settings:
     """Each reading has an identity of its own."""
     return settings.model_copy(update={"identity": ""})
-
-
-def environment_of(values: Json) -> dict[str, str]:
-    (container,) = pod(values)["containers"]
-    return {e["name"]: e["value"] for e in container["env"] if "value" in e}
 
 
 def _leaves() -> list[tuple[str, str]]:
@@ -373,7 +360,7 @@ def test_the_guides_values_for_a_ca_of_the_sites_own_reach_operator_tests_and_jo
     (text,) = (b.text for b in blocks(GUIDES / "install.md") if b.text.startswith("extraEnv:"))
     values = yaml.safe_load(text)
     specs = [
-        pod(values),
+        operator_pod(values),
         *(each["spec"] for each in of_kind(hooks(values), "Pod")),
         job_manifest(request(), OWNER, chart_settings(values))["spec"]["template"]["spec"],
     ]
@@ -550,11 +537,11 @@ def test_helm_test_runs_the_operators_part_under_the_labels_and_annotations_of_i
 
 
 def test_helm_test_has_the_environment_and_the_security_of_the_operator() -> None:
-    (operator,) = pod()["containers"]
+    operator = operator_container()
     for each in of_kind(hooks(), "Pod"):
         (container,) = each["spec"]["containers"]
         assert container["env"] == operator["env"]
         assert container["securityContext"] == operator["securityContext"]
-        assert each["spec"]["securityContext"] == pod()["securityContext"]
+        assert each["spec"]["securityContext"] == operator_pod()["securityContext"]
         service = one("Service")["spec"]["selector"]
         assert not service.items() <= each["metadata"]["labels"].items()

@@ -19,17 +19,17 @@ class Query:
     expression: str
 
 
-def dashboard_queries(job: str = JOB) -> list[Query]:
+def dashboard_queries() -> list[Query]:
     """Every query, with all namespaces and names."""
     panels = json.loads(FILE.read_text())["panels"]
     return [
-        Query(panel["title"], _filled_in(target["expr"], job))
+        Query(panel["title"], _filled_in(target["expr"]))
         for panel in panels
         for target in panel.get("targets", ())
     ]
 
 
-def _filled_in(expression: str, job: str) -> str:
-    for variable, value in {"$job": job, "$namespace": ".*", "$name": ".*"}.items():
+def _filled_in(expression: str) -> str:
+    for variable, value in {"$job": JOB, "$namespace": ".*", "$name": ".*"}.items():
         expression = expression.replace(variable, value)
     return expression

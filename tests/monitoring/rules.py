@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isoloss.yaml_text import to_yaml
-from tests.deploy.chart import ROOT, of_kind, render
+from tests.deploy.chart import ROOT, one
 
 Json = dict[str, Any]
 RUNBOOKS = "https://docs.example.com/runbooks"
@@ -37,7 +37,7 @@ def alerts(values: Mapping[str, Any] | None = None) -> dict[str, Json]:
 def _spec(values: str) -> Json:
     """Of the PrometheusRule for these values, as JSON text; not to be changed."""
     rules = {"enabled": True, "runbookUrl": RUNBOOKS, **json.loads(values)}
-    (manifest,) = of_kind(render({"metrics": {"rules": rules}}), "PrometheusRule")
+    manifest = one("PrometheusRule", {"metrics": {"rules": rules}})
     return dict(manifest["spec"])
 
 
