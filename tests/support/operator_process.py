@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kubernetes import client
+from kubernetes.utils import create_from_dict
 
 from devcluster.control_plane import ControlPlane
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
@@ -59,15 +60,9 @@ def apply_account(
     api_client: client.ApiClient, namespace: str, watched: Sequence[str] = ()
 ) -> None:
     """The operator's service account with the chart's rights in the `watched` namespaces."""
-    core, rbac = client.CoreV1Api(api_client), client.RbacAuthorizationV1Api(api_client)
-    create: dict[str, Callable[..., Any]] = {
-        "ServiceAccount": core.create_namespaced_service_account,
-        "Role": rbac.create_namespaced_role,
-        "RoleBinding": rbac.create_namespaced_role_binding,
-    }
     served = watched or [namespace]
     for manifest in account(namespace, watched=served):
-        create[manifest["kind"]](manifest["metadata"]["namespace"], manifest)
+        create_from_dict(api_client, manifest)
     wait_for_right(api_client, (namespace, NAME), namespace, ("coordination.k8s.io", "leases"))
     for place in served:
         wait_for_right(api_client, (namespace, NAME), place, ("batch", "jobs"))
