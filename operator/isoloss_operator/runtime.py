@@ -198,12 +198,7 @@ class Operator:
             settings=settings,
             cluster=self.cluster,
             storage=storage,
-            ledgers=Ledgers(
-                storage.store,
-                storage.timed,
-                self.elector,
-                check_seconds=settings.resync_seconds,
-            ),
+            ledgers=Ledgers(storage, self.elector, check_seconds=settings.resync_seconds),
             jobs=JobWriter(
                 self.cluster,
                 settings,
@@ -298,10 +293,12 @@ class Operator:
         namespaces, seconds = self.settings.namespaces, self.settings.watch_seconds
         refused = RefusedWatches(self.metrics.watch_refused, namespaces)
         client = ApiClient(load_configuration(max(1, len(namespaces))))
-        jobs = JobWatch(
-            client, namespaces, router.job, on_answer=refused.answered, server_seconds=seconds
-        )
-        jobs.start()
+        watches = [
+            JobWatch(client, each, router.job, on_answer=refused.answered, server_seconds=seconds)
+            for each in namespaces or ("",)
+        ]
+        for watch in watches:
+            watch.start()
         try:
             await kopf.operator(
                 registry=build_registry(router, refused.answered),
@@ -312,7 +309,8 @@ class Operator:
                 ready_flag=self._serving,
             )
         finally:
-            jobs.stop()
+            for watch in watches:
+                watch.stop()
             beat.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await beat

@@ -7,15 +7,11 @@ integers; FLOPs are strings because they exceed 2**53.
 
 from __future__ import annotations
 
-from isoloss_operator.api.corpus import Data, Domain, Storage, Validation
 from isoloss_operator.api.fields import ApiType
 from isoloss_operator.api.prediction import (
     AnswerValidation,
     Checkpoint,
     HyperparamPredictionSpec,
-    PredictionBudget,
-    Publish,
-    SweepReference,
 )
 from isoloss_operator.api.proxies import Grid, Like, Model, Proxy
 from isoloss_operator.api.search import Search, SearchPlacement
@@ -43,15 +39,11 @@ from isoloss_operator.api.statuses import (
 from isoloss_operator.api.sweep import (
     FEWEST_STEPS,
     MAX_POINTS,
-    FailurePolicy,
-    Fit,
     Jobs,
-    Queue,
     ScalingSweepSpec,
     SweepBudget,
-    TtlSecondsAfterFinished,
 )
-from isoloss_operator.api.training import Evaluation, Optimizer, Training
+from isoloss_operator.api.training import Evaluation, Optimizer
 
 __all__ = [
     "API_VERSION",
@@ -69,13 +61,9 @@ __all__ = [
     "BatchSizeRangeStatus",
     "Checkpoint",
     "Condition",
-    "Data",
-    "Domain",
     "Evaluation",
     "ExtrapolationStatus",
     "FailedPoint",
-    "FailurePolicy",
-    "Fit",
     "Grid",
     "HyperparamPredictionSpec",
     "HyperparamPredictionStatus",
@@ -89,11 +77,8 @@ __all__ = [
     "OptimumStatus",
     "PlacedSizeStatus",
     "PointCounts",
-    "PredictionBudget",
     "ProbeStatus",
     "Proxy",
-    "Publish",
-    "Queue",
     "RefinedStatus",
     "ScalingSweepSpec",
     "ScalingSweepStatus",
@@ -101,12 +86,7 @@ __all__ = [
     "SearchCostStatus",
     "SearchPlacement",
     "SearchStatus",
-    "Storage",
     "SweepBudget",
-    "SweepReference",
-    "Training",
-    "TtlSecondsAfterFinished",
-    "Validation",
     "ValidationStatus",
     "VariantStatus",
 ]

@@ -49,12 +49,12 @@ logger = logging.getLogger(__name__)
 
 
 class JobWatch:
-    """A thread for each namespace, or one for all of them."""
+    """The watch of one namespace, in a thread of its own; "" means all."""
 
     def __init__(
         self,
         client: ApiClient,
-        namespaces: Sequence[str],
+        namespace: str,
         deliver: Deliver,
         *,
         on_answer: OnAnswer = lambda _namespace, _plural, _status: None,
@@ -62,54 +62,12 @@ class JobWatch:
         silent_seconds: float = SILENT_SECONDS,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
-        """`client` is the watch's own: each watch holds a connection. No namespaces: all."""
-        transport = Transport(client, user_agent=FIELD_MANAGER)
-        self._stopped = threading.Event()
-        self._watches = [
-            _Watch(
-                transport,
-                each,
-                deliver,
-                on_answer,
-                self._stopped,
-                server_seconds,
-                silent_seconds,
-                retry_seconds,
-            )
-            for each in namespaces or ("",)
-        ]
-
-    def start(self) -> None:
-        """Watch until `stop`, whatever the API server does."""
-        for watch in self._watches:
-            # Daemons: a read from a connection cannot be interrupted.
-            threading.Thread(target=watch.keep, name="job-watch", daemon=True).start()
-
-    def stop(self) -> None:
-        """Deliver nothing more."""
-        self._stopped.set()
-
-
-class _Watch:
-    """The watch of one namespace; "" means all."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        namespace: str,
-        deliver: Deliver,
-        on_answer: OnAnswer,
-        stopped: threading.Event,
-        server_seconds: float,
-        silent_seconds: float,
-        retry_seconds: Sequence[float],
-    ) -> None:
-        self._transport = transport
+        """`client` is for watches alone: each of them holds a connection."""
+        self._transport = Transport(client, user_agent=FIELD_MANAGER)
         self._namespace = namespace
-        self._path = JOB.path(namespace)
         self._deliver = deliver
         self._on_answer = on_answer
-        self._stopped = stopped
+        self._stopped = threading.Event()
         self._server_seconds = server_seconds
         self._silent_seconds = silent_seconds
         self._retry_seconds = retry_seconds
@@ -118,8 +76,16 @@ class _Watch:
         self._known: dict[str, Object] = {}
         """Jobs by uid, as they were last delivered."""
 
-    def keep(self) -> None:
-        """Watch again and again, until stopped."""
+    def start(self) -> None:
+        """Watch until `stop`, whatever the API server does."""
+        # A daemon: a read from a connection cannot be interrupted.
+        threading.Thread(target=self._keep, name="job-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Deliver nothing more."""
+        self._stopped.set()
+
+    def _keep(self) -> None:
         failures = 0
         while not self._stopped.is_set():
             before = self._version
@@ -168,7 +134,7 @@ class _Watch:
             ("allowWatchBookmarks", "true"),
         ]
         query += [("resourceVersion", self._version)] if self._version else []
-        return Request("GET", self._path, query=query, accept=METADATA_ONLY)
+        return Request("GET", JOB.path(self._namespace), query=query, accept=METADATA_ONLY)
 
     def _take(self, event: Object) -> None:
         kind, body = event["type"], event["object"]

@@ -1,4 +1,4 @@
-"""JSON of any depth, cut down to what can be parsed.
+"""JSON of any depth: cut down to what can be parsed, and refused if a manifest is nested too deeply to be used.
 
 A pod template may be nested as deeply as the API server takes it, ten thousand levels, and managedFields repeat that.
 Parsers recurse: at a thousand levels, or ten thousand, they raise RecursionError, which must cost that object alone.
@@ -7,9 +7,10 @@ Parsers recurse: at a thousand levels, or ten thousand, they raise RecursionErro
 from __future__ import annotations
 
 import re
+from typing import Any, Final
 
-from isoloss_operator.planning.nesting import MAX_DEPTH
-
+MAX_DEPTH: Final = 100
+"""Objects and lists within one another. A pod template of Kubernetes' own types has fewer than thirty."""
 KEPT_DEPTH = 2 * MAX_DEPTH
 """More than any object that is used may have, with room for the lists and events around it."""
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
@@ -29,3 +30,18 @@ def shallow(text: bytes) -> bytes:
                 kept_from = token.end()
             level -= 1
     return b"null".join([*parts, text[kept_from:]]) if parts else text
+
+
+def too_deep(value: Any) -> str:
+    """Why a value as JSON cannot be used; empty: it is not nested too deeply. Walks it without recursion; what comes later recurses."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return ""
+    return f"is nested more than {MAX_DEPTH} levels deep: a pod template, model or value in it cannot be meant"
+
+
+def _children(value: Any) -> list[Any]:
+    found = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [child for child in found if isinstance(child, dict | list)]

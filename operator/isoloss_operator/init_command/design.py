@@ -27,7 +27,7 @@ LARGEST_SHARE: Final = 0.25
 TOKENS_PER_PARAMETER: Final = {3: (100, 60, 40), 2: (80, 40)}
 """Keyed by number of sizes, the smallest size first: trained longer, it also reaches losses of the larger ones."""
 FEWEST_TOKENS_PER_PARAMETER: Final = WARMUP_MULTIPLE
-"""Evaluations within twice the warm-up, usually one token per parameter, are not fitted (planning/warmup.py)."""
+"""Evaluations within twice the warm-up, usually one token per parameter, are not fitted (planning/specs.py)."""
 LAYOUTS: Final[tuple[tuple[int, float], ...]] = ((3, 2.5), (2, 3.0), (2, 2.5), (2, 2.0))
 """Number of sizes and the factor between two of them, the preferred first."""
 FEWEST_LAYERS: Final = 4

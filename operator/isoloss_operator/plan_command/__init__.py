@@ -19,11 +19,7 @@ from isoloss_operator.plan_command.figures import (
     search_document,
     sizes_document,
 )
-from isoloss_operator.plan_command.manifest import (
-    read_checkpoints,
-    read_manifest,
-    read_predictions,
-)
+from isoloss_operator.plan_command.manifest import read_checkpoints, read_manifest
 from isoloss_operator.plan_command.printed import print_plan, print_refused, print_validations
 from isoloss_operator.planning.pace import (
     DENSE_UTILISATION,
@@ -32,7 +28,7 @@ from isoloss_operator.planning.pace import (
     SMALL_PARAMETERS,
     SMALL_UTILISATION,
 )
-from isoloss_operator.planning.probe_cost import probe_cost
+from isoloss_operator.planning.probes import probe_cost
 from isoloss_operator.planning.specs import InvalidSpec, with_derived_proxies
 
 FEWEST = 10_000.0
@@ -82,11 +78,10 @@ def plan(
     pace = _pace(tokens_per_second, utilisation, peak_flops)
     target = _target(target_params, target_tokens)
     try:
-        predictions = read_predictions(manifest)
+        sweep, predictions = read_manifest(manifest)
         validations = {
             name: probes for name, spec in predictions.items() if (probes := probe_cost(spec))
         }
-        sweep = read_manifest(manifest)
         checkpoints = read_checkpoints(sweep)
         written = with_derived_proxies(sweep, checkpoints)
     except InvalidSpec as error:

@@ -22,10 +22,9 @@ from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.search import search_sizes
 from isoloss_operator.decide.tasks.task_pass import assumed_seconds_per_flop
 from isoloss_operator.planning.architectures import UnsupportedModel
-from isoloss_operator.planning.elapsed import elapsed
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import Convention, token_flops
-from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
+from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation, elapsed
 from isoloss_operator.planning.parameters import model_shape, parameter_counts
 from isoloss_operator.planning.placement import placed_sizes, placements, with_placed_grids
 from isoloss_operator.planning.points import PRECISIONS, PlannedPoint, PlannedProxy, plan_points

@@ -26,12 +26,22 @@ from isoloss_operator.planning.specs import (
 MAX_MANIFEST_BYTES = 4 * 2**20
 
 
-def read_manifest(path: Path) -> ScalingSweepSpec:
-    """The spec of the one ScalingSweep in a YAML file. Raises BadInput or InvalidSpec.
+def read_manifest(path: Path) -> tuple[ScalingSweepSpec, dict[str, HyperparamPredictionSpec]]:
+    """The specs of the one ScalingSweep in a YAML file and of its predictions, these by name.
 
-    Proxies with `like` are not derived yet: only the file is read.
+    Proxies with `like` are not derived yet: only the file is read. Raises BadInput or InvalidSpec.
     """
-    sweeps = _objects(path, SWEEP_KIND)
+    objects = [item for item in _documents(path) if isinstance(item, dict)]
+    objects = [item for item in objects if item.get("apiVersion") == API_VERSION]
+    predictions = {}
+    for item in objects:
+        if item.get("kind") == PREDICTION_KIND:
+            metadata = item.get("metadata")
+            name = metadata.get("name") if isinstance(metadata, dict) else None
+            if not isinstance(item.get("spec"), dict):
+                raise BadInput(f"{path}: spec of {PREDICTION_KIND} {name}: missing")
+            predictions[str(name)] = parse_prediction_spec(item["spec"])
+    sweeps = [item for item in objects if item.get("kind") == SWEEP_KIND]
     if len(sweeps) != 1:
         raise BadInput(
             f"{path}: holds {len(sweeps)} objects of kind {SWEEP_KIND} ({API_VERSION}), not one"
@@ -39,37 +49,19 @@ def read_manifest(path: Path) -> ScalingSweepSpec:
     spec = sweeps[0].get("spec")
     if not isinstance(spec, dict):
         raise BadInput(f"{path}: spec: missing")
-    return parse_sweep_spec(spec)
+    return parse_sweep_spec(spec), predictions
 
 
-def _objects(path: Path, kind: str) -> list[dict[str, Any]]:
-    """The objects of a kind of ours in a YAML file. Raises BadInput."""
+def _documents(path: Path) -> list[Any]:
+    """Raises BadInput."""
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise BadInput(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
-        documents = read_documents(path.read_text("utf-8"))
+        return read_documents(path.read_text("utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or 'cannot be read'}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML: {error}") from error
-    return [
-        item
-        for item in documents
-        if isinstance(item, dict)
-        and (item.get("kind"), item.get("apiVersion")) == (kind, API_VERSION)
-    ]
-
-
-def read_predictions(path: Path) -> dict[str, HyperparamPredictionSpec]:
-    """The specs of the predictions in the file, by name. Raises BadInput or InvalidSpec."""
-    specs = {}
-    for item in _objects(path, PREDICTION_KIND):
-        spec, metadata = item.get("spec"), item.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        if not isinstance(spec, dict):
-            raise BadInput(f"{path}: spec of {PREDICTION_KIND} {name}: missing")
-        specs[str(name)] = parse_prediction_spec(spec)
-    return specs
 
 
 def read_checkpoints(spec: ScalingSweepSpec) -> dict[str, dict[str, Any] | StoreError]:

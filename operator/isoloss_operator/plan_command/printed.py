@@ -17,7 +17,7 @@ from isoloss_operator.planning.evaluation_share import (
     largest_evaluation_share,
 )
 from isoloss_operator.planning.placement import COVERAGE
-from isoloss_operator.planning.probe_cost import ProbeCost
+from isoloss_operator.planning.probes import ProbeCost
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
 WORTH_SAYING = 0.05

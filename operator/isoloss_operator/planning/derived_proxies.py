@@ -12,11 +12,11 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
-from isoloss_operator.planning.architectures import UnsupportedModel, model_type
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.architectures import ConfigReader, UnsupportedModel, model_type
+from isoloss_operator.planning.parameters import DEFAULT_WINDOW, head_dim, parameter_counts
 
 TOLERANCE = 0.1
 """Maximum relative error of the active parameters."""
@@ -29,8 +29,6 @@ MAX_LAYERS, MAX_HEADS = 512, 512
 MAX_MESSAGE = 400
 MAX_SETTING_CHARACTERS = 4096
 """Maximum length of one kept setting as JSON. Longer ones are tables for very long contexts (longrope)."""
-MISTRAL_WINDOW = 4096
-"""transformers' sliding_window if a Mistral config leaves it out; null means none."""
 
 _SCALED: Mapping[str, tuple[str, ...]] = {
     "qwen3_moe": ("intermediate_size", "moe_intermediate_size"),
@@ -77,22 +75,23 @@ def derive_proxy(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
 def _derived(text: str, parameters: int) -> Mapping[str, Any]:
     """Keyed by the config as JSON: each pass over a sweep asks again for the same, tenths of a second at worst."""
     try:
-        shapes_of = _shapes_of(text)
+        checkpoint = _checkpoint(text)
     except UnsupportedModel as error:
         message = f"config.json: {error.field}: {error.message}"
         raise NoDerivedProxy("checkpoint", message) from error
-    checkpoint = shapes_of.checkpoint
     if parameters > checkpoint.active:
         raise NoDerivedProxy(
             "parameters",
             f"{parameters:,} is more than the {checkpoint.active:,} active parameters that the "
             "checkpoint itself has",
         )
-    shapes = list(shapes_of.near(parameters))
+    kept = _kept_settings(checkpoint)
+    shapes = list(_shapes(checkpoint, kept, parameters))
     close = [shape for shape in shapes if abs(shape.active / parameters - 1) <= TOLERANCE]
     if not close:
         raise _nothing_close(checkpoint, shapes, parameters)
-    return shapes_of.config(min(close, key=lambda shape: shape.change(parameters)))
+    chosen = min(close, key=lambda shape: shape.change(parameters))
+    return {**kept, **_sizes(checkpoint, chosen.heads, chosen.layers)}
 
 
 # ------------------------------------------------------------------------------- the checkpoint
@@ -115,9 +114,14 @@ class _Checkpoint:
     """Dense layers before the mixtures."""
     layer_step: int
     """Layers per group: one mixture of experts and the dense ones before it."""
+    counted: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Active parameters by heads and layers: shapes of one size are among those of another."""
 
 
-def _checkpoint(config: Mapping[str, Any]) -> _Checkpoint:
+@lru_cache(maxsize=4)
+def _checkpoint(text: str) -> _Checkpoint:
+    """Of a config as JSON. Raises UnsupportedModel."""
+    config = json.loads(text)
     kind = model_type(config)
     counts = parameter_counts(config)  # from here on the sizes are known to be sound
     _refuse_layers_by_number(config)
@@ -126,7 +130,6 @@ def _checkpoint(config: Mapping[str, Any]) -> _Checkpoint:
             raise UnsupportedModel(key, f"{config[key]:,} is more than {most}")
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     is_latent = kind == "deepseek_v3"
-    default_dim = 128 if kind == "qwen3" else hidden // heads
     step = config.get("decoder_sparse_step") if kind == "qwen3_moe" else None
     return _Checkpoint(
         config=config,
@@ -136,7 +139,7 @@ def _checkpoint(config: Mapping[str, Any]) -> _Checkpoint:
         layers=config["num_hidden_layers"],
         heads=heads,
         kv_heads=heads if is_latent else config.get("num_key_value_heads") or heads,
-        head_dim=None if is_latent else config.get("head_dim") or default_dim,
+        head_dim=None if is_latent else head_dim(ConfigReader(config), kind),
         dense_first=config["first_k_dense_replace"] if is_latent else 0,
         layer_step=step or 1,
     )
@@ -161,97 +164,55 @@ def _refuse_layers_by_number(config: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class _Width:
-    """What does not depend on the number of layers."""
-
-    heads: int
-    kv_heads: int
-    hidden: int
-    group: float
-    """Heads per key-value head, relative to the checkpoint's if there are so many heads."""
-    depths: tuple[int, ...]
-    """Numbers of layers that leave the aspect ratio within bounds."""
-    active: dict[int, int] = field(default_factory=dict)
-    """Parameters by layers, of those that were asked for."""
-
-
-@dataclass(frozen=True)
 class _Shape:
-    width: _Width
+    heads: int
     layers: int
     active: int
     aspect: float
     """Aspect ratio, relative to the checkpoint's."""
+    group: float
+    """Heads per key-value head, relative to the checkpoint's if there are so many heads."""
 
     def change(self, parameters: int) -> float:
         """Distance from the requested size and the checkpoint's proportions, 0 at best."""
         missed = math.log(self.active / parameters)
-        return (
-            SIZE_WEIGHT * missed**2 + math.log(self.aspect) ** 2 + math.log(self.width.group) ** 2
-        )
+        return SIZE_WEIGHT * missed**2 + math.log(self.aspect) ** 2 + math.log(self.group) ** 2
 
 
-class _Shapes:
-    """Shapes that keep a checkpoint's proportions. Those of one size are among those of another: each is counted once."""
-
-    def __init__(self, checkpoint: _Checkpoint) -> None:
-        self.checkpoint = checkpoint
-        self._widths: dict[int, _Width] = {}
-
-    def near(self, parameters: int) -> Iterator[_Shape]:
-        """Shapes for each width up to the first that is too large."""
-        checkpoint, too_many = self.checkpoint, (1 + TOLERANCE) * parameters
-        vocabulary = self._kept["vocab_size"]
-        for heads in range(1, math.ceil(MAX_STRETCH * checkpoint.heads) + 1):
-            width = self._width(heads)
-            if not 1 / MAX_STRETCH <= width.group <= MAX_STRETCH:
-                continue
-            # Deeper ones are larger: those far too small are left out but for the largest of them.
-            enough = bisect_left(
-                width.depths,
-                (1 - TOLERANCE) * parameters,
-                key=partial(self._active, width),
-            )
-            for layers in width.depths[max(0, enough - 1) :]:
-                active = self._active(width, layers)
-                aspect = (width.hidden / layers) / (checkpoint.hidden / checkpoint.layers)
-                yield _Shape(width, layers, active, aspect)
-                if active > too_many:
-                    break
-            if width.hidden * vocabulary > too_many:
+def _shapes(checkpoint: _Checkpoint, kept: Mapping[str, Any], parameters: int) -> Iterator[_Shape]:
+    """Shapes that keep the proportions, for each width up to the first that is too large."""
+    for heads in range(1, math.ceil(MAX_STRETCH * checkpoint.heads) + 1):
+        _, group = _kv_heads(checkpoint, heads)
+        if 1 / MAX_STRETCH <= group <= MAX_STRETCH:
+            yield from _of_width(checkpoint, kept, heads, group, parameters)
+            vocabulary = _width(checkpoint, heads) * kept["vocab_size"]
+            if vocabulary > (1 + TOLERANCE) * parameters:
                 return
 
-    def config(self, shape: _Shape) -> dict[str, Any]:
-        """The configuration of a shape."""
-        return self._config(shape.width, shape.layers)
 
-    @cached_property
-    def _kept(self) -> dict[str, Any]:
-        return _kept_settings(self.checkpoint)
+def _of_width(
+    checkpoint: _Checkpoint, kept: Mapping[str, Any], heads: int, group: float, parameters: int
+) -> Iterator[_Shape]:
+    """Shapes of a width up to the first that is too deep. Deeper ones are larger: of those far too small only the largest."""
 
-    def _width(self, heads: int) -> _Width:
-        if heads not in self._widths:
-            checkpoint = self.checkpoint
-            kv_heads, group = _kv_heads(checkpoint, heads)
-            hidden = _rounded(checkpoint.hidden * heads / checkpoint.heads)
-            depths = tuple(_depths(checkpoint, hidden))
-            self._widths[heads] = _Width(heads, kv_heads, hidden, group, depths)
-        return self._widths[heads]
+    def active(layers: int) -> int:
+        if (heads, layers) not in checkpoint.counted:
+            config = {**kept, **_sizes(checkpoint, heads, layers)}
+            checkpoint.counted[heads, layers] = parameter_counts(config).active
+        return checkpoint.counted[heads, layers]
 
-    def _active(self, width: _Width, layers: int) -> int:
-        if layers not in width.active:
-            width.active[layers] = parameter_counts(self._config(width, layers)).active
-        return width.active[layers]
-
-    def _config(self, width: _Width, layers: int) -> dict[str, Any]:
-        sizes = _sizes(self.checkpoint, width.heads, width.kv_heads, width.hidden, layers)
-        return {**self._kept, **sizes}
+    width = _width(checkpoint, heads)
+    depths = list(_depths(checkpoint, width))
+    enough = bisect_left(depths, (1 - TOLERANCE) * parameters, key=active)
+    for layers in depths[max(0, enough - 1) :]:
+        aspect = (width / layers) / (checkpoint.hidden / checkpoint.layers)
+        yield _Shape(heads, layers, active(layers), aspect, group)
+        if active(layers) > (1 + TOLERANCE) * parameters:
+            return
 
 
-@lru_cache(maxsize=4)
-def _shapes_of(text: str) -> _Shapes:
-    """Those of a checkpoint's config as JSON. Raises UnsupportedModel."""
-    return _Shapes(_checkpoint(json.loads(text)))
+def _width(checkpoint: _Checkpoint, heads: int) -> int:
+    return _rounded(checkpoint.hidden * heads / checkpoint.heads)
 
 
 def _depths(checkpoint: _Checkpoint, width: int) -> Iterator[int]:
@@ -285,9 +246,8 @@ def _rounded(width: float) -> int:
     return max(step, step * round(width / step))
 
 
-def _sizes(
-    checkpoint: _Checkpoint, heads: int, kv_heads: int, width: int, layers: int
-) -> dict[str, Any]:
+def _sizes(checkpoint: _Checkpoint, heads: int, layers: int) -> dict[str, Any]:
+    width, (kv_heads, _) = _width(checkpoint, heads), _kv_heads(checkpoint, heads)
     sizes: dict[str, Any] = {
         "hidden_size": width,
         "num_hidden_layers": layers,
@@ -315,8 +275,8 @@ def _kept_settings(checkpoint: _Checkpoint) -> dict[str, Any]:
         if len(json.dumps(config[key])) > MAX_SETTING_CHARACTERS:
             raise NoDerivedProxy("checkpoint", f"config.json: {key}: is too long to keep")
         kept[key] = config[key]
-    if checkpoint.kind == "mistral":
-        kept.setdefault("sliding_window", MISTRAL_WINDOW)
+    if checkpoint.kind in DEFAULT_WINDOW:
+        kept.setdefault("sliding_window", DEFAULT_WINDOW[checkpoint.kind])
     return kept
 
 

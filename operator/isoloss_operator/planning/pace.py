@@ -1,7 +1,9 @@
-"""How fast training is assumed to be before any point has run."""
+"""How fast training is assumed to be before any point has run, and how long Jobs take then."""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from typing import Final
 
 from isoloss_contract.records import ParameterCounts
@@ -25,3 +27,14 @@ def assumed_utilisation(counts: ParameterCounts) -> float:
     if counts.body_total > counts.body_active:
         return MIXTURE_UTILISATION
     return SMALL_UTILISATION if counts.active < SMALL_PARAMETERS else DENSE_UTILISATION
+
+
+def elapsed(durations: Iterable[float], parallelism: int) -> float:
+    """Time until the last of these Jobs ends, in the unit of `durations`; 0 of none.
+
+    The cheapest start first, as a sweep starts them (decide/tasks/task_pass.py). What starting a Job takes is left out.
+    """
+    ends = [0.0] * parallelism
+    for duration in sorted(durations):
+        heapq.heapreplace(ends, ends[0] + duration)
+    return max(ends)

@@ -48,8 +48,8 @@ def attention_shape(config: Mapping[str, Any]) -> AttentionShape:
         query = shape.count("qk_nope_head_dim") + shape.count("qk_rope_head_dim")
         value = shape.count("v_head_dim")
         return AttentionShape(layers=layers, query_width=heads * query, value_width=heads * value)
-    width = heads * _head_dim(shape, kind)
-    window = config.get("sliding_window", _DEFAULT_WINDOW.get(kind)) if kind in _WINDOWED else None
+    width = heads * head_dim(shape, kind)
+    window = config.get("sliding_window", DEFAULT_WINDOW.get(kind)) if kind in _WINDOWED else None
     return AttentionShape(
         layers=layers,
         query_width=width,
@@ -68,7 +68,7 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
     given = (
         {"n_shared_experts": shape.count("n_shared_experts", 1)}
         if kind == "deepseek_v3"
-        else {"head_dim": _head_dim(shape, kind)}
+        else {"head_dim": head_dim(shape, kind)}
     )
     return ModelShape(
         parameters=counts.total,
@@ -83,7 +83,7 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
 
 
 _WINDOWED = ("mistral", "mixtral")
-_DEFAULT_WINDOW = {"mistral": 4096}
+DEFAULT_WINDOW = {"mistral": 4096}
 """transformers' sliding_window if a config leaves it out; null means none."""
 
 
@@ -100,7 +100,8 @@ class _FeedForwardCounts:
     other: int = 0
 
 
-def _head_dim(shape: ConfigReader, kind: str) -> int:
+def head_dim(shape: ConfigReader, kind: str) -> int:
+    """Width of a head without latent attention. Raises UnsupportedModel as parameter_counts."""
     heads, hidden = shape.count("num_attention_heads"), shape.count("hidden_size")
     if kind == "qwen3":
         return shape.count("head_dim", 128)
@@ -118,13 +119,13 @@ def _attention(shape: ConfigReader, kind: str) -> _AttentionCounts:
     kv_heads = shape.count("num_key_value_heads", heads if kind == "llama" else None)
     if heads % kv_heads:
         raise UnsupportedModel("num_key_value_heads", f"{kv_heads} does not divide {heads} heads")
-    head_dim = _head_dim(shape, kind)
-    query, key_value = heads * head_dim, kv_heads * head_dim
+    width = head_dim(shape, kind)
+    query, key_value = heads * width, kv_heads * width
     has_bias = kind in ("llama", "qwen3", "qwen3_moe") and shape.flag(
         "attention_bias", default=False
     )
     biases = query + 2 * key_value + hidden if has_bias else 0
-    gains = 2 * head_dim if kind in ("qwen3", "qwen3_moe") else 0
+    gains = 2 * width if kind in ("qwen3", "qwen3_moe") else 0
     return _AttentionCounts(2 * hidden * query + 2 * hidden * key_value, biases + gains)
 
 

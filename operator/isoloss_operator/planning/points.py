@@ -35,7 +35,6 @@ from isoloss_operator.planning.specs import (
     parsed,
     same_model_errors,
 )
-from isoloss_operator.planning.warmup import warmup_tokens
 
 MAX_JOB_NAME = 63
 """A Job's name is also a label of its pods, of at most 63 characters."""
@@ -215,7 +214,7 @@ def planned_proxy(
     proxy = spec.proxies[index]
     model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
     parameters = parameter_counts(model)
-    optimizer = optimizer_config(spec.optimizer, warmup_tokens(spec, parameters))
+    optimizer = optimizer_config(spec, parameters)
     return PlannedProxy(
         index=index,
         name=proxy.name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from isoloss.significant_digits import to_significant_digits
@@ -25,6 +25,7 @@ from isoloss_operator.api import (
     AnswerValidation,
     Checkpoint,
     Evaluation,
+    HyperparamPredictionSpec,
     Model,
     Optimizer,
     Proxy,
@@ -41,7 +42,7 @@ from isoloss_operator.planning.points import (
     planned_point,
     planned_proxy,
 )
-from isoloss_operator.planning.warmup import warmup_tokens
+from isoloss_operator.planning.specs import warmup_tokens
 
 NAME: Final = "probe"
 MAX_PLACES: Final = 5
@@ -297,6 +298,37 @@ def plan_probes(
 def default_budget(flops: Iterable[float]) -> SweepBudget:
     """What all probes of a prediction without a budget may spend; `flops` are those of the present answer's."""
     return SweepBudget(flops=f"{ANSWERS_PAID * sum(flops):.4e}")
+
+
+@dataclass(frozen=True)
+class ProbeCost:
+    """All probes of one validation, retries left out. Rounding can make two places one: then it is less."""
+
+    runs: int
+    share_of_budget: float
+    """Share of the prediction's planned compute, all runs together."""
+    flops: float | None
+    """As the prediction's budget counts them; None: the budget is in tokens."""
+    tokens: float | None
+    """None: the budget is in FLOPs."""
+    max_flops: float | None
+    """The validation's own budget; None: it does not limit FLOPs."""
+
+
+def probe_cost(spec: HyperparamPredictionSpec) -> ProbeCost | None:
+    """None if no validation is asked for."""
+    validation, budget = spec.validation, spec.budget
+    if validation is None:
+        return None
+    runs = MAX_PLACES * validation.seeds
+    share, own = runs * float(validation.tokens_share), validation.budget
+    return ProbeCost(
+        runs=runs,
+        share_of_budget=share,
+        flops=share * float(budget.flops) if budget.flops else None,
+        tokens=share * budget.tokens if budget.tokens else None,
+        max_flops=float(own.flops) if own and own.flops else None,
+    )
 
 
 def _check_corpus(model: Mapping[str, Any], manifest: DataManifest) -> None:

@@ -19,6 +19,7 @@ from isoloss_contract.records import (
     WARMUP_MULTIPLE,
     DomainSource,
     OptimizerConfig,
+    ParameterCounts,
     PrepareConfig,
     content_key,
 )
@@ -27,7 +28,6 @@ from isoloss_operator.api import (
     HyperparamPredictionSpec,
     Like,
     Model,
-    Optimizer,
     ScalingSweepSpec,
 )
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
@@ -203,15 +203,31 @@ def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
     )
 
 
-def optimizer_config(optimizer: Optimizer, warmup_tokens: int) -> OptimizerConfig:
-    """The trainer's optimizer settings with a size's warm-up (warmup.py)."""
+def warmup_tokens(spec: ScalingSweepSpec, parameters: ParameterCounts) -> int:
+    """Tokens of the linear warm-up of a size, the same for every batch size.
+
+    As given; else one token per active parameter (Porian et al. 2406.19146), at most as many as leave
+    every evaluation fitted. Only of what is immutable: a share of the run would start all points over
+    when their tokens are raised.
+    """
+    given = spec.optimizer.warmup_tokens
+    if given is not None:
+        return given
+    # Fitted are evaluations beyond WARMUP_MULTIPLE x the warm-up; the first is at firstTokens.
+    longest = (spec.evaluation.first_tokens - 1) // WARMUP_MULTIPLE
+    return min(parameters.active, longest)
+
+
+def optimizer_config(spec: ScalingSweepSpec, parameters: ParameterCounts) -> OptimizerConfig:
+    """The trainer's optimizer settings for a size."""
+    optimizer = spec.optimizer
     return OptimizerConfig(
         beta1=float(optimizer.beta1),
         beta2=float(optimizer.beta2),
         epsilon=float(optimizer.epsilon),
         weight_decay=float(optimizer.weight_decay),
         gradient_clip=float(optimizer.gradient_clip),
-        warmup_tokens=warmup_tokens,
+        warmup_tokens=warmup_tokens(spec, parameters),
         schedule=optimizer.schedule,
         second_moment_tokens=optimizer.second_moment_tokens,
         weight_decay_tokens=optimizer.weight_decay_tokens,

@@ -11,9 +11,9 @@ from isoloss_operator.cluster.client import JOB, UNREADABLE
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
+from isoloss_operator.cluster.shallow import too_deep
 from isoloss_operator.decide import suspension
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource
-from isoloss_operator.planning.nesting import too_deep
 from isoloss_operator.planning.specs import InvalidSpec, SpecError
 from isoloss_operator.reconcile.memory import Memory, create_error, tolerated
 from isoloss_operator.reconcile.services import Services

@@ -16,7 +16,7 @@ from pydantic import Field
 from isoloss.laws import LAWS_VERSION, Laws, LawsDocument, laws_to_json
 from isoloss_contract import layout
 from isoloss_contract.records import Record
-from isoloss_contract.store import BadRecord, limits, parse_record
+from isoloss_contract.store import BadRecord, NotFound, limits, parse_record
 from isoloss_operator.decide.fits import FitOutcome, SearchStep
 
 FIT_VERSION: Final[Literal[1]] = 1
@@ -24,8 +24,8 @@ FIT_VERSION: Final[Literal[1]] = 1
 NEWEST_FIT: Final = ("version", FIT_VERSION)
 """For parse_record."""
 SHOWN_BYTES: Final = 80
-Read = Callable[[str, int], bytes | None]
-"""The bytes at a path of the store, at most so many; None if nothing is there."""
+Read = Callable[[str, int], bytes]
+"""The bytes at a path of the store, at most so many. Raises NotFound."""
 
 
 class FitRecord(Record):
@@ -72,16 +72,14 @@ def fit_document(outcome: FitOutcome) -> bytes:
     return record.model_dump_json(indent=1).encode()
 
 
-def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
-    """The outcome of the newest fit; None if there was none.
+def read_outcome(read: Read, laws_path: str) -> FitOutcome:
+    """The outcome of the newest fit.
 
-    Raises BadRecord if either file cannot be used, or laws.json is of another fit; NewerRecord if a newer version
+    Raises NotFound if there was none, BadRecord if either file cannot be used, or laws.json is of another fit; NewerRecord if a newer version
     wrote it.
     """
     path = fit_path(laws_path)
     content = read(path, limits.FIT.max_bytes)
-    if content is None:
-        return None
     record = parse_record(content, FitRecord, path, limit=limits.FIT, newest=NEWEST_FIT)
     return FitOutcome(
         inputs=record.inputs,
@@ -96,9 +94,10 @@ def read_outcome(read: Read, laws_path: str) -> FitOutcome | None:
 
 
 def _read_laws(read: Read, path: str, sha256: str) -> Laws:
-    content = read(path, limits.LAWS.max_bytes)
-    if content is None:
-        raise BadRecord(f"{path}: missing")
+    try:
+        content = read(path, limits.LAWS.max_bytes)
+    except NotFound as error:
+        raise BadRecord(f"{path}: missing") from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise BadRecord(f"{path}: is not what fit.json names (SHA-256 differs)")
     newest = ("version", LAWS_VERSION)

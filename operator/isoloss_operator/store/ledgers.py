@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
@@ -22,18 +22,10 @@ from isoloss_contract.ledger_files import (
 )
 from isoloss_contract.reading import ABSENT, Absent, Read, is_unknown
 from isoloss_contract.records import DataManifest
-from isoloss_contract.store import (
-    BadRecord,
-    NotFound,
-    Store,
-    StoreError,
-    StoreUnavailable,
-    limits,
-)
-from isoloss_operator.store.reads import read_of
+from isoloss_contract.store import BadRecord, Store, StoreError, limits
 from isoloss_operator.store.recent import Recent
+from isoloss_operator.store.storage import Storage, read_of
 
-Answer = TypeVar("Answer")
 KEPT = 256
 """Ledgers in memory; one that is dropped is read again."""
 
@@ -42,13 +34,6 @@ class NotLeading(Exception):
     """A ledger carries the epoch of a later leader: this process must stop."""
 
     expected = True
-
-
-class Timed(Protocol):
-    """Makes a call by name and measures it: Storage.timed."""
-
-    def __call__(self, name: str, call: Callable[[], Answer], /) -> Answer:
-        """What the call returns."""
 
 
 class Leadership(Protocol):
@@ -69,16 +54,14 @@ class Ledgers:
 
     def __init__(
         self,
-        store: Callable[[str], Store],
-        timed: Timed,
+        storage: Storage,
         leadership: Leadership,
         *,
         check_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`store` opens a URI; a ledger in memory is compared with the store's every `check_seconds`."""
-        self._store = store
-        self._timed = timed
+        """A ledger in memory is compared with the store's every `check_seconds`."""
+        self._storage = storage
         self._leadership = leadership
         self._check_seconds = check_seconds
         self._kept: Recent[tuple[str, str], FoundLedger] = Recent(KEPT, clock)
@@ -101,7 +84,7 @@ class Ledgers:
         def read() -> DataManifest | Absent:
             path = layout.ledger_in(folder)
             content, _ = self._read(uri, path, limits.LEDGER_HEAD.max_bytes)
-            return parse_head(content, self._store(uri).location(path)).corpus or ABSENT
+            return parse_head(content, self._storage.store(uri).location(path)).corpus or ABSENT
 
         return read_of(read)
 
@@ -115,18 +98,13 @@ class Ledgers:
         if before is not None:
             self._check_epoch(before.head)
         write = next_write(before, ledger, self._leadership.epoch)
-        store, head = self._store(uri), layout.ledger_in(folder)
+        store, head = self._storage.store(uri), layout.ledger_in(folder)
         self._kept.drop((uri, folder))
-        try:
-            for name, content in write.segments.items():
-                path = layout.ledger_segment_in(folder, name)
-                self._timed("ledger", partial(store.write, path, content))
-            version = self._timed(
-                "ledger", lambda: store.write_if(head, write.stored.document, version)
-            )
-        except NotFound as error:
-            # A missing bucket: only a write can distinguish it from a missing object.
-            raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
+        for name, content in write.segments.items():
+            self._storage.write("ledger", uri, layout.ledger_segment_in(folder, name), content)
+        version = self._storage.written(
+            "ledger", uri, lambda: store.write_if(head, write.stored.document, version)
+        )
         self._kept.put((uri, folder), FoundLedger(write.stored, version))
         self._remove(store, folder, write.obsolete)
 
@@ -152,12 +130,13 @@ class Ledgers:
     # ------------------------------------------------------------------------------------- calls
 
     def _read(self, uri: str, path: str, max_bytes: int) -> tuple[bytes, str]:
-        store = self._store(uri)
-        return self._timed("ledger", lambda: store.read_versioned(path, max_bytes=max_bytes))
+        store = self._storage.store(uri)
+        read = partial(store.read_versioned, path, max_bytes=max_bytes)
+        return self._storage.timed("ledger", read)
 
     def _find(self, uri: str, folder: str) -> FoundLedger:
         read = partial(self._read, uri)
-        return find_ledger(read, self._store(uri).location, folder, self._check_epoch)
+        return find_ledger(read, self._storage.store(uri).location, folder, self._check_epoch)
 
     def _check_epoch(self, head: LedgerHead) -> None:
         """Raises NotLeading if the ledger was written by a later leader and this process is none, and BadRecord for

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from isoloss_contract import layout
-from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, is_unknown
+from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable, is_unknown
 from isoloss_contract.records import (
     DataManifest,
     EvaluationResult,
@@ -58,7 +58,6 @@ from isoloss_operator.store.fit_files import (
     read_outcome,
     shown_in,
 )
-from isoloss_operator.store.reads import read_of
 from isoloss_operator.store.recent import Recent
 
 MODEL_CONFIG = "config.json"
@@ -91,6 +90,20 @@ PATIENCE = Patience(
 Record = TypeVar("Record", bound=BaseModel)
 Value = TypeVar("Value")
 Item = TypeVar("Item")
+
+
+def read_of(call: Callable[[], Value]) -> Read[Value]:
+    """What came of a call that raises StoreError, as a value."""
+    try:
+        return call()
+    except NotFound:
+        return ABSENT
+    except BadRecord as error:
+        return Unreadable(str(error))
+    except NewerRecord as error:
+        return Newer(str(error))
+    except StoreError as error:
+        return Unanswered(str(error))
 
 
 class Storage:
@@ -302,13 +315,10 @@ class Storage:
             return kept
         store = self.store(uri)
 
-        def read(path: str, max_bytes: int) -> bytes | None:
-            try:
-                return self.timed("laws", lambda: store.read(path, max_bytes=max_bytes))
-            except NotFound:
-                return None
+        def read(path: str, max_bytes: int) -> bytes:
+            return self.timed("laws", lambda: store.read(path, max_bytes=max_bytes))
 
-        outcome = read_of(lambda: read_outcome(read, laws_path) or ABSENT)
+        outcome = read_of(lambda: read_outcome(read, laws_path))
         if isinstance(outcome, FitOutcome) and outcome.laws is not None:
             self._fits.put((uri, laws_path, outcome.laws_sha256), outcome)
         return outcome
@@ -373,8 +383,12 @@ class Storage:
 
     def write(self, name: str, uri: str, path: str, content: bytes) -> None:
         """Write an object; `name` is that of the operation in the metrics."""
+        self.written(name, uri, lambda: self.store(uri).write(path, content))
+
+    def written(self, name: str, uri: str, write: Callable[[], Value]) -> Value:
+        """What a call that writes returns; a store that is not there is unavailable."""
         try:
-            self.timed(name, lambda: self.store(uri).write(path, content))
+            return self.timed(name, write)
         except NotFound as error:
             # A missing bucket: only a write can distinguish it from a missing object.
             raise StoreUnavailable(f"{uri}: no such bucket or folder") from error

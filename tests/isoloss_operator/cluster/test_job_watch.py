@@ -80,7 +80,7 @@ class ApiServer:
         host = f"http://127.0.0.1:{self._server.server_port}"
         api_client = client.ApiClient(client.Configuration(host=host))
         return lambda deliver: JobWatch(
-            api_client, ["research"], deliver, retry_seconds=(0.05,), **options
+            api_client, "research", deliver, retry_seconds=(0.05,), **options
         )
 
     def close(self) -> None:
@@ -277,7 +277,7 @@ def test_of_our_unrecorded_jobs_the_metadata_is_delivered(
     bodies: list[tuple[str, Json]] = []
     watch = JobWatch(
         config.new_client_from_config(config_file=kubeconfig),
-        [user.namespace],
+        user.namespace,
         lambda event, body: bodies.append((event["type"], dict(body))),
     )
     watch.start()
@@ -302,7 +302,7 @@ def test_without_namespaces_the_jobs_of_all_are_delivered(
     seen: Seen = []
     watch = JobWatch(
         config.new_client_from_config(config_file=admin),
-        [],
+        "",
         lambda _, body: seen.append((body["metadata"]["namespace"], body["metadata"]["name"])),
     )
     watch.start()

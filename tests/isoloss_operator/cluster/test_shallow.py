@@ -1,14 +1,15 @@
-"""JSON of any depth is cut down to what a parser takes, and everything else is left as it is."""
+"""JSON of any depth is cut down to what a parser takes, or refused in words; everything else is left as it is."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoloss_operator.cluster.shallow import KEPT_DEPTH, shallow
+from isoloss_operator.cluster.shallow import KEPT_DEPTH, MAX_DEPTH, shallow, too_deep
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -38,3 +39,25 @@ def test_what_lies_deeper_becomes_null_and_its_neighbours_stay() -> None:
     found = json.loads(shallow(deep.encode()))
     assert found["y"][1] == 7
     assert found["z"] == "}"
+
+
+def levels(depth: int, *, lists: bool = False) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if lists else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_so_many_levels_and_no_more(lists: bool) -> None:
+    assert too_deep(levels(MAX_DEPTH, lists=lists)) == ""
+    assert "more than 100 levels" in too_deep(levels(MAX_DEPTH + 1, lists=lists))
+
+
+def test_a_hundred_thousand_levels_are_no_recursion() -> None:
+    assert too_deep({"spec": [levels(100_000)]})
+
+
+@pytest.mark.parametrize("value", [None, "text", 7, {}, []])
+def test_what_has_no_levels_is_fine(value: Any) -> None:
+    assert too_deep(value) == ""

@@ -27,7 +27,7 @@ from isoloss_operator.decide.reads import probe_reads
 from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.probe_cost import probe_cost
+from isoloss_operator.planning.probes import probe_cost
 from isoloss_operator.planning.specs import InvalidSpec
 from tests.support.builders import (
     NOW,

@@ -284,7 +284,7 @@ def test_laws_of_an_unknown_form_are_refused() -> None:
     record = fit_document(FitOutcome(inputs="i", laws=None, laws_sha256=digest))
     files = {LAWS: document, fit_path(LAWS): record}
     with pytest.raises(BadRecord, match=r"laws\.json"):
-        read_outcome(lambda path, _: files.get(path), LAWS)
+        read_outcome(lambda path, _: files[path], LAWS)
 
 
 def log_as_the_operator_does() -> None:
@@ -359,7 +359,6 @@ def test_laws_can_be_read_as_soon_as_they_are_told_of(tmp_path: Path) -> None:
         laws = (tmp_path / LAWS).read_bytes()
         assert hashlib.sha256(laws).hexdigest() == outcome.laws_sha256
         stored = read_outcome(lambda path, _: (tmp_path / path).read_bytes(), LAWS)
-        assert stored is not None
         assert (stored.laws_sha256, stored.report_written) == (outcome.laws_sha256, False)
         assert not list(tmp_path.rglob("report.html"))
 
@@ -367,7 +366,6 @@ def test_laws_can_be_read_as_soon_as_they_are_told_of(tmp_path: Path) -> None:
     assert isinstance(outcome, FitOutcome)
     assert outcome.report_written
     stored = read_outcome(lambda path, _: (tmp_path / path).read_bytes(), LAWS)
-    assert stored is not None
     assert stored.report_written
 
 

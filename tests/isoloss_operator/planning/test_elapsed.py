@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isoloss_operator.planning.elapsed import elapsed
+from isoloss_operator.planning.pace import elapsed
 
 
 @pytest.mark.parametrize(

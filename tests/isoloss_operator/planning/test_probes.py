@@ -14,11 +14,11 @@ from isoloss_contract.schedule import cooldown_steps, evaluation_steps, steps_be
 from isoloss_operator.api import AnswerValidation, Checkpoint, HyperparamPredictionSpec
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint, planned_proxy
-from isoloss_operator.planning.probe_cost import probe_cost
 from isoloss_operator.planning.probes import (
     MAX_PLACES,
     NoProbes,
     plan_probes,
+    probe_cost,
     probe_model,
     probe_places,
     probe_sweep,

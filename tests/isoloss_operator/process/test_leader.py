@@ -307,8 +307,3 @@ def test_others_wait_for_no_less_than_the_lease(leases: Leases) -> None:
     assert Elector(leases, "system", "operator", "first", terms).acquire()  # type: ignore[arg-type]
     assert leases.lease is not None
     assert leases.lease["spec"]["leaseDurationSeconds"] == 3
-
-
-def test_terms_that_could_have_two_leaders_are_refused() -> None:
-    with pytest.raises(ValueError, match="renew deadline"):
-        Terms(lease=10, deadline=10, period=2)

@@ -50,8 +50,8 @@ class Clock:
 
 def operator(term: Term | None = None, clock: Clock | None = None) -> Ledgers:
     """The ledgers of a new process, which looks at what it knows once a minute."""
-    storage, clock = Storage(readers=1), clock or Clock()
-    return Ledgers(storage.store, storage.timed, term or Term(), check_seconds=60, clock=clock)
+    storage = Storage(readers=1)
+    return Ledgers(storage, term or Term(), check_seconds=60, clock=clock or Clock())
 
 
 @pytest.fixture
