@@ -3,21 +3,16 @@
 A fit is seconds to minutes of pure computation. Its inputs and outputs are in the store; only the outcome
 is returned. Its process ends when the fit is superseded, and with the operator, even if that is killed.
 
-Threads: reconcilers call `start`, `outcome` and the rest; `_work` runs in the pool, a thread for each process that
-may fit; a timer ends a rest. All of them change the four dicts under one lock, which is never held while a fit runs
-or a callback is called. What keeps a request from being lost:
-
-- whatever is in `_waiting` has a `_work` submitted that will look at it, or a fit of its uid is running, whose `_work`
-  submits another at its end, or it is provisional and the timer that ends the rest is set;
-- a uid is in `_running` from being taken out of `_waiting` until its process has ended, so that a resource has one
-  fit at a time, and a request that comes meanwhile waits behind it;
-- `superseded` is set once, under the lock; from then on that fit stores no outcome and calls nobody.
+Threads: reconcilers call `start`, `outcome` and the rest; `_fit` runs in a worker of the queue for each process that
+may fit. All of them change the three dicts under one lock, which is never held while a fit runs or a callback is
+called. The queue hands a resource to one worker at a time and has it again if it was added meanwhile. So a resource
+has one fit at a time, and a request that comes meanwhile waits behind it. `superseded` is set once, under the lock;
+from then on that fit stores no outcome and calls nobody.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import math
 import multiprocessing
@@ -26,7 +21,6 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,12 +28,13 @@ from typing import Generic, TypeVar
 
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, Request
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, LawsStored, NotFitted, failed
+from isoloss_operator.process.workqueue import Workers, WorkQueue
 
 NICENESS = 10
 DEFAULT_MEMORY_MIB = 1024
 POLL_SECONDS = 0.2
 """A superseded fit is stopped within this time."""
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=Hashable)
 OnLaws = Callable[[FitOutcome], None]
 """Gets the outcome of a fit as soon as its laws are stored, before its report is drawn."""
 Run = Callable[[FitJob, float, threading.Event, OnLaws], FitEnd]
@@ -81,9 +76,9 @@ class _Running:
 class Fitter(Generic[Key]):
     """Runs at most `processes` fits at a time and keeps the newest outcome of each resource.
 
-    A resource has one fit at a time. A new request replaces one that waits and stops one that runs. Whose group
-    (namespace) was served longest ago comes next, and within it the resource that was: many fits of one group
-    delay one of another by one fit at most. Provisional fits rest after each of them; others do not wait for that.
+    A new request replaces one that waits and stops one that runs. Groups (namespaces) take turns as in every WorkQueue:
+    many fits of one group delay one of another by one fit at most. Provisional fits rest after each of them; others do
+    not wait for that.
     """
 
     def __init__(
@@ -102,23 +97,20 @@ class Fitter(Generic[Key]):
 
         Neither is called for superseded fits.
         """
-        self._pool = ThreadPoolExecutor(max_workers=processes, thread_name_prefix="fit")
+        self._queue: WorkQueue[tuple[str, Key]] = WorkQueue(
+            rest_share=0.0, group_of=lambda whose: group_of(whose[1]), clock=clock
+        )
         self._timeout = timeout_seconds
         self._on_done = on_done
         self._on_laws = on_laws
         self._run = run or run_in_process
-        self._group_of = group_of
         self._clock = clock
         self._lock = threading.Lock()
-        self._waiting: dict[str, tuple[Key, FitJob]] = {}
+        self._waiting: dict[str, FitJob] = {}
         self._running: dict[str, _Running] = {}
         self._kept: dict[str, _Kept] = {}
-        self._turns = itertools.count(1)
-        self._last_turn: dict[Hashable, int] = {}
-        """When each group and each uid was served last; 0: never."""
         self._rests_until = -math.inf
-        self._wakes: threading.Timer | None = None
-        """Starts the provisional fits that wait for the end of the rest."""
+        Workers(self._queue, self._fit, count=processes).start()
 
     def start(self, uid: str, key: Key, job: FitJob) -> None:
         """Fit in the background, unless a fit with the same inputs is running."""
@@ -128,12 +120,10 @@ class Fitter(Generic[Key]):
             if running is not None and is_wanted and running.request.inputs == job.request.inputs:
                 self._waiting.pop(uid, None)
                 return
-            waits_already = uid in self._waiting and job.request.provisional
-            self._waiting[uid] = (key, job)
+            self._waiting[uid] = job
             if running is not None:
                 running.superseded.set()
-        if running is None and not waits_already:
-            self._pool.submit(self._work)
+        self._queue.add((uid, key))
 
     def running(self, uid: str) -> Request | None:
         """The request that is being fitted; None if there is none or it waits for a process."""
@@ -161,7 +151,6 @@ class Fitter(Generic[Key]):
         """Drop all of a resource that is gone, and stop its fit."""
         with self._lock:
             self._kept.pop(uid, None)
-            self._last_turn.pop(uid, None)
             self._waiting.pop(uid, None)
             running = self._running.get(uid)
             if running is not None:
@@ -169,21 +158,19 @@ class Fitter(Generic[Key]):
 
     def close(self) -> None:
         """Start no further fits and stop those that run."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._queue.close()
         with self._lock:
-            if self._wakes is not None:
-                self._wakes.cancel()
             for running in self._running.values():
                 running.superseded.set()
 
-    def _work(self) -> None:
+    def _fit(self, whose: tuple[str, Key]) -> float | None:
+        """Make the fit that waits, if any; returns the seconds after which to look again for one that rests."""
+        uid, key = whose
         with self._lock:
-            uid = self._next()
-            if uid is None:
-                self._wake_after_rest()
-                return
-            key, job = self._waiting.pop(uid)
-            self._last_turn[self._group_of(key)] = self._last_turn[uid] = next(self._turns)
+            job, rest = self._waiting.get(uid), self._rest_seconds()
+            if job is None or (job.request.provisional and rest > 0):
+                return None if job is None else rest
+            del self._waiting[uid]
             superseded = threading.Event()
             self._running[uid] = _Running(job.request, superseded)
         started = self._clock()
@@ -198,7 +185,7 @@ class Fitter(Generic[Key]):
         try:
             answer = self._run(job, self._timeout, superseded, keep_laws)
         except Exception as error:
-            # Raised in a thread of the pool it would be lost, and the fit would count as running for ever.
+            # The fit would count as running for ever.
             logger.exception("The fit of %s failed", job.title)
             answer = NotFitted(f"{type(error).__name__}: {error}")
         ended = self._clock()
@@ -209,46 +196,12 @@ class Fitter(Generic[Key]):
                 self._rests_until = ended + REST_PER_SECOND * (ended - started)
             if is_wanted:
                 self._kept[uid] = self._worth_keeping(uid, job, answer)
-            has_next = bool(self._waiting)
         if is_wanted:
             self._on_done(key, ended - started, answer)
-        if has_next:
-            self._work_soon()
-
-    def _work_soon(self) -> None:
-        with contextlib.suppress(RuntimeError):  # closed meanwhile
-            self._pool.submit(self._work)
+        return None
 
     def _rest_seconds(self) -> float:
         return self._rests_until - self._clock()
-
-    def _wake_after_rest(self) -> None:
-        """Once for all that wait."""
-        waits = any(uid not in self._running for uid in self._waiting)
-        if waits and self._wakes is None:
-            self._wakes = threading.Timer(max(0.0, self._rest_seconds()), self._rested)
-            self._wakes.daemon = True
-            self._wakes.start()
-
-    def _rested(self) -> None:
-        with self._lock:
-            self._wakes = None
-        self._work_soon()
-
-    def _next(self) -> str | None:
-        """Whose turn it is among those that wait, do not run and need not rest."""
-
-        def served(uid: str) -> tuple[int, int]:
-            group = self._group_of(self._waiting[uid][0])
-            return self._last_turn.get(group, 0), self._last_turn.get(uid, 0)
-
-        rests = self._rest_seconds() > 0
-        waiting = (
-            uid
-            for uid, (_, job) in self._waiting.items()
-            if uid not in self._running and not (rests and job.request.provisional)
-        )
-        return min(waiting, key=served, default=None)
 
     def _worth_keeping(self, uid: str, job: FitJob, answer: FitEnd) -> _Kept:
         before = self._kept.get(uid)

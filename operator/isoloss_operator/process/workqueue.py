@@ -2,7 +2,7 @@
 
 A key is queued once and processed by one worker at a time. A key added while it is processed is queued again
 afterwards. A key can be added with a delay, and a failing key is retried with growing delays. However many
-events arrive, a key rests for half the time of its last run, and for a minimum interval.
+events arrive, a key rests for a share of the time of its last run, and for a minimum interval.
 
 Keys belong to groups, which take turns: that with the fewest keys being processed comes next, and of equals the
 one that was served longest ago. No group has all workers, so that slow keys of one leave one for the others.
@@ -37,14 +37,19 @@ class WorkQueue(Generic[Key]):
         self,
         *,
         minimum_interval: float = 0.0,
+        rest_share: float = 0.5,
         first_retry: float = 0.5,
         longest_retry: float = 30.0,
         group_of: Callable[[Key], Hashable] = lambda _key: None,
         most_of_group: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """At most `most_of_group` keys of a group are processed at a time."""
+        """At most `most_of_group` keys of a group are processed at a time.
+
+        A `rest_share` of a half limits one key to two thirds of a worker's time: slow keys must not starve others.
+        """
         self._minimum_interval = minimum_interval
+        self._rest_share = rest_share
         self._first_retry = first_retry
         self._longest_retry = longest_retry
         self._group_of = group_of
@@ -205,9 +210,9 @@ class WorkQueue(Generic[Key]):
         return None
 
     def _let_rest(self, key: Key) -> None:
-        """Limit one key to two thirds of a worker's time: slow keys must not starve others."""
         now, started = self._clock(), self._started.pop(key)
-        self._rested[key] = max(started + self._minimum_interval, now + (now - started) / 2)
+        rest = self._rest_share * (now - started)
+        self._rested[key] = max(started + self._minimum_interval, now + rest)
         if len(self._rested) > 2 * len(self._due) + KEPT_RESTS:
             self._rested = {each: until for each, until in self._rested.items() if until > now}
 
