@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 
 from isoloss_contract.ledger import AddedPoint
 from isoloss_contract.records import (
-    CooldownConfig,
     DataManifest,
     EvaluationConfig,
     OptimizerConfig,
@@ -24,7 +23,7 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_contract.schedule import cooldown_tokens, whole_steps
-from isoloss_operator.api import Evaluation, ScalingSweepSpec
+from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import (
@@ -274,23 +273,10 @@ def _base_config(
 
 def evaluation_config(spec: ScalingSweepSpec) -> EvaluationConfig:
     """When every run of the sweep is evaluated, and when copies of it cool down."""
-    evaluation = spec.evaluation
-    return EvaluationConfig(
-        first_tokens=evaluation.first_tokens,
-        per_decade=evaluation.per_decade,
-        sequences_per_domain=spec.data.validation.sequences_per_domain,
-        averaging_tokens=evaluation.averaging_tokens,
-        cooldown=_cooldown_config(evaluation),
-    )
-
-
-def _cooldown_config(evaluation: Evaluation) -> CooldownConfig | None:
-    cooldown = evaluation.cooldown
-    if cooldown is None:
-        return None
-    return CooldownConfig(
-        share=float(cooldown.share), shape=cooldown.shape, per_decade=cooldown.per_decade
-    )
+    sequences = spec.data.validation.sequences_per_domain
+    values = {**spec.evaluation.model_dump(), "sequences_per_domain": sequences}
+    # The API's decimals are texts.
+    return EvaluationConfig.model_validate(values, strict=False)
 
 
 def _with_grid_point(

@@ -220,19 +220,9 @@ def warmup_tokens(spec: ScalingSweepSpec, parameters: ParameterCounts) -> int:
 
 def optimizer_config(spec: ScalingSweepSpec, parameters: ParameterCounts) -> OptimizerConfig:
     """The trainer's optimizer settings for a size."""
-    optimizer = spec.optimizer
-    return OptimizerConfig(
-        beta1=float(optimizer.beta1),
-        beta2=float(optimizer.beta2),
-        epsilon=float(optimizer.epsilon),
-        weight_decay=float(optimizer.weight_decay),
-        gradient_clip=float(optimizer.gradient_clip),
-        warmup_tokens=warmup_tokens(spec, parameters),
-        schedule=optimizer.schedule,
-        second_moment_tokens=optimizer.second_moment_tokens,
-        weight_decay_tokens=optimizer.weight_decay_tokens,
-        z_loss=float(optimizer.z_loss),
-    )
+    values = {**spec.optimizer.model_dump(), "warmup_tokens": warmup_tokens(spec, parameters)}
+    # The API's decimals are texts.
+    return OptimizerConfig.model_validate(values, strict=False)
 
 
 def model_config(model: Model, tokenizer_vocabulary: int | None = None) -> dict[str, Any]:

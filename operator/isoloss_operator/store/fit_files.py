@@ -44,6 +44,10 @@ class FitRecord(Record):
     """Step of a search: the decisions that followed."""
 
 
+_OF_OUTCOME = FitRecord.model_fields.keys() - {"version"}
+"""Its fields that are a FitOutcome's, by the same names."""
+
+
 class LawsFile(Record, LawsDocument):
     """laws.json."""
 
@@ -60,15 +64,7 @@ def laws_document(laws: Laws) -> bytes:
 
 def fit_document(outcome: FitOutcome) -> bytes:
     """The bytes of fit.json."""
-    record = FitRecord(
-        inputs=outcome.inputs,
-        ledger_sha256=outcome.ledger_sha256,
-        points=outcome.points,
-        laws_sha256=outcome.laws_sha256,
-        report_written=outcome.report_written,
-        error=outcome.error,
-        step=outcome.step,
-    )
+    record = FitRecord(**{name: getattr(outcome, name) for name in _OF_OUTCOME})
     return record.model_dump_json(indent=1).encode()
 
 
@@ -81,16 +77,8 @@ def read_outcome(read: Read, laws_path: str) -> FitOutcome:
     path = fit_path(laws_path)
     content = read(path, limits.FIT.max_bytes)
     record = parse_record(content, FitRecord, path, limit=limits.FIT, newest=NEWEST_FIT)
-    return FitOutcome(
-        inputs=record.inputs,
-        laws=_read_laws(read, laws_path, record.laws_sha256) if record.laws_sha256 else None,
-        laws_sha256=record.laws_sha256,
-        report_written=record.report_written,
-        ledger_sha256=record.ledger_sha256,
-        points=record.points,
-        error=record.error,
-        step=record.step,
-    )
+    laws = _read_laws(read, laws_path, record.laws_sha256) if record.laws_sha256 else None
+    return FitOutcome(laws=laws, **{name: getattr(record, name) for name in _OF_OUTCOME})
 
 
 def _read_laws(read: Read, path: str, sha256: str) -> Laws:
