@@ -99,16 +99,3 @@ def test_a_finished_sweep_needs_neither_its_checkpoint_nor_its_corpus(
     assert "or give spec.initialLoss" in conditions(said)["Stalled"]["message"]
     assert {job.metadata.name for job in user.jobs()} <= ran, "no Job since"
     assert not (place.folder / "data").exists()
-
-
-@pytest.mark.whole
-def test_a_checkpoint_that_the_namespace_may_not_use_is_refused_by_field(
-    operator: OperatorProcess, user: User, place: Place
-) -> None:
-    operator.start()
-    user.apply_sweep(sweep(place, "s3://another-team/models/target"))
-    said = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
-    message = conditions(said)["Accepted"]["message"]
-    assert message.startswith(f"{FIELD}: ")
-    assert place.uri in message
-    assert not user.jobs()

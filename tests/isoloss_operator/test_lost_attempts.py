@@ -1,4 +1,4 @@
-"""Attempts that end without a word: claimed by others, hung, or on a node that vanished."""
+"""Attempts that end without a word: claimed by others, or hung."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from devcluster.process_node import ProcessNode
 from isoloss_contract.ledger import PointState
 from isoloss_contract.records import ExitCode
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
-from tests.support.cluster import NodeFactory, wait_until
+from tests.support.cluster import wait_until
 from tests.support.operator_process import OperatorProcess, User
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
@@ -54,36 +54,3 @@ def test_a_hung_trainer_is_ended_charged_and_its_point_retried(
     }
     assert charged == {(4, 2e-3): {"NoProgress": 1}}
     assert "NoProgress" in user.events("dense")
-
-
-@pytest.mark.whole
-@pytest.mark.slow
-def test_points_of_a_node_that_vanishes_are_trained_elsewhere_uncharged(
-    operator: OperatorProcess, user: User, make_node: NodeFactory, place: Place
-) -> None:
-    """Its pods terminate for ever: no kubelet reports that they ended, and their Jobs wait for it."""
-    quick = {"ISOLOSS_TERMINATION_GRACE_SECONDS": "2", "ISOLOSS_POD_LOST_SECONDS": "2"}
-    operator.environment = {**operator.environment, **quick}
-    doomed = make_node(cpu="64")
-    operator.start()
-    hanging = {"kind": "train", "exit": "hang", "attempts": [1]}
-    user.apply_sweep(sweep(place, failures=[hanging], parallelism=8))
-    wait_until(lambda: _training(user) == SMALL_POINTS, "every point to hang")
-    doomed.crash()
-    make_node(cpu="64")
-    ended = user.wait_for(
-        lambda: user.sweep("dense"), "Progressing", "False", "Finished", seconds=400
-    )
-    records = place.ledger(ended).points
-    assert {r.state for r in records} == {PointState.SUCCEEDED}
-    assert not any(r.attempts.charged for r in records), "nobody's fault"
-    assert {r.attempts.ended for r in records} == {2}
-    assert set(place.traces.ends().values()) == {1}
-    assert "NodeLost" in user.events("dense")
-    lost = [warning for warning in ended["status"]["warnings"] if "does not answer" in warning]
-    assert doomed.name in lost[0]
-
-
-def _training(user: User) -> int:
-    pods = [pod for pod in user.pods() if pod.metadata.labels["isoloss.dev/task"] == "train"]
-    return sum(pod.status.phase == "Running" for pod in pods)

@@ -131,11 +131,10 @@ def test_from_apply_to_prediction_and_then_silence(
     )
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.whole)])
 def test_killed_at_random_moments_it_trains_every_point_once(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place, seed: int
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(1)
     user.apply_sweep(sweep(place, seconds=0.6, parallelism=2))
     for _ in range(5):
         operator.start()
@@ -188,82 +187,15 @@ def test_a_sweep_deleted_while_it_runs_takes_its_pods_along(
     assert resumed, "the checkpoints of the deleted sweep are used"
 
 
-@pytest.mark.whole
-def test_a_missing_secret_is_said_and_fixed_by_creating_it(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    storage = {"uri": place.uri, "secretName": "later"}
-    user.apply_sweep(sweep(place, storage=storage))
-    reached = user.wait_for(lambda: user.sweep("dense"), "Progressing", "False")
-    assert "later" in conditions(reached)["Progressing"]["message"]
-    user.create_secret("later", place.storage.environment())
-    assert finished(user)["status"]["points"]["failed"] == 0
-
-
-@pytest.mark.whole
-def test_storage_that_goes_away_is_said_and_the_sweep_goes_on_when_it_is_back(
-    control_plane: ControlPlane,
-    user: User,
-    node: ProcessNode,
-    own_storage: ObjectStorage,
-    tmp_path: Path,
-) -> None:
-    place = new_place(own_storage)
-    allowed = {
-        "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [place.uri]}),
-        "ISOLOSS_RESYNC_SECONDS": "2",
-    }
-    environment = {**own_storage.environment(), **allowed}
-    operator = OperatorProcess(control_plane, [user.namespace], tmp_path, environment)
-    user.create_secret("own", own_storage.environment())
-    try:
-        operator.start()
-        storage = {"uri": place.uri, "secretName": "own"}
-        user.apply_sweep(sweep(place, storage=storage, suspend=True))
-        user.wait_for(lambda: user.sweep("dense"), "Accepted")
-        own_storage.stop()
-        user.apply_sweep(sweep(place, storage=storage))
-        said = user.wait_for(
-            lambda: user.sweep("dense"), "Accepted", "False", "StorageUnreachable"
-        )
-        assert place.uri in conditions(said)["Accepted"]["message"]
-        assert get(operator, "/healthz")[0] == 200, "a restart would not fix the store"
-        own_storage.start()
-        assert finished(user)["status"]["points"]["succeeded"] == SMALL_POINTS
-    finally:
-        operator.end()
-
-
-@pytest.mark.whole
-def test_storage_that_the_namespace_may_not_use_is_refused(
+def test_a_corpus_that_the_namespace_may_not_use_is_refused_by_field(
     operator: OperatorProcess, user: User, place: Place
 ) -> None:
     operator.start()
-    elsewhere = f"{place.uri}-of-another-team"
-    user.apply_sweep(sweep(place, storage={"uri": elsewhere}))
-    said = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
-    assert place.uri in conditions(said)["Accepted"]["message"]
-    assert not user.jobs()
-    assert not Path(f"{place.folder}-of-another-team").exists()
-
-
-@pytest.mark.parametrize(
-    "field", [pytest.param("tokenizer", marks=pytest.mark.whole), "domains[1].uri"]
-)
-def test_a_corpus_that_the_namespace_may_not_use_is_refused_by_field(
-    operator: OperatorProcess, user: User, place: Place, field: str
-) -> None:
-    operator.start()
     manifest = sweep(place)
-    data = manifest["spec"]["data"]
-    if field == "tokenizer":
-        data["tokenizer"] = "s3://of-another-team/tokenizer"
-    else:
-        data["domains"][1]["uri"] = "s3://of-another-team/*.jsonl"
+    manifest["spec"]["data"]["domains"][1]["uri"] = "s3://of-another-team/*.jsonl"
     user.apply_sweep(manifest)
     said = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "StorageNotAllowed")
-    assert f"spec.data.{field}: " in conditions(said)["Accepted"]["message"]
+    assert "spec.data.domains[1].uri: " in conditions(said)["Accepted"]["message"]
     assert not user.jobs()
 
 
@@ -299,33 +231,6 @@ def test_laws_that_are_lost_while_the_operator_runs_are_fitted_again(
         assert operator.starts == 1
     finally:
         operator.end()
-
-
-@pytest.mark.whole
-def test_a_report_that_was_never_drawn_is_drawn_after_a_restart_and_no_answer_is_stale_meanwhile(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    """The files are as a kill between laws and report leaves them."""
-    operator.start()
-    grid = sweep_manifest("x", place.uri)["spec"]["grid"]
-    user.apply_sweep(sweep(place, grid=grid))
-    user.apply_prediction(prediction_manifest("target", "dense"))
-    user.wait_for(lambda: user.prediction("target"), "Ready")
-    user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
-    fresh = conditions(user.prediction("target"))["Stale"]
-    ready = conditions(user.sweep("dense"))["Ready"]
-    assert operator.stop() == 0
-    folder = place.folder / f"sweeps/dense-{user.sweep('dense')['metadata']['uid']}"
-    record = json.loads((folder / "fit.json").read_text())
-    (folder / "fit.json").unlink()
-    (folder / "fit.json").write_text(json.dumps({**record, "report_written": False}))
-    (folder / "report.html").unlink()
-    time.sleep(1.1)  # times of conditions are in whole seconds
-    operator.start()
-    wait_until((folder / "report.html").exists, "the report", 400)
-    user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
-    assert conditions(user.sweep("dense"))["Ready"] == ready
-    assert conditions(user.prediction("target"))["Stale"] == fresh
 
 
 def test_a_bad_pod_template_is_refused_by_field_and_fixed_by_the_next_apply(
@@ -443,37 +348,6 @@ def test_failures_are_retried_then_counted_then_end_the_sweep(
 
 
 @pytest.mark.whole
-def test_a_bad_configuration_stops_the_sweep_and_names_the_field(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    words = {
-        "code": "NoSuchKernel",
-        "message": "no kernel for this",
-        "field": "training.precision",
-    }
-    failures = [{"kind": "train", "exit": 44, **words}]
-    user.apply_sweep(sweep(place, failures=failures))
-    said = user.wait_for(lambda: user.sweep("dense"), "Stalled", "True", "BadConfiguration")
-    assert "training.precision" in conditions(said)["Stalled"]["message"]
-    user.apply_sweep(sweep(place))
-    finished(user)
-
-
-@pytest.mark.whole
-def test_bad_data_is_said_in_the_trainers_words_and_recovers_when_fixed(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    words = {"code": "TextFieldMissing", "message": "general: no field text in a.jsonl:1"}
-    user.apply_sweep(sweep(place, failures=[{"kind": "prepare", "exit": 45, **words}]))
-    said = user.wait_for(lambda: user.sweep("dense"), "DataReady", "False", "TextFieldMissing")
-    assert "no field text" in conditions(said)["DataReady"]["message"]
-    user.apply_sweep(sweep(place))
-    finished(user)
-
-
-@pytest.mark.whole
 def test_tampered_and_truncated_files_are_found_and_trained_again(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
@@ -542,29 +416,6 @@ def test_two_namespaces_do_not_disturb_each_other(
         user.wait_for(lambda: user.sweep("stolen"), "Accepted", "False", "StorageNotAllowed")
     finally:
         operator.end()
-
-
-@pytest.mark.whole
-def test_a_prediction_waits_for_its_sweep_and_says_so(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    user.apply_prediction(prediction_manifest("target", "dense"))
-    user.wait_for(lambda: user.prediction("target"), "Ready", "False", "SweepNotFound")
-    user.apply_sweep(sweep(place, grid=sweep_manifest("x", place.uri)["spec"]["grid"]))
-    user.wait_for(lambda: user.prediction("target"), "Ready")
-
-
-@pytest.mark.whole
-def test_a_checkpoint_that_is_no_model_is_said(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    user.apply_sweep(sweep(place))
-    checkpoint = {"uri": "s3://models/not-a-model"}
-    user.apply_prediction(prediction_manifest("target", "dense", checkpoint=checkpoint))
-    said = user.wait_for(lambda: user.prediction("target"), "Evaluated", "False", "NotACheckpoint")
-    assert "is no model" in conditions(said)["Evaluated"]["message"]
 
 
 def test_a_second_operator_waits_and_takes_over(
@@ -653,23 +504,15 @@ def test_a_namespace_that_takes_the_operators_rights_away_is_told_and_others_are
         operator.end()
 
 
-@pytest.mark.parametrize(
-    "owner",
-    [
-        pytest.param("ScalingSweep/.", marks=pytest.mark.whole),
-        pytest.param("ScalingSweep/%", marks=pytest.mark.whole),
-        "ScalingSweep/nobody",
-    ],
-)
 def test_a_tenants_job_that_names_an_owner_that_is_not_there_is_nothing_to_retry(
-    operator: OperatorProcess, user: User, place: Place, owner: str
+    operator: OperatorProcess, user: User, place: Place
 ) -> None:
     operator.start()
     job: Any = {
         "metadata": {
             "name": "innocent",
             "labels": {LABEL_OWNER_UID: "x"},
-            "annotations": {OWNER_ANNOTATION: owner},
+            "annotations": {OWNER_ANNOTATION: "ScalingSweep/nobody"},
         },
         "spec": {
             "suspend": True,

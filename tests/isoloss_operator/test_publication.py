@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from tests.support.operator_process import (
     prediction_manifest,
     sweep_manifest,
 )
-from tests.support.published_configs import TOY_CHECKPOINT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -44,30 +42,6 @@ def test_an_answer_published_under_another_name_leaves_the_former_one(
     del target["spec"]["publish"]
     user.apply_prediction(target)
     wait_until(lambda: names() == {"foreign"}, "the second to go")
-
-
-@pytest.mark.whole
-def test_other_weights_under_a_checkpoints_address_are_measured_again(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    """The planted trainer reads the loss off the address, so that a second evaluate Job is all that can be seen."""
-    folder = place.folder / "models" / "loss-2.6"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(TOY_CHECKPOINT))
-    (folder / "model.safetensors").write_text("weights")
-    operator.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
-    operator.environment["ISOLOSS_IDLE_SECONDS"] = "2"  # type: ignore[index]
-    operator.start()
-    user.apply_sweep(sweep_manifest("dense", place.uri))
-    uri = f"{place.uri}/models/loss-2.6"
-    user.apply_prediction(prediction_manifest("target", "dense", checkpoint={"uri": uri}))
-
-    def evaluations() -> set[str]:
-        return {p.parent.name for p in (place.folder / "evaluations").glob("*/result.json")}
-
-    wait_until(lambda: len(evaluations()) == 1, "the first evaluation", 120)
-    (folder / "model.safetensors").write_text("other weights")
-    wait_until(lambda: len(evaluations()) == 2, "the second", 150)
 
 
 def test_status_and_config_map_follow_every_edit_of_an_answered_prediction(

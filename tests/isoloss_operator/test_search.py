@@ -166,18 +166,6 @@ def test_a_search_without_a_grid_begins_where_a_finished_sweep_has_its_optima(
 
 
 @pytest.mark.whole
-def test_a_search_adds_no_more_points_than_it_may(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    user.apply_sweep(searched(place, grid=LOW_GRID, search=extending(1), proxies=ONE_SIZE))
-    ended = finished(operator, user)
-    assert ended["status"]["search"]["added"] == 1
-    assert len(points_of(place.ledger(ended), "BeyondEdge")) == 1
-    assert ended["status"]["search"]["ended"]
-
-
-@pytest.mark.whole
 def test_a_budget_ends_a_search_which_says_so_and_never_spends_more(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:

@@ -86,41 +86,6 @@ def judged(user: User, seconds: float = 180) -> dict[str, Any]:
     return user.prediction("target")
 
 
-@pytest.mark.whole
-def test_probes_whose_sweep_is_gone_are_stopped_whether_or_not_their_prediction_is_suspended(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    """Nobody could judge them."""
-    operator.start()
-    uri = checkpoint(place)
-    apply_both(user, place, uri, seconds=0.02)
-    judged(user)
-    slow = user.sweep("dense")
-    for container in slow["spec"]["podTemplate"]["spec"]["containers"]:
-        for variable in container["env"]:
-            if variable["name"] == "PLANTED_SECONDS":
-                variable["value"] = "60"
-    user.apply_sweep(
-        {**{k: slow[k] for k in ("apiVersion", "kind", "spec")}, "metadata": {"name": "dense"}}
-    )
-    asked = user.prediction("target")["spec"]
-    asked["validation"] = {"tokensShare": "0.9", "parallelism": 2}
-    manifest = prediction_manifest("target", "dense", **asked)
-    user.apply_prediction(manifest)
-    running = lambda: [p for p in user.pods() if p.status.phase == "Running"]  # noqa: E731
-    wait_until(running, "probes to train", 120)
-    user.delete_sweep("dense")
-    user.wait_for(lambda: user.prediction("target"), "Validated", "Unknown", "SweepNotFound")
-    wait_until(lambda: not running(), "the probes to stop", 120)
-    answered = user.wait_for(lambda: user.prediction("target"), "Stale", "True", "SweepNotFound")
-    assert conditions(answered)["Ready"]["status"] == "True"
-    manifest["spec"]["suspend"] = True
-    user.apply_prediction(manifest)
-    user.wait_for(lambda: user.prediction("target"), "Validated", "Unknown", "Suspended")
-    assert not running()
-    assert conditions(user.prediction("target"))["Ready"]["status"] == "True"
-
-
 def ledger_of_probes(place: Place, prediction: dict[str, Any]) -> Ledger:
     metadata = prediction["metadata"]
     folder = layout.prediction_folder(metadata["name"], metadata["uid"])
@@ -175,25 +140,6 @@ def test_probes_of_an_answer_are_trained_once_each_and_judge_it_however_often_th
     time.sleep(3)
     assert user.prediction("target")["status"] == status
     assert len(place.traces.read("start")) == POINTS + PROBES
-
-
-@pytest.mark.whole
-def test_a_budget_of_its_own_holds_probes_back_until_it_is_raised(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    """The third probe does not fit; the answer does not wait for it."""
-    operator.start()
-    uri = checkpoint(place)
-    # Each probe takes half of the budget of 3e13.
-    apply_both(user, place, uri, seconds=0.02, budget={"flops": "3.2e13"})
-    blocked = user.wait_for(
-        lambda: user.prediction("target"), "Validated", "Unknown", "BudgetExhausted"
-    )
-    assert blocked["status"]["validation"]["points"]["succeeded"] == 2
-    assert conditions(blocked)["Ready"]["status"] == "True"
-    apply_both(user, place, uri, seconds=0.02, budget={"flops": "3e14"})
-    assert judged(user)["status"]["validation"]["points"]["succeeded"] == PROBES
-    assert set(place.traces.starts().values()) == {1}
 
 
 def test_a_pod_template_that_is_refused_to_probes_keeps_back_no_answer(

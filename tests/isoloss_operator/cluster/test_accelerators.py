@@ -19,9 +19,10 @@ def template(*limits: dict[str, Any]) -> dict[str, Any]:
     [
         pytest.param({}, 1, id="an empty template"),
         pytest.param(template(), 1, id="no container"),
-        pytest.param(template({"cpu": "8", "memory": "64Gi"}), 1, id="no accelerator"),
+        pytest.param(template({"cpu": "8", "rdma/hca": "1"}), 1, id="no accelerator"),
         pytest.param(template({"nvidia.com/gpu": 8}), 8, id="a number"),
         pytest.param(template({"google.com/tpu": "4"}), 4, id="a quantity"),
+        pytest.param(template({"gpu.intel.com/i915": "1"}), 1, id="another vendor"),
         pytest.param(template({"nvidia.com/mig-3g.40gb": "1"}, {"cpu": 1}), 1, id="a slice"),
         pytest.param(template({"amd.com/gpu": 2}, {"amd.com/gpu": 1}), 3, id="two containers"),
     ],

@@ -18,7 +18,7 @@ from isoloss_operator.cluster.server_clock import ServerClock
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.failures import waits_for
-from isoloss_operator.decide.observation import LABEL_KIND, LABEL_RECORDED, ObservedJob
+from isoloss_operator.decide.observation import LABEL_RECORDED, ObservedJob
 from isoloss_operator.decide.reasons import Reason
 from tests.isoloss_operator.cluster.test_observe import ended, job, pod
 
@@ -355,14 +355,6 @@ def test_the_trainers_exit_ends_its_attempt_though_another_container_goes_on() -
 
 def test_a_pod_that_is_being_deleted_ends_by_itself() -> None:
     assert not seen_after(80, trainer_ended(0, **GRACE)).outlived
-
-
-def test_the_trainers_exit_ends_an_evaluation_as_well() -> None:
-    """Its ledger remembers a failure, so that the Job need not be kept for it."""
-    labels = {**job()["metadata"]["labels"], LABEL_KIND: "evaluate"}
-    failed = seen_after(11, trainer_ended(3), metadata={"labels": labels})
-    assert (failed.failed, failed.outlived, failed.held_up) == (True, True, "")
-    assert seen_after(11, trainer_ended(0), metadata={"labels": labels}).complete
 
 
 def test_a_job_that_does_not_start_is_held_up_after_a_while() -> None:

@@ -343,26 +343,6 @@ def test_unknown_times_are_not_counted() -> None:
     assert (seen.worked_seconds, seen.working_since) == (0, None)
 
 
-@pytest.mark.parametrize(
-    ("limits", "devices"),
-    [
-        ({}, 1),
-        ({"cpu": "16", "memory": "64Gi", "rdma/hca": "1"}, 1),
-        ({"nvidia.com/gpu": "8", "cpu": "64"}, 8),
-        ({"nvidia.com/gpu": 4}, 4),
-        ({"nvidia.com/mig-1g.10gb": "2"}, 2),
-        ({"amd.com/gpu": "3"}, 3),
-        ({"gpu.intel.com/i915": "1"}, 1),
-        ({"google.com/tpu": "4"}, 4),
-    ],
-)
-def test_accelerators_of_every_vendor_are_counted(limits: dict[str, Any], devices: int) -> None:
-    containers = [{"name": "trainer", "resources": {"limits": limits}}, {"name": "sidecar"}]
-    (seen,) = observe_jobs([job(template={"spec": {"containers": containers}})], [pod(**ran(20))])
-    assert seen.accelerators == devices
-    assert seen.accelerator_seconds(datetime.now(UTC)) == 20 * devices
-
-
 def test_a_failed_job_without_a_pod_is_told_by_its_own_times() -> None:
     failed = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-02T03:04:36Z"}
     status = {"startTime": "2026-01-02T03:04:06Z"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from isoloss_contract.schedule import whole_steps
 from isoloss_operator.planning.flops import Convention, six_nd, token_flops
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from isoloss_operator.planning.presets import preset_config
@@ -55,11 +54,3 @@ def test_six_nd_counts_the_head_and_not_the_look_up() -> None:
     """6 * (body + head) * tokens."""
     counts = parameter_counts(preset_config("dense-100m"))
     assert six_nd(counts, 10) == 60.0 * (86_114_304 + 100_663_296)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "trained"), [(1, 1024), (1024, 1024), (1025, 2048), (10_000, 10_240)]
-)
-def test_runs_end_with_a_whole_step(tokens: int, trained: int) -> None:
-    """Batches of 8 sequences of 128."""
-    assert whole_steps(tokens, 8, 128) == trained

@@ -30,6 +30,7 @@ from isoloss_operator.planning.specs import (
     InvalidSpec,
     like_checkpoints,
     parse_sweep_spec,
+    sources,
     with_derived_proxies,
 )
 from tests.support.builders import domain, manifest, points, sweep_spec
@@ -171,11 +172,13 @@ def test_a_derived_proxy_is_the_same_run_as_its_configuration_written_out() -> N
     assert len(set(keys)) == 8
 
 
-def test_a_spec_names_the_checkpoints_whose_config_it_needs() -> None:
-    """By the field to blame; a sweep without any needs none and is left as it is."""
+def test_a_spec_names_what_it_reads_by_the_field_to_blame() -> None:
+    """A sweep that is like no checkpoint is left as it is."""
     spec = parse_sweep_spec(sweep_spec(proxies=[sweep_spec()["proxies"][0], LIKE]))
     field = "spec.proxies[1].model.like.checkpoint"
     assert like_checkpoints(spec) == {field: "s3://bucket/models/x"}
+    corpus = {"spec.data.tokenizer", "spec.data.domains[0].uri", "spec.data.domains[1].uri"}
+    assert sources(spec).keys() == {*corpus, field}
     plain = parse_sweep_spec(sweep_spec())
     assert like_checkpoints(plain) == {}
     assert with_derived_proxies(plain, {}) is plain

@@ -10,7 +10,6 @@ from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.observation import ObservedPod
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.sweep_load import (
     JOB_STATES,
     attempts_ended,
@@ -108,17 +107,6 @@ def test_a_failure_for_good_is_counted_by_its_class() -> None:
     plan = decide_sweep(world)
     assert plan.ledger is not None
     assert attempts_ended(None, plan.ledger) == {"OutOfMemory": 1}
-
-
-def test_a_sweep_that_is_gone_takes_its_gauges_with_it() -> None:
-    metrics, world = Metrics(), replace(observed(), jobs=(job(POINTS[0], **RUNS),))
-    plan = decide_sweep(world)
-    load = sweep_load(world, plan.status)
-    metrics.statuses.show_sweep(("research", "dense"), plan.status, load, 0.0)
-    served = 'isoloss_scalingsweep_accelerators{name="dense",namespace="research"} 4.0'
-    assert served in metrics.page().decode()
-    metrics.statuses.drop_sweep(("research", "dense"))
-    assert "dense" not in metrics.page().decode()
 
 
 def test_the_lowest_losses_are_those_of_points_that_succeeded() -> None:
