@@ -12,7 +12,6 @@ import pytest
 from kubernetes import client, config
 
 from devcluster.control_plane import ControlPlane
-from isoloss_contract.records import DomainSource, PrepareConfig, PrepareTask
 from isoloss_operator.cluster.client import (
     CONFIG_MAP,
     FIELD_MANAGER,
@@ -43,6 +42,7 @@ from isoloss_operator.decide.plans import (
 )
 from isoloss_operator.process.leader import Elector, Terms
 from isoloss_operator.settings import Settings
+from tests.isoloss_operator.cluster.test_manifests import PREPARE
 from tests.support.cluster import wait_until
 from tests.support.operator_process import User, sweep_manifest
 
@@ -66,17 +66,11 @@ def writer(cluster: Cluster) -> Iterator[JobWriter]:
 
 
 def request(name: str, **changes: Any) -> JobRequest:
-    prepare = PrepareConfig(
-        tokenizer="s3://t/t",
-        sequence_length=128,
-        domains=(DomainSource(name="a", uri="s3://c/*", text_field="text"),),
-        validation_documents_per_thousand=5,
-    )
     values: dict[str, Any] = {
         "name": name,
         "kind": "prepare",
         "attempt": 1,
-        "task": PrepareTask(config=prepare, store_uri="s3://s/s"),
+        "task": PREPARE,
         "labels": {"isoloss.dev/task": "prepare"},
     }
     return JobRequest(**{**values, **changes})

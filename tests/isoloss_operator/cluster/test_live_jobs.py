@@ -21,6 +21,7 @@ from isoloss_operator.decide.jobs.failures import waits_for
 from isoloss_operator.decide.observation import LABEL_RECORDED, ObservedJob
 from isoloss_operator.decide.reasons import Reason
 from tests.isoloss_operator.cluster.test_observe import ended, job, pod
+from tests.support.clock import Clock
 
 OWNER = Owner(SWEEP, "research", "dense", "owner")
 GRACE = {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
@@ -70,13 +71,6 @@ def selected(body: dict[str, Any], labels: str, fields: str) -> bool:
     if names := re.search(r"job-name in \((.*)\)", labels):
         return found.get("batch.kubernetes.io/job-name") in names[1].split(",")
     return body.get("status", {}).get("phase", "") not in re.findall(r"phase!=(\w+)", fields)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def reader(cluster: Cluster, clock: Clock) -> JobReader:

@@ -24,7 +24,6 @@ from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import (
     MAX_TASK_BYTES,
     Owner,
-    config_map_manifest,
     job_manifest,
 )
 from isoloss_operator.cluster.pod_security import CONTAINER_LISTS, HOST_FIELDS, PROBES
@@ -36,7 +35,7 @@ from isoloss_operator.decide.observation import (
     LABEL_KIND,
     LABEL_OWNER_UID,
 )
-from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
+from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.settings import Settings
 
@@ -44,6 +43,15 @@ GOLDEN = Path(__file__).parent / "golden"
 OWNER = Owner(SWEEP, "research", "dense", "0b1e0c1e-0000-4000-8000-000000000001")
 SETTINGS = Settings(trainer_image="isoloss/trainer:1")
 DIGEST = "0123456789abcdef" * 2
+PREPARE = PrepareTask(
+    config=PrepareConfig(
+        tokenizer="s3://t/t",
+        sequence_length=128,
+        domains=(DomainSource(name="a", uri="s3://c/*", text_field="text"),),
+        validation_documents_per_thousand=5,
+    ),
+    store_uri="s3://s/s",
+)
 
 
 def train_task(**model: Any) -> TrainTask:
@@ -82,6 +90,11 @@ def request(**changes: Any) -> JobRequest:
     return JobRequest(**{**values, **changes})
 
 
+def made(**changes: Any) -> dict[str, Any]:
+    """The Job of a request with `changes`."""
+    return job_manifest(request(**changes), OWNER, SETTINGS)
+
+
 def pod_spec(job: dict[str, Any]) -> dict[str, Any]:
     spec: dict[str, Any] = job["spec"]["template"]["spec"]
     return spec
@@ -94,7 +107,7 @@ def container(job: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_whole_job_is_the_golden_one() -> None:
     """The task's own text is left out: it is the contract's, and read back in the next test."""
-    job = job_manifest(request(), OWNER, SETTINGS)
+    job = made()
     task = next(each for each in container(job)["env"] if each["name"] == "ISOLOSS_TASK")
     task["value"] = "(the task)"
     assert job == json.loads((GOLDEN / "train_job.json").read_text())
@@ -103,18 +116,7 @@ def test_the_whole_job_is_the_golden_one() -> None:
 @pytest.mark.parametrize(
     ("kind", "task"),
     [
-        (
-            "prepare",
-            PrepareTask(
-                config=PrepareConfig(
-                    tokenizer="s3://t/t",
-                    sequence_length=128,
-                    domains=(DomainSource(name="a", uri="s3://c/*", text_field="text"),),
-                    validation_documents_per_thousand=5,
-                ),
-                store_uri="s3://s/s",
-            ),
-        ),
+        ("prepare", PREPARE),
         (
             "evaluate",
             EvaluateTask(
@@ -132,14 +134,14 @@ def test_the_whole_job_is_the_golden_one() -> None:
     ],
 )
 def test_the_command_names_the_kind_and_the_task_arrives_whole(kind: Any, task: Any) -> None:
-    job = job_manifest(request(kind=kind, task=task), OWNER, SETTINGS)
+    job = made(kind=kind, task=task)
     assert container(job)["command"] == ["python", "-m", "isoloss_trainer", kind]
     text = next(v["value"] for v in container(job)["env"] if v["name"] == "ISOLOSS_TASK")
     assert type(task).model_validate_json(text) == task
 
 
 def test_exit_codes_and_disruptions_are_ruled_as_the_design_says() -> None:
-    rules = job_manifest(request(), OWNER, SETTINGS)["spec"]["podFailurePolicy"]["rules"]
+    rules = made()["spec"]["podFailurePolicy"]["rules"]
     by_code = {
         code: rule["action"]
         for rule in rules
@@ -150,27 +152,11 @@ def test_exit_codes_and_disruptions_are_ruled_as_the_design_says() -> None:
     assert {"action": "Ignore", "onPodConditions": [disrupted]} in rules
 
 
-def test_two_pods_of_one_job_never_run_at_once() -> None:
-    spec = job_manifest(request(), OWNER, SETTINGS)["spec"]
-    assert spec["podReplacementPolicy"] == "Failed"
-    assert spec["parallelism"] == spec["completions"] == 1
-    assert spec["backoffLimit"] == 0
-
-
 def test_a_preparation_for_several_pods_is_an_indexed_job() -> None:
-    task = PrepareTask(
-        config=PrepareConfig(
-            tokenizer="s3://t/t",
-            sequence_length=128,
-            domains=(DomainSource(name="a", uri="s3://c/*", text_field="text"),),
-            validation_documents_per_thousand=5,
-        ),
-        store_uri="s3://s/s",
-    )
-    alone = job_manifest(request(kind="prepare", task=task), OWNER, SETTINGS)["spec"]
+    alone = made(kind="prepare", task=PREPARE)["spec"]
     assert "completionMode" not in alone
-    shared = task.model_copy(update={"pods": 12})
-    spec = job_manifest(request(kind="prepare", task=shared), OWNER, SETTINGS)["spec"]
+    shared = PREPARE.model_copy(update={"pods": 12})
+    spec = made(kind="prepare", task=shared)["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == (
         "Indexed",
         12,
@@ -180,12 +166,10 @@ def test_a_preparation_for_several_pods_is_an_indexed_job() -> None:
 
 
 def test_a_point_for_several_nodes_is_an_indexed_job_whose_pods_know_their_addresses() -> None:
-    alone = job_manifest(request(), OWNER, SETTINGS)
+    alone = made()
     assert "completionMode" not in alone["spec"]
     assert "ISOLOSS_POD_ADDRESS" not in [v["name"] for v in container(alone)["env"]]
-    together = job_manifest(
-        request(task=train_task().model_copy(update={"nodes": 2})), OWNER, SETTINGS
-    )
+    together = made(task=train_task().model_copy(update={"nodes": 2}))
     spec = together["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
     (address,) = [v for v in container(together)["env"] if v["name"] == "ISOLOSS_POD_ADDRESS"]
@@ -193,15 +177,11 @@ def test_a_point_for_several_nodes_is_an_indexed_job_whose_pods_know_their_addre
 
 
 def test_a_queue_labels_and_suspends_the_job() -> None:
-    job = job_manifest(request(local_queue="research", priority_class="low"), OWNER, SETTINGS)
+    job = made(local_queue="research", priority_class="low")
     assert job["spec"]["suspend"] is True
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     assert job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "low"
     assert "kueue.x-k8s.io/queue-name" not in job["spec"]["template"]["metadata"]["labels"]
-
-
-def test_without_a_queue_suspension_is_left_alone() -> None:
-    assert "suspend" not in job_manifest(request(), OWNER, SETTINGS)["spec"]
 
 
 def test_later_templates_win_and_lists_merge_by_name() -> None:
@@ -234,7 +214,7 @@ def test_later_templates_win_and_lists_merge_by_name() -> None:
             ],
         }
     }
-    job = job_manifest(request(pod_templates=(sweep, proxy)), OWNER, SETTINGS)
+    job = made(pod_templates=(sweep, proxy))
     assert pod_spec(job)["nodeSelector"] == {"pool": "a100"}
     assert pod_spec(job)["tolerations"] == []
     shared = "shared-memory"  # of eight GPUs
@@ -252,7 +232,7 @@ def test_later_templates_win_and_lists_merge_by_name() -> None:
 
 def on_gpus(count: str, **more: Any) -> dict[str, Any]:
     template = trainer_template(resources={"limits": {"nvidia.com/gpu": count}}, **more)
-    return job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
+    return made(pod_templates=(template,))
 
 
 @pytest.mark.parametrize(
@@ -261,10 +241,10 @@ def on_gpus(count: str, **more: Any) -> dict[str, Any]:
 def test_the_grace_period_is_long_enough_for_a_checkpoint(preset: str, seconds: int) -> None:
     """Of 16 bytes a parameter, at 200 MB a second, beside half a minute for a micro-batch."""
     task = train_task(**preset_config(preset))
-    job = job_manifest(request(task=task), OWNER, SETTINGS)
+    job = made(task=task)
     assert pod_spec(job)["terminationGracePeriodSeconds"] == seconds
     own = {"spec": {"terminationGracePeriodSeconds": 30}}
-    job = job_manifest(request(task=task, pod_templates=(own,)), OWNER, SETTINGS)
+    job = made(task=task, pod_templates=(own,))
     assert pod_spec(job)["terminationGracePeriodSeconds"] == 30
 
 
@@ -295,7 +275,7 @@ def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:
             ],
         },
     }
-    job = job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
+    job = made(pod_templates=(template,))
     assert pod_spec(job)["restartPolicy"] == "Never"
     assert job["spec"]["template"]["metadata"]["labels"][LABEL_OWNER_UID] == OWNER.uid
     task = next(v for v in container(job)["env"] if v["name"] == "ISOLOSS_TASK")
@@ -305,18 +285,18 @@ def test_templates_can_not_change_what_operator_and_trainer_rely_on() -> None:
 def test_own_sources_of_environment_do_not_drop_the_secret() -> None:
     own = {"configMapRef": {"name": "settings"}}
     template = {"spec": {"containers": [{"name": "trainer", "envFrom": [own]}]}}
-    job = job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
+    job = made(pod_templates=(template,))
     assert container(job)["envFrom"] == [{"secretRef": {"name": "sweep-s3"}}, own]
 
 
 def test_without_a_secret_nothing_is_read_from_one() -> None:
-    assert "envFrom" not in container(job_manifest(request(secret_names=()), OWNER, SETTINGS))
+    assert "envFrom" not in container(made(secret_names=()))
 
 
 def test_merging_leaves_the_templates_as_they_were() -> None:
     template = {"spec": {"containers": [{"name": "trainer", "env": []}]}}
     before = json.dumps(template)
-    job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
+    made(pod_templates=(template,))
     assert json.dumps(template) == before
 
 
@@ -336,10 +316,10 @@ def test_a_container_that_was_meant_for_the_trainers_is_told_its_name() -> None:
     with pytest.raises(
         BadPodTemplate, match="must be named trainer: main would run as a second container"
     ):
-        job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
+        made(pod_templates=(template,))
     template["spec"]["containers"].append({"name": "trainer"})
     with pytest.raises(BadPodTemplate) as refused:
-        job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
+        made(pod_templates=(template,))
     assert "must be named" not in str(refused.value)
 
 
@@ -365,24 +345,20 @@ def test_a_container_that_was_meant_for_the_trainers_is_told_its_name() -> None:
 )
 def test_templates_of_the_wrong_shape_name_the_field(template: Any, message: str) -> None:
     with pytest.raises(BadPodTemplate, match=message):
-        job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
+        made(pod_templates=(template,))
 
 
 def test_a_template_of_the_wrong_shape_over_another_of_the_wrong_shape_is_no_crash() -> None:
     """The first is taken as it is: there is nothing to merge it with yet."""
     first = trainer_template(lifecycle={"env": 5})
     with pytest.raises(BadPodTemplate, match="must be a list"):
-        job_manifest(
-            request(pod_templates=(first, trainer_template(lifecycle={"env": []}))),
-            OWNER,
-            SETTINGS,
-        )
+        made(pod_templates=(first, trainer_template(lifecycle={"env": []})))
 
 
 def test_a_label_may_have_the_name_of_a_list() -> None:
     template = {"metadata": {"labels": {"env": "prod"}}, "spec": {"nodeSelector": {"env": "gpu"}}}
     twice = (template, template)
-    job = job_manifest(request(pod_templates=twice), OWNER, SETTINGS)
+    job = made(pod_templates=twice)
     assert job["spec"]["template"]["metadata"]["labels"]["env"] == "prod"
     assert pod_spec(job)["nodeSelector"] == {"env": "gpu"}
 
@@ -409,35 +385,29 @@ JSON = st.recursive(
 @example([{"spec": None, "metadata": None}, {"spec": True, "metadata": None}])
 def test_whatever_a_template_holds_it_is_refused_by_field_or_makes_a_job(templates: Any) -> None:
     with contextlib.suppress(BadPodTemplate):
-        job_manifest(request(pod_templates=tuple(templates)), OWNER, SETTINGS)
+        made(pod_templates=tuple(templates))
 
 
 def test_null_removes_a_default() -> None:
     template = {"spec": {"terminationGracePeriodSeconds": None}}
-    job = job_manifest(request(pod_templates=(template,)), OWNER, SETTINGS)
+    job = made(pod_templates=(template,))
     assert "terminationGracePeriodSeconds" not in pod_spec(job)
 
 
 def test_a_task_that_does_not_fit_into_an_environment_is_refused() -> None:
     task = train_task(padding="x" * MAX_TASK_BYTES)
     with pytest.raises(BadPodTemplate, match="bytes"):
-        job_manifest(request(task=task), OWNER, SETTINGS)
-
-
-def test_a_config_map_is_owned_and_holds_the_data() -> None:
-    body = config_map_manifest(ConfigMapRequest("answer", {"learningRate": "1e-4"}), OWNER)
-    assert body["data"] == {"learningRate": "1e-4"}
-    assert body["metadata"]["ownerReferences"][0]["uid"] == OWNER.uid
+        made(task=task)
 
 
 def test_a_deadline_is_the_jobs_own() -> None:
-    job = job_manifest(request(deadline_seconds=7200), OWNER, SETTINGS)
+    job = made(deadline_seconds=7200)
     assert job["spec"]["activeDeadlineSeconds"] == 7200
-    assert "activeDeadlineSeconds" not in job_manifest(request(), OWNER, SETTINGS)["spec"]
+    assert "activeDeadlineSeconds" not in made()["spec"]
 
 
 def test_of_two_secrets_the_tasks_own_comes_last_and_so_wins() -> None:
-    job = job_manifest(request(secret_names=("sweep-s3", "models-s3")), OWNER, SETTINGS)
+    job = made(secret_names=("sweep-s3", "models-s3"))
     names = [source["secretRef"]["name"] for source in container(job)["envFrom"]]
     assert names == ["sweep-s3", "models-s3"]
 
@@ -457,5 +427,5 @@ def test_an_accelerator_that_a_later_template_sets_to_0_is_not_asked_for() -> No
         containers = [{"name": "trainer", "resources": {"limits": {"nvidia.com/gpu": gpus}}}]
         return {"spec": {"containers": containers}}
 
-    job = job_manifest(request(pod_templates=(limits(8), limits(0))), OWNER, SETTINGS)
+    job = made(pod_templates=(limits(8), limits(0)))
     assert container(job)["resources"] == {"limits": {"nvidia.com/gpu": 0}}

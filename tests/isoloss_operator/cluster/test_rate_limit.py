@@ -11,28 +11,17 @@ from isoloss_operator.cluster.rate_limit import (
     LONGEST_PAUSE_SECONDS,
     RateLimit,
 )
+from tests.support.clock import Clock
 
 NEVER = float("inf")
 
 
-class Time:
-    """A clock that sleeping moves on."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def limit(time: Time, per_second: float = 10, burst: int = 5) -> RateLimit:
+def limit(time: Clock, per_second: float = 10, burst: int = 5) -> RateLimit:
     return RateLimit(per_second, burst, clock=time, sleep=time.sleep)
 
 
 def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
-    time = Time()
+    time = Clock(100.0)
     limited = limit(time)
     starts = []
     for _ in range(25):
@@ -43,7 +32,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
 
 
 def test_a_quiet_time_allows_one_burst_and_no_more() -> None:
-    time = Time()
+    time = Clock(100.0)
     limited = limit(time)
     limited.wait(NEVER)
     time.now += 1000
@@ -53,14 +42,14 @@ def test_a_quiet_time_allows_one_burst_and_no_more() -> None:
 
 
 def test_without_a_limit_nobody_waits() -> None:
-    time = Time()
+    time = Clock(100.0)
     limited = limit(time, per_second=0)
     assert all(limited.wait(time.now) for _ in range(1000))
     assert time.now == 100
 
 
 def test_whose_turn_would_come_too_late_hears_so_at_once_and_takes_no_turn() -> None:
-    time = Time()
+    time = Clock(100.0)
     limited = limit(time, per_second=1, burst=1)
     assert limited.wait(NEVER)
     for _ in range(10):
@@ -71,7 +60,7 @@ def test_whose_turn_would_come_too_late_hears_so_at_once_and_takes_no_turn() -> 
 
 
 def test_after_a_refusal_nobody_sends_for_as_long_as_the_server_says() -> None:
-    time = Time()
+    time = Clock(100.0)
     limited = limit(time)
     limited.pause("7")
     assert not limited.wait(106)
@@ -92,7 +81,7 @@ def test_after_a_refusal_nobody_sends_for_as_long_as_the_server_says() -> None:
 def test_a_header_that_says_no_sensible_time_pauses_for_a_sensible_one(
     header: str | None, seconds: float
 ) -> None:
-    time = Time()
+    time = Clock(100.0)
     limited = limit(time)
     limited.pause(header)
     limited.wait(NEVER)
@@ -101,7 +90,7 @@ def test_a_header_that_says_no_sensible_time_pauses_for_a_sensible_one(
 
 def test_a_client_that_has_little_time_pauses_no_longer_than_it_can() -> None:
     """That of the lease: one refusal that asks for 12 s must not cost a leader its 10 s."""
-    time = Time()
+    time = Clock(100.0)
     limited = RateLimit(longest_pause=2, clock=time, sleep=time.sleep)
     limited.pause("12")
     assert limited.wait(NEVER)

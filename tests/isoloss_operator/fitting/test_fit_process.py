@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from multiprocessing import forkserver
 from pathlib import Path
-from unittest import mock
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,6 +31,7 @@ from isoloss_contract.records import (
 from isoloss_contract.store import (
     BadRecord,
     Store,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
 )
@@ -46,6 +46,7 @@ from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
 from isoloss_operator.store.storage import Storage
 from tests.isoloss.progress.small_sweeps import done, ledger, record
+from tests.support.clock import Clock
 from tests.support.empty_figures import draw_empty_figures
 from tests.support.planted_trainer import planted_loss
 
@@ -128,6 +129,12 @@ def job(folder: Path, request: FitRequest | None = None) -> FitJob:
     return FitJob(request or plant(folder), f"file://{folder}", None, "research/dense")
 
 
+def fitted(work: FitJob) -> FitOutcome:
+    outcome = fit(work)
+    assert isinstance(outcome, FitOutcome)
+    return outcome
+
+
 def test_the_report_of_a_search_compares_its_cost_with_what_the_status_says_is_planned(
     tmp_path: Path,
 ) -> None:
@@ -143,8 +150,7 @@ def test_the_report_of_a_search_compares_its_cost_with_what_the_status_says_is_p
 def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
     tmp_path: Path,
 ) -> None:
-    outcome = fit(job(tmp_path))
-    assert isinstance(outcome, FitOutcome)
+    outcome = fitted(job(tmp_path))
     assert outcome.report_written
     assert outcome.points == 9
     found = Storage(readers=4).fit_outcome(f"file://{tmp_path}", LAWS)
@@ -183,17 +189,16 @@ def test_a_fit_counts_attention_where_it_is_asked_to(tmp_path: Path) -> None:
 def test_a_loss_of_a_fits_files_is_noticed_without_reading_them_in_every_pass(
     tmp_path: Path, file: str, damage: str
 ) -> None:
-    now, calls = [0.0], list[str]()
-    storage = Storage(on_call=lambda name, *_: calls.append(name), clock=lambda: now[0])
-    outcome = fit(job(tmp_path))
-    assert isinstance(outcome, FitOutcome)
+    clock, calls = Clock(), list[str]()
+    storage = Storage(on_call=lambda name, *_: calls.append(name), clock=clock)
+    outcome = fitted(job(tmp_path))
 
     def are_lost() -> bool:
         return storage.laws_are_lost(f"file://{tmp_path}", LAWS, outcome.laws_sha256, 60)
 
     for _ in range(5):
         assert not are_lost()
-        now[0] += 61
+        clock.now += 61
     assert set(calls) == {"fit", "stamp"}, "laws.json was not read"
     path = tmp_path / fit_path(LAWS).replace("fit.json", file)
     content = path.read_bytes()
@@ -217,8 +222,7 @@ def test_a_fit_of_the_same_points_writes_the_same_laws(tmp_path: Path) -> None:
     digests = set()
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        outcome = fit(job(tmp_path / name))
-        assert isinstance(outcome, FitOutcome)
+        outcome = fitted(job(tmp_path / name))
         digests.add(outcome.laws_sha256)
     assert len(digests) == 1
 
@@ -262,16 +266,14 @@ def test_a_trajectory_that_is_not_the_results_own_is_named_and_nothing_is_fitted
         path.write_bytes(path.read_bytes().replace(b"2.", b"1.", 1))
     else:
         (tmp_path / layout.point_result(victim.key)).unlink()
-    outcome = fit(work)
-    assert isinstance(outcome, FitOutcome)
+    outcome = fitted(work)
     assert [key for key, _ in outcome.unreadable] == [victim.key]
     assert outcome.laws is None
     assert not (tmp_path / LAWS).exists()
 
 
 def test_laws_that_are_not_those_of_the_record_are_refused(tmp_path: Path) -> None:
-    outcome = fit(job(tmp_path))
-    assert isinstance(outcome, FitOutcome)
+    fitted(job(tmp_path))
     laws = tmp_path / LAWS
     laws.write_text(laws.read_text().replace("fitted", "Fitted", 1))
     with pytest.raises(BadRecord, match="SHA-256"):
@@ -369,79 +371,37 @@ def test_laws_can_be_read_as_soon_as_they_are_told_of(tmp_path: Path) -> None:
     assert stored.report_written
 
 
-def test_a_store_that_goes_away_before_the_report_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "times", "waits"),
+    [
+        pytest.param(StoreUnavailable, 2, 2, id="away for a moment"),
+        # The next fit, which may be another tenant's, waits for its process.
+        pytest.param(StoreUnavailable, 1000, 12, id="away"),
+        pytest.param(StoreRefused, 1000, 0, id="refused"),
+    ],
+)
+def test_laws_stand_whatever_the_store_does_to_their_report(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[StoreError],
+    times: int,
+    waits: int,
 ) -> None:
-    """The laws are known: they are not withdrawn, and the report is not given up."""
-    pauses: list[float] = []
-    write = Store.write
+    """A store that went away is asked again for a minute, and one that refuses is not."""
+    failures, clock, write = count(1), Clock(), Store.write
 
-    def away_at_first(store: Store, path: str, content: bytes) -> None:
-        if path.endswith("report.html") and len(pauses) < 2:
-            raise StoreUnavailable(path)
+    def failing(store: Store, path: str, content: bytes) -> None:
+        if path.endswith("report.html") and next(failures) <= times:
+            raise error(path)
         write(store, path, content)
 
-    monkeypatch.setattr(Store, "write", away_at_first)
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    outcome = fit(job(tmp_path))
-    assert isinstance(outcome, FitOutcome)
-    assert outcome.report_written
-    assert pauses == [5.0, 5.0]
-    assert list(tmp_path.rglob("report.html"))
-
-
-def test_a_report_that_the_store_refuses_is_given_up_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next fit, which may be another tenant's, waits for its process."""
-    write = Store.write
-
-    def refused(store: Store, path: str, content: bytes) -> None:
-        if path.endswith("report.html"):
-            raise StoreRefused(path)
-        write(store, path, content)
-
-    monkeypatch.setattr(Store, "write", refused)
-    outcome = fit(job(tmp_path))
-    assert isinstance(outcome, FitOutcome)
+    monkeypatch.setattr(Store, "write", failing)
+    monkeypatch.setattr(fit_process, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
+    outcome = fitted(job(tmp_path))
     assert outcome.laws is not None
-    assert not outcome.report_written
-
-
-def test_a_store_that_stays_away_before_the_report_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = Store.write
-
-    def away(store: Store, path: str, content: bytes) -> None:
-        if path.endswith("report.html"):
-            raise StoreUnavailable(path)
-        write(store, path, content)
-
-    monkeypatch.setattr(Store, "write", away)
-    monkeypatch.setattr(fit_process, "WRITE_SECONDS", 0.05)
-    monkeypatch.setattr(fit_process, "REREAD_SECONDS", 0.01)
-    outcome = fit(job(tmp_path))
-    assert isinstance(outcome, FitOutcome)
-    assert outcome.laws is not None
-    assert not outcome.report_written
-
-
-def die_in_the_report() -> None:
-    def die(*_: object, **__: object) -> str:
-        os._exit(9)
-
-    mock.patch.object(fit_process, "render_report", die).start()
-
-
-def test_laws_whose_report_ends_the_process_stand_without_one(tmp_path: Path) -> None:
-    early: list[FitOutcome] = []
-    outcome = run_in_process(
-        job(tmp_path), 120, threading.Event(), early.append, on_start=die_in_the_report
-    )
-    assert [outcome] == early
-    assert isinstance(outcome, FitOutcome)
-    assert outcome.laws is not None
+    assert outcome.report_written is (times < 1000)
+    assert bool(list(tmp_path.rglob("report.html"))) is outcome.report_written
+    assert clock.now == 5.0 * waits
 
 
 def test_the_record_of_a_fit_holds_no_laws_itself() -> None:

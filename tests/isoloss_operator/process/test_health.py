@@ -28,15 +28,9 @@ from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.sweep_load import SweepLoad
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.settings import Settings
+from tests.support.clock import Clock
 
 ORDER = ("namespace", "name", "state", "kind", "condition", "reason", "size", "bound")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_watch_that_delivers_what_was_read_has_no_lag() -> None:

@@ -11,6 +11,7 @@ import pytest
 from isoloss_operator.cluster.client import Conflict, Unavailable
 from isoloss_operator.process import leader
 from isoloss_operator.process.leader import Elector, Terms
+from tests.support.clock import Clock
 
 
 class Leases:
@@ -47,13 +48,6 @@ class Leases:
         self.answering.wait()
         if self.down:
             raise Unavailable("down")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

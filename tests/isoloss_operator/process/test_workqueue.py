@@ -6,23 +6,14 @@ import time
 import pytest
 
 from isoloss_operator.process.workqueue import Workers, WorkQueue
+from tests.support.clock import Clock
 
 pytestmark = pytest.mark.timeout(30)
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 def queue_of(clock: Clock, **options: float) -> WorkQueue[str]:

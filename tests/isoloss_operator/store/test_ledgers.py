@@ -18,6 +18,7 @@ from isoloss_operator.planning.points import without_shards
 from isoloss_operator.store.ledgers import Ledgers, NotLeading
 from isoloss_operator.store.storage import Storage
 from tests.support.builders import manifest
+from tests.support.clock import Clock
 
 FOLDER = "sweeps/dense-u"
 
@@ -36,16 +37,6 @@ class Term:
         if self.held:
             self.epoch = epoch + 1
         return self.held
-
-
-@dataclass
-class Clock:
-    """Seconds that a test lets pass."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def operator(term: Term | None = None, clock: Clock | None = None) -> Ledgers:

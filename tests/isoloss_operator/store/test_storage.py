@@ -24,6 +24,7 @@ from isoloss_contract.trajectories import write_finished
 from isoloss_operator.decide.plans import SetAside
 from isoloss_operator.store.storage import Storage
 from tests.support.builders import manifest, points, progress
+from tests.support.clock import Clock
 
 LAWS = "sweeps/x/laws.json"
 
@@ -41,23 +42,23 @@ def uri(tmp_path: Path) -> str:
 def test_a_checkpoints_stamp_changes_with_its_files_and_with_nothing_else(
     uri: str, tmp_path: Path
 ) -> None:
-    now = 0.0
-    storage = Storage(readers=4, clock=lambda: now)
+    clock = Clock()
+    storage = Storage(readers=4, clock=clock)
     for name in ("config.json", "model-1.safetensors", "model-2.safetensors"):
         (tmp_path / name).write_text(name)
     first = storage.checkpoint_stamp(uri)
     assert isinstance(first, str)
     (tmp_path / "README.md").write_text("not read")
-    now = 61.0
+    clock.now = 61.0
     assert storage.checkpoint_stamp(uri) == first
     (tmp_path / "new").write_text("other weights")
     (tmp_path / "new").rename(tmp_path / "model-2.safetensors")
     assert storage.checkpoint_stamp(uri) == first, "a minute old at most"
-    now = 122.0
+    clock.now = 122.0
     second = storage.checkpoint_stamp(uri)
     assert second != first
     (tmp_path / "model-3.safetensors").write_text("one more")
-    now = 183.0
+    clock.now = 183.0
     assert storage.checkpoint_stamp(uri) not in (first, second)
 
 
@@ -96,8 +97,8 @@ def test_a_checkpoint_whose_files_may_not_be_listed_has_no_stamp(
 def test_a_checkpoint_whose_files_may_not_be_listed_any_more_has_no_other_stamp(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 0.0
-    storage = Storage(readers=1, clock=lambda: now)
+    clock = Clock()
+    storage = Storage(readers=1, clock=clock)
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_text(name)
     before = storage.checkpoint_stamp(uri)
@@ -107,7 +108,7 @@ def test_a_checkpoint_whose_files_may_not_be_listed_any_more_has_no_other_stamp(
 
     with monkeypatch.context() as refused:
         refused.setattr(Store, "stamp", refuse)
-        now = 61.0
+        clock.now = 61.0
         for _ in range(2):
             found = storage.checkpoint_stamp(uri)
             assert isinstance(found, Unanswered)
@@ -217,14 +218,14 @@ def test_the_whole_file_system_may_be_allowed(tmp_path: Path) -> None:
 
 def test_a_manifest_is_missed_a_minute_after_it_was_removed(uri: str, tmp_path: Path) -> None:
     """With the corpus, as the guide says one may: it is prepared again, if anything is left to train."""
-    now = 0.0
-    storage, path = Storage(readers=4, clock=lambda: now), layout.data_manifest("k")
+    clock = Clock()
+    storage, path = Storage(readers=4, clock=clock), layout.data_manifest("k")
     Store(uri).write_record(path, manifest())
     assert storage.manifest(uri, path) == manifest()
     shutil.rmtree(tmp_path / "data")
-    now = 59.0
+    clock.now = 59.0
     assert storage.manifest(uri, path) == manifest()
-    now = 61.0
+    clock.now = 61.0
     assert storage.manifest(uri, path) == ABSENT
     other = manifest(digest="f" * 64)
     Store(uri).write_record(path, other)
@@ -234,8 +235,8 @@ def test_a_manifest_is_missed_a_minute_after_it_was_removed(uri: str, tmp_path: 
 def test_a_manifest_outlives_an_outage_of_the_store(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 0.0
-    storage, path = Storage(readers=4, clock=lambda: now), layout.data_manifest("k")
+    clock = Clock()
+    storage, path = Storage(readers=4, clock=clock), layout.data_manifest("k")
     Store(uri).write_record(path, manifest())
     storage.manifest(uri, path)
 
@@ -243,7 +244,7 @@ def test_a_manifest_outlives_an_outage_of_the_store(
         raise StoreUnavailable("no answer")
 
     monkeypatch.setattr(Store, "stamp", unavailable)
-    now = 61.0
+    clock.now = 61.0
     assert storage.manifest(uri, path) == manifest()
 
 
