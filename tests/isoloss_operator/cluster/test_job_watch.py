@@ -14,7 +14,7 @@ from kubernetes import client, config
 
 from devcluster.control_plane import ControlPlane
 from isoloss_operator.cluster.client import JOB, Cluster
-from isoloss_operator.cluster.job_watch import JobWatch
+from isoloss_operator.cluster.job_watch import Deliver, JobWatch
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.rbac import NAME
 from isoloss_operator.decide.observation import LABEL_OWNER_UID, LABEL_RECORDED
@@ -23,14 +23,6 @@ from tests.support.operator_process import User
 
 Json = dict[str, Any]
 Seen = list[tuple[str, str]]
-
-
-def told(watch: Callable[..., JobWatch]) -> tuple[JobWatch, Seen]:
-    """A watch that has begun, and what it delivers: (type, resourceVersion or name)."""
-    seen: Seen = []
-    made = watch(lambda event, body: seen.append((event["type"], body["metadata"]["name"])))
-    made.start()
-    return made, seen
 
 
 def event(kind: str, name: str, version: int) -> str:
@@ -55,6 +47,7 @@ class ApiServer:
         self.versions: list[str] = []
         """Where each watch began; empty: with all there is."""
         self.over = threading.Event()
+        self._watches: list[JobWatch] = []
         outer, left = self, list(answers)
 
         class Handler(BaseHTTPRequestHandler):
@@ -76,21 +69,33 @@ class ApiServer:
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def watch(self, **options: Any) -> Callable[..., JobWatch]:
+    def watch(self, deliver: Deliver, **options: Any) -> None:
+        """Begin a watch."""
         host = f"http://127.0.0.1:{self._server.server_port}"
         api_client = client.ApiClient(client.Configuration(host=host))
-        return lambda deliver: JobWatch(
-            api_client, "research", deliver, retry_seconds=(0.05,), **options
-        )
+        watch = JobWatch(api_client, "research", deliver, retry_seconds=(0.05,), **options)
+        self._watches.append(watch)
+        watch.start()
+
+    def told(self, **options: Any) -> Seen:
+        """What a watch that begins now delivers: (type, name)."""
+        seen: Seen = []
+        self.watch(lambda e, body: seen.append((e["type"], body["metadata"]["name"])), **options)
+        return seen
 
     def close(self) -> None:
+        for watch in self._watches:
+            watch.stop()
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
 
 
+Serve = Callable[..., ApiServer]
+
+
 @pytest.fixture
-def serve() -> Iterator[Callable[..., ApiServer]]:
+def serve() -> Iterator[Serve]:
     made: list[ApiServer] = []
 
     def start(*answers: tuple[int, list[str]]) -> ApiServer:
@@ -102,55 +107,51 @@ def serve() -> Iterator[Callable[..., ApiServer]]:
         server.close()
 
 
-def test_a_watch_that_ends_goes_on_where_it_was(serve: Callable[..., ApiServer]) -> None:
+def test_a_watch_that_ends_goes_on_where_it_was(serve: Serve) -> None:
     bookmark = event("BOOKMARK", "", 7)
     server = serve((200, [event("ADDED", "a", 5), bookmark]), (200, [event("MODIFIED", "a", 8)]))
-    watch, seen = told(server.watch())
+    seen = server.told()
     wait_until(lambda: len(seen) == 2, "both events")
     assert seen == [("ADDED", "a"), ("MODIFIED", "a")]
     assert server.versions == ["", "7"]
-    watch.stop()
 
 
 @pytest.mark.parametrize("said", [(200, [expired()]), (410, ["too old"])])
 def test_after_a_gap_every_known_job_counts_as_changed(
-    serve: Callable[..., ApiServer], said: tuple[int, list[str]]
+    serve: Serve, said: tuple[int, list[str]]
 ) -> None:
     """One that was deleted meanwhile would not be delivered."""
     first = [event("ADDED", "a", 5), event("ADDED", "gone", 6), event("DELETED", "gone", 7)]
     server = serve((200, first), said, (200, [event("ADDED", "b", 9)]))
-    watch, seen = told(server.watch())
+    seen = server.told()
     wait_until(lambda: ("ADDED", "b") in seen, "the new watch")
     assert seen[3:] == [("DELETED", "a"), ("ADDED", "b")]
     assert server.versions == ["", "7", ""]
-    watch.stop()
 
 
 def test_a_watch_that_breaks_among_the_first_jobs_begins_with_all_of_them_again(
-    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They come by name: the first may be the newest. One may be gone by then."""
     whole = [event("ADDED", "b", 5), event("BOOKMARK", "", 9)]
     server = serve((200, [event("ADDED", "a", 9)]), (200, whole), (200, [event("ADDED", "c", 10)]))
-    watch, seen = told(server.watch())
+    seen = server.told()
     wait_until(lambda: ("ADDED", "c") in seen, "the third watch")
     assert seen == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("ADDED", "c")]
     assert server.versions == ["", "", "9"]
     said = [record.message for record in caplog.records if "begins again in" in record.message]
     assert len(said) == 1  # not at once: a server may have no bookmarks
-    watch.stop()
 
 
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
 def test_a_change_after_the_first_jobs_says_where_to_go_on_without_a_bookmark(
-    serve: Callable[..., ApiServer], kind: str
+    serve: Serve, kind: str
 ) -> None:
     first = [event("ADDED", "a", 5), event(kind, "a", 6), event("ADDED", "b", 7)]
     server = serve((200, first), (200, [event("ADDED", "c", 8)]))
-    watch, seen = told(server.watch())
+    seen = server.told()
     wait_until(lambda: len(seen) == 4, "the second watch")
     assert server.versions == ["", "7"]
-    watch.stop()
 
 
 @pytest.mark.parametrize(
@@ -164,33 +165,27 @@ def test_a_change_after_the_first_jobs_says_where_to_go_on_without_a_bookmark(
         (200, [json.dumps({"type": "ERROR", "object": {"code": 500, "message": "etcd"}})]),
     ],
 )
-def test_errors_and_nonsense_are_outlived(
-    serve: Callable[..., ApiServer], said: tuple[int, list[str]]
-) -> None:
+def test_errors_and_nonsense_are_outlived(serve: Serve, said: tuple[int, list[str]]) -> None:
     first = [event("ADDED", "a", 4), event("BOOKMARK", "", 5)]
     server = serve((200, first), said, said, (200, [event("ADDED", "b", 6)]))
-    watch, seen = told(server.watch())
+    seen = server.told()
     wait_until(lambda: len(seen) == 2, "the event after the errors")
     assert seen == [("ADDED", "a"), ("ADDED", "b")]
     assert server.versions == ["", "5", "5", "5"]
-    watch.stop()
 
 
-def test_a_job_that_is_nested_too_deeply_is_delivered_like_any_other(
-    serve: Callable[..., ApiServer],
-) -> None:
+def test_a_job_that_is_nested_too_deeply_is_delivered_like_any_other(serve: Serve) -> None:
     """The API server takes managedFields of any depth from a tenant."""
     depth = 100_000
     fields = '{"f:x":' * depth + "{}" + "}" * depth
     deep = event("ADDED", "deep", 5).replace('"uid"', f'"managedFields": [{fields}], "uid"')
-    watch, seen = told(serve((200, [deep, event("ADDED", "b", 6)])).watch())
+    seen = serve((200, [deep, event("ADDED", "b", 6)])).told()
     wait_until(lambda: len(seen) == 2, "both events")
     assert seen == [("ADDED", "deep"), ("ADDED", "b")]
-    watch.stop()
 
 
 def test_a_bug_in_whoever_gets_an_event_does_not_end_the_watch(
-    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[str] = []
 
@@ -199,16 +194,13 @@ def test_a_bug_in_whoever_gets_an_event_does_not_end_the_watch(
         if len(seen) == 1:
             raise RuntimeError("a bug")
 
-    watch = serve((200, [event("MODIFIED", "a", 5)]), (200, [event("MODIFIED", "b", 6)])).watch()
-    made = watch(deliver)
-    made.start()
+    serve((200, [event("MODIFIED", "a", 5)]), (200, [event("MODIFIED", "b", 6)])).watch(deliver)
     wait_until(lambda: seen == ["a", "b"], "the event after the bug")
     (said,) = [record for record in caplog.records if "begins again in" in record.message]
     assert said.exc_info is not None
-    made.stop()
 
 
-def test_of_a_known_job_nothing_large_is_kept(serve: Callable[..., ApiServer]) -> None:
+def test_of_a_known_job_nothing_large_is_kept(serve: Serve) -> None:
     """A tenant's Job may carry annotations of 256 KiB, and there may be thousands."""
     owners = {"a": "ScalingSweep/dense", "b": "ScalingSweep/" + "x" * 10_000}
     lines = []
@@ -223,46 +215,41 @@ def test_of_a_known_job_nothing_large_is_kept(serve: Callable[..., ApiServer]) -
         if event["type"] == "DELETED":
             deleted[body["metadata"]["name"]] = body["metadata"]["annotations"]
 
-    watch = serve((200, lines), (410, ["too old"])).watch()(deliver)
-    watch.start()
+    serve((200, lines), (410, ["too old"])).watch(deliver)
     wait_until(lambda: len(deleted) == 2, "both to count as changed")
     assert deleted == {"a": {OWNER_ANNOTATION: "ScalingSweep/dense"}, "b": {}}
-    watch.stop()
 
 
 def test_a_watch_that_is_refused_says_so_once(
-    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The namespace may be gone for good."""
     refusals = [(403, ["forbidden"])] * 5
     server = serve(*refusals, (200, [event("ADDED", "a", 5)]))
     answers: list[tuple[str, str, int]] = []
-    watch, seen = told(server.watch(on_answer=lambda *answer: answers.append(answer)))
+    seen = server.told(on_answer=lambda *answer: answers.append(answer))
     wait_until(lambda: seen, "the event after the refusals")
     assert answers == [("research", "jobs", 403)] * 5 + [("research", "jobs", 200)]
     said = [record for record in caplog.records if "begins again in" in record.message]
     assert [record.levelname for record in said].count("WARNING") == 1
-    watch.stop()
 
 
 def test_a_server_that_hangs_up_at_once_is_not_asked_without_a_pause(
-    serve: Callable[..., ApiServer], caplog: pytest.LogCaptureFixture
+    serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = serve((200, []), (200, []), (200, [event("ADDED", "a", 5)]))
-    watch, seen = told(server.watch())
+    seen = server.told()
     wait_until(lambda: seen, "the event after the empty watches")
     said = [record.message for record in caplog.records if "begins again in" in record.message]
     assert len(said) == 2
-    watch.stop()
 
 
-def test_a_silent_watch_is_begun_again(serve: Callable[..., ApiServer]) -> None:
+def test_a_silent_watch_is_begun_again(serve: Serve) -> None:
     server = serve((200, [event("ADDED", "a", 4), event("BOOKMARK", "", 5)]))
-    watch, seen = told(server.watch(silent_seconds=0.2))
+    seen = server.told(silent_seconds=0.2)
     wait_until(lambda: len(server.versions) >= 3, "further watches")
     assert seen == [("ADDED", "a")]
     assert set(server.versions[1:]) == {"5"}
-    watch.stop()
 
 
 @pytest.mark.cluster

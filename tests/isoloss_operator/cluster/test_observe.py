@@ -15,6 +15,7 @@ from isoloss_operator.decide.observation import (
     LABEL_RECORDED,
     LABEL_STORE,
     ObservedJob,
+    ObservedPod,
 )
 
 
@@ -53,6 +54,13 @@ def observe_jobs(jobs: Iterable[Any], pods: Iterable[Any]) -> tuple[ObservedJob,
     """The Jobs with their pods, none of them lost."""
     seen = [each for job in jobs if (each := observe.observe_job(job)) is not None]
     return observe.with_pods(seen, [observe.observe_pod(pod) for pod in pods])
+
+
+def speaks(of: Any, *pods: Any) -> ObservedPod:
+    """The pod that tells how a Job stands."""
+    (seen,) = observe_jobs([of], pods)
+    assert seen.pod is not None
+    return seen.pod
 
 
 def orphaned_pods(jobs: Iterable[Any], pods: Iterable[Any]) -> tuple[str, ...]:
@@ -109,25 +117,20 @@ def test_a_condition_that_is_false_ends_nothing() -> None:
 
 
 def test_the_trainers_own_exit_counts_not_a_sidecars() -> None:
-    (seen,) = observe_jobs([job()], [pod(**ended(43, reason="Error", message='{"code":"x"}'))])
-    assert seen.pod is not None
-    assert (seen.pod.exit_code, seen.pod.reason) == (43, "Error")
-    assert seen.pod.termination_message == '{"code":"x"}'
+    seen = speaks(job(), pod(**ended(43, reason="Error", message='{"code":"x"}')))
+    assert (seen.exit_code, seen.reason) == (43, "Error")
+    assert seen.termination_message == '{"code":"x"}'
 
 
 def test_of_several_pods_the_newest_speaks() -> None:
     old, new = pod(name="a", created="05", **ended(75)), pod(name="b", created="06")
     for order in ([old, new], [new, old]):
-        (seen,) = observe_jobs([job()], order)
-        assert seen.pod is not None
-        assert seen.pod.phase == "Running"
-        assert seen.unfinished_pods == 1
+        assert speaks(job(), *order).phase == "Running"
+        assert observe_jobs([job()], order)[0].unfinished_pods == 1
 
 
 def test_of_two_pods_of_one_second_the_one_at_work_speaks() -> None:
-    (seen,) = observe_jobs([job()], [pod(name="z", **ended(75)), pod(name="a")])
-    assert seen.pod is not None
-    assert seen.pod.phase == "Running"
+    assert speaks(job(), pod(name="z", **ended(75)), pod(name="a")).phase == "Running"
 
 
 def _finished(code: int, second: int, **more: Any) -> dict[str, Any]:
@@ -142,9 +145,7 @@ def test_of_the_pods_that_share_a_preparation_the_first_to_fail_speaks() -> None
         pod(name="p2", created="06", **_finished(1, 25)),
     ]
     for order in (pods, pods[::-1]):
-        (seen,) = observe_jobs([shared], order)
-        assert seen.pod is not None
-        assert seen.pod.exit_code == 45
+        assert speaks(shared, *order).exit_code == 45
 
 
 def test_of_the_pods_that_share_a_preparation_one_at_work_speaks_before_those_that_are_done() -> (
@@ -173,9 +174,8 @@ def test_of_the_pods_that_train_together_the_one_that_says_why_it_failed_speaks(
     )
     for cause in causes:
         pods = [pod(name="p0", **_finished(1, 20)), pod(name="p1", **cause)]
-        (seen,) = observe_jobs([{**together, "status": {**together["status"], **failed}}], pods)
-        assert seen.pod is not None
-        assert seen.pod.exit_code != 1
+        over = {**together, "status": {**together["status"], **failed}}
+        assert speaks(over, *pods).exit_code != 1
 
 
 def test_pods_that_train_together_are_at_work_once_all_are() -> None:
@@ -202,9 +202,7 @@ def test_a_preempted_pod_of_several_does_not_speak_while_its_job_goes_on() -> No
     together = job(completionMode="Indexed", completions=2, parallelism=2)
     gone = ended(137) | {"conditions": [DISRUPTED]}
     pods = [pod(name="p0"), pod(name="p1", **gone), pod(name="p1-again", created="09")]
-    (seen,) = observe_jobs([together], pods)
-    assert seen.pod is not None
-    assert seen.pod.phase == "Running"
+    assert speaks(together, *pods).phase == "Running"
 
 
 def test_a_shared_preparation_is_lost_with_any_of_its_pods() -> None:
@@ -250,17 +248,15 @@ def test_an_ended_job_whose_pod_was_listed_too_late_holds_its_slot_by_its_own_co
 def test_what_keeps_a_pod_waiting_is_told() -> None:
     waiting = {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}
     status = [{"name": "trainer", "state": {"waiting": waiting}}]
-    (seen,) = observe_jobs([job()], [pod(phase="Pending", containerStatuses=status)])
-    assert seen.pod is not None
-    assert seen.pod.waiting_reason == "CreateContainerConfigError"
-    assert "secret" in seen.pod.waiting_message
+    seen = speaks(job(), pod(phase="Pending", containerStatuses=status))
+    assert seen.waiting_reason == "CreateContainerConfigError"
+    assert "secret" in seen.waiting_message
 
 
 def test_an_init_container_that_can_not_start_is_told() -> None:
     status = [{"name": "init", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
-    (seen,) = observe_jobs([job()], [pod(phase="Pending", initContainerStatuses=status)])
-    assert seen.pod is not None
-    assert seen.pod.waiting_reason == "ImagePullBackOff"
+    seen = speaks(job(), pod(phase="Pending", initContainerStatuses=status))
+    assert seen.waiting_reason == "ImagePullBackOff"
 
 
 def test_disruption_and_unschedulability_come_from_conditions() -> None:
@@ -273,10 +269,8 @@ def test_disruption_and_unschedulability_come_from_conditions() -> None:
             "message": "no gpu",
         },
     ]
-    (seen,) = observe_jobs([job()], [pod(phase="Pending", conditions=conditions)])
-    assert seen.pod is not None
-    assert seen.pod.disruption == "PreemptionByScheduler"
-    assert seen.pod.unschedulable == "no gpu"
+    seen = speaks(job(), pod(phase="Pending", conditions=conditions))
+    assert (seen.disruption, seen.unschedulable) == ("PreemptionByScheduler", "no gpu")
 
 
 def test_a_deleted_jobs_pod_is_orphaned_while_it_runs() -> None:

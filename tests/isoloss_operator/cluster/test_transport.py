@@ -57,8 +57,11 @@ class Server:
                 self._serve(connection)
 
 
+Start = Callable[[Serve], Server]
+
+
 @pytest.fixture
-def serve() -> Iterator[Callable[[Serve], Server]]:
+def serve() -> Iterator[Start]:
     servers: list[Server] = []
 
     def start(answer: Serve) -> Server:
@@ -82,9 +85,7 @@ def trickle(connection: socket.socket) -> None:
         time.sleep(0.05)
 
 
-def test_while_a_body_comes_slowly_the_servers_clock_goes_on(
-    serve: Callable[[Serve], Server],
-) -> None:
+def test_while_a_body_comes_slowly_the_servers_clock_goes_on(serve: Start) -> None:
     def slowly(connection: socket.socket) -> None:
         date = "Date: Wed, 01 Jan 2020 00:00:00 GMT"
         connection.sendall(f"HTTP/1.1 200 OK\r\n{date}\r\nContent-Length: 2\r\n\r\n".encode())
@@ -96,9 +97,7 @@ def test_while_a_body_comes_slowly_the_servers_clock_goes_on(
     assert cluster.clock.now() > datetime(2020, 1, 1, 0, 0, 0, 500_000, tzinfo=UTC)
 
 
-def test_a_call_without_an_answer_is_sent_once_and_ends_in_time(
-    serve: Callable[[Serve], Server],
-) -> None:
+def test_a_call_without_an_answer_is_sent_once_and_ends_in_time(serve: Start) -> None:
     server = serve(lambda _connection: time.sleep(30))
     started = time.monotonic()
     with pytest.raises(Unavailable, match="timed out"):
@@ -111,18 +110,14 @@ def hang_up(connection: socket.socket) -> None:
     connection.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_read_that_the_server_hangs_up_on_is_sent_twice(
-    serve: Callable[[Serve], Server],
-) -> None:
+def test_a_read_that_the_server_hangs_up_on_is_sent_twice(serve: Start) -> None:
     server = serve(hang_up)
     with pytest.raises(Unavailable):
         server.cluster(5).get(SWEEP, "x", "y")
     assert server.requests == 2
 
 
-def test_a_connection_that_was_closed_while_idle_costs_no_read(
-    serve: Callable[[Serve], Server],
-) -> None:
+def test_a_connection_that_was_closed_while_idle_costs_no_read(serve: Start) -> None:
     answer = respond("200 OK", b'{"kind": "ScalingSweep"}')
     turns = iter([answer, hang_up, answer])
     cluster = serve(lambda connection: next(turns)(connection)).cluster(5)
@@ -130,9 +125,7 @@ def test_a_connection_that_was_closed_while_idle_costs_no_read(
         assert cluster.get(SWEEP, "x", "y") == {"kind": "ScalingSweep"}
 
 
-def test_a_write_that_the_server_hangs_up_on_is_sent_once(
-    serve: Callable[[Serve], Server],
-) -> None:
+def test_a_write_that_the_server_hangs_up_on_is_sent_once(serve: Start) -> None:
     """It may have been carried out."""
     server = serve(hang_up)
     with pytest.raises(Unavailable):
@@ -140,7 +133,7 @@ def test_a_write_that_the_server_hangs_up_on_is_sent_once(
     assert server.requests == 1
 
 
-def test_an_answer_that_trickles_ends_in_time(serve: Callable[[Serve], Server]) -> None:
+def test_an_answer_that_trickles_ends_in_time(serve: Start) -> None:
     server = serve(trickle)
     started = time.monotonic()
     with pytest.raises(Unavailable, match="did not end in time"):
@@ -157,14 +150,12 @@ def test_an_answer_that_trickles_ends_in_time(serve: Callable[[Serve], Server]) 
     ],
     ids=["not JSON", "truncated", "not HTTP"],
 )
-def test_an_answer_that_is_none_is_unavailable(
-    serve: Callable[[Serve], Server], answer: Serve
-) -> None:
+def test_an_answer_that_is_none_is_unavailable(serve: Start, answer: Serve) -> None:
     with pytest.raises(Unavailable):
         serve(answer).cluster(5).get(SWEEP, "x", "y")
 
 
-def test_a_connection_is_used_again(serve: Callable[[Serve], Server]) -> None:
+def test_a_connection_is_used_again(serve: Start) -> None:
     accepted: set[socket.socket] = set()
     answer = respond("200 OK", b'{"kind": "ScalingSweep"}')
 
@@ -194,7 +185,7 @@ BUSY = respond("429 Too Many Requests", b'{"message": "too many"}', "Retry-After
     ids=["429", "503"],
 )
 def test_an_overloaded_server_is_asked_again_once_it_wants_to_be(
-    serve: Callable[[Serve], Server], refusal: Serve
+    serve: Start, refusal: Serve
 ) -> None:
     """Also to create: a request that is refused for overload was not begun."""
     server = serve(busy_then(OK, refusal))
@@ -204,7 +195,7 @@ def test_an_overloaded_server_is_asked_again_once_it_wants_to_be(
     assert server.requests == 2
 
 
-def test_while_one_thread_stays_away_all_do(serve: Callable[[Serve], Server]) -> None:
+def test_while_one_thread_stays_away_all_do(serve: Start) -> None:
     server = serve(busy_then(OK, BUSY))
     cluster = server.cluster(10)
     refused = threading.Thread(target=cluster.get, args=(JOB, "x", "y"))
@@ -216,9 +207,7 @@ def test_while_one_thread_stays_away_all_do(serve: Callable[[Serve], Server]) ->
     refused.join()
 
 
-def test_a_server_that_stays_overloaded_is_unavailable_in_time(
-    serve: Callable[[Serve], Server],
-) -> None:
+def test_a_server_that_stays_overloaded_is_unavailable_in_time(serve: Start) -> None:
     server = serve(BUSY)
     started = time.monotonic()
     with pytest.raises(Unavailable):
@@ -227,7 +216,7 @@ def test_a_server_that_stays_overloaded_is_unavailable_in_time(
     assert server.requests <= 2
 
 
-def test_no_call_outlasts_its_pass(serve: Callable[[Serve], Server]) -> None:
+def test_no_call_outlasts_its_pass(serve: Start) -> None:
     cluster = serve(lambda _connection: time.sleep(30)).cluster(20)
     started = time.monotonic()
     with within(0.3), pytest.raises(Unavailable):

@@ -235,27 +235,7 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
             "spec.grid.learningRates[0]",
             "quote it",
         ),
-        (
-            sweep_spec(grid={"batchSizes": [16, 8], "learningRates": ["1e-3", "2e-3"]}),
-            "spec.grid.batchSizes",
-            "ascend",
-        ),
-        (
-            sweep_spec(
-                grid={
-                    "batchSizes": list(range(1, 101)),
-                    "learningRates": [f"{n}e-5" for n in range(1, 101)],
-                },
-            ),
-            "spec",
-            "at most 10000 points",
-        ),
         (sweep_spec(storage={}), "spec.storage.uri", "is required"),
-        (
-            sweep_spec(storage={"uri": "s3://bucket/" + "x" * 629}),
-            "spec.storage.uri",
-            "must have at most 512 bytes in UTF-8",
-        ),
         (
             with_model({**OWN, "hiden_size": 3}),
             "spec.proxies[0].model.config.hiden_size",
@@ -270,11 +250,6 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
             with_model({**OWN, "model_type": "qwen3"}, qkNorm=True),
             "spec.proxies[0].model.qkNorm",
             "qwen3 has QK-norm of its own: leave qkNorm out",
-        ),
-        (
-            with_model({**OWN, "model_type": "mistral"}, qkNorm=True),
-            "spec.proxies[0].model.qkNorm",
-            "is possible for llama only, not for mistral",
         ),
         (
             with_model({k: v for k, v in OWN.items() if k != "max_position_embeddings"}),
@@ -389,16 +364,6 @@ def test_proxies_that_turn_out_to_be_one_model_are_refused_once_they_are_derived
     spec = parse_sweep_spec(named(LIKE["model"], LIKE["model"]))
     with pytest.raises(InvalidSpec, match="one size gives no laws"):
         with_derived_proxies(spec, found)
-
-
-def test_ten_thousand_points_are_allowed_and_one_more_is_not() -> None:
-    """100 x 100 for one size; then a second size of 2 x 2."""
-    one = sweep_spec()["proxies"][0]
-    big = {"batchSizes": list(range(1, 101)), "learningRates": [f"{n}e-5" for n in range(1, 101)]}
-    assert len(plan_points(parse_sweep_spec(sweep_spec(grid=big, proxies=[one])))) == 10_000
-    small = {**sweep_spec()["proxies"][1], "grid": sweep_spec()["grid"]}
-    with pytest.raises(InvalidSpec, match="at most 10000 points"):
-        parse_sweep_spec(sweep_spec(grid=big, proxies=[one, small]))
 
 
 def test_a_domain_without_held_out_text_is_refused() -> None:
