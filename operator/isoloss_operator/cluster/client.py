@@ -20,7 +20,7 @@ from kubernetes.client import ApiClient, Configuration
 from isoloss_operator import api
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.server_clock import ServerClock
-from isoloss_operator.cluster.shallow import shallow
+from isoloss_operator.cluster.shallow import parsed
 from isoloss_operator.cluster.transport import (
     BROKEN_CONNECTION,
     TRANSPORT_ERRORS,
@@ -36,8 +36,6 @@ CALL_SECONDS = 30.0
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
-UNREADABLE = "isoloss.dev/unreadable"
-"""Key of an object that was nested too deeply to be parsed, and of which only the upper levels are here: why."""
 
 Object = dict[str, Any]
 
@@ -303,21 +301,12 @@ def _checked(request: Request, answer: Answer) -> Object:
         kind = KINDS_OF_ERROR.get(answer.status, Unavailable)
         raise kind(f"{request}: {answer.status} {_message(answer.content)}", answer.status)
     try:
-        found = _parsed(answer.content)
+        found = parsed(answer.content)
     except ValueError as error:
         raise Unavailable(f"{request}: the answer is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise Unavailable(f"{request}: the answer is not an object")
     return found
-
-
-def _parsed(content: bytes) -> Any:
-    """Raises ValueError."""
-    try:
-        return json.loads(content)
-    except RecursionError:
-        found = json.loads(shallow(content))
-        return {**found, UNREADABLE: "is nested too deeply to be read"}
 
 
 def _message(content: bytes) -> str:

@@ -6,7 +6,6 @@ time than all passes together.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from kubernetes.client import ApiClient
 from isoloss_operator.cluster.client import FIELD_MANAGER, JOB
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import LONGEST_OWNER
-from isoloss_operator.cluster.shallow import shallow
+from isoloss_operator.cluster.shallow import parsed
 from isoloss_operator.cluster.transport import (
     TRANSPORT_ERRORS,
     Refusal,
@@ -120,7 +119,7 @@ class JobWatch:
             for line in lines:
                 if self._stopped.is_set():
                     return
-                self._take(_parsed(line))
+                self._take(parsed(line))
                 is_empty = False
         # A bookmark comes every minute: a proxy hangs up, and would at once again.
         if is_empty or not self._version:
@@ -158,13 +157,6 @@ class JobWatch:
         known, self._known = self._known, {}
         for metadata in known.values():
             self._deliver({"type": "DELETED"}, {"metadata": metadata})
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except RecursionError:  # a tenant's managedFields: all that is wanted lies higher
-        return json.loads(shallow(line))
 
 
 def _identity(metadata: Object) -> Object:

@@ -243,12 +243,13 @@ class JobReader:
             for uid in suspended - found.keys()
             if since.seconds(f"queued {uid}") > self._starting_seconds
         }
-        queued = (replace(job, workload=found.get(job.uid)) for job in jobs)
         return tuple(
-            replace(job, held_up=_without_workload(job, self._starting_seconds))
-            if job.uid in late
-            else job
-            for job in queued
+            replace(
+                job,
+                workload=found.get(job.uid),
+                held_up=_without_workload(job, self._starting_seconds) if job.uid in late else "",
+            )
+            for job in jobs
         )
 
     def _reduced_pods(self, pods: Iterable[Object], since: _Seen) -> Iterator[PodFacts]:

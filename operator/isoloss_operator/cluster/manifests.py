@@ -19,9 +19,10 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_operator.cluster.accelerators import accelerators_of
-from isoloss_operator.cluster.client import CONFIG_MAP, JOB, Kind
+from isoloss_operator.cluster.client import CONFIG_MAP, JOB
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.cluster.pod_templates import merge
+from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.cluster.template_fields import BadPodTemplate, Fields
 from isoloss_operator.decide.observation import LABEL_OWNER_UID
 from isoloss_operator.decide.plans import ConfigMapRequest, JobRequest
@@ -64,12 +65,9 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Owner:
+class Owner(ResourceKey):
     """The resource that a Job or ConfigMap belongs to."""
 
-    kind: Kind
-    namespace: str
-    name: str
     uid: str
 
     def reference(self) -> Json:
@@ -90,7 +88,7 @@ def job_manifest(request: JobRequest, owner: Owner, settings: Settings) -> Json:
     Raises BadPodTemplate if a template cannot be merged, violates the restricted Pod Security Standard,
     or the task is too large for an environment variable.
     """
-    labels = {**request.labels, **MANAGED_BY}
+    labels, deadline = {**request.labels, **MANAGED_BY}, request.deadline_seconds
     return {
         "apiVersion": JOB.api_version,
         "kind": JOB.kind,
@@ -107,7 +105,7 @@ def job_manifest(request: JobRequest, owner: Owner, settings: Settings) -> Json:
             # A second pod must not start while the first may still write.
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": _pod_failure_policy(),
-            **_deadline(request),
+            **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
             # Kueue admits a Job by clearing suspend. Only Kueue may write it from then on.
             **({"suspend": True} if request.local_queue else {}),
             **({"managedBy": request.managed_by} if request.managed_by else {}),
@@ -128,12 +126,6 @@ def _completions(request: JobRequest) -> Json:
     count = _pods(request)
     indexed = {"completionMode": INDEXED} if count > 1 else {}
     return {"completions": count, "parallelism": count, **indexed}
-
-
-def _deadline(request: JobRequest) -> Json:
-    if request.deadline_seconds is None:
-        return {}
-    return {"activeDeadlineSeconds": request.deadline_seconds}
 
 
 def config_map_manifest(request: ConfigMapRequest, owner: Owner) -> Json:

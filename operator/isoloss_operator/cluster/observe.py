@@ -126,7 +126,9 @@ def observe_pod(pod: Object, *, is_lost: bool = False, is_outlived: bool = False
 
 def with_pods(jobs: Iterable[ObservedJob], pods: Iterable[PodFacts]) -> tuple[ObservedJob, ...]:
     """The Jobs with what their pods say."""
-    by_job = _by_job(pods)
+    by_job: dict[str, list[PodFacts]] = {}
+    for pod in pods:
+        by_job.setdefault(pod.job_uid, []).append(pod)
     return tuple(_with_pods(job, by_job.get(job.uid, [])) for job in jobs)
 
 
@@ -135,13 +137,6 @@ def orphaned_pods(known: Container[str], pods: Iterable[PodFacts]) -> tuple[PodF
     return tuple(
         pod for pod in pods if pod.job_uid not in known and not pod.has_ended and not pod.is_lost
     )
-
-
-def _by_job(pods: Iterable[PodFacts]) -> dict[str, list[PodFacts]]:
-    by_job: dict[str, list[PodFacts]] = {}
-    for pod in pods:
-        by_job.setdefault(pod.job_uid, []).append(pod)
-    return by_job
 
 
 def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:

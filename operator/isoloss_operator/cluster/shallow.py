@@ -6,6 +6,7 @@ Parsers recurse: at a thousand levels, or ten thousand, they raise RecursionErro
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Final
 
@@ -13,7 +14,19 @@ MAX_DEPTH: Final = 100
 """Objects and lists within one another. A pod template of Kubernetes' own types has fewer than thirty."""
 KEPT_DEPTH = 2 * MAX_DEPTH
 """More than any object that is used may have, with room for the lists and events around it."""
+UNREADABLE: Final = "isoloss.dev/unreadable"
+"""Key of an object of which only the upper levels are here: why."""
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+
+
+def parsed(text: bytes) -> Any:
+    """What the JSON says. An object that is nested too deeply has its upper levels, and UNREADABLE. Raises ValueError."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        found = json.loads(shallow(text))
+        why = {UNREADABLE: "is nested too deeply to be read"}
+        return {**found, **why} if isinstance(found, dict) else found
 
 
 def shallow(text: bytes) -> bytes:
