@@ -8,6 +8,7 @@ from typing import Any
 
 from isoloss_operator.api import API_VERSION
 from isoloss_operator.api.crd_schema import Schema
+from isoloss_operator.generate.markdown import table
 
 BOUNDS = {
     "minimum": "at least {}",
@@ -40,21 +41,22 @@ def _kind(crd: Schema) -> Iterator[str]:
     yield f"{root['description']} Short names: {short}."
     for part in ("spec", "status"):
         yield f"### {names['kind']} {part}"
-        fields = [*_fields(root["properties"][part], part)]
-        yield "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *fields])
+        yield table(
+            ("field", "type", "default", "meaning"), _fields(root["properties"][part], part)
+        )
     rules = [*_rules({**root, "properties": {"spec": root["properties"]["spec"]}}, "")]
     yield f"### Rules of a {names['kind']}"
     yield "\n".join(rules)
 
 
-def _fields(schema: Schema, path: str) -> Iterator[str]:
+def _fields(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
     required = schema.get("required", ())
     for name, child in schema.get("properties", {}).items():
         here = f"{path}.{name}"
         inner = child.get("items", child)
         default = "required" if name in required else _default(child)
         meaning = " ".join([child.get("description", ""), *_bounds(child)])
-        yield f"| `{here}` | {_type(child)} | {default} | {_cell(meaning)} |"
+        yield f"`{here}`", _type(child), default, meaning.strip()
         yield from _fields(inner, here + ("[]" if "items" in child else ""))
 
 
@@ -81,10 +83,6 @@ def _bounds(schema: Schema) -> Iterator[str]:
         said = ["one of " + ", ".join(f"`{value}`" for value in schema["enum"])]
     if said:
         yield f"({'; '.join(said)})"
-
-
-def _cell(text: str) -> str:
-    return text.strip().replace("|", "\\|")
 
 
 def _rules(schema: dict[str, Any], path: str) -> Iterator[str]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from isoloss_operator.generate.markdown import table
+
 Schema = Mapping[str, Any]
 INTRODUCTION = """\
 # isoloss chart
@@ -31,10 +33,9 @@ def chart_page(chart: Path) -> str:
     values = yaml.safe_load((chart / "values.yaml").read_text())
     schema = json.loads((chart / "values.schema.json").read_text())
     about = yaml.safe_load((chart / "Chart.yaml").read_text())
-    rows = [("value", "type", "default", "meaning"), ("---",) * 4, *_rows(schema, values, "")]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    values_table = table(("value", "type", "default", "meaning"), _rows(schema, values, ""))
     introduction = INTRODUCTION.format(versions=about["kubeVersion"].removesuffix("-0"))
-    return f"{introduction}\n{table}\n"
+    return f"{introduction}\n{values_table}\n"
 
 
 def _rows(schema: Schema, values: Any, path: str) -> Iterator[tuple[str, str, str, str]]:
@@ -48,5 +49,5 @@ def _rows(schema: Schema, values: Any, path: str) -> Iterator[tuple[str, str, st
             continue
         kinds = node.get("type", "any")
         kind = kinds if isinstance(kinds, str) else " or ".join(kinds)
-        shown = json.dumps(default, ensure_ascii=False).replace("|", "\\|")
-        yield f"`{inside}`", kind, f"`{shown}`", node["description"].replace("|", "\\|")
+        shown = json.dumps(default, ensure_ascii=False)
+        yield f"`{inside}`", kind, f"`{shown}`", node["description"]

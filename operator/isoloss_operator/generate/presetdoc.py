@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from isoloss_operator.generate.markdown import table
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import MAX_POSITIONS, PRESETS, preset_config
@@ -40,15 +41,20 @@ def presets_page() -> str:
     parts = [
         INTRODUCTION,
         "## Shapes",
-        _table(["preset", *SHAPE_KEYS, "head sizes"], map(_shape_row, configs, configs.values())),
+        table(
+            ["preset", *SHAPE_KEYS, "head sizes"],
+            map(_shape_row, configs, configs.values()),
+            numbers=True,
+        ),
         "Head sizes are query/value; with latent attention NoPE + RoPE/value.",
         "## Parameters",
-        _table(
+        table(
             ["preset", "active body", "head", "N", "whole body", "embedding", "other", "in all"],
             map(_count_row, configs, configs.values()),
+            numbers=True,
         ),
         "## FLOPs per token",
-        _table(["preset", *Convention], map(_flops_row, configs, configs.values())),
+        table(["preset", *Convention], map(_flops_row, configs, configs.values()), numbers=True),
         CONVENTIONS,
     ]
     return "\n\n".join(parts) + "\n"
@@ -86,8 +92,3 @@ def _flops_row(name: str, config: Mapping[str, Any]) -> Iterator[str]:
     yield f"`{name}`"
     for convention in Convention:
         yield f"{flops.total(convention):.3e}"
-
-
-def _table(heads: list[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

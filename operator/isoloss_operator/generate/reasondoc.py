@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -24,6 +23,7 @@ from isoloss_operator.api.statuses import (
 from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
+from isoloss_operator.generate.markdown import table
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.sweep_load import SweepLoad
 
@@ -53,21 +53,21 @@ def reasons_page() -> str:
     parts = [
         REASONS_INTRODUCTION,
         "## Conditions and events",
-        _table(
+        table(
             ("reason", "meaning", "what to do"),
             ((f"`{reason}`", meanings[reason.name], ADVICE[reason]) for reason in Reason),
         ),
         "## Refusals of the laws",
         "They stand in `FitReady` and `Ready` of a sweep and in `Ready` of a prediction, and in its `Validated` if the laws do not answer for "
         "its probes. The message has the numbers.",
-        _table(
+        table(
             ("reason", "meaning", "what to do"),
             ((f"`{reason}`", *texts) for reason, texts in REFUSALS.items()),
         ),
         "## Attempts that ended without a result",
         "Events of a sweep, and `reason` in `status.failures`. What is not charged does not count against "
         "`failurePolicy.retriesPerPoint`.",
-        _table(
+        table(
             ("reason", "meaning", "charged", "what to do"),
             (
                 (
@@ -90,7 +90,7 @@ def reasons_page() -> str:
 
 def _meanings(kind: type[StrEnum]) -> str:
     texts = member_texts(kind)
-    return _table(("reason", "meaning"), ((f"`{each}`", texts[each.name]) for each in kind))
+    return table(("reason", "meaning"), ((f"`{each}`", texts[each.name]) for each in kind))
 
 
 def metrics_page() -> str:
@@ -111,8 +111,8 @@ def metrics_page() -> str:
         )
         for metric in sorted(metrics.registry.collect(), key=lambda metric: metric.name)
     )
-    table = _table(("metric", "type", "labels", "meaning"), rows)
-    return "\n\n".join([METRICS_INTRODUCTION, table]) + "\n"
+    shown = table(("metric", "type", "labels", "meaning"), rows)
+    return "\n\n".join([METRICS_INTRODUCTION, shown]) + "\n"
 
 
 def sample_metrics() -> Metrics:
@@ -175,15 +175,3 @@ def _labels(metric: Metric) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(name for name in names if name != "le")
     )  # of every histogram's buckets
-
-
-def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = tuple(header)
-    return "\n".join(_lines(head, rows))
-
-
-def _lines(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"

@@ -18,29 +18,20 @@ FORWARD_SHARE: Final = 1 / 3
 """Share of a training step's FLOPs: the backward pass takes twice the forward pass."""
 
 
-def evaluations(spec: ScalingSweepSpec, tokens: int) -> int:
-    """How many times a run of `tokens` is evaluated: at firstTokens * 10^(i / perDecade) and at its end."""
-    schedule = spec.evaluation
-    return 1 + math.floor(schedule.per_decade * math.log10(tokens / schedule.first_tokens)) + 1
-
-
-def cooldowns(spec: ScalingSweepSpec, tokens: int) -> int:
-    """How many copies of a run of `tokens` cool down, at most: each is evaluated once."""
-    schedule, cooldown = spec.evaluation, spec.evaluation.cooldown
-    if cooldown is None:
-        return 0
-    return 1 + math.floor(cooldown.per_decade * math.log10(tokens / schedule.first_tokens))
-
-
 def _forward_passes(spec: ScalingSweepSpec, tokens: int) -> int:
-    """Over the validation sequences."""
-    return WEIGHTS * evaluations(spec, tokens) + cooldowns(spec, tokens)
+    """Over the validation sequences in a run of `tokens`: of each kind of weights at firstTokens * 10^(i / perDecade)
+    and at its end, and of each copy that cools down, at most."""
+    schedule, cooldown = spec.evaluation, spec.evaluation.cooldown
+    decades = math.log10(tokens / schedule.first_tokens)
+    passes = WEIGHTS * (1 + math.floor(schedule.per_decade * decades) + 1)
+    return passes + (1 + math.floor(cooldown.per_decade * decades) if cooldown else 0)
 
 
 def evaluation_share(spec: ScalingSweepSpec, tokens: int) -> float:
     """Share of the compute of a run of `tokens` and its evaluations, at most: a domain may have fewer sequences held
     out."""
-    spent = _forward_passes(spec, tokens) * FORWARD_SHARE * _sequences(spec) * _length(spec)
+    sequences = spec.data.validation.sequences_per_domain * _a_sequence_of_each_domain(spec)
+    spent = _forward_passes(spec, tokens) * sequences
     return spent / (spent + tokens)
 
 
@@ -51,14 +42,10 @@ def largest_evaluation_share(spec: ScalingSweepSpec) -> float:
 
 def affordable_sequences(spec: ScalingSweepSpec) -> int:
     """The sequencesPerDomain at which no proxy's runs exceed GOAL, at least 1."""
-    a_sequence = FORWARD_SHARE * len(spec.data.domains) * _length(spec)
     each = max(_forward_passes(spec, proxy.tokens) / proxy.tokens for proxy in spec.proxies)
-    return max(1, math.floor(GOAL / (1 - GOAL) / (each * a_sequence)))
+    return max(1, math.floor(GOAL / (1 - GOAL) / (each * _a_sequence_of_each_domain(spec))))
 
 
-def _sequences(spec: ScalingSweepSpec) -> int:
-    return spec.data.validation.sequences_per_domain * len(spec.data.domains)
-
-
-def _length(spec: ScalingSweepSpec) -> int:
-    return spec.data.sequence_length
+def _a_sequence_of_each_domain(spec: ScalingSweepSpec) -> float:
+    """As tokens of training that cost as much as evaluating them."""
+    return FORWARD_SHARE * len(spec.data.domains) * spec.data.sequence_length
