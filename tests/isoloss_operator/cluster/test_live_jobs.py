@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
-from isoloss_operator.cluster.live_jobs import JobReader
+from isoloss_operator.cluster.live_jobs import JobReader, LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.server_clock import ServerClock
 from isoloss_operator.cluster.workloads import WorkloadReader
@@ -39,15 +39,31 @@ class Raw(dict[str, Any]):
 
 
 class Cluster:
-    """Lists what it was given."""
+    """Lists what it was given, to a reader with a clock of its own."""
 
-    def __init__(self, jobs: list[Any], pods: list[Any]) -> None:
+    def __init__(self, jobs: list[Any], pods: list[Any], *, kueue: bool = False) -> None:
         self.jobs, self.pods = jobs, pods
+        self.time = Clock()
+        self.reader = JobReader(
+            self,  # type: ignore[arg-type]
+            lost_seconds=60,
+            starting_seconds=60,
+            workloads=WorkloadReader(self) if kueue else None,  # type: ignore[arg-type]
+            clock=self.time,
+        )
         self.alive: weakref.WeakSet[Raw] = weakref.WeakSet()
         self.most_alive = 0
         self.lists: list[tuple[str, str, str]] = []
         self.now = NOW
         self.clock = ServerClock(lambda: self.now)
+
+    def read(self) -> LiveJobs:
+        return self.reader.read(OWNER)
+
+    def read_one(self) -> ObservedJob:
+        """The only Job."""
+        (seen,) = self.read().jobs
+        return seen
 
     def list(self, kind: Kind, _: str, *, labels: str = "", fields: str = "") -> Iterator[Raw]:
         self.lists.append((kind.plural, labels, fields))
@@ -73,22 +89,16 @@ def selected(body: dict[str, Any], labels: str, fields: str) -> bool:
     return body.get("status", {}).get("phase", "") not in re.findall(r"phase!=(\w+)", fields)
 
 
-def reader(cluster: Cluster, clock: Clock) -> JobReader:
-    return JobReader(cluster, lost_seconds=60, starting_seconds=60, clock=clock)  # type: ignore[arg-type]
-
-
 def deleted(name: str = "p1", **changes: Any) -> dict[str, Any]:
     return pod(name=name, metadata={"uid": name, **GRACE}, **changes)
 
 
 def seen_after(seconds: float, *pods: Any, **of_job: Any) -> ObservedJob:
     """The Job as seen so long after its pods were first seen."""
-    clock = Clock()
-    reads = reader(Cluster([job(**of_job)], list(pods)), clock)
-    reads.read(OWNER)
-    clock.now += seconds
-    (seen,) = reads.read(OWNER).jobs
-    return seen
+    cluster = Cluster([job(**of_job)], list(pods))
+    cluster.read()
+    cluster.time.now += seconds
+    return cluster.read_one()
 
 
 def test_a_pod_that_does_not_end_after_its_grace_period_is_lost_by_our_own_clock() -> None:
@@ -118,12 +128,11 @@ def test_a_failed_job_does_not_wait_for_its_lost_pod() -> None:
 
 
 def test_a_lost_pod_without_its_job_takes_no_slot() -> None:
-    clock = Clock()
-    reads = reader(Cluster([], [deleted()]), clock)
-    assert len(reads.read(OWNER).orphaned_pods) == 1
-    assert reads.read(OWNER).orphans == ("p1",)
-    clock.now += 91
-    assert reads.read(OWNER).orphaned_pods == ()
+    cluster = Cluster([], [deleted()])
+    assert len(cluster.read().orphaned_pods) == 1
+    assert cluster.read().orphans == ("p1",)
+    cluster.time.now += 91
+    assert cluster.read().orphaned_pods == ()
 
 
 def test_nothing_of_a_page_is_kept() -> None:
@@ -131,7 +140,7 @@ def test_nothing_of_a_page_is_kept() -> None:
     many = [job(uid=f"j{number}") for number in range(1000)]
     cluster = Cluster(many, [pod(f"j{number}", name=f"p{number}") for number in range(1000)])
     gc.collect()
-    live = reader(cluster, Clock()).read(OWNER)
+    live = cluster.read()
     assert len(live.jobs) == len(live.versions) == 1000
     assert cluster.most_alive <= 2
 
@@ -155,11 +164,10 @@ def of_job(uid: str, name: str, **changes: Any) -> dict[str, Any]:
 def test_recorded_jobs_are_listed_once_a_minute_and_known_in_between() -> None:
     done, running = job("done", conditions=[COMPLETE]), job("running")
     recorded(done)
-    cluster, clock = Cluster([done, running], []), Clock()
-    reads = reader(cluster, clock)
+    cluster = Cluster([done, running], [])
     for now, is_full in ((0, True), (1, False), (59, False), (60, True), (61, False)):
-        clock.now, cluster.lists = now, []
-        live = reads.read(OWNER)
+        cluster.time.now, cluster.lists = now, []
+        live = cluster.read()
         assert {each.uid: each.expires for each in live.jobs} == {"done": True, "running": False}
         assert set(live.versions) == {"running"}, "no watch delivers recorded Jobs"
         assert (LABEL_RECORDED not in cluster.lists[0][1]) == is_full
@@ -168,38 +176,36 @@ def test_recorded_jobs_are_listed_once_a_minute_and_known_in_between() -> None:
 def test_a_job_that_was_recorded_since_the_last_read_stays_known() -> None:
     """The number of the next attempt must not be one that a Job in the cluster has."""
     ended_job = job("j1", conditions=[COMPLETE])
-    reads = reader(Cluster([ended_job], []), Clock())
-    assert not reads.read(OWNER).jobs[0].expires
+    cluster = Cluster([ended_job], [])
+    assert not cluster.read().jobs[0].expires
     recorded(ended_job)
-    (seen,) = reads.read(OWNER).jobs
+    seen = cluster.read_one()
     assert (seen.uid, seen.attempt, seen.complete, seen.expires) == ("j1", 3, True, True)
 
 
 def test_a_running_job_that_is_deleted_is_gone_at_once() -> None:
     cluster = Cluster([job("j1"), job("j2")], [])
-    reads = reader(cluster, Clock())
-    reads.read(OWNER)
+    cluster.read()
     del cluster.jobs[0]
-    assert [each.uid for each in reads.read(OWNER).jobs] == ["j2"]
+    assert [each.uid for each in cluster.read().jobs] == ["j2"]
 
 
 def test_a_recorded_job_whose_time_to_live_is_over_is_forgotten_within_a_minute() -> None:
     done = job("done", conditions=[COMPLETE])
     recorded(done)
-    cluster, clock = Cluster([done], []), Clock()
-    reads = reader(cluster, clock)
-    reads.read(OWNER)
+    cluster = Cluster([done], [])
+    cluster.read()
     cluster.jobs.clear()
-    clock.now = 60
-    assert reads.read(OWNER).jobs == ()
+    cluster.time.now = 60
+    assert cluster.read().jobs == ()
 
 
 def test_a_pod_of_a_recorded_job_is_no_orphan() -> None:
     done = job("done", conditions=[COMPLETE])
     recorded(done)
-    reads = reader(Cluster([done], [of_job("done", "p1")]), Clock())
+    cluster = Cluster([done], [of_job("done", "p1")])
     for _ in range(2):
-        assert reads.read(OWNER).orphaned_pods == ()
+        assert cluster.read().orphaned_pods == ()
 
 
 @pytest.mark.parametrize("by_a_policy", [{}, {"ttlSecondsAfterFinished": 3600}])
@@ -207,11 +213,11 @@ def test_the_pod_of_a_job_that_has_just_failed_is_read_between_full_lists(
     by_a_policy: dict[str, int],
 ) -> None:
     failing, its_pod = job("j1", **by_a_policy), of_job("j1", "p1")
-    reads = reader(Cluster([failing], [its_pod]), Clock())
-    reads.read(OWNER)
+    cluster = Cluster([failing], [its_pod])
+    cluster.read()
     failing["status"]["conditions"] = [FAILED]
     its_pod["status"] = ended(43)
-    (seen,) = reads.read(OWNER).jobs
+    seen = cluster.read_one()
     assert seen.pod is not None
     assert (seen.failed, seen.pod.exit_code) == (True, 43)
 
@@ -223,9 +229,9 @@ AT_WORK = {"containerStatuses": [{"name": "trainer", "state": RUNNING}]}
 
 def test_the_work_of_a_replaced_pod_counts_while_its_job_goes_on() -> None:
     pods = [of_job("j1", "p1", **ended(75, **MINUTE)), of_job("j1", "p2", created="59")]
-    reads = reader(Cluster([job("j1")], pods), Clock())
+    cluster = Cluster([job("j1")], pods)
     for _ in range(2):
-        (seen,) = reads.read(OWNER).jobs
+        seen = cluster.read_one()
         assert seen.worked_seconds == 60
         assert seen.pod is not None
         assert seen.pod.phase == "Running"
@@ -234,12 +240,11 @@ def test_the_work_of_a_replaced_pod_counts_while_its_job_goes_on() -> None:
 def test_the_work_of_a_pod_counts_on_while_its_job_is_yet_to_notice_its_end() -> None:
     """The Job's end follows the pod's by a second or more; what the attempt cost must not be forgotten meanwhile."""
     its_pod = of_job("j1", "p1", **AT_WORK)
-    cluster, clock = Cluster([job("j1")], [its_pod]), Clock()
-    reads = reader(cluster, clock)
-    reads.read(OWNER)
+    cluster = Cluster([job("j1")], [its_pod])
+    cluster.read()
     its_pod["status"] = {**ended(0, **MINUTE), "phase": "Succeeded"}
-    for clock.now in (1, 2, 61, 62):
-        (seen,) = reads.read(OWNER).jobs
+    for cluster.time.now in (1, 2, 61, 62):
+        seen = cluster.read_one()
         assert (seen.worked_seconds, seen.unfinished_pods) == (60, 0)
     assert sum("job-name in" in labels for _, labels, _ in cluster.lists) == 1, "asked for once"
 
@@ -247,12 +252,11 @@ def test_the_work_of_a_pod_counts_on_while_its_job_is_yet_to_notice_its_end() ->
 def test_the_work_of_a_pod_that_fails_counts_at_once_where_its_job_replaces_it() -> None:
     failing = of_job("j1", "p1", **AT_WORK)
     cluster = Cluster([job("j1")], [failing])
-    reads = reader(cluster, Clock())
-    reads.read(OWNER)
+    cluster.read()
     failing["status"] = ended(75, **MINUTE)
     cluster.pods.append(of_job("j1", "p2", created="59"))
     for _ in range(2):
-        (seen,) = reads.read(OWNER).jobs
+        seen = cluster.read_one()
         assert seen.worked_seconds == 60
         assert seen.pod is not None
         assert seen.pod.phase == "Running"
@@ -266,13 +270,11 @@ def at_work(since: datetime) -> dict[str, Any]:
 def test_what_an_evicted_pod_had_worked_counts_as_long_as_its_job_goes_on() -> None:
     """Kueue deletes the pods of a Job that it evicts, and admits it again as the same attempt."""
     evicted = job("j1")
-    cluster, clock = Cluster([evicted], []), Clock()
-    reads = reader(cluster, clock)
+    cluster = Cluster([evicted], [])
 
     def seconds() -> float:
-        clock.now += 31
-        (seen,) = reads.read(OWNER).jobs
-        return seen.accelerator_seconds(cluster.now)
+        cluster.time.now += 31
+        return cluster.read_one().accelerator_seconds(cluster.now)
 
     for cycle in range(3):
         evicted["spec"]["suspend"] = False
@@ -289,29 +291,26 @@ def test_a_pod_whose_end_is_seen_counts_by_that_alone() -> None:
     """Also once it is deleted: it was at work an hour ago by the last sighting, and its end says more."""
     its_pod = of_job("j1", "p1", **at_work(NOW - timedelta(hours=1)))
     cluster = Cluster([job("j1")], [its_pod])
-    reads = reader(cluster, Clock())
-    reads.read(OWNER)
+    cluster.read()
     its_pod["status"] = ended(75, **MINUTE)
     for pods in ([its_pod], [], []):
         cluster.pods = pods
-        (seen,) = reads.read(OWNER).jobs
-        assert seen.worked_seconds == 60
+        assert cluster.read_one().worked_seconds == 60
 
 
 def test_vanished_pods_of_jobs_that_are_gone_or_recorded_are_forgotten() -> None:
     over, dropped = job("j1"), job("j2")
     pods = [of_job(uid, uid, **at_work(NOW - timedelta(hours=1))) for uid in ("j1", "j2")]
-    cluster, clock = Cluster([over, dropped], pods), Clock()
-    reads = reader(cluster, clock)
-    reads.read(OWNER)
+    cluster = Cluster([over, dropped], pods)
+    cluster.read()
     cluster.pods = []
-    assert [each.worked_seconds for each in reads.read(OWNER).jobs] == [3600, 3600]
+    assert [each.worked_seconds for each in cluster.read().jobs] == [3600, 3600]
     over["status"]["conditions"] = [FAILED]
     recorded(over)
     cluster.jobs.remove(dropped)
-    clock.now = 60
-    assert [each.worked_seconds for each in reads.read(OWNER).jobs] == [0]
-    assert reads._remembered[OWNER.uid].vanished_seconds == {}
+    cluster.time.now = 60
+    assert [each.worked_seconds for each in cluster.read().jobs] == [0]
+    assert cluster.reader._remembered[OWNER.uid].vanished_seconds == {}
 
 
 # ------------------------------------------------------------------- pods that do not start or end
@@ -367,22 +366,11 @@ def test_a_job_that_does_not_start_is_held_up_after_a_while() -> None:
 
 
 def test_a_queued_job_of_which_kueue_makes_no_workload_says_what_to_check() -> None:
-    clock, cluster = Clock(), Cluster([job(suspend=True)], [])
-    jobs = JobReader(
-        cluster,  # type: ignore[arg-type]
-        lost_seconds=60,
-        starting_seconds=60,
-        workloads=WorkloadReader(cluster),  # type: ignore[arg-type]
-        clock=clock,
-    )
-
-    def waits_after(seconds: float) -> Finding | None:
-        clock.now = seconds
-        (found,) = jobs.read(OWNER).jobs
-        return waits_for(found)
-
-    assert waits_after(0) == Finding.false(Reason.QUEUED, "waiting for Kueue to admit it")
-    late = waits_after(61)
+    cluster = Cluster([job(suspend=True)], [], kueue=True)
+    waits = waits_for(cluster.read_one())
+    assert waits == Finding.false(Reason.QUEUED, "waiting for Kueue to admit it")
+    cluster.time.now = 61
+    late = waits_for(cluster.read_one())
     assert late is not None
     assert late.reason is Reason.QUEUED
     assert "has had no Workload for over 60 s: check that Kueue is installed" in late.message

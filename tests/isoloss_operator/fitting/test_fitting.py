@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -76,6 +77,11 @@ class Bench:
             group_of=lambda key: key.partition("/")[0],
             clock=lambda: self.now,
         )
+
+    def begin(self, uid: str = "uid", key: str = "key", work: FitJob | None = None) -> None:
+        """Ask for the first fit and wait until it runs."""
+        self.fitter.start(uid, key, work or job())
+        eventually(lambda: self.began)
 
     def run(
         self, work: FitJob, _seconds: float, unwanted: threading.Event, on_laws: OnLaws
@@ -166,8 +172,7 @@ def test_a_fit_that_raises_has_failed_and_is_not_taken_for_running(
 
 
 def test_a_newer_fit_ends_the_one_that_runs(bench: Bench) -> None:
-    bench.fitter.start("uid", "key", job())
-    eventually(lambda: bench.began)
+    bench.begin()
     bench.fitter.start("uid", "key", job("second"))
     eventually(lambda: bench.began == ["first", "second"])
     bench.go_on.set()
@@ -179,8 +184,7 @@ def test_a_newer_fit_ends_the_one_that_runs(bench: Bench) -> None:
 
 def test_a_fit_that_is_wanted_again_while_it_is_being_ended_is_made(bench: Bench) -> None:
     """Its sweep's points changed and changed back."""
-    bench.fitter.start("uid", "key", job())
-    eventually(lambda: bench.began)
+    bench.begin()
     bench.fitter.start("uid", "key", job("second"))
     bench.fitter.start("uid", "key", job())
     bench.go_on.set()
@@ -189,8 +193,7 @@ def test_a_fit_that_is_wanted_again_while_it_is_being_ended_is_made(bench: Bench
 
 
 def test_a_newer_fit_takes_the_place_of_one_that_waits(bench: Bench) -> None:
-    bench.fitter.start("other", "other", job())
-    eventually(lambda: bench.began)
+    bench.begin("other", "other")
     for inputs in ("old", "new"):
         bench.fitter.start("uid", "key", job(inputs))
         assert bench.fitter.running("uid") is None, "it only waits for its turn"
@@ -216,8 +219,7 @@ def test_the_fit_of_a_resource_that_is_gone_ends_and_leaves_nothing(bench: Bench
 
 def test_one_resource_does_not_hold_up_the_fit_of_another(bench: Bench) -> None:
     """A superseding fit goes to the end of the queue."""
-    bench.fitter.start("uid", "key", job())
-    eventually(lambda: bench.began)
+    bench.begin()
     bench.fitter.start("other", "other", job("others"))
     bench.fitter.start("uid", "key", job("second"))
     bench.go_on.set()
@@ -293,8 +295,7 @@ def provisional(inputs: str) -> FitJob:
 
 def test_after_a_provisional_fit_such_fits_rest_nine_times_as_long(bench: Bench) -> None:
     assert not bench.fitter.rests("uid")
-    bench.fitter.start("uid", "key", provisional("first"))
-    eventually(lambda: bench.began)
+    bench.begin(work=provisional("first"))
     bench.now = 20
     bench.go_on.set()
     eventually(lambda: bench.told)
@@ -308,8 +309,7 @@ def test_after_a_provisional_fit_such_fits_rest_nine_times_as_long(bench: Bench)
 def test_a_provisional_fit_that_waits_starts_after_the_rest_in_its_newest_form(
     bench: Bench,
 ) -> None:
-    bench.fitter.start("uid", "key", provisional("first"))
-    eventually(lambda: bench.began)
+    bench.begin(work=provisional("first"))
     for name in ("old", "new"):
         bench.fitter.start("other", "other", provisional(name))
     bench.now = 0.01
@@ -325,8 +325,7 @@ def test_a_provisional_fit_that_waits_starts_after_the_rest_in_its_newest_form(
 
 
 def test_a_final_fit_waits_for_no_rest(bench: Bench) -> None:
-    bench.fitter.start("uid", "key", provisional("first"))
-    eventually(lambda: bench.began)
+    bench.begin(work=provisional("first"))
     bench.now = 1000
     bench.go_on.set()
     eventually(lambda: bench.told)
@@ -343,8 +342,7 @@ def test_a_final_fit_waits_for_no_rest(bench: Bench) -> None:
 
 def test_fits_of_one_namespace_do_not_hold_up_those_of_another(bench: Bench) -> None:
     """Fifty sweeps of one team, then one of another."""
-    bench.fitter.start("a-first", "a/first", job("a-first"))
-    eventually(lambda: bench.began)
+    bench.begin("a-first", "a/first", job("a-first"))
     for number in range(50):
         bench.fitter.start(f"a{number}", f"a/{number}", job(f"a{number}"))
     for name in ("b", "c", "b2"):
@@ -356,8 +354,7 @@ def test_fits_of_one_namespace_do_not_hold_up_those_of_another(bench: Bench) -> 
 
 
 def test_within_a_namespace_who_was_fitted_longest_ago_comes_next(bench: Bench) -> None:
-    bench.fitter.start("busy", "a/busy", job("first"))
-    eventually(lambda: bench.began)
+    bench.begin("busy", "a/busy")
     bench.fitter.start("busy", "a/busy", job("second"))
     for name in ("x", "y"):
         bench.fitter.start(name, f"a/{name}", job(name))
@@ -366,18 +363,21 @@ def test_within_a_namespace_who_was_fitted_longest_ago_comes_next(bench: Bench) 
     assert bench.began == ["first", "x", "y", "second"]
 
 
+def replaced(name: str, what: Any) -> None:
+    """In the process of a fit, for as long as it lasts."""
+    mock.patch.object(fit_process, name, side_effect=what).start()
+
+
 def need_a_gibibyte() -> None:
-    mock.patch.object(
-        fit_process, "fit_laws", side_effect=lambda *_, **__: bytearray(2**30)
-    ).start()
+    replaced("fit_laws", lambda *_, **__: bytearray(2**30))
 
 
 def die() -> None:
-    mock.patch.object(fit_process, "fit_laws", side_effect=lambda *_, **__: os._exit(9)).start()
+    replaced("fit_laws", lambda *_, **__: os._exit(9))
 
 
 def stumble() -> None:
-    mock.patch.object(fit_process, "fit", side_effect=KeyError("a bug")).start()
+    replaced("fit", KeyError("a bug"))
 
 
 def stumble_at_once() -> None:
@@ -385,9 +385,7 @@ def stumble_at_once() -> None:
 
 
 def hang() -> None:
-    mock.patch.object(
-        fit_process, "fit_laws", side_effect=lambda *_, **__: time.sleep(600)
-    ).start()
+    replaced("fit_laws", lambda *_, **__: time.sleep(600))
 
 
 @pytest.mark.parametrize("end", [need_a_gibibyte, die])
@@ -462,7 +460,7 @@ def after_laws(act: Callable[[], object]) -> None:
         on_laws(FitOutcome(inputs="first", laws=None))
         act()
 
-    mock.patch.object(fit_process, "fit", side_effect=fit).start()
+    replaced("fit", fit)
 
 
 def hang_after_laws() -> None:

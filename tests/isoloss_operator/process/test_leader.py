@@ -60,19 +60,22 @@ def elector(leases: Leases, name: str, clock: Clock, period: float = 0.01) -> El
     return Elector(leases, "system", "operator", name, terms, clock=clock)  # type: ignore[arg-type]
 
 
-def test_the_first_leads_and_the_second_waits(leases: Leases) -> None:
+def two(leases: Leases) -> tuple[Clock, Elector, Elector]:
+    """A leader and another candidate, with one clock."""
     clock = Clock()
     first, second = elector(leases, "first", clock), elector(leases, "second", clock)
     assert first.acquire()
+    return clock, first, second
+
+
+def test_the_first_leads_and_the_second_waits(leases: Leases) -> None:
+    _, _, second = two(leases)
     assert not second._try_once()
     assert not second.is_leader
 
 
 def test_a_silent_leader_is_replaced_after_its_lease_and_not_before(leases: Leases) -> None:
-    clock = Clock()
-    first = elector(leases, "first", clock)
-    first.acquire()
-    second = elector(leases, "second", clock)
+    clock, first, second = two(leases)
     assert not second._try_once()
     clock.now += 14
     assert not second._try_once()
@@ -84,9 +87,7 @@ def test_a_silent_leader_is_replaced_after_its_lease_and_not_before(leases: Leas
 
 
 def test_a_renewing_leader_is_never_replaced(leases: Leases) -> None:
-    clock = Clock()
-    first, second = elector(leases, "first", clock), elector(leases, "second", clock)
-    first.acquire()
+    clock, first, second = two(leases)
     for _ in range(10):
         clock.now += 10
         assert first._try_once()
@@ -119,18 +120,14 @@ def test_of_two_that_take_over_at_once_one_wins(leases: Leases) -> None:
 
 
 def test_a_leaving_leader_lets_the_next_in_at_once(leases: Leases) -> None:
-    clock = Clock()
-    first, second = elector(leases, "first", clock), elector(leases, "second", clock)
-    first.acquire()
+    _, first, second = two(leases)
     second._try_once()
     first.stop()
     assert second._try_once()
 
 
 def test_a_candidate_that_never_led_does_not_release_anothers_lease(leases: Leases) -> None:
-    clock = Clock()
-    elector(leases, "first", clock).acquire()
-    second = elector(leases, "second", clock)
+    _, _, second = two(leases)
     second._try_once()
     second.stop()
     assert leases.lease is not None
@@ -138,9 +135,7 @@ def test_a_candidate_that_never_led_does_not_release_anothers_lease(leases: Leas
 
 
 def test_a_leader_that_can_not_renew_hears_of_it_before_its_lease_ends(leases: Leases) -> None:
-    clock = Clock()
-    leader = elector(leases, "first", clock)
-    leader.acquire()
+    clock, leader, _ = two(leases)
     lost = threading.Event()
     leader.keep(lost.set)
     leases.down = True
@@ -194,8 +189,7 @@ def test_every_leader_has_a_higher_epoch_than_the_one_before(leases: Leases) -> 
 
 
 def test_a_renewal_keeps_the_epoch(leases: Leases) -> None:
-    first = elector(leases, "first", Clock())
-    first.acquire()
+    _, first, _ = two(leases)
     epoch = first.epoch
     assert first._try_once()
     assert first.epoch == epoch
@@ -214,8 +208,7 @@ def test_epochs_grow_on_although_the_lease_was_deleted(
 def test_a_leader_can_outrank_an_epoch_that_a_faster_clock_left_in_the_store(
     leases: Leases,
 ) -> None:
-    first = elector(leases, "first", Clock())
-    first.acquire()
+    _, first, _ = two(leases)
     found = first.epoch + 10_800
     assert first.outrank(found)
     assert first.epoch == found + 1
@@ -226,9 +219,7 @@ def test_a_leader_can_outrank_an_epoch_that_a_faster_clock_left_in_the_store(
 
 
 def test_a_replaced_leader_outranks_nobody(leases: Leases) -> None:
-    clock = Clock()
-    first, second = elector(leases, "first", clock), elector(leases, "second", clock)
-    first.acquire()
+    clock, first, second = two(leases)
     second._try_once()
     clock.now += 20
     assert second.acquire()
@@ -245,8 +236,7 @@ def test_a_leader_without_its_lease_outranks_nobody(leases: Leases) -> None:
 
 
 def test_without_an_answer_nobody_is_outranked_and_nothing_is_concluded(leases: Leases) -> None:
-    first = elector(leases, "first", Clock())
-    first.acquire()
+    _, first, _ = two(leases)
     epoch, leases.down = first.epoch, True
     with pytest.raises(Unavailable):
         first.outrank(epoch)
@@ -273,9 +263,7 @@ def test_a_renewal_of_two_calls_fits_into_the_deadline() -> None:
 
 
 def test_a_leader_whose_lease_is_anothers_hears_of_it_at_once(leases: Leases) -> None:
-    clock = Clock()
-    leader = elector(leases, "first", clock)
-    leader.acquire()
+    _, leader, _ = two(leases)
     assert leases.lease is not None
     leases.lease["spec"]["holderIdentity"] = "usurper"
     lost = threading.Event()
@@ -284,9 +272,7 @@ def test_a_leader_whose_lease_is_anothers_hears_of_it_at_once(leases: Leases) ->
 
 
 def test_waiting_can_be_ended(leases: Leases) -> None:
-    clock = Clock()
-    elector(leases, "first", clock).acquire()
-    second = elector(leases, "second", clock)
+    _, _, second = two(leases)
     result: list[bool] = []
     thread = threading.Thread(target=lambda: result.append(second.acquire()))
     thread.start()
