@@ -34,6 +34,8 @@ FIELD_MANAGER = "isoloss-operator"
 CALL_SECONDS = 30.0
 """Limit of one call: the client has no default, and a thread cannot be cancelled."""
 PAGE = 500
+WRITES = ("POST", "PUT", "PATCH")
+"""What names its field manager."""
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
@@ -192,23 +194,19 @@ class Cluster:
     def create(self, kind: Kind, namespace: str, body: Object) -> Object:
         """Create an object. Raises Conflict if it exists."""
         # Strict: the API server would otherwise drop a misspelt field of a pod template silently.
-        query = [("fieldManager", FIELD_MANAGER), ("fieldValidation", "Strict")]
+        query = [("fieldValidation", "Strict")]
         return self._call("POST", kind.path(namespace), body=body, query=query)
 
     def replace(self, kind: Kind, namespace: str, name: str, body: Object) -> Object:
         """Replace an object. Raises Conflict if its resourceVersion is outdated."""
-        query = [("fieldManager", FIELD_MANAGER)]
-        return self._call("PUT", kind.path(namespace, name), body=body, query=query)
+        return self._call("PUT", kind.path(namespace, name), body=body)
 
     def patch(self, kind: Kind, namespace: str, name: str, change: Object) -> Object:
         """Merge `change` into an object (RFC 7386).
 
         Raises Conflict if `change` names a uid or resourceVersion that is no longer the object's.
         """
-        query = [("fieldManager", FIELD_MANAGER)]
-        return self._call(
-            "PATCH", kind.path(namespace, name), body=change, query=query, content_type=MERGE
-        )
+        return self._call("PATCH", kind.path(namespace, name), body=change, content_type=MERGE)
 
     def apply_status(self, kind: Kind, read: Mapping[str, Any], status: Object) -> Object:
         """Server-side apply the status of an object whose metadata is `read`.
@@ -228,8 +226,7 @@ class Cluster:
             "status": status,
         }
         # With force: what others have written into the status is not theirs.
-        query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
-        path = kind.path(namespace, name, "status")
+        query, path = [("force", "true")], kind.path(namespace, name, "status")
         return self._call("PATCH", path, body=body, query=query, content_type=APPLY)
 
     def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
@@ -256,6 +253,8 @@ class Cluster:
         query: Sequence[tuple[str, str]] = (),
         content_type: str = "application/json",
     ) -> Object:
+        if method in WRITES:
+            query = [("fieldManager", FIELD_MANAGER), *query]
         request = Request(method, path, body, query, content_type)
         deadline = min(time.monotonic() + self._call_seconds, pass_deadline())
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from prometheus_client.metrics import MetricWrapperBase
@@ -12,20 +11,11 @@ from prometheus_client.metrics_core import Metric
 
 from isoloss.search import Reason as SearchReason
 from isoloss.search import StopReason
-from isoloss_operator.api.statuses import (
-    Condition,
-    ExtrapolationStatus,
-    HyperparamPredictionStatus,
-    IntervalStatus,
-    ScalingSweepStatus,
-    ValidationStatus,
-)
 from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
 from isoloss_operator.generate.markdown import table
 from isoloss_operator.process.metrics import Metrics
-from isoloss_operator.process.sweep_load import SweepLoad
 
 WRITTEN = "Written by `python -m isoloss_operator.generate.crdgen`."
 REASONS_INTRODUCTION = f"""\
@@ -95,7 +85,7 @@ def _meanings(kind: type[StrEnum]) -> str:
 
 def metrics_page() -> str:
     """Markdown: every metric with its type, labels and meaning."""
-    metrics = sample_metrics()
+    metrics = Metrics()
     declared = {
         metric.name: collector._labelnames
         for collector in vars(metrics).values()
@@ -113,44 +103,6 @@ def metrics_page() -> str:
     )
     shown = table(("metric", "type", "labels", "meaning"), rows)
     return "\n\n".join([METRICS_INTRODUCTION, shown]) + "\n"
-
-
-def sample_metrics() -> Metrics:
-    """The metrics of an operator that has a sweep and a prediction."""
-    metrics = Metrics(per_object=True)
-    condition = Condition(
-        type="Ready",
-        status="True",
-        reason="Fitted",
-        message="",
-        observed_generation=1,
-        last_transition_time="2026-01-01T00:00:00Z",
-    )
-    sweep = ScalingSweepStatus(
-        conditions=(condition,),
-        planned_flops="1",
-        spent_flops="1",
-        accelerator_hours="1",
-        estimated_completion="2026-01-01T00:00:00Z",
-    )
-    found = IntervalStatus(value="1", low="1", high="1")
-    prediction = HyperparamPredictionStatus(
-        conditions=(condition,),
-        initial_loss=found,
-        target_loss=found,
-        learning_rate=found,
-        batch_size=found,
-        extrapolation=ExtrapolationStatus(compute_factor="1"),
-        validation=ValidationStatus(),
-    )
-    load = SweepLoad(
-        oldest_progress=datetime(2026, 1, 1, tzinfo=UTC),
-        budget_used={"flops": 0.5},
-        lowest_losses={"size": 1.0},
-    )
-    metrics.statuses.show_sweep(("namespace", "name"), sweep, load, 0.0)
-    metrics.statuses.show_prediction(("namespace", "name"), prediction, 0.0)
-    return metrics
 
 
 def member_texts(kind: type[StrEnum]) -> dict[str, str]:
@@ -171,7 +123,5 @@ def _name(metric: Metric) -> str:
 
 
 def _labels(metric: Metric) -> tuple[str, ...]:
-    names = (name for sample in metric.samples for name in sample.labels)
-    return tuple(
-        dict.fromkeys(name for name in names if name != "le")
-    )  # of every histogram's buckets
+    """Of a gauge that is computed at scrape time."""
+    return getattr(metric, "_labelnames", ())

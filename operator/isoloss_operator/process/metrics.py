@@ -41,8 +41,10 @@ class Metrics:
         gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry)
         self.leader = gauge("isoloss_leader", "1 if this process leads, else 0.")
-        build = gauge("isoloss_build_info", "Version of the operator; always 1.", ("version",))
-        build.labels(version("isoloss")).set(1)
+        self.build = gauge(
+            "isoloss_build_info", "Version of the operator; always 1.", ("version",)
+        )
+        self.build.labels(version("isoloss")).set(1)
         self.reconcile_seconds = histogram(
             "isoloss_reconcile_duration_seconds",
             "Duration of one pass over a resource.",
