@@ -233,19 +233,6 @@ def test_laws_that_are_lost_while_the_operator_runs_are_fitted_again(
         operator.end()
 
 
-def test_a_bad_pod_template_is_refused_by_field_and_fixed_by_the_next_apply(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    bad = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"gpu": "x y"}}}]}}
-    user.apply_sweep(sweep(place, podTemplate=bad))
-    said = user.wait_for(lambda: user.sweep("dense"), "Accepted", "False", "JobRefused")
-    assert "quantit" in conditions(said)["Accepted"]["message"]
-    assert not user.jobs()
-    user.apply_sweep(sweep(place))
-    finished(user)
-
-
 def test_a_suspended_sweep_stops_its_pods_and_resumes_from_their_checkpoints(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:

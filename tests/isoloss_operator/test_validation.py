@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,8 +14,7 @@ from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointState
 from isoloss_contract.ledger_files import read_ledger
-from isoloss_contract.records import PointConfig, PointResult, TrajectoryRow
-from isoloss_contract.store import Store, parse_record_lines
+from isoloss_contract.store import Store
 from tests.isoloss_operator.conftest import Place, get, sweep
 from tests.support.cluster import wait_until
 from tests.support.operator_process import (
@@ -31,14 +29,6 @@ from tests.support.published_configs import TOY_CHECKPOINT
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
 POINTS, PROBES = 18, 5
-COOLED = {
-    "evaluation": {
-        "firstTokens": 100_000,
-        "perDecade": 24,
-        "cooldown": {"share": "0.2", "perDecade": 12},
-    },
-    "fit": {"weights": "Cooled"},
-}
 
 
 def checkpoint(place: Place) -> str:
@@ -55,12 +45,10 @@ def apply_both(
     place: Place,
     uri: str,
     seconds: float,
-    laws: Mapping[str, Any] | None = None,
     **validation: Any,
 ) -> None:
-    """`laws` is what the sweep's spec says of evaluations and fits."""
     grid = sweep_manifest("x", place.uri)["spec"]["grid"]
-    user.apply_sweep(sweep(place, grid=grid, seconds=seconds, **(laws or {})))
+    user.apply_sweep(sweep(place, grid=grid, seconds=seconds))
     asked = {"tokensShare": "0.5", "parallelism": 2, **validation}
     user.apply_prediction(
         prediction_manifest(
@@ -73,7 +61,7 @@ def apply_both(
     )
 
 
-def judged(user: User, seconds: float = 180) -> dict[str, Any]:
+def judged(user: User) -> dict[str, Any]:
     """The prediction once its probes are judged."""
     wait_until(
         lambda: (
@@ -81,7 +69,7 @@ def judged(user: User, seconds: float = 180) -> dict[str, Any]:
             in ("True", "False")
         ),
         "the verdict",
-        seconds,
+        180,
     )
     return user.prediction("target")
 
@@ -159,37 +147,3 @@ def test_a_pod_template_that_is_refused_to_probes_keeps_back_no_answer(
     apply_both(user, place, uri, seconds=0.02)
     assert judged(user)["status"]["validation"]["points"]["succeeded"] == PROBES
     assert set(place.traces.starts().values()) == {1}
-
-
-@pytest.mark.whole
-def test_probes_of_cooled_laws_cool_down_at_their_end_and_judge_the_answer_by_that(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    """Each is evaluated once, a fifth of its tokens before its end, and costs what it was planned to."""
-    operator.start()
-    apply_both(user, place, checkpoint(place), seconds=0.02, laws=COOLED)
-    user.wait_for(lambda: user.prediction("target"), "Ready", seconds=400)
-    body = judged(user, seconds=400)
-    said, validation = conditions(body)["Validated"], body["status"]["validation"]
-    assert (said["status"], said["reason"]) == ("True", "AnswerHolds"), said
-    assert validation["points"]["succeeded"] == PROBES
-    assert float(validation["spentFlops"]) == pytest.approx(float(validation["plannedFlops"]))
-    assert float(validation["plannedFlops"]) == pytest.approx(PROBES * 0.5 * 3e13, rel=0.02)
-    store = Store(f"file://{place.folder}")
-    records = ledger_of_probes(place, body).points
-    assert len(records) == PROBES
-    for record, shown in zip(records, validation["places"], strict=True):
-        config = store.read_record(layout.point_config(record.key), PointConfig)
-        result = store.read_record(layout.point_result(record.key), PointResult)
-        text = store.read(layout.point_trajectory(record.key))
-        (row,) = parse_record_lines(text, TrajectoryRow, "trajectory")
-        assert config.evaluation.cooldown is not None
-        assert row.tokens == result.tokens == record.tokens
-        assert row.tokens == pytest.approx(0.8 * validation["tokens"], rel=0.02)
-        assert row.cooled_tokens == pytest.approx(validation["tokens"], rel=0.02)
-        assert record.cooled_tokens == result.cooled_tokens == row.cooled_tokens
-        assert record.cooled_loss == result.cooled_loss == row.cooled_loss
-        assert float(shown["loss"]) == pytest.approx(record.cooled_loss, abs=1e-4)
-        assert float(shown["loss"]) != pytest.approx(record.averaged_loss, abs=1e-3)
-    assert set(place.traces.starts().values()) == {1}
-    assert len(place.traces.starts()) == POINTS + PROBES
