@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,20 +73,19 @@ class EventRouter:
         self._queue = queue
         self._watchdog = watchdog
         self._metrics = metrics
-        self._predictions: defaultdict[ResourceKey, set[ResourceKey]] = defaultdict(set)
-        """Predictions to queue when a sweep changes. Only a hint: predictions also requeue themselves."""
         self._sweep_of: dict[ResourceKey, ResourceKey] = {}
-        """The same the other way round."""
+        """By prediction, which is queued when that changes. Only a hint: predictions also requeue themselves."""
         self._delivered: dict[ResourceKey, _Delivered] = {}
 
     def resource(self, kind: Kind, event: Object, body: Object) -> None:
         """A sweep or prediction was listed, added, changed or deleted."""
         self._saw(kind, event, body)
         metadata = body["metadata"]
-        self._metrics.saw_namespace(metadata["namespace"])
         key = ResourceKey(kind, metadata["namespace"], metadata["name"])
         gone = event.get("type") == "DELETED"
         before, now = self._delivered.pop(key, None), _Delivered.of(body)
+        if before is None:
+            self._metrics.saw_namespace(key.namespace)
         if not gone:
             self._delivered[key] = now
         if gone or before is None or before.asked != now.asked:
@@ -95,8 +93,9 @@ class EventRouter:
         if kind == PREDICTION:
             self._note_sweep(key, body, gone=gone)
         if gone or before is None or before.found != now.found:
-            for prediction in tuple(self._predictions.get(key, ())):
-                self._queue.add(prediction)
+            for prediction, sweep in self._sweep_of.items():
+                if sweep == key:
+                    self._queue.add(prediction)
 
     def job(self, event: Object, body: Object) -> None:
         """A Job of ours, of which the metadata is enough, was listed, added, changed or deleted: queue its owner.
@@ -117,15 +116,10 @@ class EventRouter:
         self._watchdog.delivered(metadata["uid"], metadata["resourceVersion"], gone=gone)
 
     def _note_sweep(self, prediction: ResourceKey, body: Object, *, gone: bool) -> None:
-        if (former := self._sweep_of.pop(prediction, None)) is not None:
-            self._predictions[former].discard(prediction)
-            if not self._predictions[former]:
-                del self._predictions[former]
+        self._sweep_of.pop(prediction, None)
         name = ((body.get("spec") or {}).get("sweepRef") or {}).get("name")
         if not gone and isinstance(name, str):
-            sweep = ResourceKey(SWEEP, prediction.namespace, name)
-            self._sweep_of[prediction] = sweep
-            self._predictions[sweep].add(prediction)
+            self._sweep_of[prediction] = ResourceKey(SWEEP, prediction.namespace, name)
 
 
 def build_registry(router: EventRouter, on_answer: OnAnswer) -> kopf.OperatorRegistry:

