@@ -18,7 +18,6 @@ QUOTED = "x-isoloss-quoted"
 
 RULES = "x-kubernetes-validations"
 
-_DROPPED = frozenset({"title", "discriminator"})
 _COPIED = frozenset(
     {
         "default",
@@ -33,8 +32,6 @@ _COPIED = frozenset(
         "minimum",
         "minItems",
         "minLength",
-        "minProperties",
-        "multipleOf",
         "pattern",
         "properties",
         "required",
@@ -113,7 +110,7 @@ class _Walk:
         return schema, open_references
 
     def _keyword(self, keyword: str, value: Any, path: str) -> Schema:
-        if keyword in _DROPPED or (keyword == "default" and not self._defaults):
+        if keyword == "title" or (keyword == "default" and not self._defaults):
             return {}
         match keyword:
             case "description":
@@ -122,10 +119,6 @@ class _Walk:
                 return {keyword: _without_nulls(value)}
             case "const":
                 return {"enum": [value]}
-            case "exclusiveMinimum":
-                return {"minimum": value, keyword: True}
-            case "exclusiveMaximum":
-                return {"maximum": value, keyword: True}
             case "additionalProperties" if isinstance(value, bool):
                 return {keyword: value} if value else {}
             case "additionalProperties":

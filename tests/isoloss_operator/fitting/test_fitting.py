@@ -217,16 +217,6 @@ def test_the_fit_of_a_resource_that_is_gone_ends_and_leaves_nothing(bench: Bench
     assert bench.began == ["first", "next"]
 
 
-def test_one_resource_does_not_hold_up_the_fit_of_another(bench: Bench) -> None:
-    """A superseding fit goes to the end of the queue."""
-    bench.begin()
-    bench.fitter.start("other", "other", job("others"))
-    bench.fitter.start("uid", "key", job("second"))
-    bench.go_on.set()
-    eventually(lambda: len(bench.told) == 2)
-    assert bench.began == ["first", "others", "second"]
-
-
 def test_a_fit_kept_from_its_work_is_asked_for_again_after_a_while(bench: Bench) -> None:
     bench.answer = NotFitted("the store is down", may_pass=True)
     bench.go_on.set()
@@ -351,16 +341,6 @@ def test_fits_of_one_namespace_do_not_hold_up_those_of_another(bench: Bench) -> 
     eventually(lambda: len(bench.told) == 54)
     assert bench.began[:6] == ["a-first", "b", "c", "a0", "b2", "a1"]
     assert bench.began[6:] == [f"a{number}" for number in range(2, 50)]
-
-
-def test_within_a_namespace_who_was_fitted_longest_ago_comes_next(bench: Bench) -> None:
-    bench.begin("busy", "a/busy")
-    bench.fitter.start("busy", "a/busy", job("second"))
-    for name in ("x", "y"):
-        bench.fitter.start(name, f"a/{name}", job(name))
-    bench.go_on.set()
-    eventually(lambda: len(bench.told) == 3)
-    assert bench.began == ["first", "x", "y", "second"]
 
 
 def replaced(name: str, what: Any) -> None:
