@@ -92,6 +92,8 @@ class JobWatch:
                 self._watch()
                 failures = 0
             except Exception as error:  # it must not end the watch of all namespaces
+                if self._stopped.is_set():
+                    return  # it does not begin again
                 failures = 0 if self._version != before else failures
                 delay = self._retry_seconds[min(failures, len(self._retry_seconds) - 1)]
                 failures += 1
