@@ -9,6 +9,8 @@ import numpy as np
 
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import DECIDE, DrawSource
+from isoloss.laws.curves import LossCurve
+from isoloss.laws.data.cells import tokens_to
 from isoloss.laws.iso_loss.edges import judge_vertex
 from isoloss.laws.iso_loss.levels import Size
 from isoloss.laws.iso_loss.noise import Noise, draw_log_tokens
@@ -16,6 +18,9 @@ from isoloss.laws.iso_loss.parabola import Parabola, fit_parabola
 from isoloss.laws.iso_loss.path import Path, Vertices, find_path, read_along, size_curve
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.quadratic import vertex_of
+
+CLOSE_CALL = 0.1
+"""ln C by which a size without an optimum at a level may undercut the winner there."""
 
 
 @dataclass(frozen=True)
@@ -101,22 +106,24 @@ class Frontier:
 
 
 def least_compute(sizes: Sequence[SizeOptima], log_loss: Array, source: DrawSource) -> Frontier:
-    """Per level the compute of the cheapest size that has an optimum, and the optimum at the compute-optimal size.
+    """Per level the compute of the cheapest size, and the optimum at the compute-optimal size.
 
     If the sizes' costs do not cross, the optimum is the cheapest size's own.
     """
+    curves = [size_curve(_fewest_tokens(s), log_loss) for s in sizes]
     refusals: list[Refusal | None] = []
     out = np.full((5, *sizes[0].log_tokens.shape), np.nan)
     for level in range(len(log_loss)):
         candidates = [s for s in sizes if s.found[level]]
-        refusals.append(None if candidates else _without_optimum(sizes, log_loss, level))
-        if candidates:
+        refusal = _unproven(sizes, curves, log_loss, level)
+        refusals.append(refusal)
+        if refusal is None:
             out[:, :, level] = _cheapest(candidates, level)
     frontier = Frontier(log_loss, out[0], out[1], out[2], out[3], out[4], tuple(refusals))
     path = find_path(
         [float(np.log(s.size.params)) for s in sizes],
         [float(np.log(s.size.flops_per_token)) for s in sizes],
-        [size_curve(_fewest_tokens(s), log_loss) for s in sizes],
+        curves,
         log_loss,
     )
     return frontier if path is None else _along(frontier, sizes, path, source)
@@ -176,14 +183,37 @@ def _cheapest(candidates: Sequence[SizeOptima], level: int) -> Array:
     return np.stack([log_params, *(column[:, level] for column in columns)])
 
 
-def _without_optimum(sizes: Sequence[SizeOptima], log_loss: Array, level: int) -> Refusal:
-    """Why no size has an optimum at a level."""
-    reasons = [refusal for s in sizes if (refusal := s.refusals[level]) is not None]
-    if reasons:
-        return reasons[-1]
+def _unproven(
+    sizes: Sequence[SizeOptima], curves: Sequence[LossCurve | None], log_loss: Array, level: int
+) -> Refusal | None:
+    """Refuse a level whose cheapest size may be one without an optimum there: the dearer size's optimum is that of fewer
+    parameters or more tokens, and two such sizes bend the laws (tests/benchmarks/test_transfer.py)."""
+    candidates = [s for s in sizes if s.found[level]]
+    if not candidates:
+        reasons = [s.refusals[level] for s in sizes if s.refusals[level] is not None]
+        return reasons[-1] if reasons else _not_covered(log_loss, level)
+    winner = min(float(c.log_flops[0, level]) for c in candidates)
+    for other, curve in zip(sizes, curves, strict=True):
+        if other.found[level] or curve is None:
+            continue
+        cost = float(tokens_to(curve, log_loss[level]))
+        if cost + float(np.log(other.size.flops_per_token)) < winner - CLOSE_CALL:
+            return other.refusals[level] or _not_covered(log_loss, level, other.size.params)
+    return None
+
+
+def _not_covered(log_loss: Array, level: int, params: float | None = None) -> Refusal:
     loss = float(np.exp(log_loss[level]))
+    who = (
+        "no size has"
+        if params is None
+        else f"the cheapest size there ({params:.3g} parameters) does not have"
+    )
+    figures: dict[str, float | str] = {"loss": loss}
+    if params is not None:
+        figures["params"] = params
     return Refusal(
         RefusalReason.NO_COMMON_LOSS_RANGE,
-        f"At loss {loss:.4g} no size has enough runs that reach it. Train for more tokens, and evaluate runs on the way there.",
-        {"loss": loss},
+        f"At loss {loss:.4g} {who} enough runs that reach it. Train for more tokens, and evaluate runs on the way there.",
+        figures,
     )
