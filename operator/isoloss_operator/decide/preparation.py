@@ -119,7 +119,10 @@ def _has_room(view: SweepView) -> bool:
         return False
     if view.config.key in observed.orphaned_pods:
         return False
-    return slots_taken(observed, policy_of(view.spec)) < view.spec.parallelism
+    # A Job whose trainer has ended is deleted once that is recorded, which takes the corpus.
+    at_work = tuple(job for job in observed.jobs if not job.must_be_deleted)
+    taken = slots_taken(replace(observed, jobs=at_work), policy_of(view.spec))
+    return taken < view.spec.parallelism
 
 
 def _obsolete(view: SweepView) -> list[ObservedJob]:

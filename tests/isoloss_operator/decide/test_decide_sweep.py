@@ -229,6 +229,16 @@ def test_the_status_counts_points_on_while_their_corpus_is_prepared_again() -> N
     assert condition(plan, "DataReady")[1:] == ("PreparingData", waits)
 
 
+@pytest.mark.parametrize("how", ["outlived", "lost"])
+def test_a_job_whose_trainer_has_ended_takes_no_slot_of_the_preparation(how: str) -> None:
+    """Its end can be recorded once the corpus is there again, and it is deleted only then: both waited for ever."""
+    over = {"complete": how == "outlived", "failed": how == "lost", how: True}
+    jobs = tuple(job(point, **over, unfinished_pods=1) for point in POINTS[5:])
+    plan = decide_sweep(replace(prepared_again(), jobs=jobs))
+    assert [request.kind for request in plan.create] == ["prepare"]
+    assert plan.delete == ()
+
+
 def test_points_that_the_ledger_does_not_know_are_counted_while_their_corpus_is_prepared_again() -> (
     None
 ):
