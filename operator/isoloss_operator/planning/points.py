@@ -51,6 +51,7 @@ class PlannedProxy:
     model: dict[str, Any]
     parameters: ParameterCounts
     warmup_tokens: int
+    evaluation: EvaluationConfig
     base: PointConfig | None
     """A point's config apart from batch size and learning rate; None before the corpus is prepared."""
     pod_template: dict[str, Any] | None
@@ -101,7 +102,7 @@ class PlannedPoint:
             return self.flops
         trained = whole_steps(tokens, self.batch_size, base.sequence_length)
         trained += cooldown_tokens(
-            base.evaluation,
+            self.proxy.evaluation,
             self.batch_size * base.sequence_length,
             tokens,
             self.proxy.warmup_tokens,
@@ -189,7 +190,7 @@ def planned_point(
     length = spec.data.sequence_length
     tokens = whole_steps(proxy.tokens, batch_size, length)
     cooling = cooldown_tokens(
-        evaluation_config(spec), batch_size * length, proxy.tokens, proxy.warmup_tokens
+        proxy.evaluation, batch_size * length, proxy.tokens, proxy.warmup_tokens
     )
     base = proxy.base
     replicate = "" if seed == spec.training.seed else f"-s{seed}"
@@ -213,7 +214,7 @@ def planned_proxy(
     proxy = spec.proxies[index]
     model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
     parameters = parameter_counts(model)
-    optimizer = optimizer_config(spec, parameters)
+    optimizer, evaluation = optimizer_config(spec, parameters), evaluation_config(spec)
     return PlannedProxy(
         index=index,
         name=proxy.name,
@@ -221,7 +222,8 @@ def planned_proxy(
         model=model,
         parameters=parameters,
         warmup_tokens=optimizer.warmup_tokens,
-        base=_base_config(spec, model, optimizer, manifest) if manifest else None,
+        evaluation=evaluation,
+        base=_base_config(spec, model, optimizer, evaluation, manifest) if manifest else None,
         pod_template=proxy.pod_template,
         nodes=proxy.nodes or 1,
         template_digest=template_digest(spec, proxy.pod_template, proxy.nodes or 1),
@@ -253,6 +255,7 @@ def _base_config(
     spec: ScalingSweepSpec,
     model: dict[str, Any],
     optimizer: OptimizerConfig,
+    evaluation: EvaluationConfig,
     manifest: DataManifest,
 ) -> PointConfig:
     return PointConfig(
@@ -265,7 +268,7 @@ def _base_config(
         batch_size=1,
         sequence_length=spec.data.sequence_length,
         seed=spec.training.seed,
-        evaluation=evaluation_config(spec),
+        evaluation=evaluation,
         initialization=spec.training.initialization,
         precision=PRECISIONS[spec.training.precision],
     )
