@@ -1,7 +1,4 @@
-"""What an answer rests on and what speaks against it: the route, what was refused, and what the sweep cannot show.
-
-A parabola through the runs that did not diverge knows nothing of the edge behind them, and its minimum can lie beyond it.
-"""
+"""What an answer rests on and what speaks against it: the route, what was refused, and what the sweep cannot show."""
 
 from __future__ import annotations
 
@@ -120,7 +117,10 @@ def routes_disagree(
 
 
 def above_stable_rates(laws: Laws, query: PredictionQuery, answer: Point) -> list[str]:
-    """A sentence if it is above every learning rate that runs of the sweep survived nearby, and a higher one diverged there."""
+    """A sentence if it is above every learning rate that runs of the sweep survived nearby, and a higher one diverged there.
+
+    A parabola through the runs that did not diverge knows nothing of the edge behind them, and its minimum can lie beyond it.
+    """
     nearest = _nearest(laws, query, answer)
     if (
         nearest is None
