@@ -13,7 +13,7 @@ from isoloss.significant_digits import to_significant_digits
 from isoloss.validation import Place
 
 LAW: Final = "step-law"
-"""The only published law that counts size and tokens separately; operator/DECISIONS.md has the measured coverage of
+"""The only published law that counts size and tokens separately; docs/evidence/search.md has the measured coverage of
 all."""
 SOURCE: Final = PREFIX + LAW
 DIGITS: Final = 2
