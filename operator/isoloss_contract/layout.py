@@ -97,13 +97,8 @@ def prediction_folder(name: str, uid: str) -> str:
 
 
 def ledger_in(folder: str) -> str:
-    """ledger_files.LedgerHead of the sweep in `folder`: it names the segments with the points' records."""
-    return f"{folder}/ledger/head.json"
-
-
-def ledger_segment_in(folder: str, name: str) -> str:
-    """A segment that a head names: records of points, never changed once written."""
-    return f"{folder}/ledger/{name}"
+    """The ledger of the sweep or prediction in `folder`: see ledger_files.py."""
+    return f"{folder}/ledger.jsonl.gz"
 
 
 def status_in(folder: str) -> str:

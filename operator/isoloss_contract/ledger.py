@@ -394,10 +394,11 @@ class Ledger(LedgerHeader):
     def digest(self) -> str:
         """SHA-256 over the ledger's own fields and the digests of its records, in hexadecimal.
 
-        It does not depend on how the ledger is laid out in the store, and costs little if few
-        records have changed.
+        Fields at their defaults are left out, so that another optional one changes no digest. It does not depend on
+        how the ledger is laid out in the store, and costs little if few records have changed.
         """
-        found = hashlib.sha256(self.model_dump_json(exclude={"points", "former"}).encode())
+        own = self.model_dump_json(exclude={"points", "former"}, exclude_defaults=True)
+        found = hashlib.sha256(own.encode())
         for records in (self.points, self.former):
             found.update(len(records).to_bytes(8))
             for record in records:

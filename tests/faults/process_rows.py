@@ -15,6 +15,7 @@ from tests.faults.rows import Play, Row
 from tests.faults.scene import Failed, Scene
 from tests.faults.servers import kill_all, new_operator
 from tests.faults.verdict import Expectation
+from tests.support.ledgers import with_head
 from tests.support.operator_process import env_template
 from tests.support.proxy import wait_for
 
@@ -191,15 +192,15 @@ def _later_ledger(scene: Scene, trained: int) -> Expectation:
     scene.wait_trained(trained)
     kill_all(scene.operator)
     wait_for(lambda: _is_quiet(scene), 60)
-    path = scene.ledger_head()
-    before = path.read_text()
-    newer = json.dumps({**json.loads(before), "ledger_version": 99})
-    replace_object(path, newer.encode())
+    path = scene.ledger_file()
+    before = path.read_bytes()
+    newer = with_head(before, ledger_version=99)
+    replace_object(path, newer)
     scene.operator.start()
     scene.wait(lambda: scene.stage.journal.said(scene.namespace), "a condition to say so")
     scene.rest(5)
-    kept = path.exists() and path.read_text() == newer
-    replace_object(path, before.encode())
+    kept = path.exists() and path.read_bytes() == newer
+    replace_object(path, before)
     scene.touch()
     scene.finish(120)
     if not kept:
@@ -223,9 +224,8 @@ def _other_laws(change: Callable[[Json], Json]) -> Play:
 
 
 def _garbage(scene: Scene) -> None:
-    """A ledger that is no JSON; it must be kept aside, and the sweep go on from the results."""
-    path = scene.ledger_head()
-    replace_object(path, b"{ this was a ledger")
+    """A ledger that is none; it must be kept aside, and the sweep go on from the results."""
+    replace_object(scene.ledger_file(), b"{ this was a ledger")
 
 
 def version_plays(trained: int = 6) -> dict[str, tuple[str, Play]]:
@@ -244,7 +244,7 @@ def version_plays(trained: int = 6) -> dict[str, tuple[str, Play]]:
             "a ledger of a later version, for some seconds",
             lambda scene: _later_ledger(scene, trained),
         ),
-        "ledger-garbage": ("a ledger that is not JSON", down(_garbage)),
+        "ledger-garbage": ("a ledger that is not one", down(_garbage)),
         "laws-newer": (
             "laws of a later version",
             _other_laws(lambda laws: {**laws, "version": 99}),

@@ -217,8 +217,8 @@ class Scene:
         message = found.get("Ready", {}).get("message", "")
         return f"conditions {shown}, points {counts}, Ready says {message!r}"[:600]
 
-    def ledger_head(self) -> Path:
-        """The first file of the ledger that the row is about."""
+    def ledger_file(self) -> Path:
+        """The ledger that the row is about."""
         return Path(layout.ledger_in(f"{self.sweep_folder()}"))
 
     def most_allowed(self, _owner: str) -> int:

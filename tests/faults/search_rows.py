@@ -85,7 +85,7 @@ def _decides(call: Call) -> bool:
 
 def every_decision(scene: Scene) -> Expectation:
     """Kill the operator after each step's record, and its successor after the ledger that follows the step."""
-    marks = itertools.cycle((_decides, of_key("/ledger/head.json", "PUT")))
+    marks = itertools.cycle((_decides, of_key("/ledger.jsonl.gz", "PUT")))
     count = lives(scene, lambda writes: writes.stop_at(scene.namespace, next(marks)))
     scene.notes.append(f"{count - 1} kills")
     return Expectation()

@@ -124,8 +124,7 @@ def store_rows(outage_seconds: float) -> list[Row]:
 
 
 WRITTEN = {
-    "ledger": "/ledger",
-    "head": "/ledger/head.json",
+    "ledger": "/ledger.jsonl.gz",
     "laws": "/laws.json",
     "fit": "/fit.json",
     "report": "/report.html",
@@ -200,7 +199,7 @@ def _writes(what: str, part: str) -> Row:
         scene.rest(UNWRITABLE_SECONDS)
         fault.active = False
         scene.finish(180)
-        return Expectation(speaks=what in ("ledger", "head"))
+        return Expectation(speaks=what == "ledger")
 
     words = f"the {what} can be read but not written, for {UNWRITABLE_SECONDS:.0f} s"
     return Row(f"store/unwritable/{what}", words, play)

@@ -141,8 +141,8 @@ class ValidatedScene(Scene):
         """Where the ledger of the probes is."""
         return self.folder / layout.prediction_folder(PREDICTION, self.uid)
 
-    def ledger_head(self) -> Path:
-        """Its first file."""
+    def ledger_file(self) -> Path:
+        """That of the probes."""
         return self.folder / layout.ledger_in(layout.prediction_folder(PREDICTION, self.uid))
 
     def ledger_points(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Segments of ledgers, progress and trajectories that a tenant wrote by hand, with the digests that belong to them.
+"""Points of ledgers, progress and trajectories that a tenant wrote by hand, with the digests that belong to them.
 
 The running operator reads the first two, the process of a fit the third. Every record is replaced by a sound one in
 the end: the tenant pays with points that are trained again.
@@ -6,6 +6,7 @@ the end: the tenant pays with points that are trained again.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections.abc import Mapping
@@ -46,12 +47,15 @@ TRAJECTORIES = {
     "nothing": b"",
 }
 """One for each of the points. Nothing is what a run leaves that ends before its first evaluation; no other can be."""
-SEGMENTS = {
+LINES = {
     "no JSON": b"\x00" * 2**20,
-    "nested": hostile("ledger entry")["nested"]() + b"\n",
-    "wrong types": b'{"key":1,"record":[]}\n' * 1000,
-    "bad items": (hostile("ledger entry")["bad items"]() + b"\n") * 100,
+    "nested": hostile("ledger point")["nested"]() + b"\n",
+    "wrong types": b'{"key":1,"attempts":[]}\n' * 1000,
+    "bad items": (hostile("ledger point")["bad items"]() + b"\n") * 100,
+    "larger than may be": b" " * (65 * 2**20),
+    "empty lines": b"\n" * (60 * 2**20),
 }
+"""Points of a ledger."""
 
 
 def named(place: Place, name: str, store: str, **spec: Any) -> Json:
@@ -105,7 +109,7 @@ def left(folder: Path) -> set[str]:
 
 
 @pytest.mark.whole
-def test_no_segment_of_a_ledger_takes_the_operator_from_its_neighbours(
+def test_no_ledger_takes_the_operator_from_its_neighbours(
     limited: OperatorProcess, user: User, tenant: User, node: ProcessNode, place: Place
 ) -> None:
     limited.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
@@ -114,30 +118,17 @@ def test_no_segment_of_a_ledger_takes_the_operator_from_its_neighbours(
     with Neighbour(user, limited, place) as neighbour:
         made = tenant.apply_sweep(named(place, "lab", "lab"))
         done(tenant, "lab")
-        head = folder / layout.ledger_in(layout.sweep_folder("lab", made["metadata"]["uid"]))
-        for what, content in SEGMENTS.items():
-            forged = with_segment(head, content)
+        path = folder / layout.ledger_in(layout.sweep_folder("lab", made["metadata"]["uid"]))
+        for what, lines in LINES.items():
+            head = gzip.decompress(path.read_bytes()).partition(b"\n")[0]
+            forged = gzip.compress(head + b"\n" + lines)
+            replace_object(path, forged)
             wait_until(
-                lambda forged=forged: is_other(head, forged), f"the ledger to be made anew: {what}"
+                lambda forged=forged: path.exists() and path.read_bytes() != forged,
+                f"the ledger to be made anew: {what}",
             )
             assert done(tenant, "lab")["status"]["points"]["succeeded"] == SMALL_POINTS
         neighbour.judge()
-
-
-def with_segment(head: Path, content: bytes) -> bytes:
-    """The head with this content, under its digest, in place of its segments."""
-    digest = hashlib.sha256(content).hexdigest()
-    name = f"1-{digest[:16]}.json"
-    replace_object(head.parent / name, content)
-    record = json.loads(head.read_text())
-    record["segments"] = [{"name": name, "sha256": digest, "points": SMALL_POINTS}]
-    forged = json.dumps(record).encode()
-    replace_object(head, forged)
-    return forged
-
-
-def is_other(head: Path, forged: bytes) -> bool:
-    return head.exists() and head.read_bytes() != forged
 
 
 @pytest.mark.whole

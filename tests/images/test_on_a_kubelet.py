@@ -256,7 +256,7 @@ def test_a_sweep_and_a_prediction_become_ready(cluster: KubeletCluster, user: Us
     assert float(rate["low"]) <= float(rate["value"]) <= float(rate["high"])
     answer = client.CoreV1Api(cluster.api).read_namespaced_config_map("answer", RESEARCH)
     assert answer.data["learningRate"] == rate["value"]
-    (ledger,) = (cluster.volume / "dense" / "sweeps").glob("*/ledger/head.json")
+    (ledger,) = (cluster.volume / "dense" / "sweeps").glob("*/ledger.jsonl.gz")
     assert ledger.stat().st_uid == GROUP, "written by the operator"
     (manifest,) = (cluster.volume / "dense" / "data").glob("*/manifest.json")
     assert manifest.stat().st_uid == 1000, "written by a task"

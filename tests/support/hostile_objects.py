@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from isoloss_contract.ledger_files import LedgerHead, _Entry
+from isoloss_contract.ledger import PointRecord
+from isoloss_contract.ledger_files import LedgerHead
 from isoloss_contract.records import (
     DataManifest,
     EvaluationResult,
@@ -25,20 +26,20 @@ KINDS: dict[str, tuple[Limit, type[Any]]] = {
     "fit": (limits.FIT, FitRecord),
     "laws": (limits.LAWS, LawsFile),
     "ledger head": (limits.LEDGER_HEAD, LedgerHead),
-    "ledger entry": (limits.LINE, _Entry),
+    "ledger point": (limits.LINE, PointRecord),
     "trajectory row": (limits.LINE, TrajectoryRow),
 }
 LISTS = {
     "manifest": ("domains",),
     "fit": ("step", "decisions"),
     "laws": ("laws", "optima"),
-    "ledger head": ("segments",),
-    "ledger entry": ("record", "attempts", "failures"),
+    "ledger head": ("additions",),
+    "ledger point": ("attempts", "failures"),
 }
 MAPPINGS = {
     "result": ("versions",),
     "evaluation": ("domains",),
-    "ledger entry": ("record", "attempts", "charged"),
+    "ledger point": ("attempts", "charged"),
 }
 
 

@@ -102,7 +102,7 @@ class _Store:
     def read(self, *_: object) -> Read[Ledger]:
         self._answer()
         if self.world.ledger_is_damaged:
-            return Unreadable("head.json: not JSON")
+            return Unreadable("ledger.jsonl.gz: not JSON")
         return ABSENT if self.world.ledger is None else self.world.ledger
 
     def _answer(self) -> None:
@@ -114,7 +114,7 @@ class _Store:
 
     def write(self, _uri: str, _folder: str, ledger: Ledger) -> None:
         if self.world.refuses_ledgers:
-            raise StoreError("head.json: AccessDenied")
+            raise StoreError("ledger.jsonl.gz: AccessDenied")
         self.world.may_die()
         self.world.ledger = read_back(ledger)
 

@@ -22,11 +22,15 @@ class Limit:
 
     def check(self, content: bytes, source: str) -> None:
         """Raises BadRecord naming `source`."""
-        if len(content) > self.max_bytes:
-            raise BadRecord(f"{source}: larger than {self.max_bytes} bytes")
+        self.check_size(content, source)
         values = sum(map(content.count, (b",", b"[", b"{")))
         if values > self.max_values:
             raise BadRecord(f"{source}: {values} values, more than {self.max_values}")
+
+    def check_size(self, content: bytes, source: str) -> None:
+        """The same for its bytes alone: those of a compressed object hold no values."""
+        if len(content) > self.max_bytes:
+            raise BadRecord(f"{source}: larger than {self.max_bytes} bytes")
 
 
 MANIFEST: Final = Limit(16 * 2**20, 150_000)
@@ -41,10 +45,12 @@ FIT: Final = Limit(8 * 2**20, 160_000)
 """fit.json. A step of a search that decides on 10,000 points takes 3.1 MB and 120,000 values."""
 LAWS: Final = Limit(4 * 2**20, 150_000)
 """laws.json. Less than 2 MB for any number of runs."""
+LEDGER: Final = Limit(16 * 2**20, 0)
+"""A compressed ledger. 10,000 points take 2 MB; its lines have limits of their own."""
 LEDGER_HEAD: Final = Limit(8 * 2**20, 120_000)
-"""With 10,000 additions 1.3 MB and 60,000 values."""
+"""First line of a ledger. With 10,000 additions 1.3 MB and 60,000 values."""
 LINE: Final = Limit(64 * 2**10, 2_000)
-"""Line of a trajectory, or of a segment of a ledger, where a point that failed often takes 1.5 kB."""
+"""Line of a trajectory, or of a ledger, where a point that failed often takes 1.5 kB."""
 MODEL_CONFIG: Final = Limit(2**20, 50_000)
 """A checkpoint's config.json, which others write."""
 LARGEST: Final = Limit(16 * 2**20, 150_000)

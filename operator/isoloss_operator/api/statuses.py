@@ -164,9 +164,9 @@ class LedgerReference(StatusType):
     """The ledger in the store."""
 
     uri: StatusText
-    """URI of the ledger's head."""
+    """URI of the ledger."""
     sha256: StatusText
-    """Digest of the ledger that the status was computed from, as its head has it."""
+    """Digest of the ledger that the status was computed from: of its content, not of its file."""
 
 
 class PlacedSizeStatus(StatusType):

@@ -87,14 +87,14 @@ def store_points(
 
 def _write_ledger(services: Services, uri: str, folder: str, plan: TaskWrites) -> None:
     """A damaged ledger is set aside before the new one takes its place, everything else afterwards."""
-    head = layout.ledger_in(folder)
+    path = layout.ledger_in(folder)
     for request in plan.set_aside:
-        if request.path == head:
+        if request.path == path:
             services.storage.set_aside(uri, request)
     if plan.ledger is not None:
         services.ledgers.write(uri, folder, plan.ledger)
     for request in plan.set_aside:
-        if request.path != head:
+        if request.path != path:
             services.storage.set_aside(uri, request)
 
 

@@ -1,4 +1,4 @@
-"""The sweeps' ledgers in the store: read once, then written by changes alone.
+"""The sweeps' ledgers in the store: read once, then kept in memory and written when they change.
 
 A write is conditional: it takes place only if the store still holds what this process read or wrote
 last. So a former leader that has not noticed yet cannot overwrite the ledger of the present one.
@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 from isoloss_contract import layout
-from isoloss_contract.ledger import Ledger
-from isoloss_contract.ledger_files import (
-    FoundLedger,
-    LedgerHead,
-    find_ledger,
-    next_write,
-    parse_head,
-)
+from isoloss_contract.ledger import Ledger, LedgerHeader
+from isoloss_contract.ledger_files import FoundLedger, decoded, decoded_head, encoded
 from isoloss_contract.reading import ABSENT, Absent, Read, is_unknown
 from isoloss_contract.records import DataManifest
-from isoloss_contract.store import BadRecord, Store, StoreError, limits
+from isoloss_contract.store import BadRecord, limits
 from isoloss_operator.store.recent import Recent
 from isoloss_operator.store.storage import Storage, read_of
 
@@ -69,93 +62,72 @@ class Ledgers:
 
     def read(self, uri: str, folder: str) -> Read[Ledger]:
         """The ledger of the sweep in `folder`. One that was removed or replaced in the store is read again."""
-        known = self._standing(uri, folder)
-        if known is None:
-            found = read_of(lambda: self._find(uri, folder))
-            if not isinstance(found, FoundLedger):
-                return found
+        fresh = self._kept.get((uri, folder), self._check_seconds)
+        if fresh is not None:
+            return fresh.ledger
+        known = self._kept.get((uri, folder))
+        found = read_of(lambda: self._read(uri, folder, known))
+        if isinstance(found, FoundLedger):
             self._kept.put((uri, folder), found)
-            known = found
-        return known.ledger
+            return found.ledger
+        if known is not None and is_unknown(found):
+            return known.ledger  # without an answer it stands
+        self._kept.drop((uri, folder))
+        return found
 
     def corpus(self, uri: str, folder: str) -> Read[DataManifest]:
         """What the ledger in `folder` says of the corpus; another worker may be writing that ledger."""
 
         def read() -> DataManifest | Absent:
-            path = layout.ledger_in(folder)
-            content, _ = self._read(uri, path, limits.LEDGER_HEAD.max_bytes)
-            return parse_head(content, self._storage.store(uri).location(path)).corpus or ABSENT
+            content, _, source = self._content(uri, folder)
+            return decoded_head(content, source).corpus or ABSENT
 
         return read_of(read)
 
     def write(self, uri: str, folder: str, ledger: Ledger) -> None:
-        """Write what changed. Raises NotLeading, WriteConflict or StoreUnavailable.
+        """Write a ledger over the one that was read. Raises NotLeading, WriteConflict or StoreUnavailable.
 
         After the latter two the ledger is read again: what the store holds is another's, or unknown.
         """
-        kept = self._kept.get((uri, folder))
-        before, version = (kept.stored, kept.version) if kept else (None, None)
-        if before is not None:
-            self._check_epoch(before.head)
-        write = next_write(before, ledger, self._leadership.epoch)
-        store, head = self._storage.store(uri), layout.ledger_in(folder)
+        kept, epoch = self._kept.get((uri, folder)), self._leadership.epoch
+        if kept is not None:
+            self._check_epoch(kept.ledger, kept.epoch)
+            epoch = self._leadership.epoch
+        store, path = self._storage.store(uri), layout.ledger_in(folder)
+        content, version = encoded(ledger, epoch), kept.version if kept else None
         self._kept.drop((uri, folder))
-        for name, content in write.segments.items():
-            self._storage.write("ledger", uri, layout.ledger_segment_in(folder, name), content)
         version = self._storage.written(
-            "ledger", uri, lambda: store.write_if(head, write.stored.document, version)
+            "ledger", uri, lambda: store.write_if(path, content, version)
         )
-        self._kept.put((uri, folder), FoundLedger(write.stored, version))
-        self._remove(store, folder, write.obsolete)
-
-    # ------------------------------------------------------------------------------------ memory
-
-    def _standing(self, uri: str, folder: str) -> FoundLedger | None:
-        """The ledger in memory, unless the store holds another head by now, or none. Without an answer it
-        stands."""
-        fresh = self._kept.get((uri, folder), self._check_seconds)
-        known = fresh or self._kept.get((uri, folder))
-        if known is None or fresh is not None:
-            return known
-        version = read_of(
-            lambda: self._read(uri, layout.ledger_in(folder), limits.LEDGER_HEAD.max_bytes)[1]
-        )
-        if version == known.version:
-            self._kept.put((uri, folder), known)
-        elif not is_unknown(version):
-            self._kept.drop((uri, folder))
-            return None
-        return known
+        self._kept.put((uri, folder), FoundLedger(ledger, epoch, version))
 
     # ------------------------------------------------------------------------------------- calls
 
-    def _read(self, uri: str, path: str, max_bytes: int) -> tuple[bytes, str]:
-        store = self._storage.store(uri)
-        read = partial(store.read_versioned, path, max_bytes=max_bytes)
-        return self._storage.timed("ledger", read)
+    def _read(self, uri: str, folder: str, known: FoundLedger | None) -> FoundLedger:
+        """What the store holds: `known`, if it still has that version."""
+        content, version, source = self._content(uri, folder)
+        if known is not None and known.version == version:
+            return known
+        ledger, head = decoded(content, source, lambda head: self._check_epoch(head, head.epoch))
+        return FoundLedger(ledger, head.epoch, version)
 
-    def _find(self, uri: str, folder: str) -> FoundLedger:
-        read = partial(self._read, uri)
-        return find_ledger(read, self._storage.store(uri).location, folder, self._check_epoch)
+    def _content(self, uri: str, folder: str) -> tuple[bytes, str, str]:
+        """The object, its version, and its URI."""
+        store, path = self._storage.store(uri), layout.ledger_in(folder)
+        max_bytes = limits.LEDGER.max_bytes
+        content, version = self._storage.timed(
+            "ledger", lambda: store.read_versioned(path, max_bytes=max_bytes)
+        )
+        return content, version, store.location(path)
 
-    def _check_epoch(self, head: LedgerHead) -> None:
+    def _check_epoch(self, found: LedgerHeader, epoch: int) -> None:
         """Raises NotLeading if the ledger was written by a later leader and this process is none, and BadRecord for
         the epoch of no leader: whoever may write to a store can write one there.
         """
-        leadership, name = self._leadership, f"{head.namespace}/{head.sweep}"
-        if head.epoch <= leadership.epoch:
+        leadership, name = self._leadership, f"{found.namespace}/{found.sweep}"
+        if epoch <= leadership.epoch:
             return
-        if not leadership.can_exist(head.epoch):
-            raise BadRecord(f"the ledger of {name}: no leader has had the epoch {head.epoch} yet")
-        if not leadership.outrank(head.epoch):
-            raise NotLeading(
-                f"the ledger of {name} was written by the leader of epoch {head.epoch}"
-            )
-
-    def _remove(self, store: Store, folder: str, names: tuple[str, ...]) -> None:
-        """Delete segments that no head names any more; what cannot be deleted is left."""
-        for name in names:
-            try:
-                store.remove(layout.ledger_segment_in(folder, name))
-            except StoreError:
-                return
+        if not leadership.can_exist(epoch):
+            raise BadRecord(f"the ledger of {name}: no leader has had the epoch {epoch} yet")
+        if not leadership.outrank(epoch):
+            raise NotLeading(f"the ledger of {name} was written by the leader of epoch {epoch}")

@@ -16,7 +16,7 @@ from isoloss_contract.records import AttentionShape, PointResult
 from isoloss_contract.store import Store, StoreUnavailable
 from tests.support.command_line import Isoloss
 from tests.support.empty_figures import draw_empty_figures
-from tests.support.ledgers import write_ledger
+from tests.support.ledgers import with_head, write_ledger
 from tests.support.planted_laws import fitted_laws
 from tests.support.planted_runs import planted_runs
 from tests.support.stored_sweep import UID, write_sweep
@@ -161,8 +161,8 @@ def test_a_changed_trajectory_is_refused_by_its_uri(isoloss: Isoloss, store: Sto
 def test_a_damaged_ledger_is_refused_by_its_field(store: Store) -> None:
     write_sweep(store)
     path = layout.ledger_in(layout.sweep_folder("dense", UID))
-    store.write(path, store.read(path).replace(b'"namespace":', b'"place":', 1))
-    with pytest.raises(BadSweep, match=r"ledger/head\.json: namespace"):
+    store.write(path, with_head(store.read(path), namespace=None))
+    with pytest.raises(BadSweep, match=r"ledger\.jsonl\.gz: namespace"):
         open_sweep(f"{store.uri}/sweeps/dense-{UID}")
 
 

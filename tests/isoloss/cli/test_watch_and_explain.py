@@ -356,7 +356,7 @@ def test_a_sweep_in_a_cluster_is_shown_with_its_maps_from_the_store(
 def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_no_maps(
     isoloss: Isoloss, tmp_path: Path, put_in_cluster: PutInCluster
 ) -> None:
-    away = f"file://{tmp_path}/away/sweeps/dense-1/ledger/head.json"
+    away = f"file://{tmp_path}/away/sweeps/dense-1/ledger.jsonl.gz"
     sweep = resource(
         ("Ready", "False", "Training"),
         ledger={"uri": away},
@@ -368,7 +368,7 @@ def test_without_the_store_a_cluster_still_tells_counts_cost_and_why_there_are_n
     said = isoloss("watch", "ssweep/dense", "--once").words
     assert "points 5/21, 2 active, Training" in said
     assert "cost so far 1e15 FLOPs, the whole grid 4e15" in said
-    assert f"no maps: {away.removesuffix('/ledger/head.json')}: no sweep there" in said
+    assert f"no maps: {away.removesuffix('/ledger.jsonl.gz')}: no sweep there" in said
 
 
 def test_a_prediction_is_watched_with_its_sweep_until_both_are_ready(

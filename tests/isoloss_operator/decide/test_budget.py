@@ -231,7 +231,7 @@ def test_a_dropped_point_that_never_ran_leaves_nothing_behind() -> None:
     assert ledger_of(plan).former == ()
 
 
-@pytest.mark.parametrize("lost", [ABSENT, Unreadable("head.json: truncated")])
+@pytest.mark.parametrize("lost", [ABSENT, Unreadable("ledger.jsonl.gz: truncated")])
 def test_with_a_lost_ledger_the_status_still_knows_what_was_spent(lost: Any) -> None:
     """Results found again are not paid twice: the cost stays as it was."""
     results = {p.key: result(p) for p in POINTS[:2]}

@@ -322,7 +322,9 @@ ROWS: dict[str, Row] = {
     ),
     "a ready sweep stays ready while its store does not take the ledger": Row(
         lambda: replace(
-            ready(), operator_template="upgraded", store_write_error="head.json: AccessDenied"
+            ready(),
+            operator_template="upgraded",
+            store_write_error="ledger.jsonl.gz: AccessDenied",
         ),
         ("True", "Fitted"),
         also={"Accepted": ("False", "StorageNotWritable")},

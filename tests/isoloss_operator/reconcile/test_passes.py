@@ -65,7 +65,7 @@ def test_a_refused_write_is_remembered_until_it_succeeds(error: Exception, field
 
 def test_a_write_of_another_process_is_no_trouble_but_asks_for_another_look() -> None:
     memory = Memory("uid")
-    assert not carry_out(memory, 1, failing(WriteConflict("head.json")))
+    assert not carry_out(memory, 1, failing(WriteConflict("ledger.jsonl.gz")))
     assert not had_trouble(memory)
 
 
@@ -278,7 +278,9 @@ def test_a_bug_that_cannot_be_reported_is_still_the_error_of_the_pass() -> None:
         fail_a_pass(RecordingCluster(Unavailable("away")), KeyError("phase"))
 
 
-@pytest.mark.parametrize("error", [CreateRefused("exceeded quota"), WriteConflict("head.json")])
+@pytest.mark.parametrize(
+    "error", [CreateRefused("exceeded quota"), WriteConflict("ledger.jsonl.gz")]
+)
 def test_a_store_that_takes_writes_again_is_no_trouble_beside_another_refusal(
     error: Exception,
 ) -> None:

@@ -6,6 +6,7 @@ The lease is renewed by a thread of the same process, which a call into pydantic
 from __future__ import annotations
 
 import gc
+import gzip
 import json
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import ValidationError
 
-from isoloss_contract.ledger_files import parse_head
+from isoloss_contract.ledger_files import decoded_head
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import BadRecord, limits, parse_json_object, parse_record
 from tests.support.hostile_objects import KINDS, LISTS, MAPPINGS, hostile
@@ -83,8 +84,8 @@ def test_a_config_of_a_model_has_a_limit_too() -> None:
 
 
 def test_a_head_that_nests_too_deeply_is_refused() -> None:
-    with pytest.raises(BadRecord, match=r"head\.json: .*Invalid JSON: recursion limit"):
-        parse_head(b"[" * 100_000, "head.json")
+    with pytest.raises(BadRecord, match=r"x: .*Invalid JSON: recursion limit"):
+        decoded_head(gzip.compress(b"[" * 100_000), "x")
 
 
 @pytest.mark.parametrize("number", [10**400, 10**4298, 10**19], ids=["400", "4298", "19"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
-from isoloss_contract.ledger_files import read_ledger
+from isoloss_contract.ledger_files import encoded, read_ledger
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.store import NotFound, Store, StoreUnavailable, WriteConflict
 from isoloss_operator.planning.points import without_shards
@@ -19,6 +17,7 @@ from isoloss_operator.store.ledgers import Ledgers, NotLeading
 from isoloss_operator.store.storage import Storage
 from tests.support.builders import manifest
 from tests.support.clock import Clock
+from tests.support.ledgers import head_of, with_head
 
 FOLDER = "sweeps/dense-u"
 
@@ -112,7 +111,7 @@ def test_a_ledger_that_was_removed_is_missed_within_a_minute(uri: str, tmp_path:
     clock = Clock()
     ledgers = operator(clock=clock)
     ledgers.write(uri, FOLDER, LEDGER)
-    shutil.rmtree(tmp_path / FOLDER / "ledger")
+    (tmp_path / layout.ledger_in(FOLDER)).unlink()
     clock.now = 59
     assert ledgers.read(uri, FOLDER) == LEDGER
     clock.now = 60
@@ -147,16 +146,13 @@ def test_a_ledger_in_memory_outlives_an_outage_of_the_store(
     assert ledgers.read(uri, FOLDER) == LEDGER
 
 
-def test_a_change_leaves_no_file_that_the_head_does_not_name(uri: str, tmp_path: Path) -> None:
+def test_a_ledger_is_one_object(uri: str, tmp_path: Path) -> None:
     ledgers, now = operator(), LEDGER
     ledgers.write(uri, FOLDER, now)
     for number in range(20):
         now = with_done(now, number)
         ledgers.write(uri, FOLDER, now)
-    folder = tmp_path / FOLDER / "ledger"
-    head = json.loads((folder / "head.json").read_text())
-    named = {segment["name"] for segment in head["segments"]}
-    assert {path.name for path in folder.glob("*.json")} == {"head.json", *named}
+    assert [path.name for path in (tmp_path / FOLDER).glob("[!.]*")] == ["ledger.jsonl.gz"]
 
 
 def test_of_two_writers_the_second_is_told_and_loses_nothing_of_the_first(uri: str) -> None:
@@ -171,23 +167,6 @@ def test_of_two_writers_the_second_is_told_and_loses_nothing_of_the_first(uri: s
     assert isinstance(found, Ledger)
     other.write(uri, FOLDER, with_done(found, 2))
     assert read_ledger(Store(uri), FOLDER) == with_done(LEDGER, 1, 2)
-
-
-def test_a_reader_that_comes_between_two_writes_reads_again(
-    uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A former leader ends its last write while the next one reads: the ledger is not damaged for that."""
-    former, present = operator(), operator()
-    former.write(uri, FOLDER, LEDGER)
-    read, later = Store.read_versioned, [with_done(LEDGER, *range(15))]
-
-    def late(store: Store, path: str, **limits: int) -> tuple[bytes, str]:
-        if later and not path.endswith("head.json"):
-            former.write(uri, FOLDER, later.pop())
-        return read(store, path, **limits)
-
-    monkeypatch.setattr(Store, "read_versioned", late)
-    assert present.read(uri, FOLDER) == with_done(LEDGER, *range(15))
 
 
 def test_of_two_first_writers_one_is_told(uri: str) -> None:
@@ -217,36 +196,23 @@ def test_a_leader_whose_lease_was_deleted_outranks_what_it_finds(uri: str) -> No
     assert ledgers.read(uri, FOLDER) == LEDGER
     ledgers.write(uri, FOLDER, with_done(LEDGER, 1))
     assert term.epoch == 8
-    head = json.loads(Store(uri).read(layout.ledger_in(FOLDER)))
-    assert head["epoch"] == 8
+    assert head_of(Store(uri).read(layout.ledger_in(FOLDER)))["epoch"] == 8
 
 
-def test_a_ledger_of_a_newer_version_is_not_read_and_not_damaged(uri: str, tmp_path: Path) -> None:
-    head = tmp_path / layout.ledger_in(FOLDER)
-    head.parent.mkdir(parents=True)
-    head.write_text('{"ledger_version": 5}')
+def test_a_ledger_of_a_newer_version_is_not_read_and_not_damaged(uri: str) -> None:
+    newer = with_head(encoded(LEDGER, epoch=1), ledger_version=6)
+    Store(uri).write(layout.ledger_in(FOLDER), newer)
     found = operator().read(uri, FOLDER)
     assert isinstance(found, Newer)
-    assert "ledger version 5; this one knows up to 4" in found.message
+    assert "ledger version 6; this one knows up to 5" in found.message
 
 
-@pytest.mark.parametrize("damage", ["truncated head", "missing segment", "changed segment"])
-def test_a_damaged_ledger_is_unreadable_and_names_the_file(
-    uri: str, tmp_path: Path, damage: str
-) -> None:
-    operator().write(uri, FOLDER, LEDGER)
-    folder = tmp_path / FOLDER / "ledger"
-    (segment,) = (path for path in folder.glob("*.json") if path.name != "head.json")
-    if damage == "truncated head":
-        head = folder / "head.json"
-        head.write_bytes(head.read_bytes()[:-9])
-    elif damage == "missing segment":
-        segment.unlink()
-    else:
-        segment.write_bytes(segment.read_bytes().replace(b"small-b7", b"small-b8"))
+def test_a_damaged_ledger_is_unreadable_and_names_the_file(uri: str) -> None:
+    path = layout.ledger_in(FOLDER)
+    Store(uri).write(path, encoded(LEDGER, epoch=1)[:-9])
     found = operator().read(uri, FOLDER)
     assert isinstance(found, Unreadable)
-    assert ("head.json" if damage == "truncated head" else segment.name) in found.message
+    assert f"{path}: ends early" in found.message
 
 
 def test_a_ledger_that_could_not_be_written_is_not_believed(
@@ -271,7 +237,7 @@ def test_a_missing_bucket_is_an_unavailable_store_when_written_to(
     def not_found(*_: object) -> None:
         raise NotFound("no such bucket")
 
-    monkeypatch.setattr("isoloss_contract.store.Store.write", not_found)
+    monkeypatch.setattr("isoloss_contract.store.Store.write_if", not_found)
     with pytest.raises(StoreUnavailable, match="no such bucket"):
         operator().write(uri, FOLDER, LEDGER)
 
