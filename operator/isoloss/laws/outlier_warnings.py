@@ -24,9 +24,8 @@ def outlier_warnings(
     """One sentence or more per run, with what the best settings would be with or without it."""
     names = {entry.run for entry in screened.collected.excluded}
     for at, outlier in enumerate((*screened.left_out, *screened.suspected)):
-        own = {outlier.run, *([outlier.partner] if outlier.partner else [])}
         dropped = outlier in screened.left_out
-        other = names - own if dropped else names | own
+        other = names - {outlier.run} if dropped else names | {outlier.run}
         words = f"{outlier.sentence} {'Left out' if dropped else 'Kept'}"
         if at < MOST_COMPARED:
             rest = collect([run for run in runs if run.name not in other]).trajectories

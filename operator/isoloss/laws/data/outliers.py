@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Flags, Indices
+from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.data.cells import Cell, late_cells, make_cells
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
@@ -36,11 +36,11 @@ NAMED, SURE = 4.0, 6.0
 NAMED_NATS, SURE_NATS = 0.003, 0.01
 """And by how much of ln L."""
 FEWEST_SPARE = 6
-"""Runs beyond those that a quadratic needs, for exchanged labels to be beyond doubt."""
+"""Runs beyond those that a quadratic needs, for a learning rate ten times off to be beyond doubt."""
 LARGEST_SHARE = 0.05
 """Share of a size's runs that are left out at most: more of them are no mistakes but another valley."""
 CONSISTENT = 4.0
-"""Standard deviations within which exchanged labels must explain both losses, and a loss must be the missing one."""
+"""Standard deviations within which a loss must be the missing one."""
 SLIP = float(np.log(10.0))
 SAME_LINE = 0.02
 """ln LR within which two learning rates are one line of a grid."""
@@ -63,8 +63,6 @@ class Outlier:
     """What its neighbours say."""
     deviations: float
     sure: bool
-    partner: str | None = None
-    """The run whose learning rate and batch size it probably has, and which has its own."""
     meant_rate: float | None = None
     """The learning rate that it probably has, a tenth or ten times of its own."""
 
@@ -78,14 +76,11 @@ class Outlier:
                 f"the one that it reports, there is none at {self.meant_rate:.3g} with this batch size, and its loss "
                 f"of {self.loss:.4g} is the one that is missing there."
             )
-        found = (
+        return (
             f"Run {self.run} ({self.params:.3g} parameters, learning rate {self.learning_rate:.3g}, batch size "
             f"{self.batch_size:.4g}) reports a loss of {self.loss:.4g}, {self.expected - self.loss:.2g} nats less than "
             f"its neighbours allow, {self.deviations:.0f} times their scatter."
         )
-        if self.partner is not None:
-            found += f" It and run {self.partner} look as if they had each other's learning rate and batch size."
-        return found
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,7 @@ def find_outliers(trajectories: Sequence[Trajectory]) -> tuple[Outlier, ...]:
         for (index, name), seen in suspects.items()
         if (outlier := _judged(trajectories, cells, index, name, seen, noise)) is not None
     ]
-    found.sort(key=lambda outlier: (outlier.partner is None, -outlier.deviations))
+    found.sort(key=lambda outlier: -outlier.deviations)
     return (*_mislabelled(trajectories, cells, noise), *found)
 
 
@@ -312,7 +307,6 @@ def _judged(
     if deviations < NAMED or excess < NAMED_NATS:
         return None
     cell, suspect = max(seen, key=lambda found: found[0].log_tokens)
-    partner = _partner(trajectories, cell, index, max(noise, USUAL_RUN_NOISE))
     observed = float(cell.log_losses[np.flatnonzero(cell.runs == index)[0]])
     return Outlier(
         run=name,
@@ -322,43 +316,12 @@ def _judged(
         loss=float(np.exp(observed)),
         expected=float(np.exp(observed + suspect.excess)),
         deviations=deviations,
-        sure=_is_sure(deviations, excess, len(cell.runs) - 7, partner is not None),
-        partner=partner,
+        sure=_is_sure(deviations, excess, len(cell.runs) - 7),
     )
 
 
-def _is_sure(deviations: float, excess: float, freedom: int, exchanged: bool) -> bool:
+def _is_sure(deviations: float, excess: float, freedom: int) -> bool:
     """Beyond doubt, with so many runs more than a quadratic needs: few of them often agree by chance."""
     if freedom < 1:
         return False
-    if exchanged and freedom >= FEWEST_SPARE:
-        # Two losses that exchanged labels explain at once are no chance.
-        return True
     return deviations >= SURE * (1.0 + 2.0 / freedom) and excess >= SURE_NATS
-
-
-def _partner(
-    trajectories: Sequence[Trajectory], cell: Cell, index: int, noise: float
-) -> str | None:
-    """The run of the cell that explains the outlier if both have each other's labels."""
-    positions, at = _positions(trajectories, cell), int(np.flatnonzero(cell.runs == index)[0])
-    best: tuple[float, str] | None = None
-    for other in range(len(cell.runs)):
-        rest: Flags = np.ones(len(cell.runs), dtype=bool)
-        rest[[at, other]] = False
-        fit = _neighbours(positions[rest], cell.log_losses[rest])
-        if other == at or fit is None:
-            continue
-        here, there = fit.at(positions[other]), fit.at(positions[at])
-        misses = (
-            abs(cell.log_losses[at] - here[0]) / (noise * here[1]),
-            abs(cell.log_losses[other] - there[0]) / (noise * there[1]),
-        )
-        wrong_now = (cell.log_losses[other] - here[0]) / (noise * here[1])
-        if (
-            wrong_now > NAMED
-            and max(misses) < CONSISTENT
-            and (best is None or max(misses) < best[0])
-        ):
-            best = (max(misses), _run_at(trajectories[cell.runs[other]], cell.log_tokens))
-    return None if best is None else best[1]

@@ -47,8 +47,6 @@ def screen(runs: Sequence[Run], options: FitOptions) -> Screened:
         if worst is None or options.keep_outliers:
             break
         left_out.append(worst)
-        for name in (worst.run, worst.partner):
-            if name is not None:
-                dropped[name] = Exclusion(name, worst.sentence)
+        dropped[worst.run] = Exclusion(worst.run, worst.sentence)
     collected = replace(collected, excluded=(*dropped.values(), *collected.excluded))
     return Screened(collected, tuple(left_out), found, rounds[0].run_noise)
