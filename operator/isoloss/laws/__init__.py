@@ -22,6 +22,7 @@ from isoloss.laws.curves import HyperparameterCurve as HyperparameterCurve
 from isoloss.laws.curves import LossCurve as LossCurve
 from isoloss.laws.curves import OptimumPlanes as OptimumPlanes
 from isoloss.laws.curves import Plane as Plane
+from isoloss.laws.data.copies import nominal_values as nominal_values
 from isoloss.laws.data.copies import shared_if_copy as shared_if_copy
 from isoloss.laws.data.screening import Screened as Screened
 from isoloss.laws.data.screening import screen as screen

@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isoloss.laws import Run, shared_if_copy
+from isoloss.laws import Run, nominal_values, shared_if_copy
+
+SETTINGS = ("params", "batch_size", "sequence_length", "learning_rate")
 
 
 @dataclass(frozen=True)
 class Copy:
-    """Two runs of equal settings with equal losses."""
+    """Two runs of equal settings with losses that agree to six digits."""
 
     index: int
     original_index: int
@@ -21,10 +23,11 @@ class Copy:
 
 def find_copy(runs: Sequence[Run]) -> Copy | None:
     """The first run that repeats an earlier one of the same settings wherever both have a loss."""
+    nominal = {name: nominal_values([getattr(run, name) for run in runs]) for name in SETTINGS}
     groups: dict[tuple[float, ...], list[int]] = defaultdict(list)
     for index, run in enumerate(runs):
         if run.tokens.size:
-            settings = (run.params, run.batch_size, run.sequence_length, run.learning_rate)
+            settings = tuple(nominal[name][getattr(run, name)] for name in SETTINGS)
             groups[settings].append(index)
     found = [copy for group in groups.values() if (copy := _first_copy(runs, group))]
     return min(found, key=lambda copy: copy.index, default=None)

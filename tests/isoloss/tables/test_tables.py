@@ -331,6 +331,20 @@ def test_a_copy_whose_tokens_were_rounded_is_refused_as_the_fit_would_leave_it_o
         parse_table(as_csv([*rows, *copied]), "runs.csv")
 
 
+@pytest.mark.parametrize("first", [0, 1], ids=["whole", "a part"])
+def test_a_float32_copy_of_a_run_is_refused(first: int) -> None:
+    rows = good_rows()
+    rates = {"r64": "0.00031622776601683794", "r128": "0.0006324555320336759"}
+    for index, row in enumerate(rows):
+        row[COLUMN["learning_rate"]] = rates[row[0]]
+        row[COLUMN["loss"]] = str(3.4 - index / 7.0)
+    copied: Cells = [["copy", *row[1:]] for row in rows[first:3]]
+    for row in copied:
+        for column in ("learning_rate", "tokens", "loss"):
+            row[COLUMN[column]] = str(float(np.float32(row[COLUMN[column]])))
+    assert refused(as_csv([*rows, *copied]), "'copy' repeats run 'r64'") == (8, "run")
+
+
 def test_runs_that_differ_at_one_of_their_common_token_counts_are_seeds() -> None:
     rows = good_rows()
     seed: Cells = [["seed", *row[1:]] for row in rows[:3]]

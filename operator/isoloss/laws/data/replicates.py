@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.data.copies import SAME_TOKENS, is_rounded_copy, shared_if_copy, unit
+from isoloss.laws.data.copies import SAME_TOKENS, shared_if_copy
 from isoloss.laws.model import Refusal, RefusalReason, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
@@ -63,27 +63,19 @@ def merge_replicates(group: Sequence[Run], excluded: list[Exclusion]) -> list[Re
 
 
 def _without_copies(group: Sequence[Run], excluded: list[Exclusion]) -> list[Run]:
-    """The runs in their order; of those that repeat one another, the one with the most evaluations and decimals."""
+    """The runs in their order; of those that repeat one another, the one with the most evaluations."""
     if len(group) < 2:
         return list(group)
     kept: list[int] = []
-    for index in sorted(range(len(group)), key=lambda i: (-len(group[i].tokens), unit(group[i]))):
+    for index in sorted(range(len(group)), key=lambda i: -len(group[i].tokens)):
         run = group[index]
-        reason = next((found for i in kept if (found := _repeats(run, group[i]))), None)
-        if reason is None:
+        copied = next((i for i in kept if shared_if_copy(run, group[i]) is not None), None)
+        if copied is None:
             kept.append(index)
         else:
+            reason = f"the same evaluations as run {group[copied].name}"
             excluded.append(Exclusion(run.name, reason))
     return [group[index] for index in sorted(kept)]
-
-
-def _repeats(run: Run, other: Run) -> str | None:
-    """In which way one repeats the other; None: it does not."""
-    if shared_if_copy(run, other) is not None:
-        return f"the same evaluations as run {other.name}"
-    if is_rounded_copy(run, other):
-        return f"the same evaluations as run {other.name}, in other decimals"
-    return None
 
 
 def largest_difference(replicates: Sequence[Replicates]) -> float:

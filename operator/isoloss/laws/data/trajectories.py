@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags, Indices
+from isoloss.laws.data.copies import nominal_values
 from isoloss.laws.data.evaluations import Evaluations
 from isoloss.laws.data.replicates import (
     Replicates,
@@ -27,8 +28,6 @@ from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
 
-SAME_VALUE = 0.002
-"""Learning rates, batch sizes and sizes this close (relative) are the same value, rounded."""
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
 LARGEST_LOSS_RATIO = 1.5
@@ -150,7 +149,7 @@ def _on_nominal_values(runs: Sequence[Run]) -> list[Run]:
     between them like curvature.
     """
     params, batches, rates = (
-        _nominal([getattr(run, name) for run in runs])
+        nominal_values([getattr(run, name) for run in runs])
         for name in ("params", "batch_size", "learning_rate")
     )
     return [
@@ -165,18 +164,6 @@ def _on_nominal_values(runs: Sequence[Run]) -> list[Run]:
         else run
         for run in runs
     ]
-
-
-def _nominal(values: Sequence[float]) -> dict[float, float]:
-    """Each value to the least of those within SAME_VALUE of their neighbours."""
-    nominal: dict[float, float] = {}
-    previous = current = -np.inf
-    for value in sorted(set(values)):
-        if value > previous * (1.0 + SAME_VALUE) or previous < 0:
-            current = value
-        nominal[value] = current
-        previous = value
-    return nominal
 
 
 def _longest_tokens(runs: Sequence[Run]) -> dict[float, float]:
