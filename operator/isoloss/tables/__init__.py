@@ -29,7 +29,6 @@ from isoloss.tables.formats import (
     read_parquet,
 )
 from isoloss.tables.grouping import check_whole_table, rows_by_run, run_of
-from isoloss.tables.sizes import mismatches
 from isoloss.tables.units import check_units, large_rates_warning
 
 __all__ = [
@@ -79,7 +78,6 @@ def read_tables(sources: Sequence[str | ArrowStream]) -> RunTable:
         warnings += table.warnings
     if len(sources) > 1:
         _refuse_copies(runs, places)
-    warnings += _compare_sizes(runs, places)
     return RunTable(tuple(runs), tuple(row for _, row in places), tuple(warnings))
 
 
@@ -91,18 +89,6 @@ def _refuse_copies(runs: Sequence[Run], places: Sequence[Place]) -> None:
     (source, row), (other, _) = places[copy.index], places[copy.original_index]
     message = copy.message + (f" (it is in {other})" if other != source else "")
     raise BadTable(source, message, row=row, column="run")
-
-
-def _compare_sizes(runs: Sequence[Run], places: Sequence[Place]) -> list[str]:
-    """Warnings about sizes that may be in another unit. Raises BadTable for one that must be."""
-    place_of = {run.name: place for run, place in zip(runs, places, strict=True)}
-    warnings = []
-    for found in mismatches(runs):
-        source, row = place_of[found.run.name]
-        if found.is_certain:
-            raise BadTable(source, found.message, row=row, column=found.column)
-        warnings.append(f"{source}: {found.message}")
-    return warnings
 
 
 def read_table(source: str) -> RunTable:

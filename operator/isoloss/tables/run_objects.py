@@ -13,7 +13,6 @@ from isoloss.laws import InvalidRunError, Run
 from isoloss.tables.cells import Numbers
 from isoloss.tables.formats import BadTable, Table
 from isoloss.tables.grouping import check_whole_table
-from isoloss.tables.sizes import mismatches
 from isoloss.tables.units import check_units, large_rates_warning
 
 SOURCE = "list of runs"
@@ -46,14 +45,7 @@ def check_runs(runs: Sequence[Run]) -> tuple[str, ...]:
         column = error.column or ""
         name = numbers.names[error.row or 0]
         raise InvalidRunError(name, FIELDS.get(column, column), error.message) from error
-    found = [*numbers.warnings, *filter(None, [large_rates_warning(trained, SOURCE)])]
-    for size in mismatches(trained):
-        if size.is_certain:
-            raise InvalidRunError(
-                size.run.name, FIELDS.get(size.column, size.column), size.message
-            )
-        found.append(f"{SOURCE}: {size.message}")
-    return tuple(found)
+    return (*numbers.warnings, *filter(None, [large_rates_warning(trained, SOURCE)]))
 
 
 def _evaluated(run: Run) -> Run:

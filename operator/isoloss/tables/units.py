@@ -7,7 +7,6 @@ rates in percent.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -170,21 +169,15 @@ def _suspect_bits(numbers: Numbers) -> None:
 
 
 def large_rates_warning(runs: Sequence[Run], source: str) -> str | None:
-    """A warning if most learning rates of a size are larger than usual; no error: SGD takes such."""
-    by_size: dict[float, list[float]] = defaultdict(list)
-    for run in runs:
-        if not any(name in (run.optimizer or "").lower() for name in LARGE_RATES):
-            by_size[run.params].append(run.learning_rate)
-    large = [n for n in sorted(by_size) if _most_are_large(by_size[n])]
-    if not large:
+    """A warning if most learning rates are larger than usual; no error: SGD takes such."""
+    rates = [
+        run.learning_rate
+        for run in runs
+        if not any(name in (run.optimizer or "").lower() for name in LARGE_RATES)
+    ]
+    if 2 * sum(rate > LARGEST_USUAL_RATE for rate in rates) <= len(rates):
         return None
-    sizes, highest = ", ".join(f"{n:.3g}" for n in large), max(max(by_size[n]) for n in large)
     return (
-        f"{source}: most learning rates of the runs of {sizes} parameters are above {LARGEST_USUAL_RATE:g}, up to "
-        f"{highest:g}: AdamW is used at 1e-5 to 1e-2. If they are in percent, divide them by 100; if they are "
-        "SGD's or Muon's, name it in the column optimizer"
+        f"{source}: most learning rates are above {LARGEST_USUAL_RATE:g}, up to {max(rates):g}: AdamW is used at 1e-5 to "
+        "1e-2. If they are in percent, divide them by 100; if they are SGD's or Muon's, name it in the column optimizer"
     )
-
-
-def _most_are_large(rates: Sequence[float]) -> bool:
-    return 2 * sum(rate > LARGEST_USUAL_RATE for rate in rates) > len(rates)
