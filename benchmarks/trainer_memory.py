@@ -71,55 +71,41 @@ LIKES: dict[str, dict[str, Any]] = {
     },
 }
 """In the shapes of Llama 3."""
-GPUS_OF_LIKES = (4, 8, 16, 32, 64)
+GPUS_OF_LIKES = (8, 32, 64)
 
 TEXT = """# Memory
 
 <!-- Written by `make bench-trainer ARGS=--dry`. -->
 
-What training takes of a GPU, counted without one from the models' configs by `isoloss_contract/footprint.py`.
-`isoloss-trainer plan --task task.json` counts any task. `make bench-trainer ARGS=--dry` writes this page, after checking the
-counts against what the compiler keeps (torch {version}). All in bf16, at sequence length 8192. On one H200, steps of all four
-presets took 2 to 7 % less than is counted here ([measured](../evidence/gpu.md)).
+What training takes of a GPU, computed from the models' configs by `isoloss_contract/footprint.py` without one.
+`isoloss-trainer plan --task task.json` prints it for any task. All in bf16, at sequence length 8192. `make bench-trainer
+ARGS=--dry` writes this page after checking it against what the compiler keeps (torch {version}), and after a training step
+of every preset on the meta device. On one H200 the presets took 2 to 7% less ([measured](../evidence/gpu.md)).
 
-- Per parameter: {state} bytes ({parameter} in the tensors of a learner after a step), of which each of several GPUs
-  has its part: float32 weights, their average, both moments and the gradients.
-- Whole, in addition to the parts: the weights of what is no layer, and of a layer and the next, in the type that computes; and
-  their gradients on the way to where they are summed.
-- Per logit: {logit} bytes in the compiled code (float32, and the gradient in bfloat16), for one chunk of at most 8,192
-  tokens at a time.
-- Activations of a sequence. Planned: what a fused forward pass keeps for its backward pass. Compiled: what torch's
-  partitioner keeps of the layers, without the head. Plain: the peak of a run without the compiler, with its
-  temporary tensors and the head's.
+| | memory |
+| --- | --- |
+| state | {state} bytes per parameter ({parameter} measured), divided among the GPUs: float32 weights, their average, both moments, gradients |
+| whole | not divided: weights outside the layers, and of two layers, in the compute type, with their gradients |
+| logits | {logit} bytes per logit of one chunk of at most 8,192 tokens, and the gradients of the output matrix |
 
-| preset | planned | compiled | plain | planned, layers recomputed |
+Activations of one sequence, as planned, as torch's compiler keeps them (without the head), and at the peak of an uncompiled run:
+
+| preset | planned | compiled | uncompiled | planned, layers recomputed |
 | --- | ---: | ---: | ---: | ---: |
 {activations}
 
 ## Which preset fits which GPU
 
-Sequences at once on each GPU (at most 131,072 tokens, which should saturate it), and the memory in use then, of 79 GiB on a
-GPU of 80 GB and 139 GiB on one of 141 GB, of which {share} are planned with. "Recomputed": each layer keeps its input alone and is
-computed again in the backward pass, about a third more work; the trainer does so only if not even one sequence would
-fit otherwise. "State": weights, gradients and optimizer. "Logits": one chunk, with the gradients of the output matrix.
-The host's memory is that of a node with up to 8 of the GPUs: at most while the model is built (from a checkpoint in
-bfloat16: two bytes a parameter, once), and then with a pinned copy of the state, from which checkpoints are written and
-into which they are read. 3 GiB a process for torch and the driver are an estimate.
+Sequences at once on each GPU (at most 131,072 tokens), and the memory in use then, of 79 GiB on a GPU of 80 GB and 139 GiB on
+one of 141 GB, of which {share} are used for planning. "Recomputed": layers are computed again in the backward pass, a third
+more work, which the trainer does only if no sequence would fit otherwise. "Host": the peak of a node with up to 8 of the
+GPUs while the model is built, and in training with a pinned copy of the state; 3 GiB per process for torch and the driver are
+an estimate. The last two are continued from a checkpoint.
 
 {fits}
 
-The two last are continued from a checkpoint, as `like` and a validation's probes are. The first step finds out what
-really fits: out of memory halves the number, at last recomputes layers, and all processes start over.
-
-## Checked shapes
-
-Each preset trained a step on torch's meta device with so many sequences at once, forward and backward, with no tensor of
-2³¹ elements or more; all matrices have rows of whole multiples of 16 bytes, as grouped matrix products want them, and heads
-a size that flash attention takes.
-
-| preset | sequences at once | layers recomputed |
-| --- | --- | --- |
-{checked}
+The first steps find out what really fits: out of memory halves the number of sequences, at last recomputes layers, and all
+processes start over.
 """
 
 
@@ -390,12 +376,12 @@ def write_page() -> None:
 
 def page() -> str:
     """The whole page."""
-    tables: dict[str, list[str]] = {"checked": [], "activations": []}
+    activations = []
     for preset in GPU_PRESETS:
         print(f"  … {preset}: shapes", file=sys.stderr, flush=True)
-        tables["checked"].append(_checked(preset, check_shapes(preset)))
+        check_shapes(preset)
         print(f"  … {preset}: activations", file=sys.stderr, flush=True)
-        tables["activations"].append(_activations(preset))
+        activations.append(_activations(preset))
     print("  … bytes per logit and per parameter", file=sys.stderr, flush=True)
     return TEXT.format(
         version=torch.__version__.partition("+")[0],
@@ -403,15 +389,9 @@ def page() -> str:
         parameter=_number(bytes_per_parameter()),
         logit=bytes_per_logit(),
         share=f"{USABLE_SHARE:.0%}",
-        checked="\n".join(tables["checked"]),
-        activations="\n".join(tables["activations"]),
+        activations="\n".join(activations),
         fits=fits_table(),
     )
-
-
-def _checked(preset: str, planned: dict[bool, list[int]]) -> str:
-    cells = [", ".join(map(str, sizes)) or "none" for sizes in planned.values()]
-    return f"| `{preset}` | " + " | ".join(cells) + " |"
 
 
 def _activations(preset: str) -> str:
