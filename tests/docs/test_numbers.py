@@ -75,7 +75,8 @@ def test_what_a_search_saves_is_that_of_its_measurements() -> None:
     }
     sentence = " ".join(README.split())
     for size, (asked, trained) in spans.items():
-        assert re.search(rf"{asked} and {trained} of (the FLOPs of )?{size}", sentence), size
+        low, high = (round(100 * float(share)) for share in (asked, trained))
+        assert re.search(rf"{low} to {high}% of (the compute of a )?{size}", sentence), size
     concept = (DOCS / "concepts" / "search.md").read_text()
     assert all(f"{float(asked):.0%}" in concept for asked, _ in spans.values())
 
