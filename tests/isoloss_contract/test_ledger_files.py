@@ -136,26 +136,26 @@ def test_models_that_were_derived_are_kept_and_part_of_the_digest() -> None:
 GOOD = encoded(ledger(3), epoch=1)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    {
-        "not compressed": (b"{}", "not a gzip file"),
-        "cut off": (GOOD[:-9], "ends early"),
-        "changed": (GOOD[:60] + bytes([GOOD[60] ^ 1]) + GOOD[61:], "x"),
-        "an unknown field": (with_head(GOOD, mood="bright"), "mood"),
-        "an unknown field of a point": (with_text(GOOD, b'"proxy"', b'"prox"'), "x:1: "),
-        "without its last point": (with_head(GOOD, planned_points=4), "3 of 4 planned points"),
-        "without a version": (with_head(GOOD, ledger_version=None), "ledger_version"),
-        "of a version that nobody reads": (with_head(GOOD, ledger_version=4), "ledger_version"),
-        "of a version that is no number": (with_head(GOOD, ledger_version="5"), "ledger_version"),
-        "a bomb": (gzip.compress(b" " * (64 * 2**20 + 1)), "larger than"),
-        "empty lines": (
-            gzip.compress(gzip.decompress(GOOD) + b"\n" * MAX_LINES),
-            f"more than {MAX_LINES} points",
-        ),
-        "too large": (b"\x1f" * (16 * 2**20 + 1), "larger than"),
-    }.values(),
-)
+DAMAGED = {{
+    "not compressed": (b"{}", "not a gzip file"),
+    "cut off": (GOOD[:-9], "ends early"),
+    "changed": (GOOD[:60] + bytes([GOOD[60] ^ 1]) + GOOD[61:], "x"),
+    "an unknown field": (with_head(GOOD, mood="bright"), "mood"),
+    "an unknown field of a point": (with_text(GOOD, b'"proxy"', b'"prox"'), "x:1: "),
+    "without its last point": (with_head(GOOD, planned_points=4), "3 of 4 planned points"),
+    "without a version": (with_head(GOOD, ledger_version=None), "ledger_version"),
+    "of a version that nobody reads": (with_head(GOOD, ledger_version=4), "ledger_version"),
+    "of a version that is no number": (with_head(GOOD, ledger_version="5"), "ledger_version"),
+    "a bomb": (gzip.compress(b" " * (64 * 2**20 + 1)), "larger than"),
+    "empty lines": (
+        gzip.compress(gzip.decompress(GOOD) + b"\n" * MAX_LINES),
+        f"more than {MAX_LINES} points",
+    ),
+    "too large": (b"\x1f" * (16 * 2**20 + 1), "larger than"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_ledger_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(BadRecord, match=said):
         decoded(content, "x")
