@@ -136,7 +136,7 @@ def test_models_that_were_derived_are_kept_and_part_of_the_digest() -> None:
 GOOD = encoded(ledger(3), epoch=1)
 
 
-DAMAGED = {{
+DAMAGED = {
     "not compressed": (b"{}", "not a gzip file"),
     "cut off": (GOOD[:-9], "ends early"),
     "changed": (GOOD[:60] + bytes([GOOD[60] ^ 1]) + GOOD[61:], "x"),
