@@ -263,12 +263,9 @@ def test_the_rules_can_be_had_without_the_prometheus_operator(walk: Walk) -> Non
 
 
 def test_a_sweep_is_watched_in_the_store_and_in_the_cluster(walk: Walk, user: User) -> None:
-    walk.placeholders["POINT"] = "tiny-b4-lr2e-3"
     walk.open(WATCH)
     watched = walk.step("isoloss watch s3://lm-sweeps/dense")
     assert f"{POINTS} finished" in watched
-    explained = walk.step("isoloss explain")
-    assert "Succeeded" in explained
     assert walk.left == []
 
 

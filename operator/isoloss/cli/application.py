@@ -40,7 +40,6 @@ OWN = {
         ("report", "reporting"),
         ("laws", "listing"),
         ("watch", "watching"),
-        ("explain", "explaining"),
     )
 } | {"open": EntryPoint("open", "isoloss.cli.opening:open_page", GROUP)}
 SUMMARIES = {
@@ -51,7 +50,6 @@ SUMMARIES = {
     "report": "Write laws, evidence and a prediction to one HTML page.",
     "laws": "List the published laws.",
     "watch": "Show a running sweep or prediction until it is ready.",
-    "explain": "Explain what happened to one point of a sweep, and why.",
     "open": "Open the report page of a sweep or a prediction in a browser.",
     "init": "Write manifests for a checkpoint, and what they cost.",
     "plan": "Show what a sweep would train and cost.",

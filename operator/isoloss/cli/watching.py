@@ -37,24 +37,8 @@ def watch(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object of the moment and end.")
     ] = False,
-    serve: Annotated[
-        bool,
-        typer.Option("--serve", help="Serve a page of it to browsers of this machine, read-only."),
-    ] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Port of --serve. By default, or with 0, a free one."),
-    ] = None,
 ) -> int:
     """Show progress, losses, laws and cost of a running sweep until it is ready or stalled."""
-    if serve:
-        if once or as_json:
-            raise BadInput(
-                f"--serve: serves until Ctrl-C: leave {'--once' if once else '--json'} out"
-            )
-        return _serve(what, namespace, every, port or 0)
-    if port is not None:
-        raise BadInput("--port: is that of --serve, which was not given")
     read = _reader(what, namespace)
     if as_json:
         print_document(read().document())
@@ -90,23 +74,6 @@ def _in_a_cluster(what: str, namespace: str) -> Read:
         return Moment(view, state, without)
 
     return read
-
-
-def _serve(what: str, namespace: str, every: float, port: int) -> int:
-    # Drawing needs matplotlib, which nothing else here does.
-    from isoloss.cli.serving import PageServer, SweepPage
-    from isoloss.progress.resource_reading import PREDICTION, resource_name, stored_sweep_uri
-    from isoloss.stored_sweeps import is_sweep_uri
-
-    if not is_sweep_uri(what) and resource_name(what, namespace).kind == PREDICTION:
-        raise BadInput(
-            f"--serve: serves the page of a sweep: isoloss open {what} opens that of a prediction"
-        )
-    server = PageServer(SweepPage(stored_sweep_uri(what, namespace), every), port)
-    typer.echo(f"{server.url} shows {what}, at most {every:g} s old. Ctrl-C ends it.")
-    with server:
-        server.serve_forever()
-    return ANSWERED
 
 
 def _reader(what: str, namespace: str) -> Read:

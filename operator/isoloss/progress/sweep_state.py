@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from isoloss.progress.point_facts import is_training
 from isoloss.stages import UNDER_WAY, Stage, stage_of
 from isoloss_contract.ledger import (
     NOT_CHOSEN,
@@ -159,6 +158,13 @@ def sweep_state(
 def asks_for_progress(record: PointRecord) -> bool:
     """Whether a point may be training."""
     return record.state is PointState.PENDING and record.intent.action is IntentAction.RUN
+
+
+def is_training(ledger: Ledger, record: PointRecord, progress: PointProgress | None) -> bool:
+    """Whether `progress` is of an attempt of this sweep whose end the ledger does not know."""
+    if progress is None or progress.claimant.sweep_uid != ledger.uid:
+        return False
+    return progress.claimant.attempt > record.attempts.ended
 
 
 def _view(ledger: Ledger, record: PointRecord, progress: PointProgress | None) -> PointView:

@@ -121,7 +121,6 @@ def render_report(
     search: SweepState | None = None,
     probed: Probed | None = None,
     watched: Moment | None = None,
-    refresh_seconds: float | None = None,
 ) -> str:
     """The report as HTML.
 
@@ -129,8 +128,7 @@ def render_report(
     is left out, and without `figures` they are drawn here. `no_answer` is why there is no prediction
     although one was asked for. `search` is the sweep whose points a
     sequential search chose, `probed` the probes of the prediction. `watched` is the sweep whose progress
-    is shown: until it is over, a refused law is not yet there. A browser loads the page again after
-    `refresh_seconds`.
+    is shown: until it is over, a refused law is not yet there.
     """
     drawn = figures or draw_figures(
         laws,
@@ -150,7 +148,6 @@ def render_report(
         is_over=is_over,
         watched=watched,
         progress=_progress(watched) if watched is not None else (),
-        refresh_seconds=refresh_seconds,
         level=f"{laws.options.interval:.0%}",
         laws=laws,
         formatting=formatting,

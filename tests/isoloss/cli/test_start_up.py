@@ -46,7 +46,7 @@ def test_commands_that_compute_nothing_import_nothing_that_computes() -> None:
 
 
 def test_the_help_of_a_command_imports_neither_scipy_nor_the_terminals_tables() -> None:
-    commands = ("predict", "fit", "validate", "watch", "explain", "quickstart", "report")
+    commands = ("predict", "fit", "validate", "watch", "quickstart", "report")
     lines = [(command, "--help") for command in commands]
     for line, modules in zip(lines, imported(*lines), strict=True):
         assert found(modules, ("scipy", *TERMINAL)) == [], line

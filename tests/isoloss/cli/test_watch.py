@@ -1,10 +1,9 @@
-"""`isoloss watch` and `isoloss explain`: from the store and, through kubectl, from a cluster."""
+"""`isoloss watch`: from the store and, through kubectl, from a cluster."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -23,109 +22,12 @@ from isoloss.progress.resource_reading import (
 from isoloss.progress.resources import View, answer_lines, headline
 from isoloss.progress.sweep_state import sweep_state
 from isoloss_contract import layout
-from isoloss_contract.ledger import PointState
 from isoloss_contract.store import Store
 from tests.isoloss.cli.conftest import PutInCluster
 from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.command_line import Isoloss
 from tests.support.ledgers import write_ledger
-from tests.support.stored_sweep import write_sweep
 from tests.support.watched import resource, write_watched
-
-# -------------------------------------------------------------------------------- explain
-
-
-def test_a_point_is_explained_from_the_store(isoloss: Isoloss, store: Store) -> None:
-    point = write_sweep(store).points[0]
-    ended = isoloss("explain", store.uri, point.name)
-    assert ended.code == 0
-    assert ended.out.startswith(f"point       {point.name}\n")
-    assert store.location(layout.point_folder(point.key)) in ended.out
-    document = isoloss("explain", store.uri, point.key[:12], "--json").document
-    assert (document["name"], document["state"]) == (point.name, "Succeeded")
-    listed = ["config.json", "result.json", "trajectories", "trajectory.jsonl"]
-    assert document["files"] == listed
-
-
-def test_a_damaged_file_is_named_and_hides_nothing_else(isoloss: Isoloss, store: Store) -> None:
-    point = write_sweep(store).points[0]
-    store.write(layout.point_config(point.key), b"{")
-    document = isoloss("explain", store.uri, point.name, "--json").document
-    (problem,) = document["unreadable"]
-    assert layout.point_config(point.key) in problem
-    assert document["files"]
-
-
-def test_laws_that_are_damaged_are_not_called_missing(isoloss: Isoloss, store: Store) -> None:
-    written = write_sweep(store)
-    explain = ("explain", store.uri, written.points[0].name, "--json")
-    assert isoloss(*explain).document["fit"] == ["to be used: there are no laws yet"]
-    path = layout.laws_in(layout.sweep_folder(written.sweep, written.uid))
-    store.write(path, b"{")
-    document = isoloss(*explain).document
-    assert document["fit"] == ["not known: the laws cannot be read"]
-    (problem,) = document["unreadable"]
-    assert path in problem
-
-
-@pytest.mark.parametrize("file", [layout.point_result, layout.point_config])
-def test_a_file_that_a_finished_point_must_have_is_named_if_it_is_missing(
-    isoloss: Isoloss, store: Store, file: Callable[[str], str]
-) -> None:
-    point = write_sweep(store).points[0]
-    path = file(point.key)
-    Path(store.location(path).removeprefix("file://")).unlink()
-    ended = isoloss("explain", store.uri, point.name)
-    assert ended.code == 0
-    assert f"unreadable {store.location(path)}: not found" in ended.words
-
-
-def test_a_point_that_has_not_finished_misses_no_file(isoloss: Isoloss, store: Store) -> None:
-    points = write_sweep(store).points
-    waiting = next(each for each in points if each.state is PointState.PENDING)
-    assert isoloss("explain", store.uri, waiting.name, "--json").document["unreadable"] == []
-
-
-def test_an_unknown_point_or_a_local_path_is_refused(isoloss: Isoloss, store: Store) -> None:
-    write_sweep(store)
-    assert "no point of dense" in isoloss("explain", store.uri, "nothing", "--json").error
-    local = isoloss("explain", "runs.csv", "nothing")
-    assert "runs.csv: give the URI of a sweep in the store" in local.error
-
-
-def test_a_point_of_a_resource_is_explained_from_the_store_its_status_names(
-    isoloss: Isoloss, store: Store, put_in_cluster: PutInCluster
-) -> None:
-    written = write_sweep(store)
-    head = store.location(layout.ledger_in(layout.sweep_folder(written.sweep, written.uid)))
-    put_in_cluster(scalingsweep__dense=resource(ledger={"uri": head}))
-    name = written.points[0].name
-    ended = isoloss("explain", "scalingsweep/dense", name, "-n", "research")
-    assert ended.code == 0
-    assert ended.out.startswith(f"point       {name}\n")
-    put_in_cluster(scalingsweep__dense=resource())
-    assert "status.ledger is empty" in isoloss("explain", "scalingsweep/dense", name).error
-
-
-# ---------------------------------------------------------------------------------- watch
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--serve", "--json"), "--serve: serves until Ctrl-C: leave --json out"),
-        (("--serve", "--once"), "--serve: serves until Ctrl-C: leave --once out"),
-        (("--port", "0", "--once"), "--port: is that of --serve, which was not given"),
-    ],
-)
-def test_a_page_that_is_served_is_neither_json_nor_a_single_picture(
-    isoloss: Isoloss, store: Store, options: tuple[str, ...], says: str
-) -> None:
-    write_sweep(store)
-    ended = isoloss("watch", store.uri, *options)
-    assert says in ended.error
-    if "--json" in options:
-        assert ended.document["error"]["message"] == says
 
 
 @pytest.mark.parametrize("rows", [6, 10, 24])
@@ -406,7 +308,6 @@ def test_an_answer_whose_sweep_was_deleted_is_still_shown_and_opened(
     assert "predicted learning rate: 3e-4 [2e-4, 4e-4]" in once.out
     page = isoloss("open", "hpred/next", "--json").document["page"]
     assert Path(page).read_text().endswith("the prediction")
-    assert "spec.sweepRef does not exist" in isoloss("explain", "hpred/next", "any").error
 
 
 def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
