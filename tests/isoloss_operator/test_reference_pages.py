@@ -13,6 +13,8 @@ from isoloss.search import StopReason
 from isoloss_operator.decide.jobs.failures import MAX_VANISHED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
+from isoloss_operator.generate.apidoc import api_page
+from isoloss_operator.generate.crdgen import definitions
 from isoloss_operator.generate.reasondoc import member_texts, metrics_page, reasons_page
 from isoloss_operator.process.metrics import Metrics
 
@@ -70,3 +72,21 @@ def test_every_metric_that_is_served_is_on_the_page() -> None:
     assert sorted(listed) == sorted(served)
     assert all(name.startswith("isoloss_") for name in served)
     assert "`le`" not in metrics_page()  # every histogram has it
+
+
+def test_the_fields_of_a_repeated_object_and_a_repeated_rule_are_on_the_page_once() -> None:
+    page = api_page(definitions())
+    assert page.count("Fields as in `spec.data.podTemplate`.") == 2
+    assert "`spec.podTemplate.metadata`" not in page
+    rules = re.findall(
+        r"^- (`.+`): (.+)$", page.partition("## HyperparamPrediction")[0], re.MULTILINE
+    )
+    assert len({message for _, message in rules}) == len(rules)
+    identity = next(fields for fields, message in rules if "sweep's identity" in message)
+    assert {"`spec.optimizer`", "`spec.data.tokenizer`"} <= set(identity.split(", "))
+
+
+def test_every_named_object_that_repeats_another_names_fields_that_are_on_the_page() -> None:
+    for kind in api_page(definitions()).split("\n## ")[1:]:
+        for name in re.findall(r"Fields as in `([^`]+)`", kind):
+            assert re.search(rf"^\| `{re.escape(name)}(\[\])?\.", kind, re.MULTILINE), name

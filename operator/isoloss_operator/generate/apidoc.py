@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from isoloss_operator.api import API_VERSION
@@ -22,7 +24,7 @@ BOUNDS = {
 
 
 def api_page(crds: Iterable[Schema]) -> str:
-    """Markdown: every field with its type, default, bounds and description, and every rule."""
+    """Markdown: every field with its type and description, of a spec also defaults and bounds, and every rule."""
     parts = [
         "# API reference",
         f"Group and version: `{API_VERSION}`. Numbers that are not whole are decimals in quotes.",
@@ -39,25 +41,51 @@ def _kind(crd: Schema) -> Iterator[str]:
     yield f"## {names['kind']}"
     short = ", ".join(f"`{name}`" for name in names["shortNames"])
     yield f"{root['description']} Short names: {short}."
-    for part in ("spec", "status"):
-        yield f"### {names['kind']} {part}"
-        yield table(
-            ("field", "type", "default", "meaning"), _fields(root["properties"][part], part)
-        )
-    rules = [*_rules({**root, "properties": {"spec": root["properties"]["spec"]}}, "")]
+    yield f"### {names['kind']} spec"
+    fields = [*_fields(root["properties"]["spec"], "spec", {})]
+    yield table(
+        ("field", "type", "default", "meaning"),
+        (
+            (each.name, each.type, each.default, f"{each.meaning} {each.bounds}".strip())
+            for each in fields
+        ),
+    )
+    yield f"### {names['kind']} status"
+    fields = [*_fields(root["properties"]["status"], "status", {})]
+    yield table(
+        ("field", "type", "meaning"), ((each.name, each.type, each.meaning) for each in fields)
+    )
     yield f"### Rules of a {names['kind']}"
-    yield "\n".join(rules)
+    yield "\n".join(_rules({**root, "properties": {"spec": root["properties"]["spec"]}}))
 
 
-def _fields(schema: Schema, path: str) -> Iterator[tuple[str, ...]]:
+@dataclass(frozen=True)
+class _Field:
+    """A line of a table of fields, in Markdown."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+    bounds: str
+
+
+def _fields(schema: Schema, path: str, described: dict[str, str]) -> Iterator[_Field]:
+    """The fields below `path`, each object's own fields once: `described` has where, by their schema."""
     required = schema.get("required", ())
     for name, child in schema.get("properties", {}).items():
         here = f"{path}.{name}"
         inner = child.get("items", child)
         default = "required" if name in required else _default(child)
-        meaning = " ".join([child.get("description", ""), *_bounds(child)])
-        yield f"`{here}`", _type(child), default, meaning.strip()
-        yield from _fields(inner, here + ("[]" if "items" in child else ""))
+        meaning = child.get("description", "")
+        content = json.dumps(inner.get("properties", {}), sort_keys=True)
+        first = described.setdefault(content, here)
+        is_repeated = first != here and "properties" in inner
+        if is_repeated:
+            meaning = f"{meaning} Fields as in `{first}`."
+        yield _Field(f"`{here}`", _type(child), default, meaning.strip(), _bounds(child))
+        if not is_repeated:
+            yield from _fields(inner, here + ("[]" if "items" in child else ""), described)
 
 
 def _default(schema: Schema) -> str:
@@ -74,21 +102,30 @@ def _type(schema: Schema) -> str:
     return "decimal" if "anyOf" in schema else str(schema["type"])
 
 
-def _bounds(schema: Schema) -> Iterator[str]:
+def _bounds(schema: Schema) -> str:
     said = [words.format(schema[key]) for key, words in BOUNDS.items() if key in schema]
     said = [words.replace(" 1 items", " 1 item") for words in said]
     if "anyOf" in schema:
         said = []  # a decimal's length and pattern say less than its rule
     if "enum" in schema:
         said = ["one of " + ", ".join(f"`{value}`" for value in schema["enum"])]
-    if said:
-        yield f"({'; '.join(said)})"
+    return f"({'; '.join(said)})" if said else ""
 
 
-def _rules(schema: dict[str, Any], path: str) -> Iterator[str]:
+def _rules(schema: Schema) -> Iterator[str]:
+    """One line for each message, with every field that it is about."""
+    fields = defaultdict[str, list[str]](list)
+    for path, message in _messages(schema, ""):
+        fields[message].append(f"`{path or 'metadata.name'}`")
+    for message, paths in fields.items():
+        yield f"- {', '.join(dict.fromkeys(paths))}: {message}"
+
+
+def _messages(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Of every rule at and below `path`: where it is, and what it says."""
     for rule in schema.get("x-kubernetes-validations", ()):
-        yield f"- `{path or 'metadata.name'}`: {rule['message']}"
+        yield path, rule["message"]
     for name, child in schema.get("properties", {}).items():
-        yield from _rules(child, f"{path}.{name}".lstrip("."))
+        yield from _messages(child, f"{path}.{name}".lstrip("."))
     if "items" in schema:
-        yield from _rules(schema["items"], f"{path}[]")
+        yield from _messages(schema["items"], f"{path}[]")
