@@ -34,6 +34,8 @@ MAX_VERSIONS = 32
 MAX_ADDITIONS = 10_000
 MAX_PLACEMENTS = 100
 MAX_DERIVED = 100
+MAX_CONTINUED = 20
+"""Sizes of a sweep."""
 
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -135,6 +137,34 @@ class DerivedModel:
     """Active ones that the spec asks for."""
     config: dict[str, Any]
     """Configuration of the transformers model."""
+
+
+@dataclass(frozen=True)
+class KnownCheckpoint:
+    """A checkpoint from which points start, as it was when they were planned."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    uri: Annotated[str, Field(max_length=1024)]
+    """Without a trailing slash."""
+    stamp: Annotated[str, Field(max_length=64)]
+    """Of its files; empty if they cannot be listed."""
+    config: dict[str, Any]
+    """Its config.json, without what says nothing about the model."""
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Where the points of a size lie around the answer of a prediction."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    proxy: Name
+    prediction: Annotated[str, Field(max_length=253)]
+    places: Annotated[
+        tuple[tuple[PositiveFinite, Annotated[int, Field(ge=1)]], ...], Field(min_length=1)
+    ]
+    """Learning rate and sequences per batch, those of the answer first."""
 
 
 @dataclass(frozen=True)
@@ -331,6 +361,10 @@ class LedgerHeader(Record):
     """Placements of sizes that an edit of the spec removed or gave a grid: they return to their places."""
     derived: tuple[DerivedModel, ...] = Field(default=(), max_length=MAX_DERIVED)
     """Models of sizes that are like a checkpoint."""
+    checkpoints: tuple[KnownCheckpoint, ...] = Field(default=(), max_length=MAX_CONTINUED)
+    """Those that sizes continue."""
+    neighbourhoods: tuple[Neighbourhood, ...] = Field(default=(), max_length=MAX_CONTINUED)
+    """Places of sizes whose points lie around an answer."""
     corpus: DataManifest | None = None
     """The manifest of the corpus behind `points`, without the files of its training tokens: all that names points."""
     versions: tuple[dict[str, str], ...] = Field(default=(), max_length=MAX_VERSIONS)

@@ -73,8 +73,9 @@ class EventRouter:
         self._queue = queue
         self._watchdog = watchdog
         self._metrics = metrics
-        self._sweep_of: dict[ResourceKey, ResourceKey] = {}
-        """By prediction, which is queued when that changes. Only a hint: predictions also requeue themselves."""
+        self._named_by: dict[ResourceKey, frozenset[ResourceKey]] = {}
+        """What a sweep or prediction names in its spec; it is queued when one of them changes. Only a hint: they also
+        requeue themselves."""
         self._delivered: dict[ResourceKey, _Delivered] = {}
 
     def resource(self, kind: Kind, event: Object, body: Object) -> None:
@@ -90,12 +91,13 @@ class EventRouter:
             self._delivered[key] = now
         if gone or before is None or before.asked != now.asked:
             self._queue.add(key)
-        if kind == PREDICTION:
-            self._note_sweep(key, body, gone=gone)
+        self._named_by.pop(key, None)
+        if not gone and (named := _named(key, body.get("spec") or {})):
+            self._named_by[key] = named
         if gone or before is None or before.found != now.found:
-            for prediction, sweep in self._sweep_of.items():
-                if sweep == key:
-                    self._queue.add(prediction)
+            for other, names in self._named_by.items():
+                if key in names:
+                    self._queue.add(other)
 
     def job(self, event: Object, body: Object) -> None:
         """A Job of ours, of which the metadata is enough, was listed, added, changed or deleted: queue its owner.
@@ -115,11 +117,19 @@ class EventRouter:
         gone = event.get("type") == "DELETED"
         self._watchdog.delivered(metadata["uid"], metadata["resourceVersion"], gone=gone)
 
-    def _note_sweep(self, prediction: ResourceKey, body: Object, *, gone: bool) -> None:
-        self._sweep_of.pop(prediction, None)
-        name = ((body.get("spec") or {}).get("sweepRef") or {}).get("name")
-        if not gone and isinstance(name, str):
-            self._sweep_of[prediction] = ResourceKey(SWEEP, prediction.namespace, name)
+
+def _named(key: ResourceKey, spec: Object) -> frozenset[ResourceKey]:
+    """The sweeps that a prediction names, or the predictions that a sweep does; of any spec that the API server took."""
+    if key.kind == PREDICTION:
+        references = (spec.get("sweepRef"), (spec.get("validation") or {}).get("sweepRef"))
+        names, kind = [(each or {}).get("name") for each in references], SWEEP
+    else:
+        grids = [proxy.get("grid") or {} for proxy in spec.get("proxies") or ()]
+        names = [(grid.get("around") or {}).get("prediction") for grid in grids]
+        kind = PREDICTION
+    return frozenset(
+        ResourceKey(kind, key.namespace, name) for name in names if isinstance(name, str)
+    )
 
 
 def build_registry(router: EventRouter, on_answer: OnAnswer) -> kopf.OperatorRegistry:

@@ -136,7 +136,23 @@ def test_a_sweep_applied_again_after_its_deletion_gets_its_pass() -> None:
 def test_nothing_is_kept_of_predictions_that_are_gone() -> None:
     router = Router()
     router.router.resource(PREDICTION, {"type": "DELETED"}, prediction())
-    assert not router.router._sweep_of
+    assert not router.router._named_by
+
+
+def test_sweep_and_prediction_that_name_each_other_are_queued_for_each_other() -> None:
+    """The points around an answer follow it, and its verdict follows their results."""
+    router = Router()
+    probes = {"proxies": [{"grid": {"around": {"prediction": PREDICTION_KEY.name}}}, {}]}
+    near = {**sweep(), "spec": probes, "metadata": {**sweep()["metadata"], "name": "near"}}
+    near_key = ResourceKey(SWEEP, "research", "near")
+    assert near_key in router.after({"type": "ADDED"}, near)
+    router.router.resource(PREDICTION, DELETED, prediction())
+    assert near_key in router.taken()
+    judged = prediction()
+    judged["spec"]["validation"] = {"sweepRef": {"name": "near"}}
+    router.router.resource(PREDICTION, {"type": "ADDED"}, judged)
+    router.taken()
+    assert PREDICTION_KEY in router.after(DELETED, near)
 
 
 def test_attempts_of_a_namespace_are_counted_from_zero_before_its_first_pass() -> None:

@@ -72,6 +72,8 @@ from tests.isoloss_trainer.builders import (
     QWEN3_MOE,
     SEQUENCE_LENGTH,
     attempt,
+    documents,
+    make_tokenizer,
     part_of,
     quiet,
     spoil_weights,
@@ -303,6 +305,26 @@ def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path
     with pytest.raises(BadData) as caught:
         run(train_task(prepared.manifest, prepared.uri, initial_weights=uri(tmp_path / "model")))
     assert caught.value.code == "WeightsDiffer"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_checkpoint_with_another_tokenizer_than_the_corpus_is_not_continued(
+    prepared: Prepared, corpus: Path, tmp_path: Path, same: bool
+) -> None:
+    """Its weights mean other tokens, however many it has."""
+    build_network(LLAMA, seed=7).save_pretrained(tmp_path / "model")
+    theirs = corpus / "tokenizer"
+    if not same:
+        theirs = make_tokenizer(tmp_path / "tokenizer", documents(10), vocabulary=300)
+    shutil.copy(theirs / "tokenizer.json", tmp_path / "model")
+    weights = uri(tmp_path / "model")
+    task = train_task(prepared.manifest, prepared.uri, tokens=512, initial_weights=weights)
+    if same:
+        assert run(task).outcome is Outcome.SUCCEEDED
+        return
+    with pytest.raises(BadData) as caught:
+        run(task)
+    assert caught.value.code == "TokenizerDiffers"
 
 
 def test_an_output_matrix_that_is_not_the_embedding_to_which_it_is_tied_is_refused(

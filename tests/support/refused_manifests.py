@@ -124,6 +124,59 @@ _FIRST = {"evaluation.firstTokens": 1}
 _UNCHECKED = {"design": "Unchecked"}
 LIKE = {"checkpoint": "s3://bucket/checkpoint", "parameters": 100_000_000}
 
+CHECKPOINT = {"uri": "s3://bucket/checkpoint"}
+CONTINUED = {"name": "probe", "checkpoint": CHECKPOINT, "tokens": 1_000_000}
+AROUND = {**CONTINUED, "grid": {"around": {"prediction": "prediction"}}}
+
+SIZES = (
+    *_alike(
+        _sweep,
+        "set exactly one of model and checkpoint",
+        {
+            "a model and a checkpoint": {"proxies.0.checkpoint": CHECKPOINT},
+            "neither model nor checkpoint": {"proxies.0.model": ABSENT},
+        },
+    ),
+    *_alike(
+        _sweep,
+        "set batchSizes and learningRates, or around",
+        {
+            "a grid and points around an answer": {
+                "proxies.0": {
+                    **CONTINUED,
+                    "grid": {**grid(3, 3), "around": {"prediction": "prediction"}},
+                }
+            },
+            "half a grid of one size": {"proxies.0.grid": {"batchSizes": [1, 2, 4]}},
+        },
+    ),
+    _sweep(
+        "random weights around an answer",
+        {"proxies.0.grid": {"around": {"prediction": "prediction"}}},
+        "grid.around is about continued runs: set checkpoint",
+    ),
+    _sweep(
+        "laws of random weights and of checkpoints",
+        {"proxies.0": CONTINUED},
+        "put them into two ScalingSweeps",
+    ),
+    _sweep(
+        "a search around an answer",
+        {"proxies.0": AROUND, "search": {"strategy": "Sequential"}, **_UNCHECKED},
+        "put these into a ScalingSweep of their own",
+    ),
+    _sweep(
+        "one size beside one around an answer",
+        {"proxies.0": AROUND},
+        "one size gives no laws",
+    ),
+    _sweep(
+        "a neighbour at the answer",
+        {"proxies.0": {**AROUND, "grid": {"around": {"prediction": "p", "factor": "1"}}}},
+        "must be a number above 1, up to 10",
+    ),
+)
+
 GRIDS = (
     *_alike(
         _sweep,
@@ -617,10 +670,22 @@ PREDICTIONS = (
     ),
 )
 
-REFUSED = (*GRIDS, *UNQUOTED, *REST_OF_SWEEP, *PREDICTIONS)
+REFUSED = (*SIZES, *GRIDS, *UNQUOTED, *REST_OF_SWEEP, *PREDICTIONS)
 
 ACCEPTED = {
     "a single batch size for all sizes": sweep({"grid": grid(1, 4)}),
+    "one size around an answer": sweep({"proxies": [AROUND]}),
+    "a size around an answer beside two sizes for laws": sweep(
+        {"proxies": [*sweep()["spec"]["proxies"], AROUND]}
+    ),
+    "two sizes that continue checkpoints": sweep(
+        {
+            "proxies": [
+                CONTINUED,
+                {**CONTINUED, "name": "sibling", "checkpoint": {"uri": "s3://bucket/sibling"}},
+            ]
+        }
+    ),
     "the smallest grid": sweep({"grid": grid(3, 3)}),
     "the smallest grid that is not checked": sweep({**_UNCHECKED, "grid": grid(2, 2)}),
     "the smallest grid of a search": sweep({"search.strategy": "Sequential", "grid": grid(2, 2)}),

@@ -22,7 +22,6 @@ from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_model import (
     FIELD,
-    OF_A_TOKENIZER,
     ForeignModel,
     fetch_directory,
     fetching,
@@ -34,6 +33,7 @@ from isoloss_trainer.foreign_tokens import (
     ForeignSequences,
     converted_loss,
     is_same_tokenizer,
+    own_tokenizer,
 )
 from isoloss_trainer.kernels import computing_type, preferred_kernels
 from isoloss_trainer.log import Log
@@ -41,7 +41,7 @@ from isoloss_trainer.model import check_fits, count_parameters
 from isoloss_trainer.placement import place, room_for_weights, weight_bytes
 from isoloss_trainer.shards import PATIENT, PreparedData
 from isoloss_trainer.termination import BadData, Interrupted, Interruption
-from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
+from isoloss_trainer.tokenization import TextTokenizer
 from isoloss_trainer.world import FETCH_PATIENCE, World
 
 CPU_MICRO_BATCH_TOKENS = 4096
@@ -93,7 +93,7 @@ def measure(
         lambda: fetch_directory(config.checkpoint, scratch, fetching(interruption, log))
     )
     check()
-    tokenizer = _tokenizer(folder, config.checkpoint)
+    tokenizer = own_tokenizer(folder, config.checkpoint)
     network, world = load_copies(folder, config, world, log)
     check()
     log.event("loaded", model_type=network.config.model_type, seconds=time.monotonic() - started)
@@ -216,21 +216,6 @@ class _Reading:
     @property
     def _batch_tokens(self) -> int:
         return CPU_MICRO_BATCH_TOKENS if self.world.on_cpu else MICRO_BATCH_TOKENS
-
-
-def _tokenizer(folder: Path, uri: str) -> TextTokenizer | None:
-    """The checkpoint's own; None if it has none and reads the sweep's tokens. Raises BadData(TokenizerNotLoadable)."""
-    if (folder / "tokenizer.json").exists():
-        return load_tokenizer(f"file://{folder.resolve()}")
-    # The sweep's tokens would mean something else to it, and the loss nothing.
-    if other := sorted({path.name for form in OF_A_TOKENIZER for path in folder.glob(form)}):
-        message = (
-            f"{uri}: has {other[0]}, but no tokenizer.json, the one form that is read: make it with "
-            "AutoTokenizer.from_pretrained(FOLDER, use_fast=True).save_pretrained(FOLDER), or remove "
-            f"{', '.join(other)[:200]} if the checkpoint reads the sweep's tokens"
-        )
-        raise BadData("TokenizerNotLoadable", message, FIELD)
-    return None
 
 
 def _check_vocabulary(model: ForeignModel, data: PreparedData, sequence_length: int) -> None:

@@ -191,13 +191,24 @@ def _named(uri: str) -> Iterator[None]:
 
 
 def load_weights(
-    network: Any, uri: str, scratch: Path, world: World, fetched: Fetched = lambda _: None
+    network: Any,
+    uri: str,
+    scratch: Path,
+    world: World,
+    fetched: Fetched = lambda _: None,
+    check: Callable[[Path], None] = lambda _: None,
 ) -> None:
     """Give `network`, whose own may be on the meta device, the weights of the checkpoint at `uri` in rank 0, in the
     type that they are kept in. Raises BadData(WeightsDiffer) unless all names and shapes match, and ties hold, in
-    every process, and what `fetched` raises there.
+    every process, and what `fetched`, and `check` of its folder, raise there.
     """
-    world.of_first(lambda: _take_weights(network, fetch_directory(uri, scratch, fetched), uri))
+
+    def take() -> None:
+        folder = fetch_directory(uri, scratch, fetched)
+        check(folder)
+        _take_weights(network, folder, uri)
+
+    world.of_first(take)
 
 
 def _take_weights(network: Any, folder: Path, uri: str) -> None:

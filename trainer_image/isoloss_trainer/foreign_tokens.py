@@ -4,16 +4,18 @@ in its own tokens if they differ."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isoloss_trainer.evaluation import Check, DomainSequences, Loss, ratio_loss, run_losses
+from isoloss_trainer.foreign_model import FIELD, OF_A_TOKENIZER
 from isoloss_trainer.held_out import MAX_HELD_OUT_BYTES, unpack_texts, validation_texts
 from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData
-from isoloss_trainer.tokenization import TextTokenizer
+from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
 from isoloss_trainer.world import World
 
 COMPARED_DOCUMENTS = 200
@@ -30,6 +32,29 @@ def validation_documents(data: PreparedData, domain: str) -> list[str]:
     """The held-out documents of a domain, in evaluation order."""
     content = data.store.read(validation_texts(domain), max_bytes=MAX_HELD_OUT_BYTES)
     return unpack_texts(content)
+
+
+def own_tokenizer(folder: Path, uri: str) -> TextTokenizer | None:
+    """The checkpoint's own; None if it has none and reads the sweep's tokens. Raises BadData(TokenizerNotLoadable)."""
+    if (folder / "tokenizer.json").exists():
+        return load_tokenizer(f"file://{folder.resolve()}")
+    # The sweep's tokens would mean something else to it, and the loss nothing.
+    if other := sorted({path.name for form in OF_A_TOKENIZER for path in folder.glob(form)}):
+        message = (
+            f"{uri}: has {other[0]}, but no tokenizer.json, the one form that is read: make it with "
+            "AutoTokenizer.from_pretrained(FOLDER, use_fast=True).save_pretrained(FOLDER), or remove "
+            f"{', '.join(other)[:200]} if the checkpoint reads the sweep's tokens"
+        )
+        raise BadData("TokenizerNotLoadable", message, FIELD)
+    return None
+
+
+def check_same_tokenizer(folder: Path, uri: str, data: PreparedData, domains: list[str]) -> None:
+    """Raises BadData(TokenizerDiffers) if the checkpoint in `folder` reads other tokens than those of the corpus."""
+    tokenizer = own_tokenizer(folder, uri)
+    if tokenizer is not None and not is_same_tokenizer(tokenizer, data, domains):
+        message = f"{uri}: its tokenizer differs from the corpus': its weights mean other tokens"
+        raise BadData("TokenizerDiffers", message, FIELD)
 
 
 def is_same_tokenizer(tokenizer: TextTokenizer, data: PreparedData, domains: list[str]) -> bool:

@@ -41,6 +41,7 @@ from isoloss_trainer.evaluation import (
     with_cooled,
 )
 from isoloss_trainer.foreign_model import fetching, load_weights
+from isoloss_trainer.foreign_tokens import check_same_tokenizer
 from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.learner import (
     CPU_TOKENS,
@@ -408,7 +409,15 @@ def _network(attempt: Attempt) -> Any:
             why = "the point starts from given weights, which are left as they are"
             attempt.log.event("initialization-unused", name=point.initialization, reason=why)
         fetched = fetching(attempt.interruption, attempt.log)
-        load_weights(network, point.initial_weights, attempt.scratch, attempt.world, fetched)
+        uri, domains = point.initial_weights, sorted(point.mixture)
+        load_weights(
+            network,
+            uri,
+            attempt.scratch,
+            attempt.world,
+            fetched,
+            lambda folder: check_same_tokenizer(folder, uri, attempt.data, domains),
+        )
     check_counts(network.config)
     check_fits(
         network.config,

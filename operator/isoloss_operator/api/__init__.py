@@ -13,7 +13,16 @@ from isoloss_operator.api.prediction import (
     Checkpoint,
     HyperparamPredictionSpec,
 )
-from isoloss_operator.api.proxies import Grid, Like, Model, Proxy
+from isoloss_operator.api.proxies import (
+    MAX_NEIGHBOURHOOD,
+    Around,
+    Grid,
+    InitialCheckpoint,
+    Like,
+    Model,
+    Proxy,
+    ProxyGrid,
+)
 from isoloss_operator.api.search import Search, SearchPlacement
 from isoloss_operator.api.statuses import (
     ActivePoint,
@@ -49,6 +58,7 @@ __all__ = [
     "API_VERSION",
     "FEWEST_STEPS",
     "GROUP",
+    "MAX_NEIGHBOURHOOD",
     "MAX_POINTS",
     "PREDICTION_KIND",
     "PREDICTION_PLURAL",
@@ -58,6 +68,7 @@ __all__ = [
     "ActivePoint",
     "AnswerValidation",
     "ApiType",
+    "Around",
     "BatchSizeRangeStatus",
     "Checkpoint",
     "Condition",
@@ -67,6 +78,7 @@ __all__ = [
     "Grid",
     "HyperparamPredictionSpec",
     "HyperparamPredictionStatus",
+    "InitialCheckpoint",
     "IntervalStatus",
     "Jobs",
     "LawStatus",
@@ -79,6 +91,7 @@ __all__ = [
     "PointCounts",
     "ProbeStatus",
     "Proxy",
+    "ProxyGrid",
     "RefinedStatus",
     "ScalingSweepSpec",
     "ScalingSweepStatus",

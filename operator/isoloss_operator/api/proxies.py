@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -15,7 +15,9 @@ from isoloss_operator.api.fields import (
     ApiType,
     FolderUri,
     LearningRate,
+    NeighbourFactor,
     Nodes,
+    ObjectName,
     PodTemplate,
     PositiveTokens,
     Rule,
@@ -99,31 +101,35 @@ def _ascends(values: Sequence[float]) -> bool:
     return all(a < b for a, b in pairwise(values))
 
 
+BatchSizes = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)], ...],
+    Field(min_length=1, max_length=100),
+    Rule(
+        "self.isSorted() && self.all(a, self.exists_one(b, a == b))",
+        "must ascend, each value once",
+        _ascends,
+    ),
+]
+LearningRates = Annotated[
+    tuple[LearningRate, ...],
+    Field(min_length=2, max_length=100),
+    Rule(
+        f"self.exists(x, !{is_decimal_cel('x')}) || ("
+        "self.map(x, double(x)).isSorted() "
+        "&& self.all(a, self.exists_one(b, double(a) == double(b))))",
+        "must ascend, each value once",
+        lambda rates: _ascends([float(rate) for rate in rates]),
+    ),
+]
+
+
 class Grid(ApiType):
     """The grid of batch sizes and learning rates."""
 
-    batch_sizes: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)], ...],
-        Field(min_length=1, max_length=100),
-        Rule(
-            "self.isSorted() && self.all(a, self.exists_one(b, a == b))",
-            "must ascend, each value once",
-            _ascends,
-        ),
-    ]
+    batch_sizes: BatchSizes
     """Sequences per optimizer step, in ascending order: at least three, or a single one for all sizes in spec.grid if
     predictions are to set spec.batchSize to it."""
-    learning_rates: Annotated[
-        tuple[LearningRate, ...],
-        Field(min_length=2, max_length=100),
-        Rule(
-            f"self.exists(x, !{is_decimal_cel('x')}) || ("
-            "self.map(x, double(x)).isSorted() "
-            "&& self.all(a, self.exists_one(b, double(a) == double(b))))",
-            "must ascend, each value once",
-            lambda rates: _ascends([float(rate) for rate in rates]),
-        ),
-    ]
+    learning_rates: LearningRates
     """Peak learning rates as quoted decimals ("2e-4"), at least two values in ascending order."""
 
     @property
@@ -132,21 +138,107 @@ class Grid(ApiType):
         return len(self.batch_sizes) * len(self.learning_rates)
 
 
+MAX_NEIGHBOURHOOD: Final = 5
+"""The answer, and a neighbour on either side of its learning rate and of its batch size."""
+
+
+class Around(ApiType):
+    """The answer of a prediction and its neighbours."""
+
+    prediction: ObjectName
+    """Name of a HyperparamPrediction in the same namespace whose answer comes from another sweep. The points are placed
+    once it is Ready, and placed again if its answer moves by more than a quarter of the way to a neighbour."""
+    factor: NeighbourFactor = "2"
+    """Factor between the answer and its neighbours, in learning rate and in batch size; in learning rate alone if the
+    prediction has spec.batchSize."""
+
+
+class ProxyGrid(ApiType):
+    """Batch sizes and learning rates of one size, or points around the answer of a prediction."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.around) ? !has(self.batchSizes) && !has(self.learningRates)"
+            " : has(self.batchSizes) && has(self.learningRates)",
+            "set batchSizes and learningRates, or around",
+            lambda grid: (
+                [grid.batch_sizes, grid.learning_rates].count(None) == (2 if grid.around else 0)
+            ),
+        ),
+    )
+
+    batch_sizes: BatchSizes | None = None
+    """Sequences per optimizer step, in ascending order: at least three."""
+    learning_rates: LearningRates | None = None
+    """Peak learning rates as quoted decimals ("2e-4"), at least two values in ascending order."""
+    around: Around | None = None
+    """Points at the answer of a prediction and next to it, to see whether it holds. The size must continue a
+    checkpoint, and no laws are fitted to it."""
+
+
+class InitialCheckpoint(ApiType):
+    """Weights from which the points of a size start."""
+
+    uri: Annotated[FolderUri, IDENTITY]
+    """Folder in Hugging Face format (config.json, safetensors), which the operator reads config.json of. It must be
+    under a prefix that is allowed for the namespace. Immutable while a proxy of this name exists."""
+    secret_name: ObjectName | None = None
+    """Name of a Secret in the same namespace whose keys become environment variables of the training pods of this
+    size, in addition to those of the sweep's storage.secretName. Its values win."""
+
+
 class Proxy(ApiType):
     """One proxy model size."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.model) != has(self.checkpoint)",
+            "set exactly one of model and checkpoint",
+            lambda proxy: (proxy.model is None) != (proxy.checkpoint is None),
+        ),
+        Rule(
+            "has(self.model) == has(oldSelf.model)",
+            "random weights and those of a checkpoint are two sizes: give this one another name",
+        ),
+        Rule(
+            "!has(self.grid) || !has(self.grid.around) || has(self.checkpoint)",
+            "grid.around is about continued runs: set checkpoint",
+            lambda proxy: not proxy.is_around_an_answer or proxy.checkpoint is not None,
+        ),
+    )
 
     name: Annotated[
         str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=30)
     ]
     """Name of the size, part of the Jobs' names."""
-    model: Annotated[Model, IDENTITY]
-    """Architecture. Immutable while a proxy of this name exists."""
+    model: Annotated[Model | None, IDENTITY] = None
+    """Architecture, which starts from random weights. Immutable while a proxy of this name exists."""
+    checkpoint: InitialCheckpoint | None = None
+    """Checkpoint that is continued, with a fresh optimizer, in place of a model: the architecture is its own."""
     tokens: PositiveTokens
-    """Training tokens of each point. Points continue from their checkpoints when it is raised."""
-    grid: Grid | None = None
+    """Training tokens of each point; of a checkpoint that is continued, those of the continuation. Points continue
+    from where they are when it is raised."""
+    grid: ProxyGrid | None = None
     """Grid of this size. Defaults to spec.grid; without either, search.placement places its first points."""
     nodes: Nodes | None = None
     """Number of pods that train each point together, each with the accelerators that the pod template asks for. They are
     one Job and count as one against spec.parallelism. Defaults to 1."""
     pod_template: PodTemplate | None = None
     """Merged into the training pods of this size, after spec.podTemplate."""
+
+    @property
+    def around(self) -> Around | None:
+        """The prediction around whose answer its points lie; None: they lie on a grid."""
+        return None if self.grid is None else self.grid.around
+
+    @property
+    def is_around_an_answer(self) -> bool:
+        """Whether its points show if an answer holds, and are not fitted."""
+        return self.around is not None
+
+    @property
+    def own_grid(self) -> Grid | None:
+        """The grid that it has in place of the sweep's."""
+        if self.grid is None or self.grid.batch_sizes is None or self.grid.learning_rates is None:
+            return None
+        return Grid(batch_sizes=self.grid.batch_sizes, learning_rates=self.grid.learning_rates)

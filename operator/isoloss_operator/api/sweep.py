@@ -20,7 +20,7 @@ from isoloss_operator.api.fields import (
     Rule,
     names_are_unique,
 )
-from isoloss_operator.api.proxies import Grid, Proxy
+from isoloss_operator.api.proxies import MAX_NEIGHBOURHOOD, Grid, Proxy
 from isoloss_operator.api.search import Search
 from isoloss_operator.api.training import Evaluation, Optimizer, Training
 
@@ -115,19 +115,25 @@ class Queue(ApiType):
     so that a failed attempt is told from the Job's own conditions and counts as a crash."""
 
 
-_GRID = "(has(p.grid) ? {0} : has(self.grid) ? {1} : {2})"
-_LARGEST_BATCH = _GRID.format("p.grid.batchSizes.max()", "self.grid.batchSizes.max()", "1")
+_IS_AROUND = "(has(p.grid) && has(p.grid.around))"
+_GRID = f"({_IS_AROUND} ? {{3}} : has(p.grid) ? {{0}} : has(self.grid) ? {{1}} : {{2}})"
+_LARGEST_BATCH = _GRID.format("p.grid.batchSizes.max()", "self.grid.batchSizes.max()", "1", "1")
 _POINTS = _GRID.format(
     "p.grid.batchSizes.size() * p.grid.learningRates.size()",
     "self.grid.batchSizes.size() * self.grid.learningRates.size()",
     "self.search.placement.lines * self.search.placement.lines",
+    MAX_NEIGHBOURHOOD,
 )
 FEWEST_LINES = 3
 """Learning rates, and batch sizes, that show a minimum."""
 FEWEST_STEPS = 100
 """Steps of a run at its largest batch size: with fewer, most are warm-up, or batch sizes were meant in tokens."""
-_ONE_BATCH_SIZE = (
-    "(has(self.grid) && self.grid.batchSizes.size() == 1 && !self.proxies.exists(p, has(p.grid)))"
+_ONE_BATCH_SIZE = f"(has(self.grid) && self.grid.batchSizes.size() == 1 && self.proxies.all(p, !has(p.grid) || {_IS_AROUND}))"
+_LEARNING_RATES = _GRID.format(
+    "p.grid.learningRates.size()", "self.grid.learningRates.size()", FEWEST_LINES, FEWEST_LINES
+)
+_BATCH_SIZES = _GRID.format(
+    "p.grid.batchSizes.size()", "self.grid.batchSizes.size()", FEWEST_LINES, FEWEST_LINES
 )
 _UNCHECKED = "self.design == 'Unchecked'"
 _ASK_FOR_IT = "; set design to Unchecked to train it all the same"
@@ -161,22 +167,33 @@ class ScalingSweepSpec(ApiType):
             ),
         ),
         Rule(
-            f"{_UNCHECKED} || self.proxies.size() > 1",
+            f"{_UNCHECKED} || self.proxies.filter(p, !{_IS_AROUND}).size() != 1",
             f"one size gives no laws: add a proxy{_ASK_FOR_IT}",
-            lambda spec: not spec.is_checked or len(spec.proxies) > 1,
+            lambda spec: not spec.is_checked or len(spec.fitted_proxies) != 1,
+        ),
+        Rule(
+            f"self.proxies.all(p, {_IS_AROUND} || has(p.model))"
+            f" || self.proxies.all(p, {_IS_AROUND} || has(p.checkpoint))",
+            "sizes that start from random weights and sizes that continue a checkpoint have laws of their own:"
+            " put them into two ScalingSweeps",
+            lambda spec: len({p.checkpoint is None for p in spec.fitted_proxies}) < 2,
+        ),
+        Rule(
+            f"self.search.strategy != 'Sequential' || !self.proxies.exists(p, {_IS_AROUND})",
+            "search.strategy Sequential chooses points for laws, and sizes with grid.around have none: put these into a"
+            " ScalingSweep of their own",
+            lambda spec: not spec.searches or len(spec.fitted_proxies) == len(spec.proxies),
         ),
         Rule(
             f"{_UNCHECKED} || self.search.strategy == 'Sequential' || self.proxies.all(p,"
-            f" {_GRID.format('p.grid.learningRates.size()', 'self.grid.learningRates.size()', FEWEST_LINES)}"
-            f" >= {FEWEST_LINES})",
+            f" {_LEARNING_RATES} >= {FEWEST_LINES})",
             f"a grid of two learning rates shows no best one: give at least {FEWEST_LINES} to every size, or set"
             f" search.strategy to Sequential, which adds points{_ASK_FOR_IT}",
             lambda spec: spec.shows_minima(lambda grid: len(grid.learning_rates)),
         ),
         Rule(
             f"{_UNCHECKED} || self.search.strategy == 'Sequential' || {_ONE_BATCH_SIZE} || self.proxies.all(p,"
-            f" {_GRID.format('p.grid.batchSizes.size()', 'self.grid.batchSizes.size()', FEWEST_LINES)}"
-            f" >= {FEWEST_LINES})",
+            f" {_BATCH_SIZES} >= {FEWEST_LINES})",
             f"these batch sizes show no best one: give at least {FEWEST_LINES} to every size, set search.strategy to"
             " Sequential, which adds points, or give a single one to all sizes in spec.grid, for predictions that set"
             f" spec.batchSize to it{_ASK_FOR_IT}",
@@ -185,8 +202,7 @@ class ScalingSweepSpec(ApiType):
             ),
         ),
         Rule(
-            "self.search.strategy != 'Sequential' || self.proxies.all(p,"
-            f" {_GRID.format('p.grid.batchSizes.size()', 'self.grid.batchSizes.size()', FEWEST_LINES)} >= 2)",
+            f"self.search.strategy != 'Sequential' || self.proxies.all(p, {_BATCH_SIZES} >= 2)",
             "search.strategy Sequential adds batch sizes at the distance of those given: give at least 2 to every size",
             lambda spec: not spec.searches or all(len(g.batch_sizes) >= 2 for g in spec.grids),
         ),
@@ -258,7 +274,7 @@ class ScalingSweepSpec(ApiType):
         Field(min_length=1, max_length=20, json_schema_extra=BY_NAME),
         AfterValidator(names_are_unique),
     ]
-    """Proxy model sizes. Fitting the laws takes at least two."""
+    """Model sizes. Fitting the laws takes at least two; those with grid.around are not fitted."""
     grid: Grid | None = None
     """Grid of every size without one of its own. May be absent if every proxy has a grid, or if
     search.strategy is Sequential: search.placement then places the first points."""
@@ -293,10 +309,24 @@ class ScalingSweepSpec(ApiType):
 
     def grid_of(self, proxy: Proxy) -> Grid:
         """The grid of one size: its own or the sweep's. Raises ValueError if it is still to be placed."""
-        grid = proxy.grid or self.grid
+        grid = self._grid_of(proxy)
         if grid is None:
             raise ValueError(f"proxy {proxy.name} has no grid")
         return grid
+
+    def _grid_of(self, proxy: Proxy) -> Grid | None:
+        """None if its points are still to be placed, or lie around an answer."""
+        return proxy.own_grid or (self.grid if proxy.grid is None else None)
+
+    @property
+    def fitted_proxies(self) -> tuple[Proxy, ...]:
+        """Those whose points are fitted: all but the ones around answers."""
+        return tuple(proxy for proxy in self.proxies if not proxy.is_around_an_answer)
+
+    @property
+    def continues_checkpoints(self) -> bool:
+        """Whether the laws are of runs that continue checkpoints."""
+        return any(proxy.checkpoint is not None for proxy in self.fitted_proxies)
 
     @property
     def is_checked(self) -> bool:
@@ -311,19 +341,19 @@ class ScalingSweepSpec(ApiType):
 
     @property
     def grids(self) -> list[Grid]:
-        """Grids of all sizes except those still to be placed."""
-        found = (proxy.grid or self.grid for proxy in self.proxies)
+        """Grids of all sizes except those still to be placed, and those around an answer."""
+        found = (self._grid_of(proxy) for proxy in self.proxies)
         return [grid for grid in found if grid is not None]
 
     @property
     def has_one_batch_size(self) -> bool:
         """Whether all sizes are trained with one and the same batch size, by design."""
-        has_own = any(proxy.grid for proxy in self.proxies)
+        has_own = any(proxy.grid for proxy in self.fitted_proxies)
         return self.grid is not None and len(self.grid.batch_sizes) == 1 and not has_own
 
     def largest_batch(self, proxy: Proxy) -> int:
-        """Sequences; 1 if the grid of the size is still to be placed."""
-        grid = proxy.grid or self.grid
+        """Sequences; 1 if the points of the size are still to be placed."""
+        grid = self._grid_of(proxy)
         return 1 if grid is None else max(grid.batch_sizes)
 
     @property
@@ -333,7 +363,8 @@ class ScalingSweepSpec(ApiType):
 
     @property
     def points(self) -> int:
-        """Points of the whole sweep: those of the grids, and of the lattices that stand in for them."""
+        """Points of the whole sweep: those of the grids, and of the lattices that stand in for them; around an answer at
+        most so many."""
         return sum(self._points_of(proxy) for proxy in self.proxies) * len(self.training.seeds)
 
     @property
@@ -342,5 +373,7 @@ class ScalingSweepSpec(ApiType):
         return max(self._points_of(proxy) for proxy in self.proxies)
 
     def _points_of(self, proxy: Proxy) -> int:
-        grid = proxy.grid or self.grid
+        if proxy.is_around_an_answer:
+            return MAX_NEIGHBOURHOOD
+        grid = self._grid_of(proxy)
         return grid.points if grid is not None else self.search.placement.points

@@ -31,7 +31,6 @@ from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
 from isoloss_operator.decide.prediction_status import target_parameters
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.search import search_inputs
-from isoloss_operator.decide.tasks.outcomes import fitted_records
 from isoloss_operator.planning.points import PlannedPoint
 
 FEWEST_FOR_PROVISIONAL = 4
@@ -57,13 +56,21 @@ def _weights(spec: ScalingSweepSpec) -> Weights:
     return WEIGHTS[spec.fit.weights]
 
 
+def fitted_records(
+    spec: ScalingSweepSpec, records: Sequence[PointRecord]
+) -> tuple[PointRecord, ...]:
+    """Points whose trajectories the fit uses: none of those around an answer."""
+    sizes = {proxy.name for proxy in spec.fitted_proxies}
+    return tuple(record for record in records if record.is_fitted and record.proxy in sizes)
+
+
 def fit_inputs(
     spec: ScalingSweepSpec, records: Sequence[PointRecord], *, final: bool, search: bool = False
 ) -> str:
     """Hash of all that a fit depends on, with a step of the search if `search`."""
     fitted = [
         [r.key, r.name, r.trajectory_sha256, str(r.state), r.taken_back, r.is_finished]
-        for r in fitted_records(records)
+        for r in fitted_records(spec, records)
     ]
     content = [fitted, spec.fit.model_dump(mode="json"), final]
     return content_key([*content, *(search_inputs(spec, records) if search else ())])
@@ -82,7 +89,7 @@ def fit_request(
 
     One whose outcome is known is made again only for its report: the outcome stands meanwhile. A step of the search is part of a final fit: both wait until everything that runs has ended.
     """
-    fitted = fitted_records(ledger.points)
+    fitted = fitted_records(spec, ledger.points)
     inputs = fit_inputs(spec, ledger.points, final=final, search=search is not None)
     running = observed.fit_running
     is_known = is_fitted(observed.fit, inputs) and not observed.report_missing
@@ -110,8 +117,11 @@ def _sweep_request(
     points: Mapping[str, PlannedPoint],
     inputs: str,
 ) -> SweepRequest:
-    """What fits and pages of a sweep have in common, of the sweep as it is now."""
-    fitted = fitted_records(ledger.points)
+    """What fits and pages of a sweep have in common, of the sweep as it is now. A page without a fit also draws points
+    around answers."""
+    fitted = fitted_records(spec, ledger.points)
+    if not spec.fitted_proxies:
+        fitted = tuple(record for record in ledger.points if record.is_fitted)
     folder = layout.sweep_folder(observed.name, observed.uid)
     return SweepRequest(
         inputs=inputs,

@@ -322,6 +322,10 @@ class ObservedSweep(ObservedResource, StoredPoints):
     manifest: Read[DataManifest] = ABSENT
     like_configs: Mapping[str, Read[Mapping[str, Any]]] = field(default_factory=dict)
     """config.json by checkpoint, for those of reads.likenesses_to_read."""
+    checkpoints: Mapping[str, ObservedCheckpoint] = field(default_factory=dict)
+    """By URI without a trailing slash, those that sizes continue."""
+    answers: Mapping[str, ObservedAnswer] = field(default_factory=dict)
+    """By name, the predictions around whose answers points lie; one that does not exist is left out."""
     prior: ObservedPrior | None = None
     """The sweep of search.prior, while its laws are still to place a size."""
     fit: FitOutcome | None = None
@@ -394,6 +398,35 @@ class ObservedReference:
     def told(self) -> ScalingSweepStatus:
         """Its numbers; an empty status if they cannot be read."""
         return ScalingSweepStatus.read(self.status)
+
+
+@dataclass(frozen=True)
+class ObservedCheckpoint:
+    """A checkpoint from which points of a sweep start."""
+
+    stamp: Read[str]
+    """Of its files; absent if they may not be listed, unreadable if they are no checkpoint."""
+    config: Read[Mapping[str, Any]]
+    """Its config.json."""
+
+
+@dataclass(frozen=True)
+class ObservedAnswer:
+    """The prediction around whose answer points of a sweep lie."""
+
+    generation: int
+    spec: HyperparamPredictionSpec | InvalidSpec
+    status: Mapping[str, Any]
+
+    @cached_property
+    def said(self) -> Mapping[str, Condition]:
+        """What its conditions say, by type."""
+        return parse_conditions(self.status)
+
+    @cached_property
+    def told(self) -> HyperparamPredictionStatus:
+        """Its numbers; an empty status if they cannot be read."""
+        return HyperparamPredictionStatus.read(self.status)
 
 
 @dataclass(frozen=True)

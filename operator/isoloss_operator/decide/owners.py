@@ -223,9 +223,11 @@ def owned_tasks(
 
 
 def _model_fields(spec: ScalingSweepSpec) -> tuple[str, ...]:
-    """preset, config or like of each size, as the manifest has it."""
-    models = (proxy.model for proxy in spec.proxies)
-    return tuple("like" if m.like else "config" if m.config else "preset" for m in models)
+    """preset, config or like of each size, as the manifest has it; checkpoint for one without a model."""
+    return tuple(
+        "checkpoint" if m is None else "like" if m.like else "config" if m.config else "preset"
+        for m in (proxy.model for proxy in spec.proxies)
+    )
 
 
 def task_writes(tasks: TaskPass, spec: ScalingSweepSpec) -> TaskWrites:

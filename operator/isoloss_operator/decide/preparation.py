@@ -81,7 +81,8 @@ def _facts(view: SweepView, ledger: Ledger) -> SweepFacts:
     )
     tasks = known_tasks(view)
     if tasks is None:
-        return replace(facts, points=() if view.unplaced else plan_points(spec))
+        planned = () if view.unplaced else plan_points(spec, continued=view.continued)
+        return replace(facts, points=planned)
     return replace(
         facts,
         points=tuple(tasks.points.values()),

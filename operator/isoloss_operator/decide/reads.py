@@ -37,7 +37,12 @@ from isoloss_operator.decide.validation import (
     unplanned_tasks,
 )
 from isoloss_operator.decide.validation_status import compared_at, is_longer
-from isoloss_operator.planning.specs import InvalidSpec, prepare_config, sources
+from isoloss_operator.planning.specs import (
+    InvalidSpec,
+    checkpoint_uris,
+    prepare_config,
+    sources,
+)
 
 # ------------------------------------------------------------------------- of a sweep, and of points
 
@@ -65,12 +70,30 @@ def likenesses_to_read(observed: ObservedSweep) -> tuple[str, ...]:
     if isinstance(spec, InvalidSpec):
         return ()
     known = {(d.checkpoint, d.parameters) for d in sweep_ledger(observed).ledger.derived}
-    likes = [proxy.model.like for proxy in spec.proxies if proxy.model.like is not None]
+    models = [proxy.model for proxy in spec.proxies if proxy.model is not None]
+    likes = [model.like for model in models if model.like is not None]
     return tuple(
         dict.fromkeys(
             like.checkpoint for like in likes if (like.checkpoint, like.parameters) not in known
         )
     )
+
+
+def checkpoints_to_read(observed: ObservedSweep) -> tuple[str, ...]:
+    """URIs of the checkpoints that sizes continue."""
+    spec = observed.spec
+    if isinstance(spec, InvalidSpec):
+        return ()
+    return tuple(dict.fromkeys(checkpoint_uris(spec).values()))
+
+
+def predictions_to_read(observed: ObservedSweep) -> tuple[str, ...]:
+    """Names of the predictions around whose answers points lie."""
+    spec = observed.spec
+    if isinstance(spec, InvalidSpec):
+        return ()
+    around = (proxy.around for proxy in spec.proxies)
+    return tuple(dict.fromkeys(each.prediction for each in around if each is not None))
 
 
 def needs_manifest(observed: ObservedSweep) -> bool:

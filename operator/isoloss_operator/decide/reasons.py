@@ -68,6 +68,8 @@ class Reason(StrEnum):
     DATA_CHANGED = "DataChanged"
     """The tokenized corpus in the store is not the one that points of the sweep were trained on, and some are left to
     train."""
+    CHECKPOINT_CHANGED = "CheckpointChanged"
+    """The files of a checkpoint that a size continues are not those that its points were trained from."""
     MANIFEST_UNREADABLE = "ManifestUnreadable"
     """The manifest of the prepared data is damaged; it is set aside and the corpus prepared again."""
 
@@ -102,7 +104,14 @@ class Reason(StrEnum):
     TOO_MANY_FAILED_POINTS = "TooManyFailedPoints"
     """More points failed for good than failurePolicy.maxFailedPoints allows; nothing starts."""
 
+    PREDICTION_NOT_FOUND = "PredictionNotFound"
+    """grid.around of a size names no HyperparamPrediction in this namespace."""
+    PREDICTION_NOT_READY = "PredictionNotReady"
+    """The HyperparamPrediction that grid.around of a size names has no answer yet."""
+
     # FitReady
+    NOTHING_TO_FIT = "NothingToFit"
+    """All points are done, and none is fitted: they lie around the answers of predictions."""
     FITTED = "Fitted"
     """The laws are fitted to all points."""
     PROVISIONAL = "Provisional"

@@ -43,7 +43,13 @@ from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.tasks.outcomes import planned
 from isoloss_operator.decide.tasks.task_pass import BudgetLeft
 from isoloss_operator.planning.placement import placed_sizes
-from isoloss_operator.planning.points import SEEDS, PlannedPoint, PlannedProxy, plan_points
+from isoloss_operator.planning.points import (
+    SEEDS,
+    Continued,
+    PlannedPoint,
+    PlannedProxy,
+    plan_points,
+)
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
 # ---------------------------------------------------------------------------------- what it is asked
@@ -195,7 +201,8 @@ def _with_added(
     additions = (*ledger.additions, *additions)
     former = {record.key: record for record in ledger.former}
     records = []
-    for point in plan_points(spec, manifest, additions):
+    continued = Continued.of(ledger.checkpoints, ledger.neighbourhoods)
+    for point in plan_points(spec, manifest, additions, continued):
         if decision := wanted.get(_point(spec, point)):
             record = planned(point, former.pop(point.key, None))
             records.append(replace(record, intent=_intent(decision, record)))

@@ -15,15 +15,18 @@ from isoloss.formatting import are, counted
 from isoloss_contract import layout
 from isoloss_contract.reading import Newer, Unanswered
 from isoloss_contract.records import DataManifest
+from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_requests import (
     FEWEST_FOR_PROVISIONAL,
     fit_request,
+    fitted_records,
     has_page,
     sweep_page,
 )
 from isoloss_operator.decide.law_status import laws_finding
+from isoloss_operator.decide.left_open import unanswered_checkpoint
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.owners import task_writes
 from isoloss_operator.decide.plans import SweepPlan
@@ -60,9 +63,8 @@ from isoloss_operator.decide.tasks.findings import (
     too_many_failed_points,
     training,
 )
-from isoloss_operator.decide.tasks.outcomes import fitted_records
 from isoloss_operator.decide.tasks.task_pass import TaskPass, is_kept, next_look, run
-from isoloss_operator.planning.specs import InvalidSpec
+from isoloss_operator.planning.specs import InvalidSpec, checkpoint_uri
 
 
 def decide_sweep(observed: ObservedSweep) -> SweepPlan:
@@ -86,6 +88,8 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
         found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
         return _without_points(observed, Findings(ready=found, accepted=found))
     tasks, manifest = planned
+    if found := _checkpoint_changed(view):
+        return _without_points(observed, Findings(ready=found, accepted=found))
     if found := _data_changed(view, manifest):
         return _without_points(observed, Findings(ready=found, accepted=found))
     return _with_points(PointsView(view, manifest, run(tasks)))
@@ -123,6 +127,25 @@ def _data_changed(sweep: SweepView, manifest: DataManifest) -> Finding | None:
     return Finding.false(Reason.DATA_CHANGED, message, stalled=True)
 
 
+def _checkpoint_changed(sweep: SweepView) -> Finding | None:
+    """Points of other weights would take the place of those that are trained, and of their cost. Those around an answer
+    follow the prediction, which measures the other weights."""
+    before = {each.uri: each.stamp for each in sweep.known.ledger.checkpoints}
+    replaced = {
+        each.uri for each in sweep.checkpoints if before.get(each.uri, "") not in ("", each.stamp)
+    }
+    sizes = {p.name: checkpoint_uri(p) for p in sweep.spec.fitted_proxies}
+    records = sweep.known.ledger.points
+    hit = [r for r in records if r.trained_for > 0 and sizes.get(r.proxy) in replaced]
+    if not hit:
+        return None
+    message = (
+        f"The files of {sizes[hit[0].proxy]} were replaced, and {counted(len(hit), 'point')} {are(len(hit))} trained from the "
+        "former ones. Put these back, or create another ScalingSweep for the new ones."
+    )
+    return Finding.false(Reason.CHECKPOINT_CHANGED, message, stalled=True)
+
+
 def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     """An error that says nothing about what is stored: nothing may be concluded from it."""
     results = tuple(observed.results.values())
@@ -132,6 +155,8 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     reads = (observed.manifest, observed.ledger, *observed.like_configs.values(), *results)
     unanswered = (read.message for read in reads if isinstance(read, Unanswered))
     message = observed.store_error or next(unanswered, "")
+    if isinstance(observed.spec, ScalingSweepSpec):
+        message = message or unanswered_checkpoint(observed, observed.spec)
     if isinstance(observed.manifest, Newer):
         message = message or observed.manifest.message
     return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
@@ -189,7 +214,7 @@ def _with_points(view: PointsView) -> SweepPlan:
     fit = fit_request(
         observed, spec, tasks.written, tasks.points, final=tasks.is_quiet, search=view.search
     )
-    fit_draws = fit is not None or tasks.is_quiet
+    fit_draws = fit is not None or (tasks.is_quiet and bool(spec.fitted_proxies))
     return SweepPlan(
         status=status,
         **vars(replace(writes, ledger=None if ledger == observed.ledger else ledger)),
@@ -208,7 +233,8 @@ def _with_points(view: PointsView) -> SweepPlan:
 def _next_look(view: PointsView) -> float:
     """Infinite once the final laws are there and every Job that ended has been let go."""
     seconds = next_look(view.tasks)
-    has_laws = view.is_over and view.final_laws is not None
+    has_laws = view.final_laws is not None or not view.spec.fitted_proxies
+    has_laws = view.is_over and has_laws
     if seconds != math.inf or (has_laws and not any(map(is_kept, view.observed.jobs))):
         return seconds
     return 60.0
@@ -316,7 +342,9 @@ def _first_rung_unaffordable(view: PointsView) -> Finding | None:
 def _fit(view: PointsView) -> Finding:
     """FitReady: final once the sweep is over, else of what is done so far."""
     fit, final = view.observed.fit, view.is_over
-    done = len(fitted_records(view.tasks.ledger.points))
+    if not view.spec.fitted_proxies:
+        return _nothing_to_fit(view)
+    done = len(fitted_records(view.spec, view.tasks.ledger.points))
     if not done:
         message = _why_no_results(view) if final else "No point has a result yet."
         return Finding.false(Reason.NO_RESULTS, message, stalled=final)
@@ -332,6 +360,23 @@ def _fit(view: PointsView) -> Finding:
         message = fit.error or "The fit could not run."
         return Finding.false(Reason.FIT_FAILED, message, stalled=final and not fit.may_pass)
     return laws_finding(fit.laws, fit.points, final=final)
+
+
+def _nothing_to_fit(view: PointsView) -> Finding:
+    """Of a sweep all of whose points lie around answers."""
+    done = sum(record.is_fitted for record in view.tasks.ledger.points)
+    if not view.is_over:
+        return Finding.false(
+            Reason.TRAINING, "No laws will be fitted: the points lie around answers."
+        )
+    if not done:
+        return Finding.false(Reason.NO_RESULTS, _why_no_results(view), stalled=True)
+    names = dict.fromkeys(each.prediction for each in view.sweep.neighbourhoods)
+    message = (
+        f"{counted(done, 'point')} around the answer of HyperparamPrediction {', '.join(names)} "
+        f"{'is' if done == 1 else 'are'} done; no laws are fitted to them."
+    )
+    return Finding.true(Reason.NOTHING_TO_FIT, message)
 
 
 def _why_no_results(view: PointsView) -> str:

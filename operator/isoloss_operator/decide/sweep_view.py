@@ -10,7 +10,16 @@ from typing import Final
 from isoloss.formatting import are, counted
 from isoloss.laws import Laws
 from isoloss.progress.words import BUDGET_SPENT
-from isoloss_contract.ledger import DONE, DerivedModel, Ledger, Placement, PointRecord, PointState
+from isoloss_contract.ledger import (
+    DONE,
+    DerivedModel,
+    KnownCheckpoint,
+    Ledger,
+    Neighbourhood,
+    Placement,
+    PointRecord,
+    PointState,
+)
 from isoloss_contract.reading import Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, PrepareConfig
 from isoloss_contract.timestamps import parse_timestamp
@@ -19,7 +28,12 @@ from isoloss_operator.decide.conditions import DATA_READY, Finding
 from isoloss_operator.decide.fit_requests import fit_inputs, is_fitted
 from isoloss_operator.decide.fits import SearchRequest, SearchStep
 from isoloss_operator.decide.jobs.requests import store_label, store_uri
-from isoloss_operator.decide.left_open import placements_by_prior, without_likenesses
+from isoloss_operator.decide.left_open import (
+    known_checkpoints,
+    neighbourhoods,
+    placements_by_prior,
+    without_likenesses,
+)
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.owners import owned_tasks, sweep_ledger
 from isoloss_operator.decide.search import search_request
@@ -27,6 +41,7 @@ from isoloss_operator.decide.suspension import left_behind
 from isoloss_operator.decide.tasks.findings import failed_in_words
 from isoloss_operator.decide.tasks.task_pass import TaskPass, budget_left, run, slots_exceeded
 from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
+from isoloss_operator.planning.continued import with_checkpoint_models
 from isoloss_operator.planning.placement import (
     former_names,
     former_places,
@@ -34,6 +49,7 @@ from isoloss_operator.planning.placement import (
     with_placed_grids,
 )
 from isoloss_operator.planning.points import (
+    Continued,
     PlannedPoint,
     plan_points,
     repeated_domains,
@@ -53,15 +69,19 @@ class SweepView:
     written: ScalingSweepSpec
     """The spec as its user wrote it."""
     spec: ScalingSweepSpec
-    """The same with a `config` in place of every `like`, and a grid for every size."""
+    """The same with a model for every size, and a grid for every size that is fitted."""
     placements: tuple[Placement, ...] = ()
     """Placements of sizes whose grid the user left to the search."""
     former_placements: tuple[Placement, ...] = ()
     """Placements of sizes that the search no longer places."""
     models: tuple[DerivedModel, ...] = ()
     """Models of sizes that are like a checkpoint."""
+    checkpoints: tuple[KnownCheckpoint, ...] = ()
+    """Those that sizes continue."""
+    neighbourhoods: tuple[Neighbourhood, ...] = ()
+    """Places of sizes whose points lie around an answer."""
     unplaced: Finding | None = None
-    """Why sizes wait for their first points; None: every size has a grid."""
+    """Why sizes wait for their first points; None: every size has places."""
 
     @classmethod
     def of(cls, observed: ObservedSweep) -> SweepView:
@@ -72,6 +92,8 @@ class SweepView:
         ledger, manifest = sweep_ledger(observed).ledger, value_of(observed.manifest)
         derived = without_likenesses(observed, spec)
         models = derived_models(spec, derived, ledger.derived)
+        checkpoints = known_checkpoints(observed, spec)
+        derived = with_checkpoint_models(derived, checkpoints)
         known = (*ledger.placements, *ledger.former_placements)
         if derived.search.prior is None:
             placed = placements(derived, known)
@@ -81,6 +103,9 @@ class SweepView:
             if isinstance(found, Finding):
                 return cls(observed, spec, derived, unplaced=found)
             placed = found
+        around = neighbourhoods(observed, derived)
+        if isinstance(around, Finding):
+            return cls(observed, spec, derived, unplaced=around)
         return cls(
             observed,
             spec,
@@ -88,6 +113,8 @@ class SweepView:
             placed,
             former_places(known, placed, former_names(derived, known)),
             models,
+            checkpoints,
+            around,
         )
 
     @cached_property
@@ -99,6 +126,11 @@ class SweepView:
     def config(self) -> PrepareConfig:
         """What determines its corpus."""
         return prepare_config(self.spec)
+
+    @property
+    def continued(self) -> Continued:
+        """What points of sizes that continue a checkpoint are planned by."""
+        return Continued.of(self.checkpoints, self.neighbourhoods)
 
     @property
     def store_uri(self) -> str:
@@ -269,8 +301,8 @@ def known_tasks(view: SweepView) -> TaskSet | None:
 
 def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
     observed, known = view.observed, view.known
-    ledger = _as_placed(_under_present_names(known.ledger, view.spec, manifest), view)
-    planned = _planned_points(view.spec, manifest, ledger)
+    ledger = _as_placed(_under_present_names(known.ledger, view, manifest), view)
+    planned = _planned_points(view, manifest, ledger)
     known = replace(known, ledger=ledger)
     tasks = owned_tasks(
         observed, observed, known, view.spec, manifest, planned, written=view.written
@@ -283,14 +315,14 @@ def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
 
 
 def _planned_points(
-    spec: ScalingSweepSpec, manifest: DataManifest, ledger: Ledger
+    view: SweepView, manifest: DataManifest, ledger: Ledger
 ) -> tuple[PlannedPoint, ...]:
     """The spec's points and the ledger's additions, limited to what the ledger wants trained.
 
     Raises InvalidSpec if the corpus does not fit the spec.
     """
-    points = plan_points(spec, manifest, ledger.additions)
-    return _with_targets(points, ledger.points) if spec.searches else points
+    points = plan_points(view.spec, manifest, ledger.additions, view.continued)
+    return _with_targets(points, ledger.points) if view.spec.searches else points
 
 
 def _with_targets(
@@ -303,13 +335,14 @@ def _with_targets(
     )
 
 
-def _under_present_names(ledger: Ledger, spec: ScalingSweepSpec, manifest: DataManifest) -> Ledger:
+def _under_present_names(ledger: Ledger, view: SweepView, manifest: DataManifest) -> Ledger:
     """With points that a search added under the present names of their sizes, which the other points tell by their
     keys."""
-    names, known = {proxy.name for proxy in spec.proxies}, ledger.by_key
+    names, known = {proxy.name for proxy in view.spec.proxies}, ledger.by_key
     if all(added.proxy in names for added in ledger.additions):
         return ledger
-    grid = (point for point in plan_points(spec, manifest) if point.key in known)
+    planned = plan_points(view.spec, manifest, continued=view.continued)
+    grid = (point for point in planned if point.key in known)
     present = {known[point.key].proxy: point.proxy.name for point in grid}
     additions = tuple(
         added
@@ -327,6 +360,9 @@ def _as_placed(ledger: Ledger, view: SweepView) -> Ledger:
         ledger = ledger.replace(placements=places[0], former_placements=places[1])
     if ledger.derived != view.models:
         ledger = ledger.replace(derived=view.models)
+    continued = (view.checkpoints, view.neighbourhoods)
+    if (ledger.checkpoints, ledger.neighbourhoods) != continued:
+        ledger = ledger.replace(checkpoints=continued[0], neighbourhoods=continued[1])
     return ledger
 
 

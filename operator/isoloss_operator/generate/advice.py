@@ -51,6 +51,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`, or that of the checkpoint: a folder with tokenizer.json "
     "under a prefix that the namespace may use.",
     Reason.DATA_CHANGED: "Put the former corpus back, or create another ScalingSweep for the new one.",
+    Reason.CHECKPOINT_CHANGED: "Put the former files back, or create another ScalingSweep for the new ones.",
     Reason.MANIFEST_UNREADABLE: "Nothing; the corpus is prepared again. Check who else writes to the store.",
     Reason.TRAINING: NOTHING,
     Reason.SEARCHING: NOTHING,
@@ -70,6 +71,9 @@ ADVICE: Final[Mapping[Reason, str]] = {
     "`spec.validation.budget`.",
     Reason.TOO_MANY_FAILED_POINTS: "Read `status.failures` for the classes, correct the cause in the pod template "
     "or the proxies, or raise `failurePolicy.maxFailedPoints`.",
+    Reason.PREDICTION_NOT_FOUND: "Create the HyperparamPrediction in the same namespace, or correct `grid.around.prediction`.",
+    Reason.PREDICTION_NOT_READY: "Nothing; the points are placed once it is Ready. The message says what it waits for.",
+    Reason.NOTHING_TO_FIT: "Nothing; the prediction whose `validation.sweepRef` names the sweep judges its answer by them.",
     Reason.FITTED: NOTHING,
     Reason.PROVISIONAL: "Nothing; wait for Ready before the numbers are used.",
     Reason.NO_RESULTS: "Nothing while points are training; otherwise read `status.failures`.",

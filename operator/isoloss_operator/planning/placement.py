@@ -18,7 +18,14 @@ from isoloss.published import NotApplicable
 from isoloss.validation import Place
 from isoloss_contract.ledger import MAX_PLACEMENTS, Placement
 from isoloss_contract.records import content_key
-from isoloss_operator.api import FEWEST_STEPS, Grid, Proxy, ScalingSweepSpec, SearchPlacement
+from isoloss_operator.api import (
+    FEWEST_STEPS,
+    Grid,
+    Proxy,
+    ProxyGrid,
+    ScalingSweepSpec,
+    SearchPlacement,
+)
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config
 
@@ -124,7 +131,8 @@ def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> Sc
             reason = _beyond_limits(error.errors(include_url=False)[0], spec.search.placement)
             errors.append(_give_a_grid(spec, proxy, reason, "lower these, or "))
             continue
-        proxies.append(proxy.model_copy(update={"grid": grid}))
+        own = ProxyGrid(batch_sizes=grid.batch_sizes, learning_rates=grid.learning_rates)
+        proxies.append(proxy.model_copy(update={"grid": own}))
         errors += _grid_errors(spec, proxy, grid)
     if errors:
         raise InvalidSpec(errors)

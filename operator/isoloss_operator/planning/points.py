@@ -5,15 +5,15 @@ Deterministic: the same spec and corpus give the same points, keys and Job names
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from isoloss_contract.ledger import AddedPoint
+from isoloss_contract.ledger import AddedPoint, KnownCheckpoint, Neighbourhood
 from isoloss_contract.records import (
     DataManifest,
     EvaluationConfig,
@@ -23,7 +23,7 @@ from isoloss_contract.records import (
     content_key,
 )
 from isoloss_contract.schedule import cooldown_tokens, whole_steps
-from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.api import Proxy, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import (
@@ -31,7 +31,6 @@ from isoloss_operator.planning.specs import (
     SpecError,
     model_config,
     optimizer_config,
-    parsed,
     same_model_errors,
 )
 
@@ -121,49 +120,94 @@ SEEDS: Final = 2**31
 """Seeds of the API: the number after the last one is the first."""
 
 
+@dataclass(frozen=True)
+class Continued:
+    """What the ledger knows of the sizes that continue a checkpoint."""
+
+    stamps: tuple[tuple[str, str], ...] = ()
+    """Of the files of each checkpoint by its URI, without a trailing slash."""
+    neighbourhoods: tuple[Neighbourhood, ...] = ()
+    """Of every size whose points lie around an answer."""
+
+    @classmethod
+    def of(
+        cls, checkpoints: Iterable[KnownCheckpoint], neighbourhoods: Iterable[Neighbourhood]
+    ) -> Continued:
+        """What the ledger has of them."""
+        stamps = tuple((each.uri, each.stamp) for each in checkpoints)
+        return cls(stamps, tuple(neighbourhoods))
+
+
+FROM_SCRATCH: Final = Continued()
+
+
+@dataclass(frozen=True)
+class _Keyed:
+    """A spec by what it plans: specs cannot be hashed."""
+
+    json: str
+    spec: ScalingSweepSpec = field(compare=False)
+
+
 def plan_points(
     spec: ScalingSweepSpec,
     manifest: DataManifest | None = None,
     additions: tuple[AddedPoint, ...] = (),
+    continued: Continued = FROM_SCRATCH,
 ) -> tuple[PlannedPoint, ...]:
     """The spec's points in order of proxies, batch sizes, learning rates, seeds; then the ledger's.
 
-    Every size has a grid, its own or a placed one (`with_placed_grids`).
+    Every size has a model (`with_checkpoint_models`), and a grid, its own or a placed one (`with_placed_grids`), or a
+    neighbourhood.
     `additions` of a proxy that the spec no longer has, or that its grid contains by now, are left out.
     Before the corpus is prepared there is no manifest, and points have no keys. Raises InvalidSpec if
     the corpus does not fit the spec: vocabulary, empty domains, equal points.
     """
     manifest_json = None if manifest is None else manifest.model_dump_json()
-    spec_json = spec.model_dump_json(exclude={"suspend", "parallelism"})
-    return _plan(spec_json, manifest_json, additions)
+    keyed = _Keyed(spec.model_dump_json(exclude={"suspend", "parallelism"}), spec)
+    return _plan(keyed, manifest_json, additions, continued)
 
 
 @lru_cache(maxsize=16)
 def _plan(
-    spec_json: str, manifest_json: str | None, additions: tuple[AddedPoint, ...]
+    keyed: _Keyed,
+    manifest_json: str | None,
+    additions: tuple[AddedPoint, ...],
+    continued: Continued,
 ) -> tuple[PlannedPoint, ...]:
     # The keys of 10,000 points take a second to compute, and every pass asks for the same ones.
-    spec = parsed({"parallelism": 1, **json.loads(spec_json)}, ScalingSweepSpec)
+    spec = keyed.spec
     manifest = None if manifest_json is None else DataManifest.model_validate_json(manifest_json)
     if manifest is not None and (errors := _corpus_errors(spec, manifest)):
         raise InvalidSpec(errors)
     points = tuple(
         point
         for index in range(len(spec.proxies))
-        for point in _proxy_points(spec, index, manifest)
+        for point in _proxy_points(spec, index, manifest, continued)
     )
     return (*points, *_added_points(spec, points, additions))
 
 
 def _proxy_points(
-    spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
+    spec: ScalingSweepSpec, index: int, manifest: DataManifest | None, continued: Continued
 ) -> Iterator[PlannedPoint]:
-    proxy, planned = spec.proxies[index], planned_proxy(spec, index, manifest)
+    planned = planned_proxy(spec, index, manifest, dict(continued.stamps))
+    for rate, batch_size in _places(spec, spec.proxies[index], continued):
+        for seed in spec.training.seeds:
+            yield planned_point(spec, planned, batch_size, rate, seed)
+
+
+def _places(
+    spec: ScalingSweepSpec, proxy: Proxy, continued: Continued
+) -> Iterator[tuple[float, int]]:
+    """Learning rates and batch sizes of a size."""
+    if proxy.is_around_an_answer:
+        yield from next(n.places for n in continued.neighbourhoods if n.proxy == proxy.name)
+        return
     grid = spec.grid_of(proxy)
     for batch_size in grid.batch_sizes:
         for rate in grid.learning_rates:
-            for seed in spec.training.seeds:
-                yield planned_point(spec, planned, batch_size, float(rate), seed)
+            yield float(rate), batch_size
 
 
 def _added_points(
@@ -208,10 +252,14 @@ def planned_point(
 
 
 def planned_proxy(
-    spec: ScalingSweepSpec, index: int, manifest: DataManifest | None
+    spec: ScalingSweepSpec,
+    index: int,
+    manifest: DataManifest | None,
+    stamps: Mapping[str, str] = MappingProxyType({}),
 ) -> PlannedProxy:
-    """What the points of spec.proxies[index] share. Raises UnsupportedModel."""
+    """What the points of spec.proxies[index] share; `stamps` are of checkpoints, by URI. Raises UnsupportedModel."""
     proxy = spec.proxies[index]
+    secret = proxy.checkpoint.secret_name if proxy.checkpoint is not None else None
     model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
     parameters = parameter_counts(model)
     optimizer, evaluation = optimizer_config(spec, parameters), evaluation_config(spec)
@@ -223,10 +271,13 @@ def planned_proxy(
         parameters=parameters,
         warmup_tokens=optimizer.warmup_tokens,
         evaluation=evaluation,
-        base=_base_config(spec, model, optimizer, evaluation, manifest) if manifest else None,
+        base=_base_config(spec, proxy, model, optimizer, evaluation, manifest, stamps)
+        if manifest
+        else None,
         pod_template=proxy.pod_template,
         nodes=proxy.nodes or 1,
-        template_digest=template_digest(spec, proxy.pod_template, proxy.nodes or 1),
+        template_digest=template_digest(spec, proxy.pod_template, proxy.nodes or 1, secret),
+        secret_name=secret,
     )
 
 
@@ -253,11 +304,14 @@ PRECISIONS: Mapping[str, Literal["bf16", "float32"]] = {"BFloat16": "bf16", "Flo
 
 def _base_config(
     spec: ScalingSweepSpec,
+    proxy: Proxy,
     model: dict[str, Any],
     optimizer: OptimizerConfig,
     evaluation: EvaluationConfig,
     manifest: DataManifest,
+    stamps: Mapping[str, str],
 ) -> PointConfig:
+    start = proxy.checkpoint.uri.rstrip("/") if proxy.checkpoint is not None else None
     return PointConfig(
         data_digest=manifest.digest,
         mixture=mixture(spec),
@@ -271,6 +325,8 @@ def _base_config(
         evaluation=evaluation,
         initialization=spec.training.initialization,
         precision=PRECISIONS[spec.training.precision],
+        initial_weights=start,
+        initial_weights_stamp=stamps.get(start, "") if start else "",
     )
 
 
@@ -303,9 +359,10 @@ def _corpus_errors(spec: ScalingSweepSpec, manifest: DataManifest) -> list[SpecE
     for index, proxy in enumerate(spec.proxies):
         vocabulary = model_config(proxy.model, manifest.vocabulary_size)["vocab_size"]
         if vocabulary < manifest.vocabulary_size:
+            part = "checkpoint" if proxy.checkpoint is not None else "model"
             errors.append(
                 SpecError(
-                    f"spec.proxies[{index}].model",
+                    f"spec.proxies[{index}].{part}",
                     f"a vocabulary of {vocabulary} is smaller than the tokenizer's "
                     f"{manifest.vocabulary_size}",
                 )

@@ -13,15 +13,23 @@ def same_model_problems(
     spec: ScalingSweepSpec, models: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Fields and messages. `models` are keys of what proxies are, by name; one whose checkpoint was not read yet has none."""
-    are_known = len(models) == len(spec.proxies)
-    if spec.is_checked and len(spec.proxies) > 1 and are_known and len(set(models.values())) == 1:
-        yield _one_size(spec.proxies)
+    fitted = spec.fitted_proxies
+    are_known = all(proxy.name in models for proxy in fitted)
+    of_fitted = {models.get(proxy.name) for proxy in fitted}
+    if spec.is_checked and len(fitted) > 1 and are_known and len(of_fitted) == 1:
+        yield _one_size(spec, fitted)
         return
     known = [proxy for proxy in spec.proxies if proxy.name in models]
     for first, second in combinations(known, 2):
         if models[first.name] != models[second.name]:
             continue
-        if spec.searches:
+        if first.is_around_an_answer or second.is_around_an_answer:
+            yield (
+                "spec.proxies",
+                f"{first.name} and {second.name} continue the same checkpoint, and points around an answer may be points of "
+                "the other size, too: put them into two ScalingSweeps",
+            )
+        elif spec.searches:
             yield (
                 "spec.proxies",
                 f"{second.name} and {first.name} are the same model, and a search may add the same run to both: "
@@ -49,9 +57,12 @@ def alike_sizes_problem(
     )
 
 
-def _one_size(proxies: tuple[Proxy, ...]) -> tuple[str, str]:
+def _one_size(spec: ScalingSweepSpec, proxies: tuple[Proxy, ...]) -> tuple[str, str]:
     *others, last = (proxy.name for proxy in proxies)
-    fields = ", ".join(f"spec.proxies[{index}].model" for index in range(len(proxies)))
+    fields = ", ".join(
+        f"spec.proxies[{spec.proxies.index(proxy)}].{'checkpoint' if proxy.checkpoint else 'model'}"
+        for proxy in proxies
+    )
     return (
         "spec.proxies",
         f"{', '.join(others)} and {last} are the same model, and one size gives no laws, however long it trains: change "

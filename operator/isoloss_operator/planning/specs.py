@@ -28,6 +28,7 @@ from isoloss_operator.api import (
     HyperparamPredictionSpec,
     Like,
     Model,
+    Proxy,
     ScalingSweepSpec,
 )
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
@@ -101,7 +102,22 @@ def sources(spec: ScalingSweepSpec) -> dict[str, str]:
         f"spec.data.domains[{index}].uri": domain.uri
         for index, domain in enumerate(spec.data.domains)
     }
-    return {"spec.data.tokenizer": spec.data.tokenizer, **domains, **like_checkpoints(spec)}
+    checkpoints = {**like_checkpoints(spec), **checkpoint_uris(spec)}
+    return {"spec.data.tokenizer": spec.data.tokenizer, **domains, **checkpoints}
+
+
+def checkpoint_uris(spec: ScalingSweepSpec) -> dict[str, str]:
+    """URIs of the checkpoints that sizes continue, without a trailing slash, by the field that names them."""
+    return {
+        f"spec.proxies[{index}].checkpoint.uri": checkpoint_uri(proxy)
+        for index, proxy in enumerate(spec.proxies)
+        if proxy.checkpoint is not None
+    }
+
+
+def checkpoint_uri(proxy: Proxy) -> str:
+    """Without a trailing slash; empty for a size that starts from random weights."""
+    return proxy.checkpoint.uri.rstrip("/") if proxy.checkpoint is not None else ""
 
 
 def like_checkpoints(spec: ScalingSweepSpec) -> dict[str, str]:
@@ -109,8 +125,14 @@ def like_checkpoints(spec: ScalingSweepSpec) -> dict[str, str]:
     return {
         f"spec.proxies[{index}].model.like.checkpoint": proxy.model.like.checkpoint
         for index, proxy in enumerate(spec.proxies)
-        if proxy.model.like is not None
+        if proxy.model is not None and proxy.model.like is not None
     }
+
+
+def known_models(spec: ScalingSweepSpec) -> dict[str, Model]:
+    """By size, the models that need nothing to be read: not those that are like a checkpoint, or continue one."""
+    models = {proxy.name: proxy.model for proxy in spec.proxies if proxy.model is not None}
+    return {name: model for name, model in models.items() if model.like is None}
 
 
 def with_derived_proxies(
@@ -128,8 +150,8 @@ def with_derived_proxies(
     recorded = {(each.checkpoint, each.parameters): each.config for each in known}
     proxies, errors = [], []
     for index, proxy in enumerate(spec.proxies):
-        like = proxy.model.like
-        if like is None:
+        like = None if proxy.model is None else proxy.model.like
+        if proxy.model is None or like is None:
             proxies.append(proxy)
             continue
         try:
@@ -145,7 +167,7 @@ def with_derived_proxies(
     if errors:
         raise InvalidSpec(errors)
     derived = spec.model_copy(update={"proxies": tuple(proxies)})
-    errors = [*_position_errors(derived), *same_model_errors(derived)]
+    errors = [*position_errors(derived), *same_model_errors(derived)]
     if errors:
         raise InvalidSpec(errors)
     return derived
@@ -161,6 +183,8 @@ def derived_models(
     kept = {(each.checkpoint, each.parameters): each for each in known}
     used = set()
     for proxy, found in zip(spec.proxies, derived.proxies, strict=True):
+        if proxy.model is None or found.model is None:
+            continue
         if (like := proxy.model.like) is not None:
             model = DerivedModel(like.checkpoint, like.parameters, dict(found.model.config or {}))
             used.add((like.checkpoint, like.parameters))
@@ -225,11 +249,13 @@ def optimizer_config(spec: ScalingSweepSpec, parameters: ParameterCounts) -> Opt
     return OptimizerConfig.model_validate(values, strict=False)
 
 
-def model_config(model: Model, tokenizer_vocabulary: int | None = None) -> dict[str, Any]:
+def model_config(model: Model | None, tokenizer_vocabulary: int | None = None) -> dict[str, Any]:
     """The transformers configuration of a proxy, without a `like` (see `with_derived_proxies`).
 
     Raises UnsupportedModel.
     """
+    if model is None:
+        raise UnsupportedModel("checkpoint", "its config.json was not read yet")
     config = _config_without_options(model, tokenizer_vocabulary)
     return with_qk_norm(config) if model.qk_norm else config
 
@@ -291,9 +317,9 @@ def _lower(message: str) -> str:
 def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     errors = []
     for index, proxy in enumerate(spec.proxies):
-        if proxy.model.like is None:
+        if proxy.model is not None and proxy.model.like is None:
             errors += _model_errors(proxy.model, f"spec.proxies[{index}].model")
-    return errors or [*_position_errors(spec), *same_model_errors(spec)]
+    return errors or [*position_errors(spec), *same_model_errors(spec)]
 
 
 def _model_errors(model: Model, field: str) -> list[SpecError]:
@@ -318,21 +344,21 @@ def _qk_norm_errors(model: Model, field: str) -> list[SpecError]:
     return []
 
 
-def _position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
+def position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     """Sequences longer than the positions of a model, if its config is known."""
     length = spec.data.sequence_length
-    known = (proxy for proxy in spec.proxies if proxy.model.like is None)
-    positions = {
-        proxy.name: model_config(proxy.model)["max_position_embeddings"] for proxy in known
-    }
-    return [
-        SpecError(
-            "spec.data.sequenceLength",
-            f"{length} is more than the {count} positions of proxy {name}",
-        )
-        for name, count in positions.items()
-        if length > count
-    ]
+    errors = []
+    for name, model in known_models(spec).items():
+        count = model_config(model).get("max_position_embeddings")
+        if not isinstance(count, int):
+            message = (
+                f"the model of proxy {name} does not say for how many (max_position_embeddings)"
+            )
+            errors.append(SpecError("spec.data.sequenceLength", message))
+        elif length > count:
+            message = f"{length} is more than the {count} positions of proxy {name}"
+            errors.append(SpecError("spec.data.sequenceLength", message))
+    return errors
 
 
 def same_model_errors(
@@ -340,15 +366,19 @@ def same_model_errors(
 ) -> list[SpecError]:
     """Sizes that are one with tokenizers of these vocabularies, as far as their configs are known."""
     configs = {
-        proxy.name: [model_config(proxy.model, each) for each in vocabularies]
-        for proxy in spec.proxies
-        if proxy.model.like is None
+        name: [model_config(model, each) for each in vocabularies]
+        for name, model in known_models(spec).items()
     }
-    keys = {name: content_key(config) for name, config in configs.items()}
+    starts = {proxy.name: proxy.checkpoint for proxy in spec.proxies if proxy.checkpoint}
+    keys = {
+        name: content_key([config, starts[name].uri] if name in starts else config)
+        for name, config in configs.items()
+    }
     found = [*same_model_problems(spec, keys)]
-    if not found and len(configs) == len(spec.proxies):
+    fitted = [proxy.name for proxy in spec.fitted_proxies]
+    if not found and fitted and all(name in configs for name in fitted):
         # The fewest tokens in a vocabulary leave sizes the farthest apart.
-        active = {name: parameter_counts(first).active for name, (first, *_) in configs.items()}
+        active = {name: parameter_counts(configs[name][0]).active for name in fitted}
         found = [each for each in (alike_sizes_problem(spec, active),) if each is not None]
     return [SpecError(field, message) for field, message in found]
 

@@ -1,14 +1,19 @@
-"""Reading another sweep, to which a prediction or a search refers."""
+"""Reading another resource, to which a sweep or a prediction refers."""
 
 from __future__ import annotations
 
 from isoloss_contract import layout
 from isoloss_contract.reading import Read
-from isoloss_operator.cluster.client import SWEEP
+from isoloss_operator.cluster.client import PREDICTION, SWEEP
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.observation import FirstReads, ObservedPrior, ObservedReference
+from isoloss_operator.decide.observation import (
+    FirstReads,
+    ObservedAnswer,
+    ObservedPrior,
+    ObservedReference,
+)
 from isoloss_operator.decide.reads import first_reads
-from isoloss_operator.planning.specs import parse_sweep_spec
+from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from isoloss_operator.reconcile.resource import parsed
 from isoloss_operator.reconcile.services import Services
 
@@ -24,6 +29,18 @@ def read_reference(services: Services, namespace: str, name: str) -> ObservedRef
         uid=metadata["uid"],
         generation=metadata["generation"],
         spec=parsed(parse_sweep_spec, body),
+        status=body.get("status") or {},
+    )
+
+
+def read_answer(services: Services, namespace: str, name: str) -> ObservedAnswer | None:
+    """The prediction of this name; None if there is none."""
+    body = services.cluster.get(PREDICTION, namespace, name)
+    if body is None:
+        return None
+    return ObservedAnswer(
+        generation=body["metadata"]["generation"],
+        spec=parsed(parse_prediction_spec, body),
         status=body.get("status") or {},
     )
 

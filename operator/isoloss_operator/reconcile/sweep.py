@@ -12,13 +12,20 @@ from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, SweepPage
 from isoloss_operator.decide.left_open import prior_to_read
-from isoloss_operator.decide.observation import FirstReads, ObservedSweep
+from isoloss_operator.decide.observation import (
+    FirstReads,
+    ObservedAnswer,
+    ObservedCheckpoint,
+    ObservedSweep,
+)
 from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.reads import (
+    checkpoints_to_read,
     first_reads,
     likenesses_to_read,
     needs_manifest,
+    predictions_to_read,
     sweep_reads,
 )
 from isoloss_operator.decide.sweep import decide_sweep
@@ -28,7 +35,7 @@ from isoloss_operator.process.sweep_load import sweep_load
 from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
-from isoloss_operator.reconcile.references import read_prior
+from isoloss_operator.reconcile.references import read_answer, read_prior
 from isoloss_operator.reconcile.resource import Resource, first_look
 from isoloss_operator.reconcile.services import Services
 
@@ -77,7 +84,15 @@ class SweepSteps:
             **observed_page(services, resource),
         )
         likes = likenesses_to_read(observed)
-        observed = replace(observed, like_configs={c: storage.model_config(c) for c in likes})
+        observed = replace(
+            observed,
+            like_configs={c: storage.model_config(c) for c in likes},
+            checkpoints={
+                uri: ObservedCheckpoint(storage.checkpoint_stamp(uri), storage.model_config(uri))
+                for uri in checkpoints_to_read(observed)
+            },
+            answers=self._answers(observed),
+        )
         fit = self._newest_fit(resource, uri)
         if is_unknown(fit):
             hold_marks(resource.memory, observed.now)
@@ -92,6 +107,12 @@ class SweepSteps:
         if prior := prior_to_read(observed):
             observed = replace(observed, prior=read_prior(services, owner.namespace, prior))
         return self._with_points(resource, observed, uri)
+
+    def _answers(self, observed: ObservedSweep) -> dict[str, ObservedAnswer]:
+        """The predictions around whose answers points lie."""
+        names = predictions_to_read(observed)
+        found = {name: read_answer(self._services, observed.namespace, name) for name in names}
+        return {name: answer for name, answer in found.items() if answer is not None}
 
     def _with_points(self, resource: Resource, observed: ObservedSweep, uri: str) -> ObservedSweep:
         """With what is stored of its points."""

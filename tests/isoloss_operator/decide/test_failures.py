@@ -209,6 +209,11 @@ def test_field(field: str, expected: str) -> None:
     assert spec_field(field, domains=["general", "math"], proxy=2) == expected
 
 
+@pytest.mark.parametrize("field", ["initial_weights", "checkpoint.uri", "model.vocab_size"])
+def test_whatever_a_continued_size_refuses_is_about_its_checkpoint(field: str) -> None:
+    assert spec_field(field, proxy=2, model="checkpoint") == "spec.proxies[2].checkpoint"
+
+
 @pytest.mark.parametrize("given", ["preset", "like"])
 def test_only_a_config_has_the_keys_of_a_model(given: str) -> None:
     """Nobody can fix a key that they did not write."""

@@ -230,7 +230,7 @@ def spec_field(
     """The manifest's field behind a field of the trainer's task, such as `domains.math.text_field`.
 
     `domains` are the names in the spec's order, `proxy` the index of the size at fault and `model` how
-    its model is given: only a `config` has the keys that the trainer speaks of. A field that has no
+    its model is given, or checkpoint: only a `config` has the keys that the trainer speaks of. A field that has no
     counterpart is passed on as it is.
     """
     head, _, rest = field.partition(".")
@@ -238,7 +238,11 @@ def spec_field(
         name, _, leaf = rest.partition(".")
         if name in domains:
             return _joined(f"spec.data.domains[{domains.index(name)}]", leaf)
+    if head in ("initial_weights", "checkpoint") and model == "checkpoint":
+        return f"spec.proxies[{proxy}].checkpoint"
     if head == "model" and proxy is not None:
+        if model == "checkpoint":
+            return f"spec.proxies[{proxy}].checkpoint"
         given = f"spec.proxies[{proxy}].model"
         if not rest:
             return given

@@ -179,11 +179,6 @@ def is_done(record: PointRecord, point: PlannedPoint) -> bool:
     return record.state is PointState.DIVERGED or record.trained_for >= point.wanted_tokens
 
 
-def fitted_records(records: Sequence[PointRecord]) -> tuple[PointRecord, ...]:
-    """Points whose trajectories the fit uses."""
-    return tuple(record for record in records if record.is_fitted)
-
-
 # ------------------------------------------------------------------ what an outcome does to a record
 
 
