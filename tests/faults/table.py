@@ -34,27 +34,22 @@ GROUPS = {
     "version": "Other versions' files",
     "disk": "Disks",
 }
-HEAD = """# Faults
+HEAD = """# Fault matrix
 
-Written by `make faults`, which plays each row against a real API server with its controllers and a real S3
-server: the operator is its real process, with the chart's rights, behind two proxies that count its calls and
-make them fail; a player ends its pods with real records in the store. Each row has a sweep of its own of 12 points,
-`parallelism: 4`; the kills after the N-th write have one of 30 points, `parallelism: 6`; those of a sequential search
-have one of six points whose optimum lies beyond the grid; those of a validation have a prediction with five probes, two
-at a time, whose sweep of 18 points, six at a time, is ready before the row begins. What shares an operator in the kills
-is held by the proxies after its N-th write, until all have got there and the operator is killed.
+Written by `make faults`, which injects each fault into a run against a real API server and a real S3 server. The
+operator is its real process with the chart's rights, behind two proxies that count its calls and make them fail; a
+simulator ends its pods with real records in the store. Each row has a sweep of 12 points and `parallelism: 4`, kills
+after the N-th write one of 30 points and `parallelism: 6`, a search one of six points with its optimum beyond the grid.
 
-A row holds if no point is lost, no token is trained twice, there are never more at work than allowed, nothing is
-charged to a point that is not its fault, and ledger and laws, and the answer with its verdict and ConfigMap, end as
-those of an undisturbed run. *Lost* are points that do not end in the ledger as in that run, *again* trainings that did
-tokens twice without need, *most* the most points of one owner at work at once: in a validation's rows, of the sweep,
-which trained before. *Seen* are the reasons that a person sees in the conditions and Warning events meanwhile,
-beside those of an undisturbed run. A part of the rows can be played alone: the others stay as they were, and *played*
-says when each was judged, in UTC.
+A row holds if no point is lost, no token is trained twice, no more Jobs run than allowed, no point is charged for
+what is not its fault, and ledger, laws and answer end as in an undisturbed run. *Lost* are points that end in the
+ledger otherwise than in that run, *again* trainings that repeated tokens without need, *most* the most points of one
+owner at work at once. *Seen* are the additional reasons of conditions and Warning events. *Played* is the date, in
+UTC; rows that are not played again keep their line.
 
 {summary}
 """
-HEADER = "| row | what happens | lost | again | most | holds | seen | played |"
+HEADER = "| row | what happens | lost/again/most | holds | seen | played |"
 COLUMNS = HEADER.count("|") - 1
 ROW = re.compile(r"^\| `(\S+)` \|")
 """A line of the page, and its row's name."""
@@ -163,7 +158,7 @@ def _lines(results: Results, words: Mapping[str, str]) -> dict[str, str]:
         if not KILL.search(name) or not verdict.held:
             lines[name] = _line(verdict, words.get(name) or "; ".join(verdict.notes))
     for name, why in results.skipped.items():
-        lines[name] = _row(name, words.get(name, ""), "", "", "", f"not played: {why}", "", "")
+        lines[name] = _row(name, words.get(name, ""), "", f"not played: {why}", "", "")
     return {**lines, **{name: _kills_line(name, found) for name, found in kills.items()}}
 
 
@@ -176,19 +171,30 @@ def _kills_line(name: str, verdicts: Sequence[Verdict]) -> str:
     return _row(
         name,
         f"SIGKILL after the N-th write, for {which}",
-        sum(v.lost for v in verdicts),
-        sum(v.retrained for v in verdicts),
-        max(v.most for v in verdicts),
+        _counts(
+            sum(v.lost for v in verdicts),
+            sum(v.retrained for v in verdicts),
+            max(v.most for v in verdicts),
+        ),
         f"{len(held)} of {len(verdicts)}",
         _seen(verdicts),
-        max(v.played for v in verdicts),
+        _date(max(v.played for v in verdicts)),
     )
 
 
 def _line(verdict: Verdict, words: str) -> str:
     holds = "yes" if verdict.held else f"**no**: {_cell('; '.join(verdict.problems))}"
-    counted = (verdict.lost, verdict.retrained, verdict.most)
-    return _row(verdict.row, _cell(words), *counted, holds, _seen([verdict]), verdict.played)
+    counted = _counts(verdict.lost, verdict.retrained, verdict.most)
+    return _row(verdict.row, _cell(words), counted, holds, _seen([verdict]), _date(verdict.played))
+
+
+def _counts(lost: int, again: int, most: int) -> str:
+    return f"{lost}/{again}/{most}"
+
+
+def _date(played: str) -> str:
+    """Without the time of the day."""
+    return played.partition(" ")[0]
 
 
 def _row(name: str, *cells: object) -> str:
@@ -196,7 +202,9 @@ def _row(name: str, *cells: object) -> str:
 
 
 def _seen(verdicts: Sequence[Verdict]) -> str:
-    reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.said)
+    """Reasons of conditions and events, each once."""
+    said = (reason for verdict in verdicts for reason in verdict.said)
+    reasons = dict.fromkeys(reason.removesuffix(" (event)") for reason in said)
     return ", ".join(f"`{reason}`" for reason in reasons) or "–"
 
 
