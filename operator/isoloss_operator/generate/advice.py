@@ -10,37 +10,29 @@ from isoloss_operator.decide.jobs.failures import FailureClass as Failed
 from isoloss_operator.decide.reasons import Reason
 
 NOTHING: Final = "Nothing."
-_TRAINER_MESSAGE: Final = "The condition's message names the file; correct it where it is stored. The operator keeps retrying."
+_TRAINER_MESSAGE: Final = "Correct the file that the message names."
 
 ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NOT_YET_KNOWN: NOTHING,
     Reason.NOTHING_WRONG: NOTHING,
     Reason.ACCEPTED: NOTHING,
-    Reason.INVALID_SPEC: "Correct the fields that the message names. Until then Jobs that run go on, and no budget "
-    "stops them; `spec.suspend` does.",
-    Reason.STORAGE_NOT_ALLOWED: "Use a prefix that the message lists, or ask the operator's administrator "
-    "to add one to the chart's `storage.allowedPrefixes`.",
-    Reason.STORAGE_UNREACHABLE: "Check the store, the bucket's name and the operator's credentials. "
-    "The operator keeps retrying; nothing is lost meanwhile.",
-    Reason.STORAGE_NOT_WRITABLE: "Check quota and write permission of the operator's credentials under "
-    "`sweeps/` and `predictions/`. The operator keeps retrying.",
-    Reason.LEDGER_NEWER: "Upgrade the operator to the version that wrote the ledger, or a newer one.",
-    Reason.REQUEST_REFUSED: "Check the operator's Role against the chart's, and quotas and admission policies of "
-    "the namespace. If the request is a status (422), apply the CRDs of the "
-    "operator's own version. The operator keeps retrying.",
-    Reason.API_SERVER_UNAVAILABLE: "Check the health and the load of the API server: it answers other requests, but not "
-    "the one in the message. The operator retries every 30 seconds.",
-    Reason.INTERNAL_ERROR: "Read the traceback in the operator's log and report it. Other resources are not "
-    "affected; the pass is retried with growing delays.",
-    Reason.BAD_CONFIGURATION: "Correct the field that the message names; the sweep then continues.",
+    Reason.INVALID_SPEC: "Correct the fields that the message names. Running Jobs continue meanwhile, beyond any budget; `spec.suspend` "
+    "stops them.",
+    Reason.STORAGE_NOT_ALLOWED: "Use a prefix that the message lists, or have one added to the chart's `storage.allowedPrefixes`.",
+    Reason.STORAGE_UNREACHABLE: "Check the store, the bucket's name and the operator's credentials.",
+    Reason.STORAGE_NOT_WRITABLE: "Check the quota and the operator's write permission under `sweeps/` and `predictions/`.",
+    Reason.LEDGER_NEWER: "Upgrade the operator.",
+    Reason.REQUEST_REFUSED: "Compare the operator's Role with the chart's; check the namespace's quotas and admission policies. If a status is "
+    "refused (422), apply the CRDs of the operator's version.",
+    Reason.API_SERVER_UNAVAILABLE: "Check the API server's health and load.",
+    Reason.INTERNAL_ERROR: "Report the traceback in the operator's log. Other resources are not affected.",
+    Reason.BAD_CONFIGURATION: "Correct the field that the message names.",
     Reason.JOB_REFUSED: "Correct the pod template that the message names, or make room in the quota.",
     Reason.DATA_PREPARED: NOTHING,
-    Reason.PREPARING_DATA: "Nothing; the log of the prepare pod shows how far it is.",
+    Reason.PREPARING_DATA: "Nothing; the prepare pod's log shows the progress.",
     Reason.BAD_DATA: _TRAINER_MESSAGE,
-    Reason.PREPARATION_FAILED: "Read the message and the log of the last prepare pod. A changed pod template "
-    "or corpus resets the retries.",
-    Reason.TEXT_FIELD_MISSING: "Set the domain's `textField` to the field that holds the text, or correct the "
-    "documents.",
+    Reason.PREPARATION_FAILED: "Read the message and the last prepare pod's log. A changed pod template or corpus resets the retries.",
+    Reason.TEXT_FIELD_MISSING: "Correct the domain's `textField`, or the documents.",
     Reason.NO_FILES: "Correct the domain's `uri`, or upload the files.",
     Reason.UNREADABLE_FILE: _TRAINER_MESSAGE,
     Reason.BAD_JSON: _TRAINER_MESSAGE,
@@ -48,8 +40,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.DOCUMENT_TOO_LARGE: "Split the document that the message names.",
     Reason.TOO_FEW_DOCUMENTS: "Add documents to the domain, or raise `validation.documentsPerThousand` if "
     "validation lacks them.",
-    Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`, or that of the checkpoint: a folder with tokenizer.json "
-    "under a prefix that the namespace may use.",
+    Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`, or the checkpoint's: a folder with tokenizer.json under an allowed prefix.",
     Reason.DATA_CHANGED: "Put the former corpus back, or create another ScalingSweep for the new one.",
     Reason.CHECKPOINT_CHANGED: "Put the former files back, or create another ScalingSweep for the new ones.",
     Reason.MANIFEST_UNREADABLE: "Nothing; the corpus is prepared again. Check who else writes to the store.",
@@ -58,27 +49,24 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.SEARCH_STEP: NOTHING,
     Reason.FITTING: NOTHING,
     Reason.FINISHED: NOTHING,
-    Reason.WAITING_TO_RETRY: "Nothing, unless it recurs: the events of the sweep then say what ends the "
-    "attempts.",
+    Reason.WAITING_TO_RETRY: "Nothing. If it recurs, the sweep's events say why attempts end.",
     Reason.QUEUED: "Nothing, or look at the LocalQueue that `queue.localQueueName` names.",
-    Reason.WORKLOAD_DEACTIVATED: "Find out who deactivated the Workloads (`kubectl describe workload`), and set their "
-    "`spec.active` to true.",
+    Reason.WORKLOAD_DEACTIVATED: "Set the Workloads' `spec.active` to true.",
     Reason.SECRET_MISSING: "Create the Secret or ConfigMap that the message names.",
     Reason.IMAGE_PULL_FAILED: "Correct the image or its pull secret in the pod template or the chart.",
-    Reason.UNSCHEDULABLE: "Compare the requests and node selectors of the pod template with the nodes.",
+    Reason.UNSCHEDULABLE: "Compare the pod template's requests and node selectors with the nodes.",
     Reason.POD_WAITING: "Read the message; `kubectl describe pod` has the details.",
     Reason.BUDGET_EXHAUSTED: "Raise `spec.budget` to go on, or use the laws of the points that are done; for probes, raise "
     "`spec.validation.budget`.",
-    Reason.TOO_MANY_FAILED_POINTS: "Read `status.failures` for the classes, correct the cause in the pod template "
-    "or the proxies, or raise `failurePolicy.maxFailedPoints`.",
+    Reason.TOO_MANY_FAILED_POINTS: "Read `status.failures` and correct the cause, or raise `failurePolicy.maxFailedPoints`.",
     Reason.PREDICTION_NOT_FOUND: "Create the HyperparamPrediction in the same namespace, or correct `grid.around.prediction`.",
     Reason.PREDICTION_NOT_READY: "Nothing; the points are placed once it is Ready. The message says what it waits for.",
     Reason.NOTHING_TO_FIT: "Nothing; the prediction whose `validation.sweepRef` names the sweep judges its answer by them.",
     Reason.FITTED: NOTHING,
     Reason.PROVISIONAL: "Nothing; wait for Ready before the numbers are used.",
     Reason.NO_RESULTS: "Nothing while points are training; otherwise read `status.failures`.",
-    Reason.FIT_FAILED: "Read the message; the operator's log has the traceback. A fit that lacked memory, time or the store "
-    "is tried again after a minute, then less and less often; any other, when the points change.",
+    Reason.FIT_FAILED: "Read the message and the traceback in the operator's log. A fit that lacked memory, time or the store is retried "
+    "with growing delays; any other when the points change.",
     Reason.LAWS_REFUSED: "Read the message for what the data lack.",
     Reason.SUSPENDED: "Set `spec.suspend` to false to go on.",
     Reason.SUSPENDING: NOTHING,
@@ -89,23 +77,21 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.SWEEP_NOT_FOUND: "Create the ScalingSweep in the same namespace, or correct `sweepRef.name` or `search.prior.name`.",
     Reason.SWEEP_NOT_READY: "Nothing; the prediction, or the search that takes its first points from that sweep, follows automatically.",
     Reason.SWEEP_INVALID: "Correct the spec of the sweep that is referred to.",
-    Reason.DATA_REMOVED: "Put back the folder that the message names, from a backup or by a new ScalingSweep with "
-    "the same `storage.uri` and `data`, or give `initialLoss`.",
+    Reason.DATA_REMOVED: "Restore the folder that the message names, prepare it with a new ScalingSweep of the same `storage.uri` and `data`, "
+    "or give `initialLoss`.",
     Reason.LAWS_UNREADABLE: "Nothing; the sweep fits its laws again. Check who else writes to the store.",
     Reason.EVALUATING: NOTHING,
     Reason.EVALUATED: NOTHING,
     Reason.INITIAL_LOSS_GIVEN: NOTHING,
     Reason.NOT_A_CHECKPOINT: "Point `checkpoint.uri` to a folder with config.json and safetensors files.",
     Reason.WEIGHTS_MISSING: "Upload the shards that the message names.",
-    Reason.WEIGHTS_UNEXPECTED: "Correct config.json so that it describes the model that was trained, or leave the "
-    "tensors that the message names out of the files if it was trained without them.",
-    Reason.NON_FINITE_WEIGHTS: "Use an earlier checkpoint: this one has NaN or infinite weights.",
+    Reason.WEIGHTS_UNEXPECTED: "Make config.json describe the model that was trained, or remove the tensors that the message names.",
+    Reason.NON_FINITE_WEIGHTS: "Use an earlier checkpoint.",
     Reason.NON_FINITE_LOSS: "Check that checkpoint and tokenizer belong together.",
-    Reason.REMOTE_CODE_REFUSED: "Convert the checkpoint to a model type that transformers has itself.",
+    Reason.REMOTE_CODE_REFUSED: "Convert the checkpoint to a model type of transformers.",
     Reason.TOKENIZER_DIFFERS: "Give `initialLoss` measured on the sweep's validation text, or a checkpoint whose "
     "tokenizer is in the same folder.",
-    Reason.EVALUATION_FAILED: "Read the message and the log of the evaluate pod; any change of the spec starts "
-    "over with fresh retries.",
+    Reason.EVALUATION_FAILED: "Read the message and the evaluate pod's log. Any change of the spec resets the retries.",
     Reason.UP_TO_DATE_WITH_SWEEP: NOTHING,
     Reason.SWEEP_CHANGED: "Nothing; the answer is recomputed when the sweep is done.",
     Reason.CONFIG_MAP_TAKEN: "Choose another `publish.configMapName`, or delete the ConfigMap.",
@@ -131,8 +117,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     ),
     Refused.TOO_FEW_EVALUATIONS: (
         "The runs have too few evaluations to compare at equal loss.",
-        "Lower `evaluation.firstTokens` or raise `perDecade`; if all sizes have one ratio of tokens to parameters, train "
-        "one for more.",
+        "Lower `evaluation.firstTokens` or raise `perDecade`, or train one size for more tokens per parameter.",
     ),
     Refused.NO_COMMON_LOSS_RANGE: (
         "The sizes have no range of losses in common.",
@@ -144,16 +129,15 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     ),
     Refused.OPTIMUM_ON_BATCH_SIZE_EDGE: (
         "The best batch size lies at the edge of the grid or beyond.",
-        "Add batch sizes on the side that the message names. If the loss hardly depends on the batch size, or you have one "
-        "already, name it (`batchSize`, `--batch-size`): the learning rate at it needs no best batch size.",
+        "Add batch sizes on the side that the message names, or give the batch size (`batchSize`, `--batch-size`).",
     ),
     Refused.SURFACE_NOT_CONVEX: (
         "The losses have no single valley over learning rate and batch size.",
         "Look at the report for runs that stand out.",
     ),
     Refused.CURVATURE_NOT_IDENTIFIED: (
-        "The points do not show how the loss bends in one direction: fewer than three learning rates or batch sizes, or a "
-        "row and a column of the grid alone.",
+        "The points do not show how the loss curves in one direction: too few learning rates or batch sizes, or only a "
+        "cross.",
         "Train the points that the message names.",
     ),
     Refused.TREND_INDISTINGUISHABLE_FROM_NOISE: (
@@ -166,16 +150,16 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     ),
     Refused.INITIAL_LOSS_BELOW_IRREDUCIBLE: (
         "The checkpoint is better than the laws allow any model to be.",
-        "Check that the initial loss was measured on the sweep's validation text with its tokenizer. If it was, train the "
-        "proxies to lower losses, or set a lower `fit.irreducibleLoss`.",
+        "Check the tokenizer and validation text of the initial loss. If they are the sweep's, train the proxies to lower "
+        "losses, or lower `fit.irreducibleLoss`.",
     ),
     Refused.INITIAL_LOSS_ABOVE_ALL_SEEN: (
-        "The checkpoint is worse than anything the sweep has seen, and its equivalent compute may be more than 5 % of the total; or it is above 16 nats, as perplexities are.",
+        "The checkpoint is worse than anything the sweep has seen, and its compute may matter (above 5% of the total), or its loss is above 16 nats (a perplexity?).",
         "Check tokenizer and validation text of the initial loss. If they are the sweep's, plan a larger budget, or create a "
         "sweep with a lower `evaluation.firstTokens`.",
     ),
     Refused.INITIAL_LOSS_UNCERTAIN: (
-        "The standard error of the initial loss leaves the checkpoint's equivalent compute open.",
+        "The initial loss is too uncertain to place the checkpoint.",
         "Measure the loss on more of the sweep's validation text.",
     ),
     Refused.EXTRAPOLATION_TOO_FAR: (
@@ -207,7 +191,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Count all runs alike.",
     ),
     Refused.ROUTES_DISAGREE: (
-        "No size is given, and the intervals of the two routes have nothing in common.",
+        "No size is given, and the two routes' intervals do not overlap.",
         "Give the target's size, or add sizes or points near the optimum.",
     ),
     Refused.TARGET_FLOPS_UNKNOWN: (
@@ -215,7 +199,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Give a `checkpoint`, leave out `targetParameters` and give `budget.flops`, or fit with `fit.flops: SixND`.",
     ),
     Refused.DUPLICATED_RUN: (
-        "Two runs of one configuration disagree in a way that seeds do not explain.",
+        "Two runs of one configuration differ by more than seeds do.",
         "Remove one of the two that the message names.",
     ),
     Refused.LAW_REFUSED: ("A law that the question needs was refused.", "Read the message."),
@@ -223,7 +207,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
 
 FAILURES: Final[Mapping[Failed, str]] = {
     Failed.INTERRUPTED: "Nothing; the attempt runs again from its checkpoint.",
-    Failed.POD_VANISHED: "Nothing, unless it recurs: look for nodes that disappear.",
+    Failed.POD_VANISHED: "Nothing. If it recurs, look for disappearing nodes.",
     Failed.NODE_LOST: "Repair or remove the node; the attempt runs again elsewhere.",
     Failed.CLAIMED_ELSEWHERE: "Nothing: another sweep trains the same point and both will use it.",
     Failed.OUT_OF_MEMORY: "Use larger devices, or a smaller proxy or sequence length.",
@@ -231,12 +215,12 @@ FAILURES: Final[Mapping[Failed, str]] = {
     Failed.MEMORY_REFUSED: "Nothing; the attempt runs again from its checkpoint with half the micro-batch.",
     Failed.BAD_CONFIGURATION: "Correct the field that the condition names.",
     Failed.BAD_DATA: "Correct the file that the message names.",
-    Failed.STORE_UNAVAILABLE: "Nothing, unless it recurs: look at the store, and at the network between it and the pods.",
+    Failed.STORE_UNAVAILABLE: "Nothing. If it recurs, check the store and the network to it.",
     Failed.STORAGE: "Check the pods' credentials and the store.",
     Failed.DEADLINE: "Raise `failurePolicy.attemptDeadlineSeconds`.",
-    Failed.STALLED: "Read the pod's log; raise `failurePolicy.stallSeconds` if steps, or the fetch of a checkpoint, are that slow.",
+    Failed.STALLED: "Read the pod's log. Raise `failurePolicy.stallSeconds` if steps or checkpoints are that slow.",
     Failed.RESULT_MISSING: "Read the pod's log; check that the image is a trainer of this version.",
-    Failed.RESULT_UNREADABLE: "Nothing; it is set aside and trained again. Check who else writes there.",
-    Failed.TRAJECTORY_UNREADABLE: "Nothing; it is set aside and trained again. Check who else writes there.",
+    Failed.RESULT_UNREADABLE: "Nothing; it is trained again. Check who else writes there.",
+    Failed.TRAJECTORY_UNREADABLE: "Nothing; it is trained again. Check who else writes there.",
     Failed.CRASHED: "Read the message and the pod's log.",
 }

@@ -23,10 +23,9 @@ REASONS_INTRODUCTION = f"""\
 
 {WRITTEN}
 
-Every condition of a ScalingSweep or HyperparamPrediction has a reason from the first two tables;
-events carry the same reasons, and those of the third for attempts that ended. A message may begin
-with the trainer's own code, such as CudaUnavailable; the reason is the one in these tables. `Ready` is what to
-wait for; `Stalled=True` says that nothing will happen until you change something."""
+Conditions have the reasons of the first two tables; events have these and those of the third. A message may begin
+with the trainer's own code, such as CudaUnavailable. Wait for `Ready`; `Stalled=True` means that nothing happens until you
+change something. What is *retried* is retried with growing delays, and nothing is lost meanwhile."""
 METRICS_INTRODUCTION = f"""\
 # Metrics
 
@@ -48,15 +47,13 @@ def reasons_page() -> str:
             ((f"`{reason}`", meanings[reason.name], ADVICE[reason]) for reason in Reason),
         ),
         "## Refusals of the laws",
-        "They stand in `FitReady` and `Ready` of a sweep and in `Ready` of a prediction, and in its `Validated` if the laws do not answer for "
-        "its probes. The message has the numbers.",
+        "In `FitReady` and `Ready` of a sweep, and in `Ready` and `Validated` of a prediction. The message has the numbers.",
         table(
             ("reason", "meaning", "what to do"),
             ((f"`{reason}`", *texts) for reason, texts in REFUSALS.items()),
         ),
         "## Attempts that ended without a result",
-        "Events of a sweep, and `reason` in `status.failures`. What is not charged does not count against "
-        "`failurePolicy.retriesPerPoint`.",
+        "In events of a sweep and in `status.failures`. Only what is charged counts against `failurePolicy.retriesPerPoint`.",
         table(
             ("reason", "meaning", "charged", "what to do"),
             (
