@@ -22,6 +22,9 @@ BOUNDS = {
     "pattern": "matches `{}`",
 }
 
+EXACT_INTEGERS = 2**53
+"""The bound of every count of tokens: what JSON holds exactly. It says nothing about the field."""
+
 
 def api_page(crds: Iterable[Schema]) -> str:
     """Markdown: every field with its type and description, of a spec also defaults and bounds, and every rule."""
@@ -103,7 +106,8 @@ def _type(schema: Schema) -> str:
 
 
 def _bounds(schema: Schema) -> str:
-    said = [words.format(schema[key]) for key, words in BOUNDS.items() if key in schema]
+    bounds = {key: value for key, value in schema.items() if value != EXACT_INTEGERS}
+    said = [words.format(bounds[key]) for key, words in BOUNDS.items() if key in bounds]
     said = [words.replace(" 1 items", " 1 item") for words in said]
     if "anyOf" in schema:
         said = []  # a decimal's length and pattern say less than its rule
