@@ -1,4 +1,4 @@
-"""How fast the trainer steps, against the Hugging Face Trainer, a hand-written loop and two hand-tuned codes.
+"""How fast the trainer steps, against the Hugging Face Trainer, a hand-written loop, torchtitan and litgpt.
 
     python -m benchmarks.bench_trainer [--shape toy|toy-moe|dense-100m|dense-500m|moe-100m|moe-500m]
                                        [--rounds 5] [--json FILE] [--dry]
@@ -9,8 +9,8 @@ the median and the range. Ours also averages the weights at every step; the
 rivals do not. Without --shape: `toy` and `toy-moe` on a CPU; on a GPU the four large ones, with
 each rival in its fastest form that fits, and whoever has its turn alone on the device: the tensors of
 the other wait on the host.
-`torchtitan-like` and `nanochat-like` are rebuilt here (benchmarks/rebuilt_models.py), the
-latter for Llama shapes only. A rival that runs out of memory tries half as many sequences at once.
+torchtitan and litgpt take part where they are installed (benchmarks/packaged_rivals.py), and the table says where they are
+not. A rival that runs out of memory tries half as many sequences at once.
 
 MFU is in the PaLM convention (6 x matrix parameters + 6 x layers x heads x (query + value size) x S per token,
 no causal halving; sizes as the model has them, not as kernels widen them) against the dense bfloat16 peak of the
@@ -48,7 +48,6 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", ALLOCATOR)
 
 import torch
 
-from benchmarks.checkpoint_pauses import print_pauses
 from benchmarks.offloading import Offloaded, offload, resident
 from benchmarks.trainer_rivals import (
     OURS,
@@ -58,6 +57,7 @@ from benchmarks.trainer_rivals import (
     Rival,
     Setting,
     Shape,
+    absent,
     first_micro_batch,
     largest_divisor,
     rivals,
@@ -257,6 +257,8 @@ def print_table(setting: Setting, found: Mapping[str, Measured | None]) -> None:
     )
     for name, measured in found.items():
         print(f"  {name:28} {_line(measured)}")
+    for name, why in absent(setting).items():
+        print(f"  {name:28} {why}")
 
 
 def _line(measured: Measured | None) -> str:
@@ -349,7 +351,6 @@ def main(arguments: list[str] | None = None) -> None:
             options.json.write_text(json.dumps(found, indent=2) + "\n")
     if not options.shape:
         real_run(200_000)
-        print_pauses()
 
 
 if __name__ == "__main__":

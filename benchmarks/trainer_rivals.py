@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.rebuilt_models import DecoderRival, SpeedrunRival
+from benchmarks.packaged_rivals import Packaged, why_not
 from isoloss_contract.footprint import Precision
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
 from isoloss_operator.planning.presets import preset_config
@@ -185,30 +185,22 @@ def transformers_loop(*, compiled: bool) -> Rival:
     return make
 
 
-def torchtitan_like(setting: Setting, size: int) -> Entrant:
-    """DecoderRival, compiled and in bfloat16 on an accelerator."""
-    return _rebuilt(setting, size, DecoderRival)
+def packaged(package: str) -> Rival:
+    """A package's model in the loop above."""
 
+    def make(setting: Setting, size: int) -> Entrant:
+        length = setting.shape.sequence_length
+        model = Packaged(package, setting.config, length, setting.device)
+        if package == "torchtitan":
+            model.shard(setting.world.mesh(setting.world.device_type))
 
-def nanochat_like(setting: Setting, size: int) -> Entrant:
-    """SpeedrunRival, likewise; AdamW in place of Muon."""
-    return _rebuilt(setting, size, SpeedrunRival)
+        def loss_of(tokens: torch.Tensor) -> torch.Tensor:
+            loss: torch.Tensor = model(tokens[:, :-1], tokens[:, 1:])
+            return loss
 
+        return plain_loop(setting, size, model, loss_of, lambda: preferred_kernels(setting.world))
 
-def _rebuilt(
-    setting: Setting, size: int, kind_of_model: type[DecoderRival | SpeedrunRival]
-) -> Entrant:
-    kind = torch.float32 if setting.world.on_cpu else torch.bfloat16
-    with setting.device:
-        model = kind_of_model(setting.config, setting.shape.sequence_length, kind)
-    if not setting.world.on_cpu:
-        model.compile_parts()
-
-    def loss_of(tokens: torch.Tensor) -> torch.Tensor:
-        loss: torch.Tensor = model(tokens[:, :-1], tokens[:, 1:])
-        return loss
-
-    return plain_loop(setting, size, model, loss_of, lambda: preferred_kernels(setting.world))
+    return make
 
 
 def _autocast(setting: Setting) -> AbstractContextManager[Any]:
@@ -264,6 +256,16 @@ def hugging_face_trainer(setting: Setting, size: int) -> Entrant:
 
 
 OURS = "ours"
+PACKAGES = ("torchtitan", "litgpt")
+
+
+def absent(setting: Setting) -> dict[str, str]:
+    """Packages that take no part, with the reason."""
+    reasons = {
+        package: why_not(package, setting.config, on_cpu=setting.world.on_cpu)
+        for package in PACKAGES
+    }
+    return {package: why for package, why in reasons.items() if why}
 
 
 def rivals(setting: Setting) -> dict[str, Rival]:
@@ -272,10 +274,8 @@ def rivals(setting: Setting) -> dict[str, Rival]:
     if not setting.world.on_cpu:
         found["transformers loop, compiled"] = transformers_loop(compiled=True)
     found["Hugging Face Trainer"] = hugging_face_trainer
-    found["torchtitan-like"] = torchtitan_like
-    if setting.config["model_type"] == "llama":
-        found["nanochat-like"] = nanochat_like
-    return found
+    there = [package for package in PACKAGES if package not in absent(setting)]
+    return found | {package: packaged(package) for package in there}
 
 
 def first_micro_batch(setting: Setting) -> int:
