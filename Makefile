@@ -10,7 +10,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup site demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts images test-images check lint format types \
-	contracts generate bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-cooldown bench-validation bench-science bench-search lock clean
+	contracts generate bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-validation bench-science bench-search lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,7 +122,7 @@ soak: setup ## Random sweeps, edits and faults for half an hour (ARGS="--minutes
 bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a loop
 	$(PY) -m benchmarks.bench_laws
 
-bench-trainer: setup ## Trainer against Hugging Face, torchtitan-like and nanochat-like rivals (ARGS=--dry counts memory)
+bench-trainer: setup ## Trainer against Hugging Face, and torchtitan and litgpt where they are installed (ARGS=--dry counts memory)
 	$(PY) -m benchmarks.bench_trainer $(ARGS)
 
 gpu-check: $(if $(GPU_PYTHON),,setup) ## Everything that only a GPU can show, step by step, resumable (docs/guides/gpu-check.md)
@@ -134,9 +134,6 @@ bench-prepare: setup ## Tokens per second and core of preparing a corpus, agains
 
 bench-transfer: setup ## Do continued runs want what the laws say? (one core, several hours, resumes; BRIEF=1 for a part)
 	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)
-
-bench-cooldown: setup ## Do averaged, raw and cooled losses agree about the best LR and B? (one core, resumes)
-	$(PY) -m benchmarks.cooldown $(ARGS)
 
 bench-validation: setup ## Do five probes move the demo's answer to its measured optimum? (one core, an hour or two, resumes; ARGS="--jobs 2")
 	$(PY) -m benchmarks.validation $(ARGS)

@@ -1,4 +1,4 @@
-"""The demo's inputs and question, and a larger sweep than its own, with a folder in the place of its object store."""
+"""The demo's inputs and question, with a folder in the place of its object store."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from isoloss_contract.records import PrepareTask
 from isoloss_contract.store import Store
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.planning.specs import prepare_config
-
-LARGER_SWEEP_FILE = Path(__file__).with_suffix(".yaml")
-"""More and longer points than the demo's own sweep, which is cut down to what answers."""
 
 
 class DemoInFolder:
@@ -31,10 +28,6 @@ class DemoInFolder:
     def sweep(self) -> dict[str, Any]:
         """The demo's own spec."""
         return self._spec(SWEEP_FILE)
-
-    def larger_sweep(self) -> dict[str, Any]:
-        """The spec in LARGER_SWEEP_FILE."""
-        return self._spec(LARGER_SWEEP_FILE)
 
     def prediction(self) -> dict[str, Any]:
         """The prediction's."""

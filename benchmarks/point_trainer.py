@@ -17,7 +17,6 @@ from isoloss.runs import Weights, run_from_point
 from isoloss_contract import layout
 from isoloss_contract.records import (
     Claimant,
-    CooldownConfig,
     DataManifest,
     EvaluateConfig,
     EvaluateTask,
@@ -32,7 +31,7 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store
 from isoloss_contract.trajectories import read_finished
 from isoloss_trainer.checkpoint import Checkpoints
-from isoloss_trainer.learner import Learner, cooldown_factors
+from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network
 from isoloss_trainer.prepare import prepare
@@ -66,6 +65,15 @@ class Trained:
             finished=True,
             tokenizer=tokenizer,
         )
+
+
+class _DecayingLearner(Learner):
+    """One whose schedule is multiplied by `factor`."""
+
+    factor = 1.0
+
+    def learning_rate(self, tokens: int) -> float:
+        return self.factor * super().learning_rate(tokens)
 
 
 class PointTrainer:
@@ -111,7 +119,7 @@ class PointTrainer:
 
     def decayed(self, point: PointConfig, steps: int) -> Any:
         """A network with the point's newest weights after `steps` more, over which the learning rate falls to zero."""
-        learner = Learner(build_network(point.model, seed=0), point, World())
+        learner = _DecayingLearner(build_network(point.model, seed=0), point, World())
         found = Checkpoints(
             self.store, point.key, keep=1, check=self._interruption.check, log=self._log
         ).restore(learner.on_host())
@@ -120,10 +128,12 @@ class PointTrainer:
         data = PreparedData(self._data_uri, self._scratch)
         sequences = TrainingSequences(data, point.mixture, point.seed)
         first, size = found.state.step, point.batch_size
-        for step, factor in enumerate(cooldown_factors(CooldownConfig(), steps), first):
+        for number in range(steps):
             self._interruption.check()
-            batch = sequences.read(step * size, size)
-            learner.step(batch, (step + 1) * size * point.sequence_length, factor)
+            # The middle of each step: no step is lost to a rate of zero.
+            learner.factor = 1.0 - (number + 0.5) / steps
+            batch = sequences.read((first + number) * size, size)
+            learner.step(batch, (first + number + 1) * size * point.sequence_length)
         sequences.close()
         network = build_network(point.model, seed=0)
         network.load_state_dict(learner.model.network.state_dict())

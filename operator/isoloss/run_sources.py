@@ -6,21 +6,18 @@ from collections.abc import Sequence
 from os import PathLike, fspath
 
 from isoloss.errors import BadInput
-from isoloss.laws import FlopsConvention, Run
+from isoloss.laws import Run
 from isoloss.runs import RunSet, Weights
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep, sweep_runs
 from isoloss.tables import ArrowStream, is_frame, is_table, read_tables
 
 
 def read_runs(
-    *sources: str | PathLike[str] | ArrowStream,
-    weights: Weights = "averaged",
-    flops: FlopsConvention = "SixND",
+    *sources: str | PathLike[str] | ArrowStream, weights: Weights = "averaged"
 ) -> RunSet:
     """Runs of tables (.csv, .csv.gz, .parquet, .pq), of data frames and of sweeps in the store (s3://, gs://, file://).
 
-    `weights` chooses between the losses of averaged and raw weights and of cooled copies in a sweep, `flops` how their
-    compute is counted; a table has only one kind of either. Raises BadInput naming the source, and the row and column of
+    `weights` chooses between the losses of averaged and raw weights of a sweep; a table has only one kind. Raises BadInput naming the source, and the row and column of
     a table, and TypeError for what is no source.
     """
     given = [_source(source) for source in sources]
@@ -40,7 +37,7 @@ def read_runs(
         corpora.setdefault(sweep.ledger.data_digest, source)
         if len(corpora) > 1:
             raise BadInput(f"{' and '.join(corpora.values())} were trained on different corpora")
-        found = sweep_runs(sweep, weights, flops)
+        found = sweep_runs(sweep, weights)
         runs += found.runs
         warnings += found.warnings
     _check_names(runs)

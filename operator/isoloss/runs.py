@@ -13,18 +13,16 @@ from typing import Literal
 import numpy as np
 
 from isoloss import formatting
-from isoloss.laws import FlopsConvention, Run
+from isoloss.laws import Run
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
-    AttentionShape,
     ParameterCounts,
     PointConfig,
     TrajectoryRow,
 )
 
-Weights = Literal["averaged", "raw", "cooled"]
-"""Whose losses: of the averaged or the raw weights of a run at a constant learning rate, or of copies of it
-that cooled down."""
+Weights = Literal["averaged", "raw"]
+"""Which losses of a run at a constant learning rate: those of its averaged or of its raw weights."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,29 +57,20 @@ def run_from_point(
     diverged: bool,
     finished: bool,
     stopped: str = "",
-    attention: AttentionShape | None = None,
-    flops: FlopsConvention = "SixND",
     tokenizer: str | None = None,
 ) -> Run:
     """The law engine's view of one point: N active matrix parameters, B in sequences, loss over tokens.
 
     Evaluations during warm-up (tokens <= 2 x warm-up tokens) and those without a finite loss of the
-    chosen weights are left out; raw losses never replace averaged ones. A cooled loss counts at the tokens of
-    the copy that cooled down, not of the run that it left. `tokenizer` is a digest, if known.
-    Raises BadTrajectory if tokens do not increase, a loss is not positive, cooled losses are asked of a run
-    without cooldowns, or FLOPs shall be counted with attention and its shape is not known.
+    chosen weights are left out; raw losses never replace averaged ones. `tokenizer` is a digest, if known.
+    Raises BadTrajectory if tokens do not increase or a loss is not positive.
     """
     _check(name, trajectory)
-    if weights == "cooled" and config.evaluation.cooldown is None:
-        raise BadTrajectory(
-            f"{name}: it was trained without evaluation.cooldown and has no cooled losses: fit those of the "
-            "averaged or the raw weights"
-        )
     start = WARMUP_MULTIPLE * config.optimizer.warmup_tokens
     counted = [
-        (tokens, loss)
+        (row.tokens, loss)
         for row in trajectory
-        for tokens, loss in (_loss(row, weights),)
+        for loss in (row.averaged_loss if weights == "averaged" else row.loss,)
         if row.tokens > start and loss is not None
     ]
     for tokens, loss in counted:
@@ -97,8 +86,7 @@ def run_from_point(
         seed=str(config.seed),
         tokens=np.array([tokens for tokens, _ in counted], dtype=np.float64),
         losses=np.array([loss for _, loss in counted], dtype=np.float64),
-        flops_per_token=_flops_per_token(name, config, parameters, attention, flops),
-        flops_convention=flops,
+        flops_per_token=6.0 * parameters.active,
         bytes_per_token=bytes_per_token,
         diverged=diverged,
         finished=finished,
@@ -107,40 +95,6 @@ def run_from_point(
         loss_kind=weights,
         optimizer=config.optimizer.name,
     )
-
-
-def _flops_per_token(
-    name: str,
-    config: PointConfig,
-    parameters: ParameterCounts,
-    attention: AttentionShape | None,
-    flops: FlopsConvention,
-) -> float:
-    if flops == "SixND":
-        return training_flops_per_token(parameters)
-    if attention is None:
-        raise BadTrajectory(
-            f"{name}: its result lacks the shape of its attention, which the trainer knows for the usual "
-            "families only. Count FLOPs as SixND"
-        )
-    return training_flops_per_token(parameters, attention, config.sequence_length)
-
-
-def training_flops_per_token(
-    parameters: ParameterCounts, attention: AttentionShape | None = None, sequence_length: int = 0
-) -> float:
-    """6 N, and with `attention` what the scores take in sequences of that many tokens."""
-    scores = attention.flops_per_token(sequence_length) if attention is not None else 0.0
-    return 6.0 * parameters.active + scores
-
-
-def _loss(row: TrajectoryRow, weights: Weights) -> tuple[int, float | None]:
-    """Tokens and loss. Its standard error is that of the validation text, which all runs share."""
-    if weights == "averaged":
-        return row.tokens, row.averaged_loss
-    if weights == "raw":
-        return row.tokens, row.loss
-    return row.cooled_tokens or 0, row.cooled_loss
 
 
 def _check(name: str, trajectory: Sequence[TrajectoryRow]) -> None:

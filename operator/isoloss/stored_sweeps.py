@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from isoloss.errors import BadInput
-from isoloss.laws import BadLaws, FlopsConvention, Laws, Run, laws_from_json
+from isoloss.laws import BadLaws, Laws, Run, laws_from_json
 from isoloss.runs import BadTrajectory, RunSet, Weights, run_from_point
 from isoloss.stages import stopped_in_words
 from isoloss_contract import layout
@@ -118,16 +118,14 @@ def stored_laws(sweep: StoredSweep) -> Laws:
         raise BadRecord(f"{sweep.store.location(path)}: {error}"[:400]) from error
 
 
-def sweep_runs(
-    sweep: StoredSweep, weights: Weights = "averaged", flops: FlopsConvention = "SixND"
-) -> RunSet:
+def sweep_runs(sweep: StoredSweep, weights: Weights = "averaged") -> RunSet:
     """Every point with a trajectory as a run, finished or not; a warning for each without one. Raises BadSweep."""
     counts = _known_counts(sweep)
     tokenizer = _tokenizer(sweep)
     runs: list[Run] = []
     warnings: list[str] = []
     for point in sweep.ledger.points:
-        answer = _point_run(sweep, point, counts, tokenizer, weights, flops)
+        answer = _point_run(sweep, point, counts, tokenizer, weights)
         if isinstance(answer, Run):
             runs.append(answer)
         else:
@@ -171,7 +169,6 @@ def _point_run(
     known: Mapping[str, PointResult],
     tokenizer: str | None,
     weights: Weights,
-    flops: FlopsConvention,
 ) -> Run | str:
     """The point's run, or why it has none."""
     result = known.get(point.key)
@@ -195,8 +192,6 @@ def _point_run(
             diverged=point.state is PointState.DIVERGED,
             finished=result is not None and point.is_finished,
             stopped=stopped_in_words(point),
-            attention=same_size.attention,
-            flops=flops,
             tokenizer=tokenizer,
         )
     except NotFound:

@@ -65,16 +65,6 @@ def point_checkpoints(key: str) -> str:
     return f"{point_folder(key)}/checkpoints"
 
 
-def point_recordings(key: str) -> str:
-    """Folder of traces and memory snapshots of single steps, if a pod asked for them."""
-    return f"{point_folder(key)}/recordings"
-
-
-def compile_cache(key: str) -> str:
-    """Compiled code that pods of a store share, after its SHA-256; may be deleted at any time."""
-    return f"compile-cache/{key}"
-
-
 def evaluation_result(key: str) -> str:
     """records.EvaluationResult of one checkpoint."""
     return f"evaluations/{key}/result.json"

@@ -242,12 +242,9 @@ class PointRecord:
     loss: Finite | None = None
     """Last evaluation of the raw weights, nats per token, if it is known."""
     averaged_loss: Finite | None = None
-    cooled_tokens: Tokens | None = None
-    """Tokens that the result's last copy has seen that cooled down; None: none did."""
-    cooled_loss: Finite | None = None
     """Final loss of that copy, if known."""
     flops: Amount = 0.0
-    """FLOPs of the result: 6 * active parameters * tokens, those of cooldowns included."""
+    """FLOPs of the result: 6 * active parameters * tokens."""
     unfinished_flops: Amount = 0.0
     """FLOPs of the attempt without a result that got furthest, as of its last report. A checkpoint may hold that
     work, so it is not added to the result's."""

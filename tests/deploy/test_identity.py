@@ -39,7 +39,6 @@ COMPLETE = sweep(
         "proxies.0.nodes": 2,
         "proxies.0.podTemplate": TEMPLATE,
         "optimizer.warmupTokens": 1000,
-        "evaluation.cooldown": {"share": "0.1"},
         "fit.irreducibleLoss": "1.69",
         "budget": {"flops": "1e20", "acceleratorHours": 100},
         "failurePolicy": {"stallSeconds": 600, "attemptDeadlineSeconds": 7200},
@@ -77,12 +76,8 @@ IMMUTABLE: dict[str, Any] = {
     "evaluation.firstTokens": 20_000,
     "evaluation.perDecade": 12,
     "evaluation.averagingTokens": 5000,
-    "evaluation.cooldown.share": "0.2",
-    "evaluation.cooldown.shape": "OneMinusSqrt",
-    "evaluation.cooldown.perDecade": 8,
     "training.precision": "Float32",
     "training.seed": 1,
-    "training.initialization": "DepthScaled",
 }
 EDITABLE: dict[str, Any] = {
     "suspend": True,
@@ -107,7 +102,6 @@ EDITABLE: dict[str, Any] = {
     "training.deterministic": True,
     "training.releaseCheckpoints": True,
     "fit.weights": "Raw",
-    "fit.flops": "WithAttention",
     "fit.irreducibleLoss": "1.7",
     "fit.form": "LinearInLogCompute",
     "parallelism": 9,
@@ -134,15 +128,13 @@ EDITABLE: dict[str, Any] = {
     "podTemplate.metadata.annotations": {"c": "e"},
     "podTemplate.spec": {"priority": 2},
 }
-CONSTANT: dict[str, Any] = {"evaluation.cooldown": ABSENT}
 WITHOUT_GRIDS: dict[str, Any] = {
-    **CONSTANT,
     "grid": ABSENT,
     "proxies.0.grid": ABSENT,
     "search": {"strategy": "Sequential", "prior": {"name": "former"}},
 }
 EDITABLE_ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
-    "search.strategy": (CONSTANT, "Sequential"),
+    "search.strategy": ({}, "Sequential"),
     "search.prior.name": (WITHOUT_GRIDS, "other"),
 }
 """Fields with a value that this sweep is refused: what it is to be changed by for them, and the value."""
@@ -157,7 +149,6 @@ IMMUTABLE_EDITS = {
     "a key added to a model's config": {"proxies.1.model.config.num_attention_heads": 4},
     "a key dropped from a model's config": {"proxies.1.model.config.hidden_size": ABSENT},
     "a model of another kind": {"proxies.1.model": {"preset": "dense-small"}},
-    "cooldowns left out": {"evaluation.cooldown": ABSENT},
     "an optimizer left out": {"optimizer": ABSENT},
     "a validation left out": {"data.validation": ABSENT},
     "domains in another order": {"data.domains": COMPLETE["spec"]["data"]["domains"][::-1]},

@@ -12,7 +12,7 @@ from tests.support.pages import CHECKOUT, PAGES, Block, blocks, commands_run_by_
 INSTALL = "tests/images/test_install_guide.py"
 KIND = "tests/images/test_kind_guide.py"
 COMMAND_LINE = "tests/docs/test_command_line.py"
-TRAINER = "tests/isoloss_trainer/test_profiling.py"
+TRAINER = "tests/isoloss_trainer/test_debug_page.py"
 DEMO = "tests/docs/test_demo_page.py"
 BARE = "scripts/test_bare.py"
 PIPELINES = "tests/isoloss_operator/test_pipelines.py"
@@ -21,7 +21,11 @@ RUN = ".ci/run"
 EXECUTED: dict[str, dict[str, str]] = {
     "README.md": {"make": BARE, "helm": INSTALL, "isoloss": COMMAND_LINE},
     "CONTRIBUTING.md": {"make": RUN},
-    "docs/guides/debug-the-trainer.md": {"ISOLOSS_TRACE_STEPS": TRAINER, "kubectl": KIND},
+    "docs/guides/debug-the-trainer.md": {
+        "TORCH_LOGS": TRAINER,
+        "python traced.py": TRAINER,
+        "kubectl": KIND,
+    },
     "docs/guides/demo.md": {"make": BARE, "export": DEMO},
     "docs/guides/gitops.md": {"generation=": PIPELINES, "kubectl": GITOPS, "argocd": GITOPS},
     "docs/guides/install.md": {"": INSTALL},

@@ -11,9 +11,6 @@ import pytest
 from isoloss.laws import FitOptions, OptimumPlanes, Run, fit_laws
 from isoloss.runs import BadTrajectory, Weights, run_from_point
 from isoloss_contract.records import (
-    AttentionShape,
-    CooldownConfig,
-    EvaluationConfig,
     OptimizerConfig,
     ParameterCounts,
     PointConfig,
@@ -63,37 +60,6 @@ def test_parameters_are_those_in_matrix_products_of_the_active_path() -> None:
 def test_losses_come_from_the_chosen_weights(weights: Weights, loss: float) -> None:
     run = run_of([row(10), row(20)], weights=weights)
     assert run.losses.tolist() == [loss, loss]
-
-
-def test_a_cooled_loss_counts_at_the_tokens_of_the_copy() -> None:
-    """Rows without a cooldown are passed over."""
-    cooled = {"cooled_tokens": 25, "cooled_loss": 2.8, "cooled_loss_standard_error": 0.03}
-    rows = [row(10), row(20).model_copy(update=cooled), row(30)]
-    point = config().model_copy(update={"evaluation": EvaluationConfig(cooldown=CooldownConfig())})
-    run = run_of(rows, point, weights="cooled")
-    assert (run.tokens.tolist(), run.losses.tolist()) == ([25], [2.8])
-    assert run.loss_kind == "cooled"
-
-
-def test_cooled_losses_of_a_run_without_cooldowns_are_refused() -> None:
-    with pytest.raises(BadTrajectory, match=r"a: it was trained without evaluation\.cooldown"):
-        run_of([row(10)], weights="cooled")
-
-
-def test_compute_is_counted_with_attention_when_asked_for() -> None:
-    """Two layers, query and value 8 wide, 128 tokens: a query sees 64.5 on average."""
-    shape = AttentionShape(layers=2, query_width=8, value_width=8)
-    plain, counted = (
-        run_of([row(10)], flops=flops, attention=shape) for flops in ("SixND", "WithAttention")
-    )
-    assert (plain.flops_per_token, plain.flops_convention) == (6000.0, "SixND")
-    assert counted.flops_per_token == 6000 + 6 * 2 * 16 * 64.5
-    assert counted.flops_convention == "WithAttention"
-
-
-def test_attention_that_no_result_states_is_not_left_out_silently() -> None:
-    with pytest.raises(BadTrajectory, match="Count FLOPs as SixND"):
-        run_of([row(10)], flops="WithAttention")
 
 
 def test_the_optimizer_of_a_run_is_known() -> None:

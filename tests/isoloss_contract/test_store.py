@@ -78,16 +78,7 @@ def test_what_a_newer_trainer_reports_besides_is_passed_over() -> None:
     assert read.loss == 1.5
 
 
-def test_a_result_may_state_a_cooled_loss() -> None:
-    """Those of trainers from before there was one do not."""
-    plain = parse_record(json.dumps(LEAST_RESULT).encode(), PointResult, "result.json")
-    assert (plain.cooled_tokens, plain.cooled_loss) == (None, None)
-    stated = json.dumps({**LEAST_RESULT, "cooled_tokens": 10, "cooled_loss": 2.5}).encode()
-    found = parse_record(stated, PointResult, "result.json")
-    assert (found.cooled_tokens, found.cooled_loss) == (10, 2.5)
-
-
-@pytest.mark.parametrize("field", ["loss", "averaged_loss", "cooled_loss"])
+@pytest.mark.parametrize("field", ["loss", "averaged_loss"])
 @pytest.mark.parametrize("bad", ["-0.1", "NaN", "Infinity", '"2.5"'])
 def test_a_loss_that_can_be_none_is_refused(field: str, bad: str) -> None:
     """No cross-entropy is negative or not finite."""

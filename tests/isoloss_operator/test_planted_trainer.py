@@ -7,11 +7,11 @@ import json
 import pytest
 
 from isoloss_contract.records import OptimizerConfig, PointConfig
-from isoloss_contract.schedule import cooldown_steps, evaluation_steps
+from isoloss_contract.schedule import evaluation_steps
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.presets import preset_config
 from tests.support import planted_trainer
-from tests.support.builders import points, result, sweep_spec
+from tests.support.builders import points, sweep_spec
 
 
 @pytest.mark.parametrize("weights", [None, "s3://models/base"])
@@ -30,17 +30,10 @@ def test_its_keys_are_the_contracts(rate: float, weights: str | None) -> None:
     assert planted_trainer.canonical_key(json.loads(point.model_dump_json())) == point.key
 
 
-COOLDOWN = {"share": "0.2", "perDecade": 6}
-
-
 @pytest.mark.parametrize("batches", [[1, 3], [8, 16], [30, 200]])
 @pytest.mark.parametrize("first", [1_000, 9_999, 50_000])
-@pytest.mark.parametrize("cooldown", [None, COOLDOWN, {**COOLDOWN, "share": "0.5"}])
-def test_its_evaluations_and_cooldowns_are_the_contracts(
-    batches: list[int], first: int, cooldown: dict[str, object] | None
-) -> None:
-    """And the results that the tests of the pure core make state what its own do."""
-    evaluation = {"firstTokens": first, "perDecade": 24, "cooldown": cooldown}
+def test_its_evaluations_are_the_contracts(batches: list[int], first: int) -> None:
+    evaluation = {"firstTokens": first, "perDecade": 24}
     grid = {"batchSizes": batches, "learningRates": ["1e-3", "2e-3"]}
     for point in points(sweep_spec(evaluation=evaluation, grid=grid)):
         config, step = point.config, point.batch_size * 128
@@ -49,13 +42,6 @@ def test_its_evaluations_and_cooldowns_are_the_contracts(
         rows = planted_trainer.trajectory_rows(raw, point.tokens)
         wanted = evaluation_steps(config.evaluation, step, steps) | {steps}
         assert [row["step"] for row in rows] == sorted(wanted)
-        copies = [row for row in rows if "cooled_tokens" in row]
-        assert {
-            row["step"]: row["cooled_tokens"] // step - row["step"] for row in copies
-        } == cooldown_steps(config.evaluation, step, steps, config.optimizer.warmup_tokens)
-        made = result(point)
-        assert made.cooldown_tokens == sum(row["cooled_tokens"] - row["tokens"] for row in copies)
-        assert made.cooled_tokens == (copies[-1]["cooled_tokens"] if copies else None)
 
 
 @pytest.mark.parametrize("preset", ["dense-tiny", "dense-small"])

@@ -248,12 +248,10 @@ def stop_during_step(step: int) -> Iterator[CountedSteps]:
     interruption = CountedSteps()
     original = Learner.step
 
-    def counted(
-        self: Learner, batch: torch.Tensor, tokens: int, rate_factor: float = 1.0
-    ) -> StepFacts:
+    def counted(self: Learner, batch: torch.Tensor, tokens: int) -> StepFacts:
         interruption.steps += 1
         interruption.requested = interruption.steps >= step
-        return original(self, batch, tokens, rate_factor)
+        return original(self, batch, tokens)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Learner, "step", counted)

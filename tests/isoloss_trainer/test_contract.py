@@ -12,16 +12,12 @@ import pytest
 
 from isoloss_contract import layout
 from isoloss_contract.records import (
-    CooldownConfig,
-    EvaluationConfig,
-    OptimizerConfig,
     Outcome,
     PointConfig,
     PointResult,
     TrainTask,
     TrajectoryRow,
 )
-from isoloss_contract.schedule import cooldown_steps
 from isoloss_contract.store import Store, parse_record_lines
 from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
@@ -41,38 +37,6 @@ def trained(
 ) -> TrainTask:
     """A task that one of the trainers has run."""
     return run(request.param, train_task(prepared.manifest, prepared.uri), tmp_path, python)
-
-
-COOLING = {
-    "at evaluations": EvaluationConfig(
-        first_tokens=512,
-        per_decade=4,
-        sequences_per_domain=8,
-        cooldown=CooldownConfig(share=0.25, per_decade=2),
-    ),
-    "once, at the end": EvaluationConfig(
-        first_tokens=2048,
-        per_decade=100,
-        sequences_per_domain=8,
-        cooldown=CooldownConfig(share=0.25, per_decade=100),
-    ),
-}
-"""Runs of 2048 tokens: as those of a sweep cool down, and as the probes of a prediction."""
-
-
-@pytest.fixture(params=[(trainer, name) for trainer in TRAINERS for name in COOLING], ids="-".join)
-def cooled(
-    request: pytest.FixtureRequest, prepared: Prepared, tmp_path: Path, python: WarmPython
-) -> TrainTask:
-    """A task with cooldowns that one of the trainers has run."""
-    trainer, name = request.param
-    task = train_task(
-        prepared.manifest,
-        prepared.uri,
-        evaluation=COOLING[name],
-        optimizer=OptimizerConfig(warmup_tokens=128),
-    )
-    return run(trainer, task, tmp_path, python)
 
 
 def run(trainer: str, task: TrainTask, tmp_path: Path, python: WarmPython) -> TrainTask:
@@ -112,38 +76,6 @@ def test_a_finished_point_has_a_result_that_agrees_with_its_trajectory(trained: 
     assert (result.loss, result.averaged_loss) == (rows[-1].loss, rows[-1].averaged_loss)
     assert result.attempts == trained.claimant.attempt
     assert result.versions
-
-
-def test_copies_cool_down_where_the_contract_says_and_the_result_states_the_last(
-    cooled: TrainTask,
-) -> None:
-    """Their tokens are counted beside the run's own."""
-    store, point = Store(cooled.store_uri), cooled.point
-    result = store.read_record(layout.point_result(point.key), PointResult)
-    text = store.read(layout.point_trajectory(point.key))
-    rows = parse_record_lines(text, TrajectoryRow, "trajectory")
-    step = point.batch_size * point.sequence_length
-    steps = cooldown_steps(point.evaluation, step, cooled.tokens // step, 128)
-    copies = [row for row in rows if row.cooled_tokens is not None]
-    assert steps
-    assert {row.step: row.cooled_tokens for row in copies} == {
-        start: step * (start + length) for start, length in steps.items()
-    }
-    assert all(row.cooled_loss is not None for row in copies)
-    assert all(row.cooled_loss != row.averaged_loss for row in copies)
-    assert result.tokens == cooled.tokens
-    assert result.cooldown_tokens == step * sum(steps.values())
-    assert (result.cooled_tokens, result.cooled_loss) == (
-        copies[-1].cooled_tokens,
-        copies[-1].cooled_loss,
-    )
-
-
-def test_a_result_without_cooldowns_states_no_cooled_loss(trained: TrainTask) -> None:
-    result = Store(trained.store_uri).read_record(
-        layout.point_result(trained.point.key), PointResult
-    )
-    assert (result.cooled_tokens, result.cooled_loss, result.cooldown_tokens) == (None, None, 0)
 
 
 def test_evaluations_come_at_the_counts_of_the_contract(trained: TrainTask) -> None:

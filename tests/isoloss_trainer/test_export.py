@@ -75,12 +75,12 @@ def test_an_exported_point_has_its_loss_and_generates(
     assert tokenizer.decode(written[0].tolist()).startswith("Bada")
 
 
-def test_a_point_with_qk_norm_and_scaled_initial_weights_is_exported_as_what_it_is(
+def test_a_point_with_qk_norm_is_exported_as_what_it_is(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
     """A Qwen3, which transformers knows."""
     model = with_qk_norm(LLAMA)
-    result = trained(prepared, tmp_path, model=model, initialization="DepthScaled")
+    result = trained(prepared, tmp_path, model=model)
     exported(prepared, corpus, result, tmp_path / "model", "raw")
 
     from transformers import AutoModelForCausalLM

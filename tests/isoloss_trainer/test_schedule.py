@@ -1,4 +1,4 @@
-"""Evaluations and cooldowns come at fixed token counts, and a diverged run is recognised."""
+"""Evaluations come at fixed token counts, and a diverged run is recognised."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from isoloss_contract.records import CooldownConfig, EvaluationConfig
+from isoloss_contract.records import EvaluationConfig
 from isoloss_contract.schedule import (
-    cooldown_steps,
-    cooldown_tokens,
     evaluation_steps,
     evaluation_tokens,
 )
@@ -34,40 +32,6 @@ def test_a_count_is_evaluated_at_the_first_step_that_reaches_it() -> None:
 
 def test_a_step_that_passes_several_counts_is_one_evaluation() -> None:
     assert evaluation_steps(CONFIG, 4000, 2) == {1, 2}
-
-
-COOLING = CONFIG.model_copy(update={"cooldown": CooldownConfig(share=0.2, per_decade=2)})
-
-
-def test_a_cooldown_is_its_share_of_the_copys_tokens() -> None:
-    """After the first, third and fifth evaluation: a quarter of the steps behind."""
-    found = cooldown_steps(COOLING, 10, 1000, 0)
-    assert found == {100: 25, 317: 79, 1000: 250}
-    assert cooldown_tokens(COOLING, 10, 10_000, 0) == 10 * (25 + 79 + 250)
-
-
-def test_a_longer_run_adds_cooldowns_and_changes_none() -> None:
-    longer = cooldown_steps(COOLING, 10, 20_000, 0)
-    assert cooldown_steps(COOLING, 10, 1000, 0).items() <= longer.items()
-
-
-def test_nothing_cools_down_where_the_warm_up_still_counts() -> None:
-    assert cooldown_steps(COOLING, 10, 1000, 499).keys() == {100, 317, 1000}
-    assert cooldown_steps(COOLING, 10, 1000, 500).keys() == {317, 1000}
-
-
-def test_a_cooldown_has_at_least_one_step() -> None:
-    assert cooldown_steps(COOLING, 1000, 10, 0) == {1: 1, 4: 1, 10: 2}
-
-
-def test_without_a_cooldown_there_is_none() -> None:
-    assert cooldown_steps(CONFIG, 10, 1000, 0) == {}
-    assert cooldown_tokens(CONFIG, 10, 10_000, 0) == 0
-
-
-def test_cooldowns_start_at_evaluations_alone() -> None:
-    with pytest.raises(ValueError, match=r"cooldown\.per_decade: 3 does not divide per_decade 4"):
-        EvaluationConfig(per_decade=4, cooldown=CooldownConfig(per_decade=3))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])

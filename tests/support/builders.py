@@ -19,7 +19,6 @@ from isoloss_contract.records import (
     Shard,
     TerminationMessage,
 )
-from isoloss_contract.schedule import cooldown_steps
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
@@ -211,26 +210,8 @@ def result(point: PlannedPoint, **changes: Any) -> PointResult:
         "accelerators": 1,
         "micro_batch": 4,
         "attempts": 1,
-        **_cooled(point, changes.get("tokens", point.tokens)),
     }
     return PointResult(**{**fields, **changes})
-
-
-def _cooled(point: PlannedPoint, tokens: int) -> dict[str, Any]:
-    """What a result states of the copies that cool down from a run of `tokens`."""
-    base = point.proxy.base
-    if base is None:
-        return {}
-    step, warmup = point.batch_size * base.sequence_length, base.optimizer.warmup_tokens
-    cooldowns = cooldown_steps(base.evaluation, step, tokens // step, warmup)
-    if not cooldowns:
-        return {}
-    start, length = max(cooldowns.items())
-    return {
-        "cooldown_tokens": step * sum(cooldowns.values()),
-        "cooled_tokens": step * (start + length),
-        "cooled_loss": 4.1,
-    }
 
 
 def progress(point: PlannedPoint, tokens: int, tokens_per_second: float = 1000.0) -> PointProgress:

@@ -333,8 +333,6 @@ def write_result(
     point = task["point"]
     parameters = counts(point["model"])
     rows = trajectory_rows(point, wanted)
-    cooled = [row for row in rows if "cooled_tokens" in row]
-    last_cooled = cooled[-1] if cooled else {}
     trajectory = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     store.put(f"{folder}/config.json", json.dumps(point).encode())
     digest = hashlib.sha256(trajectory).hexdigest()
@@ -352,9 +350,6 @@ def write_result(
         "bytes_per_token": 4.0,
         "loss": rows[-1]["loss"],
         "averaged_loss": rows[-1]["averaged_loss"],
-        "cooled_tokens": last_cooled.get("cooled_tokens"),
-        "cooled_loss": last_cooled.get("cooled_loss"),
-        "cooldown_tokens": sum(row["cooled_tokens"] - row["tokens"] for row in cooled),
         "trajectory_sha256": digest,
         "evaluations": len(rows),
         "accelerator_seconds": 1.0,
@@ -373,7 +368,6 @@ def trajectory_rows(point: Json, wanted: int) -> list[Json]:
     behind = tokens_behind(params, point.get("initial_weights"))
     step_tokens = point["batch_size"] * point["sequence_length"]
     steps = wanted // step_tokens
-    cooldowns = cooldown_steps(point, steps)
 
     def loss_at(tokens: int) -> float:
         place = (point["batch_size"], point["learning_rate"], point["seed"])
@@ -384,23 +378,20 @@ def trajectory_rows(point: Json, wanted: int) -> list[Json]:
         tokens = step * step_tokens
         loss = loss_at(tokens)
         errors = {"loss_standard_error": 1e-3, "averaged_loss_standard_error": 1e-3}
-        row = {
-            "step": step,
-            "tokens": tokens,
-            "loss": loss + 0.01,
-            "averaged_loss": loss,
-            **errors,
-        }
-        if step in cooldowns:
-            cooled = (step + cooldowns[step]) * step_tokens
-            row |= {"cooled_tokens": cooled, "cooled_loss": loss_at(cooled)}
-            row["cooled_loss_standard_error"] = 1e-3
-        rows.append(row)
+        rows.append(
+            {
+                "step": step,
+                "tokens": tokens,
+                "loss": loss + 0.01,
+                "averaged_loss": loss,
+                **errors,
+            }
+        )
     return rows
 
 
-def evaluation_steps(point: Json, steps: int, every: int = 1) -> list[int]:
-    """contract.evaluation_steps; of every n-th evaluation."""
+def evaluation_steps(point: Json, steps: int) -> list[int]:
+    """contract.evaluation_steps."""
     evaluation, step_tokens = point["evaluation"], point["batch_size"] * point["sequence_length"]
     found: list[int] = []
     index = 0
@@ -409,23 +400,7 @@ def evaluation_steps(point: Json, steps: int, every: int = 1) -> list[int]:
         if at > steps * step_tokens:
             return found
         found.append(-(-at // step_tokens))
-        index += every
-
-
-def cooldown_steps(point: Json, steps: int) -> dict[int, int]:
-    """contract.cooldown_steps."""
-    evaluation, step_tokens = point["evaluation"], point["batch_size"] * point["sequence_length"]
-    cooldown = evaluation.get("cooldown")
-    if cooldown is None:
-        return {}
-    ratio = cooldown["share"] / (1 - cooldown["share"])
-    return {
-        start: max(1, round(start * ratio))
-        for start in evaluation_steps(
-            point, steps, evaluation["per_decade"] // cooldown["per_decade"]
-        )
-        if start * step_tokens > 2 * point["optimizer"]["warmup_tokens"]
-    }
+        index += 1
 
 
 def evaluate(task: Json) -> None:

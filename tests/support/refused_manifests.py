@@ -337,26 +337,6 @@ GRIDS = (
         "trains every point with one seed",
     ),
     _sweep(
-        "a search with cooldowns",
-        {"search": {"strategy": "Sequential"}, "evaluation.cooldown": {}},
-        "does not count cooldowns",
-    ),
-    _sweep(
-        "cooled losses without cooldowns",
-        {"fit": {"weights": "Cooled"}},
-        "set evaluation.cooldown, which takes another ScalingSweep",
-    ),
-    _sweep(
-        "cooldowns between evaluations",
-        {"evaluation.cooldown": {"perDecade": 5}},
-        "cooldown.perDecade must divide perDecade",
-    ),
-    _sweep(
-        "a cooldown longer than what is behind it",
-        {"evaluation.cooldown": {"share": "0.6"}},
-        "must be a number above 0, up to 0.5",
-    ),
-    _sweep(
         "a precision that no interval can have",
         {"search": {"precision": {"learningRate": "1.0"}}},
         "must be a number above 1",
@@ -715,9 +695,6 @@ ACCEPTED = {
                 "placement": {"lines": 5, "learningRateFactor": "1.5", "batchSizeFactor": "10"},
             },
         }
-    ),
-    "fits of cooled losses": sweep(
-        {"evaluation.cooldown": {"shape": "OneMinusSqrt"}, "fit": {"weights": "Cooled"}}
     ),
     "further seeds": sweep({"training": {"additionalSeeds": [1, 2]}}),
     "a corpus prepared by several pods": sweep({"data.parallelism": 16}),

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ from isoloss_contract.records import (
     TrainTask,
     TrajectoryRow,
 )
-from isoloss_contract.schedule import cooldown_steps, evaluation_steps
+from isoloss_contract.schedule import evaluation_steps
 from isoloss_contract.store import (
     BadRecord,
     NotFound,
@@ -221,7 +221,7 @@ class Reporter:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="reporter", daemon=True)
         self._rows: tuple[TrajectoryRow, ...] | None = None
-        self._tokens = self._cooldown_tokens = 0
+        self._tokens = 0
         self._began: int | None = None
         self._started_at = time.monotonic()
         self._beaten = time.monotonic()
@@ -237,18 +237,15 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def begin(self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
-        """Report from now on of a run that has seen `tokens`, those of its cooldowns not counted, and has a
-        trajectory of `rows`."""
-        self.note(tokens, cooldown_tokens, rows or None)
+    def begin(self, tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
+        """Report from now on of a run that has seen `tokens` and has a trajectory of `rows`."""
+        self.note(tokens, rows or None)
         self._started_at = time.monotonic()
-        self._began = tokens + cooldown_tokens
+        self._began = tokens
 
-    def note(
-        self, tokens: int, cooldown_tokens: int, rows: tuple[TrajectoryRow, ...] | None = None
-    ) -> None:
+    def note(self, tokens: int, rows: tuple[TrajectoryRow, ...] | None = None) -> None:
         """Set what the next round writes; never blocks."""
-        self._tokens, self._cooldown_tokens = tokens, cooldown_tokens
+        self._tokens = tokens
         if rows is not None:
             self._rows = rows
 
@@ -288,8 +285,8 @@ class Reporter:
         if rows:
             self._loss = rows[-1].loss
         seconds = time.monotonic() - self._started_at
-        tokens, cooldown_tokens = self._tokens, self._cooldown_tokens
-        trained = tokens + cooldown_tokens - (self._began or 0)
+        tokens = self._tokens
+        trained = tokens - (self._began or 0)
         return PointProgress(
             key=self._key,
             claimant=self._task.claimant,
@@ -298,7 +295,6 @@ class Reporter:
             loss=self._loss,
             tokens_per_second=trained / seconds if seconds > 0 else None,
             updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            cooldown_tokens=cooldown_tokens,
         )
 
 
@@ -394,11 +390,6 @@ class TrainingState(Record, frozen=False):
         """Whether the trajectory has an evaluation of where the run stands."""
         return bool(self.trajectory) and self.trajectory[-1].step == self.step
 
-    @property
-    def cooldown_tokens(self) -> int:
-        """Tokens that cooldowns took in addition to those of the run."""
-        return sum(row.cooldown_tokens for row in self.trajectory)
-
     def means(self) -> dict[str, Any]:
         """Over the steps since the last scheduled evaluation, by their names in TrajectoryRow; empty without steps."""
         sums = {
@@ -442,8 +433,6 @@ class Timetable:
     """To reach the wanted tokens."""
     evaluations: Set[int]
     """The steps after which there is one."""
-    cooldowns: Mapping[int, int]
-    """The steps after which a copy cools down, with the number of steps that it takes."""
 
     @classmethod
     def of(cls, task: TrainTask) -> Timetable:
@@ -451,12 +440,10 @@ class Timetable:
         point = task.point
         batch_tokens = point.batch_size * point.sequence_length
         steps = -(-task.tokens // batch_tokens)
-        warmup = point.optimizer.warmup_tokens
         return cls(
             batch_tokens=batch_tokens,
             steps=steps,
             evaluations=evaluation_steps(point.evaluation, batch_tokens, steps),
-            cooldowns=cooldown_steps(point.evaluation, batch_tokens, steps, warmup),
         )
 
     def is_evaluation_due(self, state: TrainingState) -> bool:

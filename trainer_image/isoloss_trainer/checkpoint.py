@@ -63,9 +63,8 @@ RETRY_SECONDS = 2.0
 Found = TypeVar("Found")
 INDEX_BYTES = 2**26
 """An index takes 200 bytes for each tensor and process: of 70 billion parameters in 32 processes 20 MB."""
-STEP, COOLING = "step-", "cooling-"
-"""What folders are called: of the run, and of a copy that was stopped while it cooled down. Digits follow, and a number
-if the state of a step is saved again."""
+STEP = "step-"
+"""What folders are called. Digits follow, and a number if the state of a step is saved again."""
 VERSION: Literal[4] = 4
 """Version of a checkpoint's layout. Any other, newer or older, is refused."""
 
@@ -116,18 +115,14 @@ class Checkpoints:
         self._pending: Future[None] | None = None
         self._gave_up = False
 
-    def restore(
-        self, tensors: Tensors, cooling_from: int | None = None
-    ) -> CheckpointManifest | None:
-        """Fill `tensors` from the newest intact checkpoint, or from that of a copy that cools down from the step
-        `cooling_from`; None if there is none: they mean nothing then.
+    def restore(self, tensors: Tensors) -> CheckpointManifest | None:
+        """Fill `tensors` from the newest intact checkpoint; None if there is none: they mean nothing then.
 
         A part of the state that none of them belongs to is not read. Raises OtherLayout.
         """
         patient = Store(self._store.uri, PATIENT)
-        prefix = STEP if cooling_from is None else f"{COOLING}{cooling_from:010d}-"
         names = self._world.of_first(lambda: patient.names(self._folder)[::-1])
-        for name in (name for name in names if name.startswith(prefix)):
+        for name in (name for name in names if name.startswith(STEP)):
             try:
                 manifest, index = self._world.of_first(partial(self._described, name, patient))
                 check_layout(tensors, index)
@@ -157,24 +152,14 @@ class Checkpoints:
         return manifest, index
 
     def save(
-        self,
-        state: TrainingState,
-        tokens: int,
-        tensors: Tensors,
-        versions: dict[str, str],
-        *,
-        cooling: bool = False,
+        self, state: TrainingState, tokens: int, tensors: Tensors, versions: dict[str, str]
     ) -> None:
-        """Write the state in the background; `tensors` must not change until then (`wait`). If they are `cooling`
-        down, they are of a copy of the run at `state` that has seen `tokens`; they are kept until the next
-        checkpoint of the run.
+        """Write the state in the background; `tensors` must not change until then (`wait`).
 
         Raises the error of the write before, if it failed: see `wait`.
         """
-        self.wait(replacing=not cooling)
-        name = (
-            f"{COOLING}{state.step:010d}-{tokens:016d}" if cooling else f"{STEP}{state.step:010d}"
-        )
+        self.wait(replacing=True)
+        name = f"{STEP}{state.step:010d}"
         state = state.model_copy(deep=True)
         self._pending = self._writer.submit(self._write, state, name, tokens, tensors, versions)
 
@@ -252,10 +237,9 @@ class Checkpoints:
             self._store.write_record(self._manifest(name), manifest)
 
         persist(complete)
-        if name.startswith(STEP):
-            # The new one is written: that an old one stays, as where nothing may be deleted, ends no run.
-            with self._log.survived("checkpoints-kept"):
-                self._remove_others(name)
+        # The new one is written: that an old one stays, as where nothing may be deleted, ends no run.
+        with self._log.survived("checkpoints-kept"):
+            self._remove_others(name)
 
     def _unused(self, name: str) -> str:
         """`name`, with the next number behind it if a complete checkpoint has that name. Written over by another number

@@ -18,7 +18,6 @@ from isoloss_contract import layout
 from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.store import BadRecord, NotFound, Store
 from isoloss_trainer.attempt import versions
-from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
 from isoloss_trainer.foreign_model import (
     FIELD,
@@ -121,7 +120,6 @@ def measure(
         nats_per_byte=loss.value / bytes_per_token(data, config.mixture),
         evaluated_tokens=text.validation.tokens,
         parameters=count_parameters(network),
-        attention=attention_shape(model.config),
         model_type=network.config.model_type,
         tokenizer_digest=tokenizer.digest if tokenizer else None,
         same_tokenizer=same,

@@ -208,27 +208,6 @@ def trajectory_row(
     )
 
 
-def with_cooled(row: TrajectoryRow, tokens: int, cooled: Losses) -> TrajectoryRow:
-    """The row with the losses of a copy that cooled down from there and has seen `tokens`."""
-    loss, domains = cooled
-    return row.model_copy(
-        update={
-            "cooled_tokens": tokens,
-            "cooled_loss": _finite(loss.value),
-            "cooled_loss_standard_error": _finite(loss.standard_error),
-            "domains": {
-                name: domain.model_copy(
-                    update={
-                        "cooled_loss": _finite(domains[name].value),
-                        "cooled_standard_error": _finite(domains[name].standard_error),
-                    }
-                )
-                for name, domain in row.domains.items()
-            },
-        }
-    )
-
-
 def _domain(raw: Loss, averaged: Loss) -> DomainLoss:
     return DomainLoss(
         loss=_finite(raw.value),

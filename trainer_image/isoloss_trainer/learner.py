@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor
 
 from isoloss_contract.footprint import Fit, fit
-from isoloss_contract.records import CooldownConfig, PointConfig, TimeConstants
+from isoloss_contract.records import PointConfig, TimeConstants
 from isoloss_trainer.checkpoint import Tensors
 from isoloss_trainer.experts import ExpertBalance, averaged_name, biases_of, routers_of
 from isoloss_trainer.memory import footprint, micro_batch
@@ -93,7 +93,6 @@ def _fitting(network: Any, point: PointConfig, world: World) -> Fit:
 # --------------------------------------------------------------------------------------------- steps
 
 
-Found = TypeVar("Found")
 WEIGHTS, AVERAGED = "weights", "averaged_weights"
 MOMENTS = {"first_moment": "exp_avg", "second_moment": "exp_avg_sq"}
 """And what torch's optimizer calls them. These four, with a value for each weight, come before its name."""
@@ -151,9 +150,8 @@ class Learner:
         known = self._point.precision == "bf16" or not self.balance
         return known and not self.world.on_cpu
 
-    def step(self, batch: torch.Tensor, tokens: int, rate_factor: float = 1.0) -> StepFacts:
-        """Learn from `batch` [B, S + 1], which brings the run to `tokens`, at the schedule's learning rate
-        times `rate_factor`.
+    def step(self, batch: torch.Tensor, tokens: int) -> StepFacts:
+        """Learn from `batch` [B, S + 1], which brings the run to `tokens`.
 
         Nothing is changed before all gradients are there, so that out of memory can halve the
         micro-batch, at last recompute layers, and start the step over. Raises OutOfMemory if a single
@@ -163,24 +161,24 @@ class Learner:
         batch_tokens = batch[:, 1:].numel()
         means = self._gradients(batch, 1.0 / batch_tokens)
         with self._ending_together(changing=True):
-            return self._take_gradients(means, tokens, batch_tokens, rate_factor)
+            return self._take_gradients(means, tokens, batch_tokens)
 
-    def _take_gradients(
-        self, means: torch.Tensor, tokens: int, batch_tokens: int, rate_factor: float
-    ) -> StepFacts:
+    def _take_gradients(self, means: torch.Tensor, tokens: int, batch_tokens: int) -> StepFacts:
         for summed in (means, *self.balance.counts):
             self.world.sum(summed)
         norm = clip(self._weights, self._point.optimizer.gradient_clip)
-        rate = learning_rate(
-            self._point.learning_rate, tokens, self._point.optimizer.warmup_tokens
-        )
-        self._optimizer.param_groups[0]["lr"] = rate * rate_factor
+        self._optimizer.param_groups[0]["lr"] = self.learning_rate(tokens)
         self._optimizer.step()
         self.balance.finish_step()
         weights, averages = zip(*self._weights_and_averages(), strict=True)
         limit = self._point.evaluation.averaging_tokens
         take_into_average(averages, weights, tokens, batch_tokens, limit)
         return StepFacts(means[0], means[1], norm)
+
+    def learning_rate(self, tokens: int) -> float:
+        """Of the step that brings the run to `tokens`: linear in the warm-up, then constant."""
+        peak, warmup = self._point.learning_rate, self._point.optimizer.warmup_tokens
+        return peak * min(1.0, tokens / warmup) if warmup else peak
 
     def _gradients(self, batch: torch.Tensor, scale: float) -> torch.Tensor:
         """As _try_gradients, with micro-batches that fit into memory."""
@@ -333,22 +331,12 @@ class Learner:
     @torch.no_grad()
     def restore(self) -> None:
         """Continue from what is `on_host`."""
-
-        def copy(tensors: Tensors) -> None:
-            for name, tensor in tensors.items():
-                local(tensor).copy_(local(copies[name]))
-
         copies = self.on_host()
-        self.filled(copy)
-
-    @torch.no_grad()
-    def filled(self, fill: Callable[[Tensors], Found]) -> Found:
-        """Continue from what `fill` puts into the tensors of the training state; returns what it returns."""
-        found = fill(self.tensors())
+        for name, tensor in self.tensors().items():
+            local(tensor).copy_(local(copies[name]))
         for steps in self._steps[1:]:
             steps.copy_(self._steps[0])
         forget_whole_weights(self.model)
-        return found
 
     def start_recomputing(self) -> None:
         """From now on keep each layer's input alone for the backward pass, and compute the layer again
@@ -406,18 +394,6 @@ def adamw(weights: Iterable[torch.nn.Parameter], point: PointConfig) -> torch.op
     return optimizer
 
 
-def cooldown_factors(cooldown: CooldownConfig, steps: int) -> list[float]:
-    """What each of the `steps` of a cooldown multiplies the learning rate by.
-
-    The shape in the middle of each step: so the rate summed over tokens is nearly the same at every batch
-    size, and no step is lost to a rate of zero. Linear decay and 1 - sqrt(x): Hägele et al. 2405.18392.
-    """
-    shares = ((number + 0.5) / steps for number in range(steps))
-    if cooldown.shape == "Linear":
-        return [1.0 - share for share in shares]
-    return [1.0 - math.sqrt(share) for share in shares]
-
-
 def second_moment_decay(point: PointConfig) -> float:
     """beta2 of one step: as configured, or so that its time constant in tokens is."""
     constant = point.optimizer.second_moment_tokens
@@ -450,11 +426,6 @@ def _constant(beta: float, point: PointConfig) -> float | None:
 
 def _batch_tokens(point: PointConfig) -> int:
     return point.batch_size * point.sequence_length
-
-
-def learning_rate(peak: float, tokens: int, warmup_tokens: int) -> float:
-    """Rate of the step that brings the run to `tokens`: linear up to `warmup_tokens`, then constant."""
-    return peak * min(1.0, tokens / warmup_tokens) if warmup_tokens else peak
 
 
 @torch.no_grad()

@@ -1,9 +1,8 @@
-"""Builds proxies from transformers config dictionaries, starts their weights, and counts their parameters."""
+"""Builds proxies from transformers config dictionaries, and counts their parameters."""
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from isoloss_contract.records import ParameterCounts, PointConfig
+from isoloss_contract.records import ParameterCounts
 from isoloss_trainer import attention, experts
 from isoloss_trainer.loss import chunk_tokens, summed_loss, token_losses
 from isoloss_trainer.termination import BadConfiguration, is_out_of_memory
@@ -344,36 +343,3 @@ def _beside_products(network: Any) -> Iterator[torch.Tensor]:
     if network.config.get_text_config() is not network.config:
         of_text = {id(parameter) for parameter in network.get_decoder().parameters()}
         yield from (p for p in network.parameters() if id(p) not in of_text)
-
-
-# -------------------------------------------------------------------------- how random weights start
-
-
-RESIDUAL_OUTPUTS = ("o_proj.weight", "down_proj.weight", "down_proj")
-"""Ends of the names of the matrices that write into the residual stream; stacked experts have no `.weight`."""
-
-
-def initialize(network: Any, point: PointConfig) -> None:
-    """Change the fresh random weights of `network` as the point asks. Raises BadConfiguration."""
-    if point.initialization == "DepthScaled":
-        scale_residual_outputs(network)
-
-
-@torch.no_grad()
-def scale_residual_outputs(network: Any) -> None:
-    """Divide what each of the 2 * layers blocks adds to the residual stream by sqrt(2 * layers).
-
-    The stream's variance at the last layer then does not grow with the depth (Radford et al. 2019,
-    GPT-2). Raises BadConfiguration for a family whose output projections are not known by name.
-    """
-    layers = network.config.num_hidden_layers
-    outputs = [
-        parameter
-        for name, parameter in network.named_parameters()
-        if name.endswith(RESIDUAL_OUTPUTS)
-    ]
-    if len(outputs) < 2 * layers:
-        message = f"DepthScaled is not possible for {network.config.model_type}: use Default"
-        raise BadConfiguration("BadModel", message, "initialization")
-    for parameter in outputs:
-        parameter.div_(math.sqrt(2 * layers))

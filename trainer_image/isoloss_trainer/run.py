@@ -1,4 +1,4 @@
-"""The training run of one point: build, resume, step, evaluate, cool down, save where it stands, finish."""
+"""The training run of one point: build, resume, step, evaluate, save where it stands, finish."""
 
 from __future__ import annotations
 
@@ -29,16 +29,13 @@ from isoloss_trainer.attempt import (
     trajectory_text,
     versions,
 )
-from isoloss_trainer.attention import attention_shape
 from isoloss_trainer.checkpoint import Checkpoints, persist
-from isoloss_trainer.compile_cache import CompileCache, facts_of_run
 from isoloss_trainer.evaluation import (
     Check,
     Losses,
     ValidationSet,
     bytes_per_token,
     trajectory_row,
-    with_cooled,
 )
 from isoloss_trainer.foreign_model import fetching, load_weights
 from isoloss_trainer.foreign_tokens import check_same_tokenizer
@@ -47,7 +44,6 @@ from isoloss_trainer.learner import (
     CPU_TOKENS,
     Learner,
     StepFacts,
-    cooldown_factors,
     time_constants,
 )
 from isoloss_trainer.model import (
@@ -58,9 +54,7 @@ from isoloss_trainer.model import (
     check_fits,
     check_trains_reproducibly,
     count_parameters,
-    initialize,
 )
-from isoloss_trainer.profiling import Recordings
 from isoloss_trainer.run_log import Meter, RunLog, flops_per_token, peak_flops
 from isoloss_trainer.shards import TrainingSequences
 from isoloss_trainer.termination import Interrupted, OutOfMemory
@@ -127,8 +121,6 @@ class PointRun:
         self._log = RunLog(
             attempt, self.learner, self._meter, self.stopwatch, self.parameters.active
         )
-        self._recordings = Recordings(attempt)
-        self._compile_cache = CompileCache(attempt, self._compiled_for)
 
     @property
     def batch_tokens(self) -> int:
@@ -145,10 +137,9 @@ class PointRun:
         restored, versions = self.saving.restore() or (None, None)
         if restored is not None:
             self.state = restored
-        self._compile_cache.load()
         self.learner.on_host()
         self._log.start(self.tokens, resumed=restored is not None, written_by=versions)
-        self._reporter.begin(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
+        self._reporter.begin(self.tokens, self.state.trajectory)
 
     def train(self) -> None:
         """Step until the wanted tokens are seen and evaluated, or the run diverges.
@@ -209,7 +200,6 @@ class PointRun:
     def _result(self, rows: tuple[TrajectoryRow, ...], text: bytes) -> PointResult:
         """The facts of the run as it stands; `text` is the trajectory of `rows`."""
         task, point, world = self.attempt.task, self.point, self.attempt.world
-        cooled = next((row for row in reversed(rows) if row.cooled_tokens is not None), None)
         epochs = self.sequences.order.epochs(self.state.step * point.batch_size)
         return PointResult(
             key=point.key,
@@ -219,13 +209,10 @@ class PointRun:
             wanted_tokens=task.tokens,
             steps=self.state.step,
             parameters=self.parameters,
-            attention=attention_shape(self.learner.model.config),
             bytes_per_token=bytes_per_token(self.attempt.data, point.mixture),
             diverged_at_tokens=self.ending.diverged_at_tokens,
             loss=rows[-1].loss if rows else None,
             averaged_loss=rows[-1].averaged_loss if rows else None,
-            cooled_tokens=cooled.cooled_tokens if cooled else None,
-            cooled_loss=cooled.cooled_loss if cooled else None,
             trajectory_sha256=hashlib.sha256(text).hexdigest(),
             evaluations=len(rows),
             accelerator_seconds=self.saving.accelerator_seconds,
@@ -235,7 +222,6 @@ class PointRun:
             attempts=self.state.attempts,
             versions=versions(),
             message=self.ending.message or _summary(rows[-1], epochs),
-            cooldown_tokens=self.state.cooldown_tokens,
         )
 
     def close(self) -> None:
@@ -243,7 +229,6 @@ class PointRun:
         self._reporter.close()
         self.saving.checkpoints.close()
         self.sequences.close()
-        self._recordings.close()
         self._log.close()
 
     # ---------------------------------------------------------------------------- what it lasts for
@@ -275,11 +260,9 @@ class PointRun:
     def _take_step(self) -> None:
         """What it finds out is read at once on a CPU, on an accelerator after many."""
         state = self.state
-        with self._recordings.step(state.step + 1):
-            with self.stopwatch.timing("data"):
-                batch = self._batch(state.step)
-            facts = self.learner.step(batch, (state.step + 1) * self.batch_tokens)
-            self._unread.append(facts)
+        with self.stopwatch.timing("data"):
+            batch = self.sequences.read(state.step * self.point.batch_size, self.point.batch_size)
+        self._unread.append(self.learner.step(batch, self.tokens + self.batch_tokens))
         state.step += 1
         many = len(self._unread) >= (1 if self.attempt.world.on_cpu else STEPS_AT_ONCE)
         at_end = state.step == self.timetable.steps
@@ -287,11 +270,8 @@ class PointRun:
             self._read_steps()
             if self._lasts() and not at_end:
                 self.saving.save_if_due(state)
-        self._reporter.note(self.tokens, state.cooldown_tokens)
+        self._reporter.note(self.tokens)
         self._log.progress(state, self.tokens)
-
-    def _batch(self, step: int) -> torch.Tensor:
-        return self.sequences.read(step * self.point.batch_size, self.point.batch_size)
 
     def _read_steps(self) -> None:
         """Take what the last steps found out into the state, in order; what came after one that diverged is left
@@ -305,17 +285,12 @@ class PointRun:
                 self.ending = Ending.divergence(number * self.batch_tokens)
                 return
 
-    # ------------------------------------------------------------------ its evaluations and cooldowns
+    # ------------------------------------------------------------------ its evaluations
 
     def _take_evaluation(self) -> None:
-        """A scheduled one: it joins the trajectory once a copy has cooled down from it, if one is due."""
-        row = self._evaluate(self._check)
-        if self._lasts():
-            row = self._cool_down(row)
-        if row.cooled_tokens is not None:
-            self._log.cooldown(row)
-        self.state.take_evaluation(row)
-        self._reporter.note(self.tokens, self.state.cooldown_tokens, self.state.trajectory)
+        """A scheduled one: it joins the trajectory."""
+        self.state.take_evaluation(self._evaluate(self._check))
+        self._reporter.note(self.tokens, self.state.trajectory)
 
     def _evaluate(self, check: Check) -> TrajectoryRow:
         """Loss of the raw and the averaged weights. A loss that is not finite is a divergence."""
@@ -326,7 +301,6 @@ class PointRun:
         if row.loss is None:
             self.ending = Ending.divergence(self.tokens)
         self._log.evaluation(row)
-        self._compile_cache.save()
         return row
 
     def _losses(self, check: Check) -> Losses:
@@ -348,47 +322,6 @@ class PointRun:
             return rows
         return (*rows, self._evaluate(check))
 
-    def _cool_down(self, row: TrajectoryRow) -> TrajectoryRow:
-        """The row with the losses of a copy that trains on from here while its learning rate decays to zero, if
-        one is due: the run goes on with the bits it had.
-
-        A copy that has to stop is saved as it is, and goes on in the next attempt. One that is killed begins again:
-        where it began is in the store before that. A copy that diverges has no finite loss at its end.
-        """
-        state, cooldown = self.state, self.point.evaluation.cooldown
-        steps = self.timetable.cooldowns.get(state.step)
-        if cooldown is None or steps is None:
-            return row
-        self.saving.save_what_is_new(state)
-        reached = self.saving.restore_cooling(state) or self.tokens
-        taken = (reached - self.tokens) // self.batch_tokens
-        try:
-            with self.stopwatch.timing("cooldown"):
-                for factor in cooldown_factors(cooldown, steps)[taken:]:
-                    self._check()
-                    step = state.step + taken
-                    self.learner.step(self._batch(step), (step + 1) * self.batch_tokens, factor)
-                    taken += 1
-                    cooled = state.cooldown_tokens + taken * self.batch_tokens
-                    self._reporter.note(self.tokens, cooled)
-            losses = self._losses(self._check)
-        except StopRequested:
-            self.saving.save_what_is_new(state)
-            self.saving.save_cooling(state, self.tokens + taken * self.batch_tokens)
-            raise
-        self.learner.restore()
-        self.learner.balance.take_load()
-        return with_cooled(row, self.tokens + steps * self.batch_tokens, losses)
-
-    def _compiled_for(self) -> dict[str, Any]:
-        return facts_of_run(
-            self.point,
-            micro_batch=self.learner.micro_batch,
-            recompute=self.learner.recompute,
-            processes=self.attempt.world.size,
-            deterministic=self.attempt.task.deterministic,
-        )
-
 
 def _has_succeeded(store: Store, key: str) -> bool:
     result = stored_result(store, key)
@@ -398,16 +331,11 @@ def _has_succeeded(store: Store, key: str) -> bool:
 def _network(attempt: Attempt) -> Any:
     """The point's model, in rank 0 with its initial weights."""
     point = attempt.task.point
-    random = point.initial_weights is None and attempt.world.is_first
-    if random:
+    if point.initial_weights is None and attempt.world.is_first:
         network = build_network(point.model, seed=point.seed)
-        initialize(network, point)
     else:
         network = build_shapes(point.model)
     if point.initial_weights is not None:
-        if point.initialization != "Default":  # as in the probes of a sweep whose proxies start so
-            why = "the point starts from given weights, which are left as they are"
-            attempt.log.event("initialization-unused", name=point.initialization, reason=why)
         fetched = fetching(attempt.interruption, attempt.log)
         uri, domains = point.initial_weights, sorted(point.mixture)
         load_weights(
@@ -490,38 +418,16 @@ class Saving:
             recompute=self._learner.recompute,
         )
 
-    def save(self, state: TrainingState, *, again: bool = False) -> None:
-        """Start to write a checkpoint of where the run stands, which all processes do together; the learner keeps
-        it on its host until the next, to write it `again`. Training stands still for the copy alone; the end of a run
-        also waits for the checkpoint before."""
+    def save(self, state: TrainingState) -> None:
+        """Start to write a checkpoint of where the run stands, which all processes do together. Training stands still
+        for the copy alone; the end of a run also waits for the checkpoint before."""
         with self._stopwatch.timing("checkpoint"):
             state.accelerator_seconds = self.accelerator_seconds
             state.micro_batch = self._micro_batch()
             self.checkpoints.wait(replacing=True)
             tokens = state.step * self._timetable.batch_tokens
-            tensors = self._learner.on_host() if again else self._learner.copied()
-            self.checkpoints.save(state, tokens, tensors, versions())
+            self.checkpoints.save(state, tokens, self._learner.copied(), versions())
         self._saved, self._saved_at = _standing(state), time.monotonic()
-
-    def save_cooling(self, state: TrainingState, tokens: int) -> None:
-        """Write a checkpoint of the learner as a copy of the run at `state` that has cooled down up to `tokens`, and
-        wait until it is written."""
-        state.accelerator_seconds = self.accelerator_seconds
-        tensors = self._learner.tensors()
-        self.checkpoints.save(state, tokens, tensors, versions(), cooling=True)
-        self.checkpoints.wait()
-
-    def restore_cooling(self, state: TrainingState) -> int | None:
-        """Continue with the copy of the run at `state` whose cooldown an earlier attempt had to leave: the tokens that
-        it has seen. None if there is no such copy: the learner stands where the run does."""
-        found = self._learner.filled(
-            lambda tensors: self.checkpoints.restore(tensors, cooling_from=state.step)
-        )
-        if found is None:
-            self._learner.restore()
-            return None
-        self._earlier_seconds = max(self._earlier_seconds, found.state.accelerator_seconds)
-        return found.tokens
 
     def save_if_due(self, state: TrainingState) -> None:
         """A checkpoint that is due while the one before is still being written is put off, so that a slow
@@ -533,11 +439,10 @@ class Saving:
             self.save(state)
 
     def save_what_is_new(self, state: TrainingState) -> None:
-        """Save unless the last checkpoint has this step and its evaluation, which may have taken a cooldown. That is
-        written again if it failed, from the host: the learner may be a copy that cools down by now."""
-        again = _standing(state) == self._saved
-        if not again or self._attempt.world.any(self.checkpoints.has_failed):
-            self.save(state, again=again)
+        """Save unless the last checkpoint has this step and its evaluation, and could be written."""
+        failed = self._attempt.world.any(self.checkpoints.has_failed)
+        if failed or _standing(state) != self._saved:
+            self.save(state)
 
 
 def _standing(state: TrainingState) -> tuple[int, int]:

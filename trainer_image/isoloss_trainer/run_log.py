@@ -22,7 +22,7 @@ from isoloss_contract.records import ParameterCounts, TrajectoryRow
 from isoloss_trainer.attempt import Attempt, Stopwatch, TrainingState
 from isoloss_trainer.attention import attention_shape, head_sizes
 from isoloss_trainer.kernels import computing_type, describe_kernels
-from isoloss_trainer.learner import Learner, learning_rate
+from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.termination import BadConfiguration
 from isoloss_trainer.world import World
@@ -353,8 +353,8 @@ class RunLog:
         found = self._meter.figures(
             state.step,
             tokens,
-            learning_rate(task.point.learning_rate, tokens, task.point.optimizer.warmup_tokens),
-            self._stopwatch.seconds_without("evaluation", "cooldown"),
+            self._learner.learning_rate(tokens),
+            self._stopwatch.seconds_without("evaluation"),
         )
         words = in_words(found, tokens, task.tokens)
         self._log.progress("train", tokens, task.tokens, words=words, **known(found))
@@ -367,14 +367,6 @@ class RunLog:
         experts = {} if load is None else {"expert_load": load}
         self._log.event("evaluation", **facts, **self._stopwatch.shares(), **experts)
         self._recorder.record(row.tokens, curves_of_evaluation(row, experts))
-
-    def cooldown(self, row: TrajectoryRow) -> None:
-        """What the copy found that cooled down from the row's evaluation."""
-        facts = {"tokens": row.cooled_tokens, "loss": row.cooled_loss}
-        self._log.event("cooldown", start=row.tokens, **facts, **self._stopwatch.shares())
-        if row.cooled_tokens is not None and row.cooled_loss is not None:
-            curve = {"validation/cooled_loss": row.cooled_loss}
-            self._recorder.record(row.cooled_tokens, curve)
 
     def close(self) -> None:
         """Finish the curves."""

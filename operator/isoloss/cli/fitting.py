@@ -45,13 +45,11 @@ class Weights(StrEnum):
 
     AVERAGED = "Averaged"
     RAW = "Raw"
-    COOLED = "Cooled"
 
 
 LOSS_KINDS: Mapping[Weights, LossKind] = {
     Weights.AVERAGED: "averaged",
     Weights.RAW: "raw",
-    Weights.COOLED: "cooled",
 }
 
 
@@ -60,13 +58,6 @@ class Form(StrEnum):
 
     POWER = "PowerLawOfLoss"
     LINEAR = "LinearInLogCompute"
-
-
-class Flops(StrEnum):
-    """How compute is counted, in the words of a sweep's `fit.flops`."""
-
-    SIX_ND = "SixND"
-    WITH_ATTENTION = "WithAttention"
 
 
 @command
@@ -81,12 +72,6 @@ def fit(
         Weights,
         choice(Weights, "Weights whose loss is fitted (sweeps only)."),
     ] = Weights.AVERAGED,
-    flops: Annotated[
-        Flops,
-        choice(
-            Flops, "How compute is counted (sweeps only): 6 N D, or with the scores of attention."
-        ),
-    ] = Flops.SIX_ND,
     irreducible_loss: Annotated[
         float | None,
         typer.Option(help="Fix L0, in nats per token. Fitted by default."),
@@ -125,10 +110,10 @@ def fit(
     not_an_input("--out", out, runs)
     if all(map(is_table, runs)):
         refuse_idle(
-            {"weights": (weights, Weights.AVERAGED), "flops": (flops, Flops.SIX_ND)},
-            "a table has losses and FLOPs of one kind, and only sweeps have a choice: leave it out",
+            {"weights": (weights, Weights.AVERAGED)},
+            "a table has losses of one kind, and only sweeps have a choice: leave it out",
         )
-    given = read_runs(*runs, weights=LOSS_KINDS[weights], flops=flops.value)
+    given = read_runs(*runs, weights=LOSS_KINDS[weights])
     excluded = tuple(exclude or ())
     options = FitOptions(
         irreducible_loss=irreducible_loss,

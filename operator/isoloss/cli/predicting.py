@@ -80,7 +80,7 @@ def _from_own(source: str, asked: PredictionQuery, as_json: bool) -> int:
     if isinstance(answer, Refused):
         return print_refused(answer, as_json=as_json)
     opinions, silent = published_opinions(
-        total_flops=answer.as_six_nd(answer.total_flops.value), params=asked.params
+        total_flops=answer.total_flops.value, params=asked.params
     )
     if as_json:
         told = {"warnings": [*answer.warnings, *silent], "second_opinions": opinions}

@@ -134,10 +134,8 @@ def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> RunSet:
     """The runs named or those of the sweep; without either, the laws' own contours must do."""
     if runs is None and not is_sweep_uri(laws):
         return RunSet(())
-    known: dict[str | None, Weights] = {"raw": "raw", "cooled": "cooled"}
-    weights = known.get(fitted.loss_kind, "averaged")
-    flops = fitted.flops_convention or "SixND"
-    found = read_runs(*(runs or [laws]), weights=weights, flops=flops)
+    weights: Weights = "raw" if fitted.loss_kind == "raw" else "averaged"
+    found = read_runs(*(runs or [laws]), weights=weights)
     if runs is None:
         return found
     return replace(found, warnings=(*found.warnings, *other_runs(found.runs, fitted)))
@@ -193,8 +191,7 @@ def _prediction(laws: Laws, asked: PredictionQuery) -> Prediction | Refused | No
 def _opinions(prediction: Prediction | None, params: float | None) -> tuple[PublishedOptimum, ...]:
     if prediction is None:
         return ()
-    total = prediction.as_six_nd(prediction.total_flops.value)
-    return published_opinions(total_flops=total, params=params)[0]
+    return published_opinions(total_flops=prediction.total_flops.value, params=params)[0]
 
 
 def _saving(runs: tuple[Run, ...], direct_grid_flops: float | None) -> SearchCost | None:

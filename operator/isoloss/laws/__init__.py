@@ -44,7 +44,6 @@ from isoloss.laws.formulas import loss_compute_formula as loss_compute_formula
 from isoloss.laws.formulas import loss_compute_quality as loss_compute_quality
 from isoloss.laws.formulas import noise_in_words as noise_in_words
 from isoloss.laws.model import FitOptions as FitOptions
-from isoloss.laws.model import FlopsConvention as FlopsConvention
 from isoloss.laws.model import Interval as Interval
 from isoloss.laws.model import InvalidRunError as InvalidRunError
 from isoloss.laws.model import LawForm as LawForm

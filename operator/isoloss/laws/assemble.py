@@ -77,7 +77,6 @@ def assemble(
         tokenizer=runs[0].tokenizer,
         loss_kind=runs[0].loss_kind,
         optimizer=runs[0].optimizer,
-        flops_convention=runs[0].flops_convention,
         run_noise=collected.run_noise,
         rate_at_batch=estimates.rate_at_batch.law,
     )

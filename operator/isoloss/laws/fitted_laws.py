@@ -18,7 +18,6 @@ from isoloss.laws.formulas import (
 )
 from isoloss.laws.model import (
     FitOptions,
-    FlopsConvention,
     Refusal,
     RefusalReason,
     Route,
@@ -86,7 +85,6 @@ class Laws:
     tokenizer: str | None = None
     loss_kind: str | None = None
     optimizer: str | None = None
-    flops_convention: FlopsConvention | None = None
     run_noise: RunNoise | None = None
     """Between seeds; None: nothing was trained with two."""
 

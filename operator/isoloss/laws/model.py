@@ -18,8 +18,6 @@ from isoloss.laws.arrays import Array, Finite, Real
 
 Status = Literal["fitted", "provisional", "refused"]
 LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
-FlopsConvention = Literal["SixND", "WithAttention"]
-"""6 N D, or with the scores of attention under the causal mask."""
 Route = Literal["iso-loss", "surface", "fixed-batch"]
 """What answers: the paper's laws, the joint surface, or, if the batch size is given, the law of the learning rate there."""
 
@@ -67,8 +65,6 @@ class Run:
     replicates, however much they differ; if that is not known, those that differ by more than is usual are refused."""
     seed: str | None = None
     """Names the seed."""
-    flops_convention: FlopsConvention | None = None
-    """How `flops_per_token` is counted; None: unknown, but alike in all runs."""
 
     def __post_init__(self) -> None:
         """Make arrays of lists. Raises TypeError, naming the run and the field, for what is no number or no name."""
@@ -110,9 +106,7 @@ class RefusalReason(StrEnum):
     MIXED_SEQUENCE_LENGTHS = "MixedSequenceLengths"
     MIXED_LOSS_KINDS = "MixedLossKinds"
     MIXED_OPTIMIZERS = "MixedOptimizers"
-    MIXED_FLOPS_CONVENTIONS = "MixedFlopsConventions"
     ROUTES_DISAGREE = "RoutesDisagree"
-    TARGET_FLOPS_UNKNOWN = "TargetFlopsUnknown"
     DUPLICATED_RUN = "DuplicatedRun"
     LAW_REFUSED = "LawRefused"
 

@@ -23,7 +23,6 @@ _NOT_ONE_LAW = {
     RefusalReason.MIXED_SEQUENCE_LENGTHS: _NOT_COMPARABLE,
     RefusalReason.MIXED_LOSS_KINDS: _NOT_COMPARABLE,
     RefusalReason.MIXED_OPTIMIZERS: "The best learning rate and batch size depend on it",
-    RefusalReason.MIXED_FLOPS_CONVENTIONS: "Their compute cannot be compared",
 }
 
 
@@ -36,7 +35,6 @@ def refuse_mixture(runs: Sequence[Run]) -> Refusal | None:
         ("sequence_length", RefusalReason.MIXED_SEQUENCE_LENGTHS, "sequence lengths"),
         ("loss_kind", RefusalReason.MIXED_LOSS_KINDS, "kinds of loss"),
         ("optimizer", RefusalReason.MIXED_OPTIMIZERS, "optimizers"),
-        ("flops_convention", RefusalReason.MIXED_FLOPS_CONVENTIONS, "conventions of FLOPs"),
     ):
         counts = Counter(getattr(run, attribute) for run in runs)
         if len(counts) > 1:
@@ -92,6 +90,5 @@ def refused_laws(
         tokenizer=first.tokenizer if first else None,
         loss_kind=first.loss_kind if first else None,
         optimizer=first.optimizer if first else None,
-        flops_convention=first.flops_convention if first else None,
         rate_at_batch=RateAtBatchLaw("refused", refusal=refusal),
     )

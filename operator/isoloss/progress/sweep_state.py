@@ -85,7 +85,7 @@ class SweepState:
     laws: tuple[str, ...] = ()
     """What there is of the laws, in lines."""
     told_flops: float = 0.0
-    """Planned FLOPs of the spec's grid, with those of cooldowns, as the operator told last; 0: it has not."""
+    """Planned FLOPs of the spec's grid as the operator told last; 0: it has not."""
 
     @property
     def points(self) -> tuple[PointView, ...]:
@@ -99,14 +99,12 @@ class SweepState:
 
     @property
     def planned_flops(self) -> float:
-        """To the ends of all points of the spec's grid, without those added; 0 if it is not known: the ledger does not
-        have the tokens of cooldowns that are still to come."""
-        points = self.ledger.points
-        if self.told_flops or any(record.cooled_tokens is not None for record in points):
+        """To the ends of all points of the spec's grid, without those added."""
+        if self.told_flops:
             return self.told_flops
         return sum(
             record.flops_per_token * record.wanted_tokens
-            for record in points
+            for record in self.ledger.points
             if self.ledger.addition_of(record) is None
         )
 
@@ -187,7 +185,7 @@ def _spent_flops(record: PointRecord, now: PointProgress | None) -> float:
     """As the ledger will count the attempt that is under way."""
     if now is None:
         return record.spent_flops
-    reached = max(record.unfinished_flops, record.flops_per_token * now.trained_tokens)
+    reached = max(record.unfinished_flops, record.flops_per_token * now.tokens)
     return replace(record, unfinished_flops=reached).spent_flops
 
 

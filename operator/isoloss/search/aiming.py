@@ -115,7 +115,7 @@ def locate(
 def _flops_per_token(runs: Sequence[Run], size: Size) -> float:
     """FLOPs per token of a size as the laws count them: its own runs', else by the ratio of the size nearest to it.
 
-    `Size.flops_per_token` is what budgets count, which leave attention out even if the laws do not.
+    `Size.flops_per_token` is what budgets count; runs of a table may be counted otherwise.
     """
     nearest = min(runs, key=lambda run: abs(math.log(run.params / size.params)))
     counted = nearest.flops_per_token or 6.0 * nearest.params

@@ -17,7 +17,7 @@ from isoloss_contract.records.base import (
     Uri,
     content_key,
 )
-from isoloss_contract.records.points import AttentionShape, DomainLoss, ParameterCounts
+from isoloss_contract.records.points import DomainLoss, ParameterCounts
 
 
 class EvaluateConfig(Record):
@@ -61,8 +61,6 @@ class EvaluationResult(Report):
     nats_per_byte: Finite
     evaluated_tokens: Tokens
     parameters: ParameterCounts
-    attention: AttentionShape | None = None
-    """None: it is not known how attention works in a family of models."""
     model_type: str = Field(max_length=64)
     tokenizer_digest: Digest | None
     """None if the checkpoint has no tokenizer."""

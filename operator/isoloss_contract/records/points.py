@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from isoloss_contract.records.base import (
     Digest,
@@ -53,21 +53,8 @@ class OptimizerConfig(Record):
     """Weight of the squared log of the softmax's denominator in the gradient; not part of any loss."""
 
 
-class CooldownConfig(Record):
-    """Copies of a run at a constant learning rate whose own rate decays to zero: what the run would have
-    come to, had it ended there. The run itself goes on as if there were none."""
-
-    share: float = Field(default=0.2, gt=0, le=0.5)
-    """Share of all tokens the copy has seen at its end over which its learning rate decays."""
-    shape: Literal["Linear", "OneMinusSqrt"] = "Linear"
-    """Factor of the learning rate over the share x of the cooldown that is done: 1 - x or 1 - sqrt(x)."""
-    per_decade: int = Field(default=4, ge=1, le=100)
-    """Cooldowns per factor of ten in tokens: a divisor of the evaluations'."""
-
-
 class EvaluationConfig(Record):
-    """When and on how much data a run is evaluated, how its weights are averaged, and whether copies of it
-    cool down.
+    """When and on how much data a run is evaluated, and how its weights are averaged.
 
     Evaluations are at fixed token counts `first_tokens * 10**(i / per_decade)`, whatever the run's
     length, so that raising a point's tokens extends its trajectory and changes no existing row.
@@ -79,17 +66,6 @@ class EvaluationConfig(Record):
     """At most this many fixed validation sequences of each domain."""
     averaging_tokens: Tokens = Field(default=0)
     """Time constant in tokens of the exponential average of the weights; 0: a tenth of the tokens seen so far."""
-    cooldown: CooldownConfig | None = None
-    """None: losses are those of the raw and the averaged weights alone."""
-
-    @model_validator(mode="after")
-    def _cools_down_at_evaluations(self) -> Self:
-        if self.cooldown is not None and self.per_decade % self.cooldown.per_decade:
-            raise ValueError(
-                f"cooldown.per_decade: {self.cooldown.per_decade} does not divide "
-                f"per_decade {self.per_decade}"
-            )
-        return self
 
 
 MAX_BATCH_SIZE: Final = 1_000_000
@@ -113,9 +89,6 @@ class PointConfig(Record):
     seed: int = Field(default=0, ge=0, lt=2**31)
     evaluation: EvaluationConfig = EvaluationConfig()
     precision: Literal["bf16", "float32"] = "bf16"
-    initialization: Literal["Default", "DepthScaled"] = "Default"
-    """Initialisation of random weights: as transformers does it, or with outputs into the residual stream divided by
-    sqrt(2 * layers)."""
     initial_weights: Uri | None = None
     """A Hugging Face directory to start from, with a fresh optimizer; None: random weights."""
     initial_weights_stamp: Annotated[str, Field(max_length=64)] = ""
@@ -222,8 +195,6 @@ class DomainLoss(Report):
     standard_error: Finite | None = None
     averaged_loss: Finite | None = None
     averaged_standard_error: Finite | None = None
-    cooled_loss: Finite | None = None
-    cooled_standard_error: Finite | None = None
 
 
 class TrajectoryRow(Report):
@@ -235,11 +206,6 @@ class TrajectoryRow(Report):
     loss_standard_error: Finite | None = None
     averaged_loss: Finite | None = None
     averaged_loss_standard_error: Finite | None = None
-    cooled_tokens: Tokens | None = None
-    """Tokens that a copy of the run has seen that cooled down from here; None: there was no cooldown."""
-    cooled_loss: Finite | None = None
-    """Final loss of that copy."""
-    cooled_loss_standard_error: Finite | None = None
     domains: dict[Name, DomainLoss] = Field(default_factory=dict)
     training_loss: Finite | None = None
     """Mean over the training tokens since the last evaluation."""
@@ -249,11 +215,6 @@ class TrajectoryRow(Report):
     """Before clipping; mean over the steps since the last evaluation."""
     clipped_share: float | None = Field(default=None, ge=0, le=1)
     """Share of those steps whose gradient was clipped."""
-
-    @property
-    def cooldown_tokens(self) -> int:
-        """What the cooldown from here took in addition to the run's own tokens."""
-        return 0 if self.cooled_tokens is None else self.cooled_tokens - self.tokens
 
 
 class TimeConstants(Report):
@@ -275,16 +236,8 @@ class PointProgress(Report):
     wanted_tokens: Tokens
     loss: Finite | None
     tokens_per_second: Finite | None
-    """Throughput of all training, cooldowns included."""
     updated_at: str = Field(max_length=40)
     """RFC 3339, UTC."""
-    cooldown_tokens: Tokens = 0
-    """Trained in cooldowns, in addition to `tokens`."""
-
-    @property
-    def trained_tokens(self) -> int:
-        """All that were computed with."""
-        return self.tokens + self.cooldown_tokens
 
 
 class PointResult(Report):
@@ -300,8 +253,6 @@ class PointResult(Report):
     wanted_tokens: Tokens
     steps: int = Field(ge=0)
     parameters: ParameterCounts
-    attention: AttentionShape | None = None
-    """None: it is not known how attention works in a family of models."""
     bytes_per_token: PositiveFinite
     """UTF-8 bytes per token of the mixture-weighted validation text."""
     diverged_at_tokens: Tokens | None = None
@@ -309,10 +260,6 @@ class PointResult(Report):
     """Last evaluation of the raw weights, nats per token; None if not finite."""
     averaged_loss: Loss | None = None
     """Last evaluation of the averaged weights."""
-    cooled_tokens: Tokens | None = None
-    """Tokens that the last copy has seen that cooled down; None: none did."""
-    cooled_loss: Loss | None = None
-    """Final loss of that copy; None, if `cooled_tokens` is set, when it is not finite."""
     trajectory_sha256: Digest
     evaluations: int = Field(ge=0)
     accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)
@@ -323,10 +270,3 @@ class PointResult(Report):
     attempts: int = Field(ge=1)
     versions: dict[str, str] = Field(default_factory=dict)
     message: str = Field(default="", max_length=1024)
-    cooldown_tokens: Tokens = 0
-    """Trained in cooldowns, in addition to `tokens`."""
-
-    @property
-    def trained_tokens(self) -> int:
-        """All that were computed with."""
-        return self.tokens + self.cooldown_tokens

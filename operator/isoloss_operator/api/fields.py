@@ -179,9 +179,6 @@ BudgetShare = Annotated[
 NeighbourFactor = Annotated[
     DecimalText, decimal('a number above 1, up to 10, such as "2"', (">", 1), ("<=", 10))
 ]
-CooldownShare = Annotated[
-    DecimalText, decimal('a number above 0, up to 0.5, such as "0.2"', (">", 0), ("<=", 0.5))
-]
 AtLeastOne = Annotated[DecimalText, decimal('a number of 1 or more such as "1000"', (">=", 1))]
 Loss = Annotated[
     DecimalText,

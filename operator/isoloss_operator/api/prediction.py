@@ -55,8 +55,7 @@ class PredictionBudget(ApiType):
     )
 
     flops: Decimal | None = None
-    """Planned compute of the continued pre-training, counted as 6 * active parameters * tokens, or with
-    attention if the sweep's fit.flops says so."""
+    """Planned compute of the continued pre-training, counted as 6 * active parameters * tokens."""
     tokens: PositiveTokens | None = None
     """Planned tokens, converted to FLOPs with the target's active parameters."""
 
@@ -74,9 +73,8 @@ class AnswerValidation(ApiType):
 
     tokens_share: BudgetShare
     """Share of the budget's tokens that each probe trains for, with a fresh optimizer and the sweep's
-    warm-up. If the laws are of cooled losses, the last of these tokens are its cooldown. Five probes of
-    0.3 cost 1.5 times the budget. Probes of the whole budget tell most; those of a tenth seldom settle
-    anything."""
+    warm-up. Five probes of 0.3 cost 1.5 times the budget. Probes of the whole budget tell most; those of
+    a tenth seldom settle anything."""
     factor: NeighbourFactor = "2"
     """Factor between the answer and its neighbours, in learning rate and in batch size; with spec.batchSize in
     learning rate alone."""

@@ -324,8 +324,8 @@ class ValidationStatus(StatusType):
     places: tuple[ProbeStatus, ...] = Field(default=(), max_length=8)
     """Where probes are trained, the answer first."""
     tokens: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Tokens of each probe in whole steps, those of its cooldown included: wanted at first, then those at which the
-    losses are compared, as many as all probes have seen."""
+    """Tokens of each probe in whole steps: wanted at first, then those at which the losses are compared, as many as
+    all probes have seen."""
     points: PointCounts = PointCounts()
     """Number of probes by state."""
     progress: StatusText = ""

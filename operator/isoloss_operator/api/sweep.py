@@ -33,15 +33,10 @@ MAX_POINTS = 10_000
 class Fit(ApiType):
     """How the laws are fitted."""
 
-    weights: Literal["Averaged", "Raw", "Cooled"] = "Averaged"
-    """Which loss is fitted: that of the averaged weights, of the raw ones, or of the copies that cooled down,
-    over the tokens that these have seen. Cooled needs evaluation.cooldown."""
+    weights: Literal["Averaged", "Raw"] = "Averaged"
+    """Which loss is fitted: that of the averaged weights or of the raw ones."""
     irreducible_loss: IrreducibleLoss | None = None
     """Irreducible loss L0 in nats per token. Fitted when absent."""
-    flops: Literal["SixND", "WithAttention"] = "SixND"
-    """How the laws count compute: 6 * active parameters * tokens, or that and the scores of attention under
-    the causal mask, as executed. Predictions count a budget in the same way. Plans, budgets and spent
-    FLOPs are 6 * active parameters * tokens in any case."""
     form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
     """Form of the hyperparameter laws along the sizes of least compute. LinearInLogCompute is answered by them even
     if the target's size is known: the joint surface has power laws alone. The intervals then allow for how far
@@ -61,7 +56,7 @@ class SweepBudget(ApiType):
     )
 
     flops: Decimal | None = None
-    """Maximum FLOPs, counted as 6 * active parameters * tokens, those of cooldowns included."""
+    """Maximum FLOPs, counted as 6 * active parameters * tokens."""
     accelerator_hours: int | None = Field(default=None, ge=1, le=100_000_000)
     """Maximum accelerator hours, counted as in status.acceleratorHours."""
 
@@ -249,17 +244,6 @@ class ScalingSweepSpec(ApiType):
             "self.search.strategy != 'Sequential' || self.training.additionalSeeds.size() == 0",
             "search.strategy Sequential trains every point with one seed: remove training.additionalSeeds",
             lambda spec: not spec.searches or not spec.training.additional_seeds,
-        ),
-        Rule(
-            "self.search.strategy != 'Sequential' || !has(self.evaluation.cooldown)",
-            "search.strategy Sequential does not count cooldowns: remove evaluation.cooldown",
-            lambda spec: not spec.searches or spec.evaluation.cooldown is None,
-        ),
-        Rule(
-            "self.fit.weights != 'Cooled' || has(self.evaluation.cooldown)",
-            "fit.weights Cooled needs losses of cooled copies: set evaluation.cooldown, which takes another"
-            " ScalingSweep, or fit.weights to Averaged or Raw",
-            lambda spec: spec.fit.weights != "Cooled" or spec.evaluation.cooldown is not None,
         ),
     )
 

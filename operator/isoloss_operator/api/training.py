@@ -9,7 +9,6 @@ from pydantic import Field
 from isoloss_operator.api.fields import (
     IDENTITY,
     ApiType,
-    CooldownShare,
     Decimal,
     Fraction,
     LossWeight,
@@ -50,32 +49,8 @@ class Optimizer(ApiType):
     """Learning rate after the warm-up. Only Constant: every loss level on the way is fitted."""
 
 
-class Cooldown(ApiType):
-    """Copies of every run whose learning rate decays to zero from evaluations on: what the run would have
-    come to, had it ended there. The run itself goes on unchanged."""
-
-    share: CooldownShare = "0.2"
-    """Share of the cooled copy's tokens, at its end, over which the learning rate decays."""
-    shape: Literal["Linear", "OneMinusSqrt"] = "Linear"
-    """How the learning rate decays over the share x of the cooldown: by 1 - x or by 1 - sqrt(x)."""
-    per_decade: int = Field(default=4, ge=1, le=100)
-    """Number of cooldowns per factor of ten in tokens, at every n-th evaluation. Must divide
-    evaluation.perDecade."""
-
-
 class Evaluation(ApiType):
     """When runs are evaluated: at firstTokens * 10^(i / perDecade)."""
-
-    rules: ClassVar = (
-        Rule(
-            "!has(self.cooldown) || self.perDecade % self.cooldown.perDecade == 0",
-            "cooldown.perDecade must divide perDecade",
-            lambda evaluation: (
-                evaluation.cooldown is None
-                or evaluation.per_decade % evaluation.cooldown.per_decade == 0
-            ),
-        ),
-    )
 
     first_tokens: PositiveTokens = 100_000_000
     """Tokens at the first evaluation."""
@@ -83,9 +58,6 @@ class Evaluation(ApiType):
     """Number of evaluations per factor of ten in tokens."""
     averaging_tokens: NonNegativeTokens = 0
     """Time constant of the averaged weights in tokens. 0 means a tenth of the tokens seen."""
-    cooldown: Cooldown | None = None
-    """Train cooled copies of every run, too, for their losses. They cost compute in addition to the run's: a third to
-    three fifths of it at the defaults, as `isoloss plan` prints. None when absent."""
 
 
 class Training(ApiType):
@@ -104,9 +76,6 @@ class Training(ApiType):
     """Precision of the matrix products. Weights and moments are always float32. Immutable."""
     seed: Annotated[int, Field(ge=0, le=2_147_483_647), IDENTITY] = 0
     """Seed of initialisation and data order. Immutable."""
-    initialization: Annotated[Literal["Default", "DepthScaled"], IDENTITY] = "Default"
-    """Random weights at the start: as transformers initialises the family, or with the output projections
-    of attention and feed-forward layers divided by sqrt(2 * layers). Immutable."""
     additional_seeds: Annotated[
         tuple[Annotated[int, Field(ge=0, le=2_147_483_647)], ...], Field(max_length=20)
     ] = ()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from isoloss.laws import FitOptions, FlopsConvention
+from isoloss.laws import FitOptions
 from isoloss.progress.resources import is_verdict
 from isoloss.runs import Weights
 from isoloss.stages import stopped_in_words
@@ -48,7 +48,7 @@ def fit_options(spec: ScalingSweepSpec) -> FitOptions:
     )
 
 
-WEIGHTS: Mapping[str, Weights] = {"Averaged": "averaged", "Raw": "raw", "Cooled": "cooled"}
+WEIGHTS: Mapping[str, Weights] = {"Averaged": "averaged", "Raw": "raw"}
 """The law engine's words for spec.fit.weights."""
 
 
@@ -127,7 +127,6 @@ def _sweep_request(
         inputs=inputs,
         points=tuple(_fit_point(record, points[record.key]) for record in fitted),
         weights=_weights(spec),
-        flops=spec.fit.flops,
         ledger_sha256=ledger.digest,
         laws_path=layout.laws_in(folder),
         report_path=layout.report_in(folder),
@@ -149,13 +148,13 @@ def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, fin
     """
     if running.inputs == inputs:
         return False
-    is_as_asked = (running.options, running.weights, running.flops) == _asked(spec)
+    is_as_asked = (running.options, running.weights) == _asked(spec)
     return final or not running.provisional or not is_as_asked
 
 
-def _asked(spec: ScalingSweepSpec) -> tuple[FitOptions, Weights, FlopsConvention]:
+def _asked(spec: ScalingSweepSpec) -> tuple[FitOptions, Weights]:
     """All that the spec says of a fit."""
-    return fit_options(spec), _weights(spec), spec.fit.flops
+    return fit_options(spec), _weights(spec)
 
 
 def is_fitted(fit: FitOutcome | None, inputs: str) -> bool:
@@ -169,7 +168,7 @@ def _is_worth_it(fit: FitOutcome | None, spec: ScalingSweepSpec, done: int) -> b
     if fit is None:
         return True
     laws = fit.laws
-    if laws and (laws.options, laws.loss_kind, laws.flops_convention) != _asked(spec):
+    if laws and (laws.options, laws.loss_kind) != _asked(spec):
         return True
     return abs(done - fit.points) >= max(1.0, WORTH_REFITTING * fit.points)
 
@@ -219,7 +218,7 @@ def sweep_page(
     only if it would show something new. The fits draw the others."""
     if observed.page_seconds < PAGE_SECONDS or observed.fit_rests:
         return None
-    reported = {key: each.trained_tokens for key, each in observed.progress.items()}
+    reported = {key: each.tokens for key, each in observed.progress.items()}
     if not any(reported.values()) and not any(record.tokens for record in ledger.points):
         return None
     shows = content_key([ledger.digest, reported])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from isoloss.laws import FitOptions, FlopsConvention, Laws, Prediction
+from isoloss.laws import FitOptions, Laws, Prediction
 from isoloss.runs import Weights
 from isoloss.search import SearchOptions, Seen, Size
 from isoloss_contract.ledger import MAX_ADDITIONS, IntentAction, Ledger
@@ -136,7 +136,6 @@ class SweepRequest(Request):
 
     points: tuple[FitPoint, ...]
     weights: Weights
-    flops: FlopsConvention = "SixND"
     missing: tuple[MissingPoint, ...] = ()
     searched: Watched | None = None
     """Of a sweep whose points a search chooses: what it has chosen so far."""

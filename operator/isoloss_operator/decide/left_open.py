@@ -8,7 +8,6 @@ from typing import Any
 
 from isoloss.laws import Laws, PredictionQuery, RefusalReason, Refused, predict
 from isoloss.placement import rounded_place
-from isoloss.runs import training_flops_per_token
 from isoloss.validation import Place
 from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood, Placement
 from isoloss_contract.reading import ABSENT, Read, Unreadable, is_unknown, problem_of, value_of
@@ -31,7 +30,7 @@ from isoloss_operator.planning.continued import (
     neighbourhood_errors,
     places_around,
 )
-from isoloss_operator.planning.parameters import attention_shape, parameter_counts
+from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.placement import kept_places, model_key, sizes_to_place
 from isoloss_operator.planning.specs import (
     InvalidSpec,
@@ -338,8 +337,6 @@ def _by_laws(
     model = model_config(proxy.model, vocabulary)
     counts = parameter_counts(model)
     per_token = 6.0 * counts.active
-    if laws.flops_convention == "WithAttention":
-        per_token = training_flops_per_token(counts, attention_shape(model), length)
     query = PredictionQuery(
         total_flops=per_token * proxy.tokens, params=counts.active, flops_per_token=per_token
     )

@@ -18,7 +18,6 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.published import published_opinions
-from isoloss.runs import training_flops_per_token
 from isoloss.savings import search_cost
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult, content_key
@@ -90,7 +89,6 @@ def question(
         cpt_flops=float(budget.flops) if budget.flops else None,
         cpt_tokens=float(budget.tokens) if budget.tokens else None,
         params=target_parameters(spec, result),
-        flops_per_token=_target_flops(laws, spec, sweep, result),
         pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
         composition=spec.composition,
         batch_size=None if spec.batch_size is None else spec.batch_size * ratio,
@@ -100,20 +98,6 @@ def question(
         round_to=spec.batch_size_multiple_of * ratio,
         max_extrapolation=float(spec.max_extrapolation),
     )
-
-
-def _target_flops(
-    laws: Laws,
-    spec: HyperparamPredictionSpec,
-    sweep: ScalingSweepSpec,
-    result: EvaluationResult | None,
-) -> float | None:
-    """FLOPs per token of the target as the laws count them; None if they follow from its parameters, or
-    its attention is not known."""
-    if laws.flops_convention != "WithAttention" or result is None or result.attention is None:
-        return None
-    length = target_length(spec, sweep)
-    return training_flops_per_token(result.parameters, result.attention, length)
 
 
 def target_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> int:
@@ -260,9 +244,7 @@ def answered(
         batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
         batch_size_cost=interval_status(prediction.batch_size_cost),
         affordable_batch_sizes=_affordable(prediction.affordable),
-        search_cost=search_cost_status(
-            sweep, reference.status, prediction.as_six_nd(prediction.cpt_flops)
-        ),
+        search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
         extrapolation=ExtrapolationStatus(
             compute_factor=precise(distance.compute_factor),
             loss_distance=loss(distance.loss_distance),
@@ -328,8 +310,7 @@ def second_opinions(
         for name, point in sorted(prediction.routes.items())
         if name != prediction.route
     ]
-    total = prediction.as_six_nd(prediction.total_flops.value)
-    published, _ = published_opinions(total_flops=total, params=params)
+    published, _ = published_opinions(total_flops=prediction.total_flops.value, params=params)
     opinions += [
         VariantStatus(
             name=opinion.name,

@@ -197,8 +197,7 @@ class Reason(StrEnum):
     NO_MINIMUM = "NoMinimum"
     """The neighbours on both sides of the answer have lower losses than the answer."""
     TOO_FEW_PROBES = "TooFewProbes"
-    """Fewer than three probes have a loss, none of them is at the answer, or one has no cooled loss although the laws
-    are fitted to cooled losses."""
+    """Fewer than three probes have a loss, or none of them is at the answer."""
 
 
 TRAINER_REASONS: Final = frozenset(

@@ -72,7 +72,6 @@ from isoloss_operator.planning.probes import (
     probe_places,
     probe_sweep,
     probe_tokens,
-    tokens_before_cooldown,
     tokens_of_share,
 )
 from isoloss_operator.planning.specs import InvalidSpec
@@ -281,9 +280,8 @@ def _planned(
         largest_batch,
         view.sweep.data.sequence_length,
     )
-    constant = tokens_before_cooldown(view.sweep, tokens, largest_batch)
     model = probe_model(_config(view, checkpoint), result.parameters)
-    spec = probe_sweep(view.sweep, validation, model, constant, suspend=view.spec.suspend)
+    spec = probe_sweep(view.sweep, validation, model, tokens, suspend=view.spec.suspend)
     stamp = value_of(view.observed.checkpoint_stamp) or ""
     points = plan_probes(spec, view.manifest, places, checkpoint, stamp)
     _check_length(view, laws, query, answer.cpt_flops, per_token, largest_batch)

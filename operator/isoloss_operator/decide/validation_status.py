@@ -65,20 +65,18 @@ def compared_at(
 
     A probe may be longer than is asked of it now: of another share or budget, or another prediction's.
     """
-    ends = [end.tokens for record in records if (end := _end(spec, record)) is not None]
+    ends = [record.tokens for record in records if _has_end(spec, record)]
     return min(*ends, most_tokens) if ends else 0.0
 
 
 def is_longer(spec: ScalingSweepSpec, record: PointRecord, tokens: float) -> bool:
     """Whether a probe's end is no loss after so many tokens."""
-    end = _end(spec, record)
-    return end is not None and end.tokens > tokens * ALIKE
+    return _has_end(spec, record) and record.tokens > tokens * ALIKE
 
 
-def _end(spec: ScalingSweepSpec, record: PointRecord) -> ProbeLoss | None:
-    """What a probe came to that did not diverge; None if it did, or is not over."""
-    end = judged_loss(spec, record) if record.state is PointState.SUCCEEDED else None
-    return end if end is not None and end.loss is not None else None
+def _has_end(spec: ScalingSweepSpec, record: PointRecord) -> bool:
+    """Whether a probe is over and did not diverge."""
+    return record.state is PointState.SUCCEEDED and judged_loss(spec, record) is not None
 
 
 def _cut(record: PointRecord, tokens: float, course: Course) -> PointRecord:
@@ -114,11 +112,6 @@ def judge(
     done = _done(tasks)
     if not done:
         return _too_few("No probe has a result.")
-    unstated = [record.name for record in done if not _is_known(spec, record)]
-    if unstated:
-        return _too_few(
-            f"Results without a cooled loss: {len(unstated)} of {len(done)} ({unstated[0]} first). The laws are fitted to cooled losses."
-        )
     at = compared_at(spec, done, most_tokens)
     longer = [record for record in done if is_longer(spec, record, at)]
     if any(record.key not in courses for record in longer):
@@ -165,16 +158,11 @@ def _done(tasks: TaskPass) -> list[PointRecord]:
     return [r for r in tasks.ledger.points if r.state in DONE and r.key in tasks.points]
 
 
-def _is_known(spec: ScalingSweepSpec, record: PointRecord) -> bool:
-    """Whether what a probe came to is known: a diverged one has no loss to state."""
-    return record.state is PointState.DIVERGED or judged_loss(spec, record) is not None
-
-
 def _run(point: PlannedPoint, spec: ScalingSweepSpec, record: PointRecord) -> Run:
     """A probe as the law engine sees runs, with its last loss."""
     end = judged_loss(spec, record)
     has_diverged = record.state is PointState.DIVERGED
-    ends = [] if has_diverged or end is None or end.loss is None else [(end.tokens, end.loss)]
+    ends = [] if has_diverged or end is None else [(record.tokens, end)]
     return Run(
         name=record.name,
         params=float(point.proxy.parameters.active),
@@ -192,30 +180,10 @@ def _run(point: PlannedPoint, spec: ScalingSweepSpec, record: PointRecord) -> Ru
 # ------------------------------------------------------------------------- which losses are judged
 
 
-@dataclass(frozen=True)
-class ProbeLoss:
-    """What a probe came to."""
-
-    tokens: int
-    """Seen at its end, the cooldown of one that cools down included."""
-    loss: float | None
-    """Nats per token; None if not finite."""
-
-
-def judged_loss(spec: ScalingSweepSpec, record: PointRecord) -> ProbeLoss | None:
-    """The loss by which a probe with a result is judged, `spec` being of the sweep that trained it.
-
-    None if the laws are of cooled losses and the result has none: no other loss stands in for it.
-    """
-    match spec.fit.weights:
-        case "Cooled":
-            if record.cooled_tokens is None:
-                return None
-            return ProbeLoss(record.cooled_tokens, record.cooled_loss)
-        case "Raw":
-            return ProbeLoss(record.tokens, record.loss)
-        case "Averaged":
-            return ProbeLoss(record.tokens, record.averaged_loss)
+def judged_loss(spec: ScalingSweepSpec, record: PointRecord) -> float | None:
+    """The loss by which a probe with a result is judged, nats per token, `spec` being of the sweep that trained it;
+    None if not finite."""
+    return record.loss if spec.fit.weights == "Raw" else record.averaged_loss
 
 
 # --------------------------------------------------------------------------- how the status shows it
@@ -260,7 +228,7 @@ def validation_status(
 
 
 def _planned_tokens(planned: Sequence[PlannedPoint]) -> int:
-    return planned[0].proxy.tokens + planned[0].cooldown_tokens if planned else 0
+    return planned[0].proxy.tokens if planned else 0
 
 
 def numbers_only(before: ValidationStatus | None) -> ValidationStatus | None:
@@ -335,16 +303,11 @@ def _place(
         learning_rate=learning_rate(place[0]),
         batch_size=batch_size(place[1]),
         state=_state(active, seeds),
-        loss=loss(_mean(_loss(spec, each) for each in seeds if each.state in DONE)),
+        loss=loss(_mean(judged_loss(spec, each) for each in seeds if each.state in DONE)),
         difference=loss(comparison.difference) if comparison and told else "",
         standard_error=loss(comparison.standard_error) if comparison and told else "",
         better=(comparison.better or "") if comparison else "",
     )
-
-
-def _loss(spec: ScalingSweepSpec, record: PointRecord) -> float | None:
-    end = judged_loss(spec, record)
-    return None if end is None else end.loss
 
 
 def _mean(losses: Iterable[float | None]) -> float | None:

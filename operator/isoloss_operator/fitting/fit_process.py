@@ -20,7 +20,7 @@ from isoloss.report.page import render_report
 from isoloss.report.probed import probed_by
 from isoloss.runs import BadTrajectory, run_from_point
 from isoloss_contract import layout
-from isoloss_contract.records import AttentionShape, PointResult
+from isoloss_contract.records import PointResult
 from isoloss_contract.store import (
     BadRecord,
     Circuit,
@@ -45,7 +45,6 @@ from isoloss_operator.decide.fits import (
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.fitting.search_process import search_step
-from isoloss_operator.planning.parameters import attention_shape
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document, shown_first
 from isoloss_operator.store.storage import PATIENCE
 
@@ -128,7 +127,6 @@ def _sweep_page(store: Store, job: FitJob, page: SweepPage) -> FitEnd:
 def _answer_page(store: Store, job: FitJob, page: AnswerPage) -> FitEnd:
     """The page of a prediction: the answer on the laws, and its probes."""
     answer = page.prediction
-    total = answer.as_six_nd(answer.total_flops.value)
     try:
         drawn = render_report(
             page.laws,
@@ -137,7 +135,9 @@ def _answer_page(store: Store, job: FitJob, page: AnswerPage) -> FitEnd:
             facts={"laws": _laws_uri(job), "ledger": f"SHA-256 {page.ledger_sha256}"},
             prediction=answer,
             initial_loss=page.initial_loss,
-            opinions=published_opinions(total_flops=total, params=page.parameters)[0],
+            opinions=published_opinions(
+                total_flops=answer.total_flops.value, params=page.parameters
+            )[0],
             probed=probed_by(page.resource, page.laws.sequence_length),
         )
     except Exception:
@@ -194,23 +194,12 @@ def _read_run(
             diverged=point.diverged,
             finished=point.finished,
             stopped=point.stopped,
-            attention=_attention(request, point, result),
-            flops=request.flops,
             tokenizer=job.tokenizer,
         )
     except NotFound as error:
         return Unreadable(point.key, str(error), missing=True)
     except (BadRecord, BadTrajectory) as error:
         return Unreadable(point.key, str(error))
-
-
-def _attention(
-    request: SweepRequest, point: FitPoint, result: PointResult
-) -> AttentionShape | None:
-    if request.flops == "SixND":
-        return None
-    # The trainer reports it for the usual families only.
-    return result.attention or attention_shape(point.config.model)
 
 
 def _fit(store: Store, job: FitJob, request: FitRequest, runs: list[Run]) -> FitOutcome:
@@ -312,7 +301,6 @@ def _facts(job: FitJob, request: SweepRequest, runs: list[Run]) -> dict[str, str
     return {
         "points": str(len(runs)),
         "weights": request.weights,
-        "FLOPs": request.flops,
         "ledger": f"SHA-256 {request.ledger_sha256}",
         "laws": _laws_uri(job),
     }

@@ -104,8 +104,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.WITHIN_NOISE: "Raise `spec.validation.seeds` or `spec.validation.tokensShare`, or accept the answer as it is.",
     Reason.NO_MINIMUM: "Raise `spec.validation.seeds` or `spec.validation.factor`.",
     Reason.TOO_FEW_PROBES: "`status.validation.failures` says why probes failed. If they diverged, lower "
-    "`spec.validation.factor`. If results have no cooled loss, install the trainer image of the operator's version "
-    "and change `spec.validation.tokensShare` a little: probes of another length are trained again.",
+    "`spec.validation.factor`.",
     Reason.CONFIG_MAP_REFUSED: "Correct `publish.configMapName`, or make room in the quota.",
 }
 
@@ -186,17 +185,9 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Runs of several optimizers have best settings of their own.",
         "Fit one optimizer at a time.",
     ),
-    Refused.MIXED_FLOPS_CONVENTIONS: (
-        "Compute is counted with attention in some runs and without in others.",
-        "Count all runs alike.",
-    ),
     Refused.ROUTES_DISAGREE: (
         "No size is given, and the two routes' intervals do not overlap.",
         "Give the target's size, or add sizes or points near the optimum.",
-    ),
-    Refused.TARGET_FLOPS_UNKNOWN: (
-        "The laws count attention, and what attention takes in the target is unknown.",
-        "Give a `checkpoint`, leave out `targetParameters` and give `budget.flops`, or fit with `fit.flops: SixND`.",
     ),
     Refused.DUPLICATED_RUN: (
         "Two runs of one configuration differ by more than seeds do.",

@@ -46,9 +46,7 @@ class SizePlan:
     warmup_tokens: int
     """Warm-up tokens of each point."""
     tokens: float
-    """Tokens of all points, without cooldowns."""
-    cooldown_tokens: float
-    """Tokens that cooldowns take in addition."""
+    """Tokens of all points."""
     flops: float
     executed_flops: float
     """Including attention scores: what the accelerators execute and hours are computed from."""
@@ -95,7 +93,6 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
     proxy = points[0].proxy
     per_token = token_flops(proxy.model, spec.data.sequence_length)
     tokens = float(sum(point.tokens for point in points))
-    cooldown_tokens = float(sum(point.cooldown_tokens for point in points))
     counts, accelerators = proxy.parameters, proxy.nodes * _accelerators(spec, proxy)
     return SizePlan(
         name=proxy.name,
@@ -105,9 +102,8 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
         total_params=counts.total,
         warmup_tokens=proxy.warmup_tokens,
         tokens=tokens,
-        cooldown_tokens=cooldown_tokens,
         flops=sum(point.flops for point in points),
-        executed_flops=per_token.total(Convention.EXACT) * (tokens + cooldown_tokens),
+        executed_flops=per_token.total(Convention.EXACT) * tokens,
         utilisation=assumed_utilisation(counts),
         evaluation_share=evaluation_share(spec, proxy.tokens),
         accelerators=accelerators,
@@ -158,7 +154,7 @@ class Pace:
 
     def _hours_at_work(self, size: SizePlan) -> float:
         if self.tokens_per_second is not None:
-            return (size.tokens + size.cooldown_tokens) / self.tokens_per_second / 3600
+            return size.tokens / self.tokens_per_second / 3600
         return size.executed_flops / (self._share(size) * self.peak_flops) / 3600
 
     def _share(self, size: SizePlan) -> float:
@@ -317,7 +313,6 @@ def sizes_document(
         ],
         "points": sum(size.points for size in sizes),
         "tokens": sum(size.tokens for size in sizes),
-        "cooldown_tokens": sum(size.cooldown_tokens for size in sizes),
         "flops": sum(size.flops for size in sizes),
         "flops_convention": Convention.SIX_ND.value,
         "accelerator_hours": sum(pace.hours(size) for size in sizes),

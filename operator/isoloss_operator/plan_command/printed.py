@@ -87,12 +87,6 @@ def print_sizes(
         terminal.print(
             f"One batch size: such a sweep answers predictions that set spec.batchSize to {batch_size}, and no others."
         )
-    cooldown_tokens = sum(size.cooldown_tokens for size in sizes)
-    if cooldown_tokens:
-        terminal.print(
-            f"FLOPs and hours include cooldowns of {formatting.count(cooldown_tokens)} tokens, "
-            f"{cooldown_tokens / tokens:.0%} of the runs' own."
-        )
     _print_evaluation(spec)
     if cost is not None:
         terminal.print(saving_sentence(cost))

@@ -20,11 +20,9 @@ FORWARD_SHARE: Final = 1 / 3
 
 def _forward_passes(spec: ScalingSweepSpec, tokens: int) -> int:
     """Over the validation sequences in a run of `tokens`: of each kind of weights at firstTokens * 10^(i / perDecade)
-    and at its end, and of each copy that cools down, at most."""
-    schedule, cooldown = spec.evaluation, spec.evaluation.cooldown
-    decades = math.log10(tokens / schedule.first_tokens)
-    passes = WEIGHTS * (1 + math.floor(schedule.per_decade * decades) + 1)
-    return passes + (1 + math.floor(cooldown.per_decade * decades) if cooldown else 0)
+    and at its end."""
+    decades = math.log10(tokens / spec.evaluation.first_tokens)
+    return WEIGHTS * (1 + math.floor(spec.evaluation.per_decade * decades) + 1)
 
 
 def evaluation_share(spec: ScalingSweepSpec, tokens: int) -> float:

@@ -22,7 +22,7 @@ from isoloss_contract.records import (
     PointConfig,
     content_key,
 )
-from isoloss_contract.schedule import cooldown_tokens, whole_steps
+from isoloss_contract.schedule import whole_steps
 from isoloss_operator.api import Proxy, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.parameters import parameter_counts
@@ -76,9 +76,7 @@ class PlannedPoint:
     tokens: int
     """Wanted tokens rounded up to a whole step: what will be trained."""
     flops: float
-    """6 * active parameters * all tokens, those of cooldowns included."""
-    cooldown_tokens: int = 0
-    """Tokens that cooldowns take in addition to `tokens`."""
+    """6 * active parameters * tokens."""
     seed: int = 0
     """Seed of initialisation and data order."""
     target: int | None = None
@@ -91,7 +89,7 @@ class PlannedPoint:
 
     @property
     def wanted_flops(self) -> float:
-        """6 * active parameters * wanted tokens in whole steps, those of cooldowns included."""
+        """6 * active parameters * wanted tokens in whole steps."""
         return self.flops if self.target is None else self.flops_for(self.wanted_tokens)
 
     def flops_for(self, tokens: int) -> float:
@@ -100,12 +98,6 @@ class PlannedPoint:
         if base is None:
             return self.flops
         trained = whole_steps(tokens, self.batch_size, base.sequence_length)
-        trained += cooldown_tokens(
-            self.proxy.evaluation,
-            self.batch_size * base.sequence_length,
-            tokens,
-            self.proxy.warmup_tokens,
-        )
         return six_nd(self.proxy.parameters, trained)
 
     @property
@@ -231,11 +223,7 @@ def planned_point(
     spec: ScalingSweepSpec, proxy: PlannedProxy, batch_size: int, learning_rate: float, seed: int
 ) -> PlannedPoint:
     """One run of a size at `batch_size` sequences."""
-    length = spec.data.sequence_length
-    tokens = whole_steps(proxy.tokens, batch_size, length)
-    cooling = cooldown_tokens(
-        proxy.evaluation, batch_size * length, proxy.tokens, proxy.warmup_tokens
-    )
+    tokens = whole_steps(proxy.tokens, batch_size, spec.data.sequence_length)
     base = proxy.base
     replicate = "" if seed == spec.training.seed else f"-s{seed}"
     return PlannedPoint(
@@ -245,8 +233,7 @@ def planned_point(
         name=f"{proxy.name}-b{batch_size}-lr{decimal_label(learning_rate)}{replicate}",
         key=_with_grid_point(base, batch_size, learning_rate, seed).key if base else "",
         tokens=tokens,
-        flops=six_nd(proxy.parameters, tokens + cooling),
-        cooldown_tokens=cooling,
+        flops=six_nd(proxy.parameters, tokens),
         seed=seed,
     )
 
@@ -323,7 +310,6 @@ def _base_config(
         sequence_length=spec.data.sequence_length,
         seed=spec.training.seed,
         evaluation=evaluation,
-        initialization=spec.training.initialization,
         precision=PRECISIONS[spec.training.precision],
         initial_weights=start,
         initial_weights_stamp=stamps.get(start, "") if start else "",
@@ -331,11 +317,9 @@ def _base_config(
 
 
 def evaluation_config(spec: ScalingSweepSpec) -> EvaluationConfig:
-    """When every run of the sweep is evaluated, and when copies of it cool down."""
+    """When and on how much text every run of the sweep is evaluated."""
     sequences = spec.data.validation.sequences_per_domain
-    values = {**spec.evaluation.model_dump(), "sequences_per_domain": sequences}
-    # The API's decimals are texts.
-    return EvaluationConfig.model_validate(values, strict=False)
+    return EvaluationConfig(**spec.evaluation.model_dump(), sequences_per_domain=sequences)
 
 
 def _with_grid_point(

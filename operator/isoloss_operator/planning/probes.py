@@ -15,19 +15,16 @@ from isoloss.significant_digits import to_significant_digits
 from isoloss.validation import AT_THE_ANSWER, Place, probe_cross
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
-    CooldownConfig,
     DataManifest,
     ParameterCounts,
     content_key,
 )
-from isoloss_contract.schedule import steps_before_cooldown, whole_steps
+from isoloss_contract.schedule import whole_steps
 from isoloss_operator.api import (
     AnswerValidation,
     Checkpoint,
-    Evaluation,
     HyperparamPredictionSpec,
     Model,
-    Optimizer,
     Proxy,
     ScalingSweepSpec,
     Search,
@@ -38,11 +35,9 @@ from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import (
     SEEDS,
     PlannedPoint,
-    evaluation_config,
     planned_point,
     planned_proxy,
 )
-from isoloss_operator.planning.specs import warmup_tokens
 
 NAME: Final = "probe"
 MAX_PLACES: Final = 5
@@ -166,11 +161,7 @@ def probe_sweep(
     *,
     suspend: bool,
 ) -> ScalingSweepSpec:
-    """The sweep that trains the probes for `tokens` each, as the laws' own but for its one size and its limits.
-
-    If the laws are of cooled losses, each probe is evaluated once, after these tokens, and cools down from there.
-    Else none does.
-    """
+    """The sweep that trains the probes for `tokens` each, as the laws' own but for its one size and its limits."""
     first = sweep.training.seed
     seeds = tuple((first + n) % SEEDS for n in range(1, validation.seeds))
     proxy = Proxy(
@@ -184,52 +175,12 @@ def probe_sweep(
         update={
             "suspend": suspend,
             "proxies": (proxy,),
-            **_cooling(sweep, model, tokens),
             "training": sweep.training.model_copy(update={"additional_seeds": seeds}),
             "search": Search(),
             "budget": validation.budget,
             "parallelism": validation.parallelism,
         }
     )
-
-
-def _cooling(
-    sweep: ScalingSweepSpec, model: Mapping[str, Any], tokens: int
-) -> dict[str, Evaluation | Optimizer]:
-    """What becomes of `evaluation` and `optimizer` of the sweep for probes that have seen `tokens` at their end or,
-    if they cool down, before that."""
-    evaluation, optimizer = sweep.evaluation, sweep.optimizer
-    if _cooldown_of_probes(sweep) is None:
-        return {"evaluation": evaluation.model_copy(update={"cooldown": None})}
-    # A warm-up that the spec leaves open follows from the sweep's first evaluation, not from the probes'.
-    warmup = warmup_tokens(sweep, parameter_counts(model))
-    return {
-        "evaluation": evaluation.model_copy(update={"first_tokens": tokens}),
-        "optimizer": optimizer.model_copy(update={"warmup_tokens": warmup}),
-    }
-
-
-def _cooldown_of_probes(sweep: ScalingSweepSpec) -> CooldownConfig | None:
-    """None: the laws are of losses at a constant learning rate, whether or not runs of the sweep cool down."""
-    return evaluation_config(sweep).cooldown if sweep.fit.weights == "Cooled" else None
-
-
-def tokens_before_cooldown(sweep: ScalingSweepSpec, tokens: int, largest_batch: int) -> int:
-    """How many of a probe's `tokens` come before its cooldown, in whole steps of `largest_batch` sequences.
-
-    All of them if probes do not cool down. Raises NoProbes if there is no step to spare for a cooldown.
-    """
-    cooldown = _cooldown_of_probes(sweep)
-    if cooldown is None:
-        return tokens
-    step = largest_batch * sweep.data.sequence_length
-    before = steps_before_cooldown(cooldown, tokens // step)
-    if before == 0:
-        raise NoProbes(
-            f"spec.validation.tokensShare: {tokens} tokens are one step of {largest_batch} sequences, and a probe "
-            "of these laws also cools down: raise it"
-        )
-    return before * step
 
 
 def tokens_of_share(budget_tokens: float, share: float, largest_batch: int, length: int) -> int:
@@ -265,7 +216,7 @@ def plan_probes(
     _check_corpus(proxy.model, manifest)
     if proxy.tokens <= WARMUP_MULTIPLE * proxy.warmup_tokens:
         raise NoProbes(
-            f"spec.validation.tokensShare: the {proxy.tokens} tokens of a probe before any cooldown end within twice "
+            f"spec.validation.tokensShare: the {proxy.tokens} tokens of a probe end within twice "
             f"its warm-up of {proxy.warmup_tokens} tokens: raise it"
         )
     assert proxy.base is not None  # there is a manifest
@@ -286,7 +237,7 @@ def plan_probes(
         for place in places
         for seed in spec.training.seeds
     )
-    lengths = [point.tokens + point.cooldown_tokens for point in points]
+    lengths = [point.tokens for point in points]
     if max(lengths) > ALIKE * min(lengths):
         raise NoProbes(
             f"spec.validation.tokensShare: {min(lengths)} tokens are so few steps that probes of different batch "

@@ -409,24 +409,6 @@ def test_a_plan_says_how_many_sequences_fit_beside_the_training_state(plan: Plan
 # ---------------------------------------------------------------------------------- cost and budget
 
 
-def test_a_plan_counts_cooldowns(plan: Plan) -> None:
-    """In FLOPs, hours and evaluations; the tokens of the runs stay what they are."""
-    raw = manifest()
-    raw["spec"].setdefault("evaluation", {})["cooldown"] = {"share": "0.2"}
-    path = plan.text(json.dumps(raw))
-    plain, cooling = plan.document(), plan.document(path)
-    assert plain["cooldown_tokens"] == 0
-    assert cooling["tokens"] == plain["tokens"]
-    for before, after in zip(plain["sizes"], cooling["sizes"], strict=True):
-        ratio = 1 + after["cooldown_tokens"] / after["tokens"]
-        assert 1.2 < ratio < 1.7
-        assert after["flops"] == pytest.approx(before["flops"] * ratio)
-        assert after["accelerator_hours"] == pytest.approx(before["accelerator_hours"] * ratio)
-        assert after["evaluation_share"] > before["evaluation_share"]
-    assert "include cooldowns of" in plan.words(path)
-    assert "cooldowns" not in plan.words()
-
-
 def test_a_plan_over_its_budget_says_so(plan: Plan) -> None:
     hours = ("acceleratorHours: 5000", "acceleratorHours: 5")
     ended = plan.isoloss("plan", plan.changed(('"2e21"', '"1e20"'), hours))

@@ -12,7 +12,7 @@ from isoloss.laws import laws_to_json
 from isoloss.stored_sweeps import BadSweep, open_sweep, sweep_runs
 from isoloss_contract import layout
 from isoloss_contract.ledger import Intent, IntentAction
-from isoloss_contract.records import AttentionShape, PointResult
+from isoloss_contract.records import PointResult
 from isoloss_contract.store import Store, StoreUnavailable
 from tests.support.command_line import Isoloss
 from tests.support.empty_figures import draw_empty_figures
@@ -80,23 +80,6 @@ def test_raw_weights_are_read_when_asked_for(swept: Store) -> None:
     assert run.losses.tolist() == pytest.approx((planted_runs()[0].losses + 0.01).tolist())
 
 
-def test_compute_is_counted_with_attention_where_results_state_it(
-    isoloss: Isoloss, store: Store
-) -> None:
-    """Others are named."""
-    write_sweep(store)
-    ended = isoloss("fit", store.uri, "--flops", "WithAttention")
-    assert "lacks the shape of its attention" in ended.error
-    for path in (Path(store.uri.removeprefix("file://")) / "points").glob("*/result.json"):
-        result = PointResult.model_validate_json(path.read_text())
-        shape = AttentionShape(layers=4, query_width=256, value_width=256)
-        path.write_text(result.model_copy(update={"attention": shape}).model_dump_json())
-    document = isoloss("fit", store.uri, "--flops", "WithAttention", "--json").document
-    assert (document["flops_convention"], document["optimizer"]) == ("WithAttention", "AdamW")
-    plain = isoloss("fit", store.uri, "--json").document
-    assert document["optima"][0]["flops"] > plain["optima"][0]["flops"]
-
-
 def test_a_fit_of_a_running_sweep_is_provisional(isoloss: Isoloss, swept: Store) -> None:
     document = isoloss("fit", swept.uri, "--json").document
     assert document["learning_rate"]["status"] == "provisional"
@@ -111,7 +94,7 @@ def test_laws_of_a_sweep_answer_predictions(isoloss: Isoloss, store: Store) -> N
 def test_a_report_compares_the_cost_of_a_search_with_what_the_operator_plans(
     isoloss: Isoloss, store: Store, tmp_path: Path
 ) -> None:
-    """As the operator's own page does, with cooldowns, which the ledger does not know of points that were not chosen."""
+    """As the operator's own page does."""
     swept = write_sweep(store)
     chosen = Intent(IntentAction.RUN, reason="Leader", tokens=swept.points[0].wanted_tokens)
     points = (replace(swept.points[0], intent=chosen, flops=9e12), *swept.points[1:])

@@ -149,10 +149,7 @@ def test_before_the_operator_has_copied_a_status_the_points_are_shown_all_the_sa
     assert "1 finished, 1 waiting" in out
 
 
-def test_cost_is_compared_with_what_the_operator_plans_cooldowns_included(
-    isoloss: Isoloss, store: Store
-) -> None:
-    """The ledger knows the tokens of a point and not those of its cooldowns."""
+def test_cost_is_compared_with_what_the_operator_plans(isoloss: Isoloss, store: Store) -> None:
     stored = ledger(done(1, flops=9e12))
     write_watched(store, stored, ("Ready", "True", "Fitted"), plannedFlops="9e12")
     said = "cost so far 9e12 FLOPs, 100% of the whole grid's 9e12"

@@ -74,7 +74,6 @@ def test_runs_that_all_ended_at_one_loss_have_one_level():
         ({"sequence_length": 4096}, RefusalReason.MIXED_SEQUENCE_LENGTHS),
         ({"loss_kind": "annealed"}, RefusalReason.MIXED_LOSS_KINDS),
         ({"optimizer": "Lion"}, RefusalReason.MIXED_OPTIMIZERS),
-        ({"flops_convention": "SixND"}, RefusalReason.MIXED_FLOPS_CONVENTIONS),
     ],
 )
 def test_losses_that_can_not_be_compared(change, reason):
@@ -404,38 +403,6 @@ def test_another_tokenizer():
     query = {"initial_loss": 3.0, "cpt_flops": 1e19}
     assert refused(laws, tokenizer="u", **query) is RefusalReason.MIXED_TOKENIZERS
     assert isinstance(predict(laws, PredictionQuery(tokenizer="t", **query)), Prediction)
-
-
-def with_attention() -> Laws:
-    return fit(
-        [
-            replace(r, flops_per_token=7.5 * r.params, flops_convention="WithAttention")
-            for r in planted()
-        ]
-    )
-
-
-def test_laws_that_count_attention_need_the_targets():
-    """Wherever its tokens become FLOPs or the reverse; its parameters alone do not tell."""
-    laws = with_attention()
-    needed = RefusalReason.TARGET_FLOPS_UNKNOWN
-    assert refused(laws, initial_loss=3.0, cpt_tokens=1e10, params=1e9) is needed
-    assert refused(laws, total_flops=1e20, params=1e9) is needed
-    for query in (
-        {"initial_loss": 3.0, "cpt_flops": 1e19},
-        {"initial_loss": 3.0, "cpt_flops": 1e19, "params": 1e9, "flops_per_token": 6.5e9},
-    ):
-        assert isinstance(predict(laws, PredictionQuery(**query)), Prediction)
-
-
-def test_what_counts_attention_is_compared_as_six_nd():
-    """1.3 times as much by its own count; unknown without the target's."""
-    query = {"initial_loss": 3.0, "cpt_flops": 1e19}
-    laws = with_attention()
-    found = predict(laws, PredictionQuery(params=1e9, flops_per_token=7.8e9, **query))
-    assert found.as_six_nd(1.3e19) == pytest.approx(1e19)
-    assert predict(laws, PredictionQuery(**query)).as_six_nd(1.3e19) is None
-    assert predict(fit(planted()), PredictionQuery(**query)).as_six_nd(1.3e19) == 1.3e19
 
 
 def test_refused_laws_predict_nothing():

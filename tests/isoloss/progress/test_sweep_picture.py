@@ -104,22 +104,14 @@ def test_cost_counts_what_runs_and_compares_it_with_the_grid_without_added_point
     )
 
 
-def test_cost_counts_cooldowns_and_what_is_trained_on_top_of_what_others_spent() -> None:
+def test_cost_counts_what_is_trained_on_top_of_what_others_spent() -> None:
     """As the ledger will, once the attempts end."""
-    cooling = report(record(1), 500_000).model_copy(update={"cooldown_tokens": 100_000})
+    running = report(record(1), 500_000)
     theirs = done(2, adopted=True, others=Spend(6e12), wanted_tokens=2_000_000)
     continued = replace(theirs, state=PointState.PENDING)
-    reports = {cooling.key: cooling, theirs.key: report(theirs, 1_500_000)}
+    reports = {running.key: running, theirs.key: report(theirs, 1_500_000)}
     state = sweep_state(ledger(record(1), continued), reports)
-    assert state.spent_flops == pytest.approx(600_000 * 6e6 + 500_000 * 6e6)
-
-
-def test_cost_is_compared_with_no_plan_that_lacks_cooldowns() -> None:
-    """Until the operator has told what it plans: all points done would cost more than the whole grid."""
-    cooled = ledger(done(1, flops=9e12, cooled_tokens=1_500_000), record(2))
-    assert cost_line(sweep_state(cooled, {})) == "cost so far 9e12 FLOPs"
-    told = cost_line(sweep_state(cooled, {}, told_flops=1.8e13))
-    assert told == "cost so far 9e12 FLOPs, 50% of the whole grid's 1.8e13"
+    assert state.spent_flops == pytest.approx(500_000 * 6e6 + 500_000 * 6e6)
 
 
 def test_what_is_under_way_names_the_slowest_point_and_the_failures() -> None:

@@ -247,7 +247,7 @@ def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Law
 
 @pytest.mark.parametrize("name", ["loss_kind", "tokenizer"])
 def test_probes_whose_losses_are_of_another_kind_are_refused(laws: Laws, name: str) -> None:
-    kinds: dict[str, str] = {name: "cooled"}
+    kinds: dict[str, str] = {name: "raw"}
     of_laws: dict[str, str] = {name: "averaged"}
     run = replace(planted_runs()[0], **kinds)
     assert in_laws_sequences([run], laws) == (run,)

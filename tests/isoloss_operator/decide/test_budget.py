@@ -311,22 +311,6 @@ def test_results_that_a_budget_lets_no_point_go_beyond_are_fitted_as_they_are() 
     assert not any(point.finished for point in plan.fit.points)
 
 
-def test_cooldowns_are_spent_like_the_runs_own_tokens() -> None:
-    """Of what runs, and of what a result states."""
-    world = training(progress={FIRST.key: progress(FIRST, 1000)})
-    cooling = progress(FIRST, 1000).model_copy(update={"cooldown_tokens": 500})
-    spent = [
-        float(decide_sweep(training(progress={FIRST.key: found})).status.spent_flops)
-        for found in (world.progress[FIRST.key], cooling)
-    ]
-    assert spent[1] == pytest.approx(1.5 * spent[0], rel=1e-5)  # a status states six digits
-    ended = training(
-        jobs=(complete(FIRST),), results={FIRST.key: result(FIRST, cooldown_tokens=500)}
-    )
-    (record,) = [r for r in ledger_of(decide_sweep(ended)).points if r.key == FIRST.key]
-    assert record.flops == six_nd(FIRST.proxy.parameters, FIRST.tokens + 500)
-
-
 def test_a_run_at_its_end_is_not_stopped_by_a_budget_of_just_its_cost() -> None:
     """It is about to write its result."""
     ends = {p.key: progress(p, p.tokens) for p in POINTS[:3]}

@@ -15,13 +15,11 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable
 from isoloss_contract.records import (
-    AttentionShape,
     EvaluateTask,
     ExitCode,
 )
 from isoloss_operator.api import IntervalStatus
 from isoloss_operator.decide.conditions import failed_pass, internal_error
-from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
@@ -503,36 +501,6 @@ def test_without_an_answer_the_former_numbers_are_gone() -> None:
     assert status.second_opinions == ()
     assert status.laws_sha256 == ""
     assert status.initial_loss is not None
-
-
-ATTENTION = AttentionShape(layers=20, query_width=2048, value_width=2048)
-
-
-def counted_with_attention() -> FitOutcome:
-    return fit(replace(fitted_laws(), flops_convention="WithAttention"))
-
-
-def test_tokens_of_a_target_are_counted_as_its_laws_count() -> None:
-    """By the shape that the measured checkpoint states, at the length of the planned run."""
-    spec = prediction_spec(budget={"tokens": 10**9})
-    shaped = evaluation(attention=ATTENTION)
-    plain = decide_prediction(observed(spec, evaluation=shaped)).status
-    world = observed(spec, evaluation=shaped, fit=counted_with_attention())
-    counted = decide_prediction(world).status
-    share = ATTENTION.flops_per_token(128) / (6 * 1.1e9)
-    assert float(plain.planned_flops) == pytest.approx(6.6e18)
-    assert float(counted.planned_flops) == pytest.approx(6.6e18 * (1 + share), rel=1e-5)
-    assert counted.search_cost == plain.search_cost
-
-
-def test_a_target_of_unknown_attention_is_refused_by_laws_that_count_it() -> None:
-    for world in (
-        observed(fit=counted_with_attention()),
-        observed(given_loss("3.2", targetParameters=10**9), fit=counted_with_attention()),
-    ):
-        status, reason, message = condition(decide_prediction(world), "Ready")
-        assert (status, reason) == ("False", "TargetFlopsUnknown")
-        assert "FLOPs per token" in message
 
 
 def test_a_converted_loss_is_warned_of() -> None:

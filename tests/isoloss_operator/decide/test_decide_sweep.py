@@ -13,7 +13,6 @@ from isoloss_contract.ledger import Attempts, Ledger, PointRecord, PointState
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import Claimant, ExitCode, Outcome
 from isoloss_operator.decide.conditions import timestamp
-from isoloss_operator.decide.fit_requests import fit_inputs
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
@@ -49,20 +48,10 @@ from tests.support.sweep_worlds import (
     hung,
     known,
     ready,
-    spec_of,
     started,
     training,
     unprepared,
 )
-
-
-def test_another_convention_of_flops_is_another_fit() -> None:
-    world = all_done()
-    assert isinstance(world.ledger, Ledger)
-    spec, records = spec_of(world), world.ledger.points
-    counted = spec.fit.model_copy(update={"flops": "WithAttention"})
-    other = fit_inputs(spec.model_copy(update={"fit": counted}), records, final=True)
-    assert other != fit_inputs(spec, records, final=True)
 
 
 def test_every_condition_is_there_from_the_first_pass() -> None:

@@ -88,28 +88,25 @@ def test_a_fit_made_otherwise_than_the_spec_asks_is_not_waited_for(fit: dict[str
     assert asked(changed).provisional
 
 
-@pytest.mark.parametrize("fit", [{"weights": "Raw"}, {"flops": "WithAttention"}])
-def test_provisional_laws_of_another_spec_are_not_shown_until_more_points_are_done(
-    fit: dict[str, str],
-) -> None:
+def test_provisional_laws_of_another_spec_are_not_shown_until_more_points_are_done() -> None:
     """The next one may be days away, and the status says that it is of the present generation."""
     request = asked(done(6))
     laws = replace(
         fitted_laws(provisional=True),
         options=request.options,
         loss_kind=request.weights,
-        flops_convention=request.flops,
     )
     made = FitOutcome(request.inputs, laws, laws_sha256="a" * 64, points=6)
     assert decide_sweep(done(6, fit=made)).fit is None
     assert decide_sweep(done(6, fit=replace(made, inputs="of other names"))).fit is None
-    assert asked(done(6, fit=made, spec=parsed(sweep_spec(fit=fit)), generation=2)).provisional
+    assert asked(
+        done(6, fit=made, spec=parsed(sweep_spec(fit={"weights": "Raw"})), generation=2)
+    ).provisional
 
 
-@pytest.mark.parametrize("weights", ["Averaged", "Raw", "Cooled"])
+@pytest.mark.parametrize("weights", ["Averaged", "Raw"])
 def test_the_losses_that_the_spec_names_are_fitted(weights: str) -> None:
-    evaluation = {"firstTokens": 10_000, "cooldown": {}}
-    spec = sweep_spec(fit={"weights": weights}, evaluation=evaluation)
+    spec = sweep_spec(fit={"weights": weights})
     planned = points(spec)
     world = observed(
         spec,
@@ -155,7 +152,7 @@ def test_a_page_is_drawn_from_the_first_report_on_without_waiting_for_a_fit() ->
     assert asked_for is not None
     assert asked_for.laws is None
     assert asked_for.watched is not None
-    assert [each.trained_tokens for each in asked_for.watched.progress.values()] == [500_000]
+    assert [each.tokens for each in asked_for.watched.progress.values()] == [500_000]
     assert page(on_the_way(tokens=0)) is None, "nothing is reported"
 
 

@@ -27,15 +27,6 @@ def test_only_new_tokens_are_progress() -> None:
     assert moved == {RUNNING.uid: Mark(101, LATER, LATER)}
 
 
-def test_a_cooldown_is_progress() -> None:
-    """The tokens of the run itself stand still meanwhile."""
-    first = progress_marks([RUNNING], {POINT.key: progress(POINT, 100)}, {}, NOW)
-    cooling = progress(POINT, 100).model_copy(update={"cooldown_tokens": 10})
-    assert progress_marks([RUNNING], {POINT.key: cooling}, first, LATER) == {
-        RUNNING.uid: Mark(110, LATER, LATER)
-    }
-
-
 def test_an_attempt_that_never_reported_counts_from_when_it_was_first_seen_running() -> None:
     """By the operator's clock: a start time is the node's."""
     first = progress_marks([RUNNING], {}, {}, NOW)

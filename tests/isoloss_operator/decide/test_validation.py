@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ from isoloss.report.probed import probed_by
 from isoloss_contract.ledger import Ledger, PointState, Spend
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode, Outcome, PointResult, TrainTask
-from isoloss_operator.api import HyperparamPredictionSpec
 from isoloss_operator.decide import prediction_status
 from isoloss_operator.decide.observation import ObservedPod, ObservedPrediction, ObservedProbes
 from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
@@ -27,7 +26,6 @@ from isoloss_operator.decide.reads import probe_reads
 from isoloss_operator.decide.validation import PlannedProbes, planned_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.probes import probe_cost
 from isoloss_operator.planning.specs import InvalidSpec
 from tests.support.builders import (
     NOW,
@@ -121,32 +119,8 @@ def trained(
     return world(raw, results=found)
 
 
-def cooled_down(
-    losses: Losses = lambda index, _: 2.5 if index == 0 else 2.55,
-    stated: Iterable[int] = range(5),
-    **changes: Any,
-) -> ObservedPrediction:
-    """The same of laws of cooled losses: probes that are not in `stated` state none. The others' say that there is
-    no minimum."""
-    asked = world(sweep=cooled(), **changes)
-    found = {}
-    for index, point in enumerate(probes(asked)):
-        misleading = 2.9 if index == 0 else 2.4
-        whole = result(
-            point, loss=misleading, averaged_loss=misleading, cooled_loss=losses(index, point)
-        )
-        none = {"cooled_tokens": None, "cooled_loss": None}
-        found[point.key] = whole if index in stated else whole.model_copy(update=none)
-    return replace(asked, probes=replace(asked.probes, results=found))
-
-
 def config_without(key: str) -> dict[str, Any]:
     return {name: value for name, value in TOY_CHECKPOINT.items() if name != key}
-
-
-def cooled() -> Any:
-    evaluation_spec = {"firstTokens": 10_000, "cooldown": {}}
-    return sweep(spec=parsed(sweep_spec(evaluation=evaluation_spec, fit={"weights": "Cooled"})))
 
 
 def judged() -> ObservedPrediction:
@@ -323,11 +297,6 @@ ROWS: dict[str, Row] = {
     "a crashed probe waits and the next takes its slot": Row(
         lambda: crashed(2), ("Unknown", "Training"), creates=3
     ),
-    "probes of cooled laws whose results have no cooled loss tell nothing": Row(
-        lambda: cooled_down(stated=range(4)),
-        ("Unknown", "TooFewProbes"),
-        says="Results without a cooled loss: 1 of 5",
-    ),
     "probes that diverge at the answer reject it": Row(
         lambda: trained(diverged={0: True}),
         ("False", "AnswerDiverged"),
@@ -358,9 +327,6 @@ ROWS: dict[str, Row] = {
     "an answer below its neighbours holds": Row(trained, ("True", "AnswerHolds")),
     "a verdict needs the corpus no more": Row(
         lambda: replace(trained(), manifest=ABSENT, corpus=manifest()), ("True", "AnswerHolds")
-    ),
-    "probes of cooled laws are judged by their cooled losses alone": Row(
-        lambda: cooled_down(), ("True", "AnswerHolds")
     ),
 }
 
@@ -470,35 +436,6 @@ def test_probes_lie_around_the_answer_and_continue_its_checkpoint() -> None:
     assert [place.state for place in status.validation.places] == ["Pending"] * 5
 
 
-def test_probes_of_cooled_laws_cost_what_others_do_and_end_with_their_cooldown() -> None:
-    """As `isoloss plan` says before; the status and the budgets count all their tokens."""
-    raw = spec(tokensShare="0.3")
-    asked = world(raw, sweep=cooled())
-    plan, points = decide_prediction(asked), probes(asked)
-    budget = 1e19 / (6 * MEASURED.parameters.active)
-    for point in points:
-        assert point.tokens == pytest.approx(0.8 * 0.3 * budget, rel=1e-3)
-        assert point.tokens + point.cooldown_tokens == pytest.approx(0.3 * budget, rel=1e-3)
-        assert point.config.initial_weights == CHECKPOINT
-    assert isinstance(asked.spec, HyperparamPredictionSpec)
-    cost = probe_cost(asked.spec)
-    assert cost is not None
-    assert cost.flops == pytest.approx(sum(point.flops for point in points), rel=1e-3)
-    validation = plan.status.validation
-    assert validation is not None
-    assert float(validation.planned_flops) == pytest.approx(cost.flops, rel=1e-3)
-    each = points[0].tokens + points[0].cooldown_tokens
-    assert validation.tokens == pytest.approx(each, rel=1e-3)
-    assert plan.probes is not None
-    (task, *_) = (request.task for request in plan.probes.create)
-    assert isinstance(task, TrainTask)
-    assert task.tokens == task.point.evaluation.first_tokens
-    assert task.tokens == pytest.approx(points[0].tokens, rel=1e-5)
-    uncooled = probes(world(raw))
-    assert not {point.key for point in points} & {point.key for point in uncooled}
-    assert {p.config.optimizer for p in points} == {p.config.optimizer for p in uncooled}
-
-
 @pytest.mark.parametrize("budget", ["3.5e16", "1e16"])
 def test_probes_too_short_to_be_judged_are_told_the_smallest_share_that_is_not(
     budget: str,
@@ -517,47 +454,6 @@ def test_probes_too_short_to_be_judged_are_told_the_smallest_share_that_is_not(
     )
 
 
-def test_cooled_losses_are_what_status_and_refined_answer_show() -> None:
-    plan = decide_prediction(cooled_down())
-    validation, refined = plan.status.validation, plan.status.refined
-    assert validation is not None
-    assert refined is not None
-    assert [place.loss for place in validation.places] == ["2.5000", *["2.5500"] * 4]
-    assert [place.difference for place in validation.places] == ["", *["0.0500"] * 4]
-    ledger = stored_ledger(plan)
-    assert [record.cooled_loss for record in ledger.points] == [2.5, *[2.55] * 4]
-    lengths = [p.tokens + p.cooldown_tokens for p in probes(cooled_down())]
-    assert [record.cooled_tokens for record in ledger.points] == lengths
-    judged_again = decide_prediction(
-        replace(cooled_down(), probes=replace(cooled_down().probes, ledger=ledger, results={}))
-    )
-    assert condition(judged_again, "Validated") == condition(plan, "Validated")
-
-
-@pytest.mark.parametrize("stated", [range(1, 5), range(1)])
-def test_an_uncooled_loss_never_stands_in_for_a_cooled_one(stated: Iterable[int]) -> None:
-    """Results without one show no loss in the status and leave the verdict open."""
-    plan = decide_prediction(cooled_down(stated=stated))
-    validation = plan.status.validation
-    assert validation is not None
-    assert condition(plan, "Validated")[:2] == ("Unknown", "TooFewProbes")
-    assert plan.status.refined is None
-    shown = [index for index, place in enumerate(validation.places) if place.loss]
-    assert shown == list(stated)
-
-
-def test_a_cooled_copy_without_a_finite_loss_has_diverged() -> None:
-    """It is stated that there was one."""
-    first = cooled_down()
-    answer = probes(first)[0].key
-    results = dict(first.probes.results)
-    found = results[answer]
-    assert isinstance(found, PointResult)
-    results[answer] = found.model_copy(update={"cooled_loss": None})
-    plan = decide_prediction(replace(first, probes=replace(first.probes, results=results)))
-    assert condition(plan, "Validated")[:2] == ("False", "AnswerDiverged")
-
-
 def test_seeds_repeat_every_place() -> None:
     points = probes(world(spec(seeds=3)))
     assert len({point.key for point in points}) == len(points) == 15
@@ -571,9 +467,8 @@ def test_seeds_repeat_every_place() -> None:
 def test_an_answer_that_hardly_moves_keeps_its_probes() -> None:
     """Laws that are fitted again, on another machine or with a point more, must not cost new ones."""
     slightly = replace_result(loss=3.2001)
-    for changes in ({}, {"sweep": cooled()}):
-        before = {point.key for point in probes(world(**changes))}
-        assert {p.key for p in probes(world(evaluation=slightly, **changes))} == before
+    before = {point.key for point in probes(world())}
+    assert {p.key for p in probes(world(evaluation=slightly))} == before
 
 
 def test_an_answer_that_crosses_a_rounding_border_keeps_its_probes() -> None:

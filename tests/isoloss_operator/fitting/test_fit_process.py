@@ -40,8 +40,6 @@ from isoloss_operator.fitting import fit_process, fitter
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.fitting.fit_process import fit, read_runs
 from isoloss_operator.fitting.fitter import run_in_process
-from isoloss_operator.planning.parameters import attention_shape
-from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
 from isoloss_operator.store.storage import Storage
@@ -138,8 +136,7 @@ def fitted(work: FitJob) -> FitOutcome:
 def test_the_report_of_a_search_compares_its_cost_with_what_the_status_says_is_planned(
     tmp_path: Path,
 ) -> None:
-    """The ledger does not know the cooldowns of points that were not chosen."""
-    point = done(1, flops=9e12, cooled_tokens=1_500_000)
+    point = done(1, flops=9e12)
     status = {"metadata": {"generation": 1}, "status": {"plannedFlops": "1.8e13"}}
     searched = Watched(ledger(point, record(2)), {}, status)
     fit(job(tmp_path, replace(plant(tmp_path), searched=searched)))
@@ -160,28 +157,6 @@ def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(
     assert outcome.laws is not None
     assert len(found.laws.contours) == len(outcome.laws.contours) > 0
     assert hashlib.sha256((tmp_path / LAWS).read_bytes()).hexdigest() == outcome.laws_sha256
-
-
-def test_a_fit_counts_attention_where_it_is_asked_to(tmp_path: Path) -> None:
-    """Of results that do not state its shape, from the points' configurations."""
-    plain = plant(tmp_path)
-    work = job(tmp_path, plain)
-    model = preset_config("dense-tiny")
-    points = tuple(
-        replace(point, config=point.config.model_copy(update={"model": model}))
-        for point in plain.points
-    )
-    asked = replace(plain, points=points, flops="WithAttention")
-    store = Store(work.store_uri)
-    for before, run in zip(
-        read_runs(store, work, plain), read_runs(store, work, asked), strict=True
-    ):
-        assert isinstance(before, Run)
-        assert isinstance(run, Run)
-        assert (before.flops_convention, run.flops_convention) == ("SixND", "WithAttention")
-        assert before.flops_per_token == 6 * before.params
-        scores = attention_shape(model).flops_per_token(run.sequence_length)
-        assert run.flops_per_token == pytest.approx(6 * run.params + scores)
 
 
 @pytest.mark.parametrize("file", ["laws.json", "fit.json"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +11,9 @@ from hypothesis import strategies as st
 
 from isoloss import runs
 from isoloss_contract.ledger import AddedPoint
-from isoloss_contract.records import CooldownConfig
-from isoloss_contract.schedule import cooldown_steps
 from isoloss_contract.store import BadRecord, NotFound
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.planning.derived_proxies import derive_proxy
-from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import (
     decimal_label,
     job_name,
@@ -52,26 +48,6 @@ def with_model(config: dict[str, Any], **options: Any) -> dict[str, Any]:
 
 
 OWN = dict(points()[0].proxy.model)
-
-
-def test_cooldowns_are_planned_as_the_trainer_will_take_them() -> None:
-    """In FLOPs, not in the tokens of the run; keys without them are as before."""
-    plain = points()
-    evaluation = {"firstTokens": 10_000, "cooldown": {"share": "0.2", "perDecade": 4}}
-    cooling = points(sweep_spec(evaluation=evaluation))
-    for without, point in zip(plain, cooling, strict=True):
-        evaluations, step = point.config.evaluation, point.batch_size * 128
-        steps = cooldown_steps(
-            evaluations, step, point.tokens // step, point.config.optimizer.warmup_tokens
-        )
-        assert evaluations.cooldown == CooldownConfig(share=0.2, per_decade=4)
-        assert point.cooldown_tokens == step * sum(steps.values()) > 0
-        assert point.tokens == without.tokens
-        assert point.flops == six_nd(point.proxy.parameters, point.tokens + point.cooldown_tokens)
-        assert without.cooldown_tokens == 0
-        assert point.key != without.key
-        half = replace(point, target=point.tokens // 2)
-        assert 0.4 * point.flops < half.wanted_flops < 0.7 * point.flops
 
 
 def test_points_come_in_order_with_readable_names() -> None:
@@ -111,7 +87,6 @@ def test_growing_the_grid_or_the_tokens_keeps_the_keys_of_what_was_there() -> No
         {"optimizer": {"weightDecay": "0.1"}},
         {"training": {"seed": 1}},
         {"training": {"precision": "Float32"}},
-        {"training": {"initialization": "DepthScaled"}},
         {"evaluation": {"firstTokens": 10_000, "perDecade": 8}},
     ],
 )

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from isoloss.validation import Place
-from isoloss_contract.records import CooldownConfig, EvaluationConfig, ParameterCounts
-from isoloss_contract.schedule import cooldown_steps, evaluation_steps, steps_before_cooldown
+from isoloss_contract.records import ParameterCounts
 from isoloss_operator.api import AnswerValidation, Checkpoint, HyperparamPredictionSpec
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint, planned_proxy
@@ -23,7 +20,6 @@ from isoloss_operator.planning.probes import (
     probe_places,
     probe_sweep,
     probe_tokens,
-    tokens_before_cooldown,
 )
 from tests.support import builders
 from tests.support.builders import manifest, sweep_spec
@@ -162,7 +158,6 @@ def test_probes_are_trained_by_as_many_nodes_as_the_validation_says() -> None:
     assert one.template_digest != two.template_digest
 
 
-COOLDOWN = {"share": "0.2", "perDecade": 4}
 CONTINUED = Checkpoint(uri="s3://models/dense-8b")
 
 
@@ -171,91 +166,21 @@ def evaluated(**changes: Any) -> dict[str, Any]:
     return sweep_spec(evaluation={"firstTokens": 10_000, **changes})
 
 
-def cooled_laws(**changes: Any) -> dict[str, Any]:
-    return {**evaluated(cooldown=COOLDOWN, **changes), "fit": {"weights": "Cooled"}}
-
-
 def planned(
     raw: dict[str, Any], tokens: int = 1_024_000, batches: tuple[int, ...] = (8, 4, 16)
 ) -> tuple[PlannedPoint, ...]:
     """Probes of `tokens` each at one learning rate."""
     sweep = builders.placed(raw)
-    before = tokens_before_cooldown(sweep, tokens, max(batches))
     validation = AnswerValidation.model_validate({"tokensShare": "0.3"})
-    spec = probe_sweep(sweep, validation, TOY_CHECKPOINT, before, suspend=False)
+    spec = probe_sweep(sweep, validation, TOY_CHECKPOINT, tokens, suspend=False)
     places = [Place(1e-3, batch) for batch in batches]
     return plan_probes(spec, manifest(raw), places, CONTINUED)
 
 
-def test_probes_of_uncooled_laws_are_the_same_whether_or_not_the_runs_of_the_sweep_cool_down() -> (
-    None
-):
-    first, *_ = planned(evaluated(cooldown=COOLDOWN))
-    assert first.key == planned(evaluated())[0].key
-    assert (first.tokens, first.cooldown_tokens) == (1_024_000, 0)
-
-
-@pytest.mark.parametrize("batches", [(8, 4, 16), (12, 6, 24), (5, 2, 10)])
-@pytest.mark.parametrize("per_decade", [4, 100])
-def test_a_probe_of_cooled_laws_is_evaluated_once_and_cools_down_once_from_there(
-    batches: tuple[int, ...], per_decade: int
-) -> None:
-    """In all it takes what any probe does, in whole steps."""
-    raw = cooled_laws(perDecade=per_decade)
-    for point in planned(raw, 960 * 1280, batches):
-        evaluation, step = point.config.evaluation, point.batch_size * 128
-        steps = point.tokens // step
-        warmup = point.config.optimizer.warmup_tokens
-        assert evaluation.cooldown == CooldownConfig(share=0.2, per_decade=4)
-        assert evaluation_steps(evaluation, step, steps) == {steps}
-        (length,) = cooldown_steps(evaluation, step, steps, warmup).values()
-        assert length == pytest.approx(steps / 4, abs=0.5)
-        assert point.cooldown_tokens == length * step
-        assert point.tokens + point.cooldown_tokens == pytest.approx(960 * 1280, rel=0.01)
-
-
-def test_probes_of_cooled_laws_warm_up_as_others_do() -> None:
-    """Their first evaluation is late, from which a warm-up that the spec leaves open would else follow."""
-    (plain, *_), (cooled, *_) = planned(evaluated()), planned(cooled_laws())
-    assert cooled.config.evaluation.first_tokens > plain.config.evaluation.first_tokens
-    assert cooled.config.optimizer == plain.config.optimizer
-    assert cooled.config.optimizer.warmup_tokens == 4999
-
-
 def test_probes_share_no_key_with_points_of_their_sweep_or_with_other_probes() -> None:
-    """Of the same model, too, and of other lengths or laws."""
+    """Of the same model, too."""
     own = {"name": "own", "model": {"config": TOY_CHECKPOINT}, "tokens": 1_024_000}
     grid = {"batchSizes": [4, 8, 16], "learningRates": ["1e-3", "2e-3"]}
-    sweep = builders.points({**cooled_laws(), "proxies": [own], "grid": grid})
-    kinds = [planned(cooled_laws()), planned(cooled_laws(), 512_000), planned(evaluated()), sweep]
-    keys = [point.key for points in kinds for point in points]
-    assert len(set(keys)) == len(keys) == 15
-
-
-def test_a_probe_of_one_step_leaves_none_for_a_cooldown() -> None:
-    step = 16 * 128
-    sweep = builders.placed(cooled_laws())
-    with pytest.raises(NoProbes, match=r"validation\.tokensShare: 2048 tokens are one step"):
-        tokens_before_cooldown(sweep, step, 16)
-    assert tokens_before_cooldown(sweep, 2 * step, 16) == step
-    assert tokens_before_cooldown(builders.placed(evaluated()), step, 16) == step
-
-
-def test_probes_of_few_steps_that_cool_down_to_different_ends_are_not_trained() -> None:
-    with pytest.raises(NoProbes, match="so few steps"):
-        planned(cooled_laws(), 4 * 16 * 128 * 3, (48, 24, 96))
-
-
-@given(steps=st.integers(1, 10**6), share=st.floats(0.01, 0.5))
-def test_a_cooldown_ends_within_the_steps_that_there_are(steps: int, share: float) -> None:
-    """And a step later it would not."""
-    cooldown = CooldownConfig(share=share, per_decade=1)
-    config = EvaluationConfig(first_tokens=1, per_decade=2, cooldown=cooldown)
-
-    def end(start: int) -> int:
-        one = config.model_copy(update={"first_tokens": start})
-        return start + cooldown_steps(one, 1, start, 0)[start]
-
-    start = steps_before_cooldown(cooldown, steps)
-    assert start == 0 or end(start) <= steps
-    assert end(start + 1) > steps
+    sweep = builders.points({**evaluated(), "proxies": [own], "grid": grid})
+    keys = [point.key for points in (planned(evaluated()), sweep) for point in points]
+    assert len(set(keys)) == len(keys) == 9

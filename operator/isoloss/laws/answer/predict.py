@@ -51,7 +51,6 @@ from isoloss.laws.answer.routes import (
     flops_per_token,
     loss_curve,
     route_answers,
-    six_nd_share,
     target_loss,
     target_of,
 )
@@ -346,7 +345,6 @@ def _prediction(
         provisional=laws.status == "provisional",
         composition=None if compute.cpt_flops is None else query.composition,
         warnings=warnings,
-        six_nd_share=six_nd_share(laws, query),
         sequence_length=laws.sequence_length,
     )
 

@@ -204,8 +204,6 @@ class Prediction:
     """Nats that the given batch size costs over the best one, each with its best learning rate; None: not known."""
     affordable: BatchSizeRange | None = None
     """None if no tolerance was asked for, or no batch size is known well enough."""
-    six_nd_share: float | None = 1.0
-    """6 N D of the target over its FLOPs as the laws count them; None: unknown."""
     sequence_length: int | None = None
     """Tokens per sequence of all its batch sizes; None: unknown."""
 
@@ -237,12 +235,6 @@ class Prediction:
 
     def _repr_html_(self) -> str:
         return as_html(_rows(self), ("", _level(self))) + paragraphs(_warning_lines(self))
-
-    def as_six_nd(self, flops: float | None) -> float | None:
-        """FLOPs of the target as 6 N D, for comparisons with what is counted so; None: unknown."""
-        if flops is None or self.six_nd_share is None:
-            return None
-        return flops * self.six_nd_share
 
 
 @dataclass(frozen=True)

@@ -36,16 +36,6 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
                 {"checkpoint": str(query.tokenizer), "laws": str(laws.tokenizer)},
             )
         )
-    if _needs_target_flops(laws, query):
-        refusals.append(
-            Refusal(
-                RefusalReason.TARGET_FLOPS_UNKNOWN,
-                "The laws count attention in their FLOPs, which takes another share in every model "
-                f"({laws.surface.flops_per_token_per_param:.3g} FLOPs per token and parameter in the proxies, 6 "
-                "without): give the target's FLOPs per token, counted alike.",
-                {"proxies_flops_per_token_per_param": laws.surface.flops_per_token_per_param},
-            )
-        )
     curve = laws.loss_compute
     if query.total_flops is None and curve.refusal is not None:
         refusals.append(
@@ -79,7 +69,7 @@ def unseen_past(laws: Laws, query: PredictionQuery) -> UnseenPast | None:
     if None in (curve, highest, loss) or query.total_flops is not None:
         return None
     assert curve is not None and highest is not None and loss is not None  # noqa: PT018
-    if loss <= highest or _needs_target_flops(laws, query):
+    if loss <= highest:
         return None
     most = float(np.exp(min(float(curve.log_x(highest)), 700.0)))
     return UnseenPast(most, most / (most + budget_flops(laws, query)))
@@ -116,13 +106,6 @@ def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Ref
         f"runs earlier, so that they begin above it, or plan a larger budget.{hint}",
         figures,
     )
-
-
-def _needs_target_flops(laws: Laws, query: PredictionQuery) -> bool:
-    """Whether tokens of the target would be turned into FLOPs, or back, by the proxies' ratio."""
-    if laws.flops_convention != "WithAttention" or query.flops_per_token is not None:
-        return False
-    return query.params is not None or query.cpt_tokens is not None
 
 
 def _below_irreducible(curve: LossComputeLaw, loss: float) -> Refusal:

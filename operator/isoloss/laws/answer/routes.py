@@ -38,15 +38,6 @@ def budget_flops(laws: Laws, query: PredictionQuery) -> float:
     return (query.cpt_tokens or 0.0) * flops_per_token(laws, query)
 
 
-def six_nd_share(laws: Laws, query: PredictionQuery) -> float | None:
-    """6ND of the target over its FLOPs as the laws count them; None: unknown."""
-    if laws.flops_convention != "WithAttention":
-        return 1.0
-    if query.params is None or query.flops_per_token is None:
-        return None
-    return 6.0 * query.params / query.flops_per_token
-
-
 def draw_count(laws: Laws, query: PredictionQuery) -> int:
     """How many draws every part of the laws has that the answer needs."""
     draws = laws.draws

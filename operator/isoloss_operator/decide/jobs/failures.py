@@ -311,7 +311,7 @@ class Mark:
     """The progress of a Job as it was last seen to change."""
 
     tokens: int | None
-    """Trained, in cooldowns as well; None: nothing reported yet."""
+    """None: nothing reported yet."""
     since: datetime
     """Later by all the time in which the store did not say whether it changed, or no pod was at work."""
     looked: datetime = field(compare=False)
@@ -359,7 +359,7 @@ def progress_marks(
             continue
         report = progress.get(job.key)
         is_own = report is not None and report.claimant.attempt == job.attempt
-        tokens = report.trained_tokens if report is not None and is_own else None
+        tokens = report.tokens if report is not None and is_own else None
         is_same = known is not None and known.tokens == tokens
         marks[job.uid] = (
             known.unchanged(now, longest) if known and is_same else Mark(tokens, now, now)

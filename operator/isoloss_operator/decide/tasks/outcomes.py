@@ -232,7 +232,7 @@ def last_reported(
     record: PointRecord, progress: PointProgress | PointResult | None
 ) -> PointRecord:
     """The record with the work that an attempt of its own reported, whatever became of its Job."""
-    flops = 0.0 if progress is None else record.flops_per_token * progress.trained_tokens
+    flops = 0.0 if progress is None else record.flops_per_token * progress.tokens
     return record if flops <= record.reached_flops else replace(record, unfinished_flops=flops)
 
 
@@ -241,7 +241,7 @@ def started_over(record: PointRecord, progress: PointProgress | None) -> PointRe
     were released."""
     if progress is None or progress.claimant.attempt <= record.attempts.ended:
         return record
-    flops = record.flops_per_token * progress.trained_tokens
+    flops = record.flops_per_token * progress.tokens
     if flops < (1.0 - 1e-9) * record.doubtful_flops:
         record = doubtful_lost(record)
     if not _is_behind_others(record, flops):
@@ -294,7 +294,7 @@ def partial_result_found(
     record: PointRecord, result: PointResult, *, adopted: bool
 ) -> PointRecord:
     """The facts of a result are known, whether or not it trained far enough."""
-    flops, others = six_nd(result.parameters, result.trained_tokens), record.others
+    flops, others = six_nd(result.parameters, result.tokens), record.others
     if not adopted and _is_behind_others(record, flops):
         others = Spend()
     if adopted:
@@ -308,8 +308,6 @@ def partial_result_found(
         tokens=result.tokens,
         loss=result.loss,
         averaged_loss=result.averaged_loss,
-        cooled_tokens=result.cooled_tokens,
-        cooled_loss=result.cooled_loss,
         flops=flops,
         accelerator_seconds=result.accelerator_seconds,
         trajectory_sha256=result.trajectory_sha256,

@@ -155,7 +155,7 @@ def remaining_flops(
     """
     if record.state in DONE:
         return 0.0
-    reported = progress.trained_tokens if progress is not None else 0
+    reported = progress.tokens if progress is not None else 0
     wanted = point.wanted_flops
     if progress is not None and progress.claimant.attempt > record.attempts.ended:
         wanted = max(wanted, point.flops_for(progress.wanted_tokens))
