@@ -89,7 +89,6 @@ def published_rows(name: str, table: Table, seeds: int) -> Iterator[Row]:
         f"{name} two sizes",
         (_split(table, p, [n for n in sizes if n not in p]) for p in pairs),
     )
-    yield Row(f"{name} one size", (_split(table, [n], every[n]) for n in sizes))
     last = sizes[-1]
     rng = np.random.default_rng(0)
     windows = (

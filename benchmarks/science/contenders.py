@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,15 +17,12 @@ from isoloss.laws import (
     PredictionQuery,
     Refused,
     Run,
-    SizeTrend,
     fit_laws,
     predict,
 )
 
 ENGINE, PLAIN, PUBLISHED, ARGMIN = "isoloss", "plain", "published", "argmin"
 JOINT, SURFACE = "joint", "quadratic"
-STEP_LAW_TREND = SizeTrend("published:step-law", -0.713, 0.0)
-"""Ignored where there are two sizes or more."""
 NEAR = np.log(1.01)
 LATE = 0.25
 """Share of a size's tokens from which the plain regression reads trajectories."""
@@ -49,12 +46,7 @@ Contender = Callable[[float, float], Answer | None]
 
 def engine(runs: Sequence[Run], options: FitOptions) -> Contender:
     """The law engine through its public interface."""
-    return answering(engine_laws(runs, options))
-
-
-def engine_laws(runs: Sequence[Run], options: FitOptions) -> Laws:
-    """The law engine's laws; a single size borrows Step Law's trend over sizes."""
-    return fit_laws(runs, replace(options, size_trend=STEP_LAW_TREND))
+    return answering(fit_laws(runs, options))
 
 
 def answering(laws: Laws) -> Contender:

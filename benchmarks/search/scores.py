@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.science.contenders import Answer, answering, engine_laws
+from benchmarks.science.contenders import Answer, answering
 from benchmarks.science.scores import GOOD, Score, record
 from benchmarks.search.strategies import Searched
 from benchmarks.search.worlds import Target, World
-from isoloss.laws import FitOptions, Run
+from isoloss.laws import FitOptions, Run, fit_laws
 from isoloss_operator.planning.search_cost import PARALLELISM
 
 EXHAUSTIVE, SEQUENTIAL = "Exhaustive", "Sequential"
@@ -74,7 +74,7 @@ class Result:
 
 def judge(world: World, strategy: str, searched: Searched, options: FitOptions) -> Result:
     """Fit what a strategy trained, and ask for the optimum at the largest size and beyond it."""
-    laws = engine_laws(searched.runs, options)
+    laws = fit_laws(searched.runs, options)
     answer = answering(laws)
     beyond = world.beyond
     whole = sum(size.grid_flops for size in world.sizes)

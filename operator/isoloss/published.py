@@ -295,20 +295,3 @@ def published_opinions(
         except NotApplicable as reason:
             silent.append(f"{law.name}: {reason}")
     return tuple(opinions), tuple(silent)
-
-
-def size_exponents(name: str, params: float, tokens: float) -> tuple[float, float]:
-    """How a law's learning rate and batch size depend on the size at equal tokens: LR ~ N^a, B ~ N^b near there.
-
-    Raises UnknownLaw or NotApplicable.
-    """
-    law, step = published_law(name), 1.1
-    here, there = (
-        law.evaluate(total_flops=6.0 * n * tokens, params=n)
-        for n in (params / step, params * step)
-    )
-    width = 2.0 * math.log(step)
-    return (
-        math.log(there.learning_rate / here.learning_rate) / width,
-        math.log(there.batch_size_tokens / here.batch_size_tokens) / width,
-    )

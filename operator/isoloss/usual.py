@@ -89,7 +89,7 @@ USUAL_BEND: Final = 0.04
 """Standard deviation of the coefficient of (ln N)^2 in ln LR and ln B, where a law has none.
 
 Both published sweeps, which span 1.6 to 1.9 in ln N: 0.07 and 0.13 of LR, 0.15 and 0.06 of B, each known to 0.06 to 0.1 and more.
-Exponents that were published for sizes a factor of twenty apart differ by 0.15 (TREND_ERROR): 0.025. Optima that
+Exponents that were published for sizes a factor of twenty apart differ by 0.15: 0.025. Optima that
 are powers of the loss, as the paper has them, bend by 0.05 (LR) and -0.04 (B) at 4e8 parameters and by three quarters of that at 2e9.
 """
 USUAL_TOKEN_BEND: Final = 0.05
@@ -103,8 +103,6 @@ ISO_LOSS_SCATTER: Final = 0.1
 """Standard deviation of ln LR and ln B about the iso-loss laws when no data could be held out to measure it."""
 ISO_LOSS_FREEDOM: Final = 2.0
 """Weight of that, in degrees of freedom."""
-TREND_ERROR: Final = 0.15
-"""Error of a published exponent of N in another setting: published ones differ by this much and more."""
 USUAL_COMPUTE_BEND: Final = 0.009
 """Standard deviation of the coefficient of (ln C)^2 in ln LR and ln B along the frontier of least compute, where a law has none.
 

@@ -214,7 +214,6 @@ def test_the_version_is_that_of_the_installed_package() -> None:
         ("bootstrap_samples", 20.0, "20.0 is no whole number from 1 on"),
         ("seed", -1, "-1 is no whole number from 0 on"),
         ("exclude", "bad-run", r"names of runs, as \('bad-run',\)"),
-        ("size_trend", "published:step-law", "no SizeTrend: 'published:step-law'"),
         ("keep_outliers", "no", "neither True nor False: 'no'"),
         ("max_extrapolation", 0, "0 is not a positive"),
     ],

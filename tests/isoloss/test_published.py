@@ -12,7 +12,6 @@ from isoloss.published import (
     UnknownLaw,
     published_law,
     published_opinions,
-    size_exponents,
 )
 
 
@@ -94,9 +93,3 @@ def test_every_law_cites_its_source_and_its_units() -> None:
         assert law.source
         assert "B " in law.units
         assert law.sequence_length > 0
-
-
-def test_exponents_of_the_size_are_those_at_equal_tokens() -> None:
-    """A law of compute alone has them too: C grows with N."""
-    assert size_exponents("published:step-law", 1e9, 2e10) == pytest.approx((-0.713, 0.0))
-    assert size_exponents("deepseek", 1e9, 2e10) == pytest.approx((-0.125, 0.3271))

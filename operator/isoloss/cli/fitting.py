@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -21,19 +21,9 @@ from isoloss.cli.outcome import (
     print_document,
     print_warnings,
 )
-from isoloss.errors import BadInput
 from isoloss.fitting import fit_laws
-from isoloss.laws import (
-    FitOptions,
-    Laws,
-    RefusalReason,
-    Run,
-    SizeTrend,
-    contradicted,
-    refused_parts,
-)
+from isoloss.laws import FitOptions, Laws, contradicted, refused_parts
 from isoloss.laws_files import write_laws
-from isoloss.published import NotApplicable, size_exponents
 from isoloss.report import content
 from isoloss.run_sources import read_runs
 from isoloss.runs import Weights as LossKind
@@ -90,13 +80,6 @@ def fit(
             metavar="RUN", help="Leave out the run of this name. May be given more than once."
         ),
     ] = None,
-    size_trend: Annotated[
-        str | None,
-        typer.Option(
-            metavar="published:NAME",
-            help="With one size: take the trend over sizes from this published law.",
-        ),
-    ] = None,
     keep_outliers: Annotated[
         bool,
         typer.Option(
@@ -114,16 +97,12 @@ def fit(
             "a table has losses of one kind, and only sweeps have a choice: leave it out",
         )
     given = read_runs(*runs, weights=LOSS_KINDS[weights])
-    excluded = tuple(exclude or ())
     options = FitOptions(
         irreducible_loss=irreducible_loss,
         form=form.value,
         bootstrap_samples=bootstrap_samples,
         seed=seed,
-        exclude=excluded,
-        size_trend=_size_trend(
-            size_trend, [run for run in given.runs if run.name not in excluded]
-        ),
+        exclude=tuple(exclude or ()),
         keep_outliers=keep_outliers,
     )
     laws = fit_laws(given, options)
@@ -140,28 +119,7 @@ def fit(
 
 
 def _are_refused(laws: Laws) -> bool:
-    if laws.options.size_trend is not None:
-        # The joint surface has the trend and answers; at single loss levels one size is too few as before.
-        return laws.status == "refused" or laws.loss_compute.refusal is not None
     return bool(laws.refusals) or contradicted(laws) is not None
-
-
-def _size_trend(name: str | None, runs: Sequence[Run]) -> SizeTrend | None:
-    """A published law's exponents of N near the largest run. Raises BadInput for runs of several sizes."""
-    if name is None or not runs:
-        return None
-    params = max(run.params for run in runs)
-    tokens = max((float(run.tokens[-1]) for run in runs if len(run.tokens)), default=20.0 * params)
-    try:
-        trend = SizeTrend(name, *size_exponents(name, params, tokens))
-    except NotApplicable as problem:
-        raise BadInput(f"--size-trend: {problem}") from problem
-    sizes = len({run.params for run in runs})
-    if sizes > 1:
-        raise BadInput(
-            f"--size-trend: takes runs of one size, and these have {sizes}: they show the trend themselves"
-        )
-    return trend
 
 
 def _print_laws(laws: Laws, out: Path | None) -> None:
@@ -191,11 +149,6 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
         )
     for reason, message in refused_parts(laws):
         terminal.print(f"refused: {reason}: {message}")
-    few = RefusalReason.TOO_FEW_SIZES in {refusal.reason for refusal in laws.refusals}
-    if few and len(laws.data.sizes) == 1 and laws.options.size_trend is None:
-        terminal.print(
-            "--size-trend published:NAME takes the trend over sizes from a published law (isoloss laws)."
-        )
     if laws.excluded:
         terminal.print(f"runs or parts of runs left out: {len(laws.excluded)}; --json lists them")
     if out is not None:

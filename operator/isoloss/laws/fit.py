@@ -75,8 +75,8 @@ def surface_residual(
 ) -> float | None:
     """Root mean square by which losses are off the joint surface, nats: the `residual_rms` of its law.
 
-    A small part of the work of `fit_laws`, for those who want to know how runs scatter and nothing else. None
-    if the runs give no surface with a minimum. `screened` as there. Raises InvalidRunError as `fit_laws` does.
+    A small part of the work of `fit_laws`, for those who want to know how runs scatter and nothing else: runs of
+    one size are enough. None if the runs give no surface with a minimum. `screened` as there. Raises InvalidRunError as `fit_laws` does.
     """
     kept = [run for run in runs if run.name not in options.exclude]
     if not kept or refuse_mixture(kept) is not None:
@@ -84,8 +84,7 @@ def surface_residual(
     collected = (screened or screen(runs, options)).collected
     if collected.refusals:
         return None
-    one_size = len({t.params for t in collected.trajectories}) == 1
-    found = fit_late_if_bent(collected.trajectories, options.size_trend if one_size else None)
+    found = fit_late_if_bent(collected.trajectories, fewest_sizes=1)
     if isinstance(found, Refusal) or not found[0].fit.is_convex:
         return None
     return residual_rms(found[0].fit, found[1])

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Finite, Real
+from isoloss.laws.arrays import Array, Real
 
 Status = Literal["fitted", "provisional", "refused"]
 LawForm = Literal["PowerLawOfLoss", "LinearInLogCompute"]
@@ -132,15 +132,6 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class SizeTrend:
-    """How the best settings depend on the size at equal tokens, taken from elsewhere: LR ~ N^a, B ~ N^b."""
-
-    name: str
-    learning_rate_exponent: Finite
-    batch_size_exponent: Finite
-
-
-@dataclass(frozen=True)
 class FitOptions:
     """How to fit."""
 
@@ -154,8 +145,6 @@ class FitOptions:
     """Largest C_total over the largest compute seen before a prediction is refused."""
     exclude: tuple[str, ...] = ()
     """Names of runs to leave out."""
-    size_trend: SizeTrend | None = None
-    """Used if there is only one size; None: refuse then."""
     keep_outliers: bool = False
     """Keep even runs whose losses cannot be theirs; they are named in any case."""
 
@@ -182,8 +171,6 @@ class FitOptions:
             raise ValueError(f"FitOptions: form must be {known}, not {self.form!r}")
         if isinstance(self.exclude, str):
             raise TypeError(f"FitOptions: exclude takes names of runs, as ({self.exclude!r},)")
-        if not isinstance(self.size_trend, SizeTrend | None):
-            raise TypeError(f"FitOptions: size_trend is no SizeTrend: {self.size_trend!r}")
         if not isinstance(self.keep_outliers, bool):
             raise TypeError(
                 f"FitOptions: keep_outliers is neither True nor False: {self.keep_outliers!r}"

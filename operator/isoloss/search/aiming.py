@@ -15,19 +15,18 @@ from isoloss.laws import (
     PredictionQuery,
     Run,
     Screened,
-    SizeTrend,
     fit_laws,
     predict,
     surface_residual,
 )
-from isoloss.published import NotApplicable, published_law, size_exponents
+from isoloss.published import NotApplicable, published_law
 from isoloss.search.lattice import grid_points, nearest_cell, neighbours
 from isoloss.search.model import Point, Seen, Size
 
 NORMAL_80 = 1.2816
 """Half width of a normal distribution's central 80 %, in standard deviations."""
 TREND = "published:step-law"
-"""How optima move with size when there is only one size: the aim may be off, and racing mends it."""
+"""How optima move with size if laws do not say: the aim may be off, and racing mends it."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,10 @@ def _half_width(interval: Interval) -> float:
 
 
 def aim(runs: Sequence[Run], size: Size, options: FitOptions) -> Located | None:
-    """Where runs of cheaper sizes put the optimum of a size at its tokens; None if their laws refuse.
-
-    If there is only one size, the published trend over sizes is used.
-    """
+    """Where runs of cheaper sizes put the optimum of a size at its tokens; None if their laws refuse, as those of one size do."""
     if not runs:
         return None
-    found = locate(runs, size, _with_trend(runs, options))
+    found = locate(runs, size, options)
     return found if isinstance(found, Located) else None
 
 
@@ -133,21 +129,7 @@ def _lack(figures: Mapping[str, Any]) -> Lack | None:
 
 def scatter(runs: Sequence[Run], options: FitOptions, screened: Screened) -> float | None:
     """Standard deviation of losses about the surface through these runs, nats; None if there is no surface."""
-    return surface_residual(runs, _with_trend(runs, options), screened=screened)
-
-
-def _with_trend(runs: Sequence[Run], options: FitOptions) -> FitOptions:
-    largest = max(runs, key=lambda run: run.params)
-    trend = _size_trend(largest.params, float(largest.tokens[-1]))
-    return replace(options, size_trend=trend)
-
-
-def _size_trend(params: float, tokens: float) -> SizeTrend | None:
-    """None for sizes so small that the published law does not apply: one of them alone aims no other."""
-    try:
-        return SizeTrend(TREND, *size_exponents(TREND, params, tokens))
-    except NotApplicable:
-        return None
+    return surface_residual(runs, options, screened=screened)
 
 
 def _expected_regret(laws: Laws, rate: Interval, batch: Interval) -> float:

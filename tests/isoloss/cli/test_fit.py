@@ -181,9 +181,7 @@ def test_numbers_in_the_written_file_are_finite(planted_laws: Path) -> None:
     json.loads(planted_laws.read_text(), parse_constant=lambda name: pytest.fail(name))
 
 
-def test_one_size_has_a_loss_compute_law_and_settings_with_a_published_trend(
-    isoloss: Isoloss, tmp_path: Path
-) -> None:
+def test_one_size_has_a_loss_compute_law_and_no_settings(isoloss: Isoloss, tmp_path: Path) -> None:
     laws, table = tmp_path / "laws.json", tmp_path / "one.csv"
     write_runs(table, planted_runs(sizes=(100e6,)))
     question = ("--total-flops", "6e18", "--params", "2e8", "--json")
@@ -191,14 +189,6 @@ def test_one_size_has_a_loss_compute_law_and_settings_with_a_published_trend(
     assert plain.code == 3
     assert plain.document["loss_compute"]["status"] == "fitted"
     assert isoloss("predict", laws, *question).code == 3
-    assert "--size-trend published:NAME" in isoloss("fit", table, "--bootstrap-samples", 20).out
-    trended = isoloss("fit", table, "--size-trend", "published:step-law", "--out", laws)
-    assert trended.code == 0
-    assert "--size-trend" not in trended.out
-    answered = isoloss("predict", laws, *question)
-    assert answered.code == 0
-    (marked,) = [w for w in answered.document["warnings"] if "published:step-law" in w]
-    assert "N^-0.713" in marked
 
 
 def test_laws_that_the_joint_surface_contradicts_are_refused_as_every_prediction_of_them_is(
@@ -215,23 +205,3 @@ def test_laws_that_the_joint_surface_contradicts_are_refused_as_every_prediction
     assert isoloss("predict", laws, "--total-flops", "6e19", "--params", "1e9").code == 3
     assert ended.code == 3
     assert "refused: OptimumOnBatchSizeEdge" in ended.out
-
-
-@pytest.mark.parametrize("name", ["published:bogus", "bogus"])
-def test_a_size_trend_of_an_unknown_law_lists_the_known_ones(
-    isoloss: Isoloss, planted_table: Path, name: str
-) -> None:
-    ended = isoloss("fit", planted_table, "--size-trend", name, "--json")
-    assert "published:step-law" in ended.error
-
-
-def test_a_size_trend_for_runs_of_several_sizes_is_refused_and_not_ignored(
-    isoloss: Isoloss, planted_table: Path, tmp_path: Path
-) -> None:
-    ended = isoloss("fit", planted_table, "--size-trend", "published:step-law", "--json")
-    assert ended.error.startswith("--size-trend: takes runs of one size")
-    runs = planted_runs()
-    smallest = min(run.params for run in runs)
-    others = [text for run in runs if run.params != smallest for text in ("--exclude", run.name)]
-    trend = ("--size-trend", "published:step-law", "--bootstrap-samples", "20")
-    assert isoloss("fit", planted_table, *trend, *others, "--json").code != 2

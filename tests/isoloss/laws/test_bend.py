@@ -59,10 +59,6 @@ def test_two_sizes_show_no_bend_so_that_it_may_be_as_usual() -> None:
         assert found.error(log_params) == pytest.approx(0.0)
 
 
-def test_a_single_size_has_its_trend_from_elsewhere_and_bends_by_nothing_more() -> None:
-    assert bend(LOG_PARAMS[:1], np.zeros(1)).error(np.log(8e9)) == pytest.approx(0.0)
-
-
 def test_the_error_grows_with_the_square_of_the_distance() -> None:
     found = bend(LOG_PARAMS, np.zeros(3))
     near, far, farther = (float(found.error(LOG_PARAMS[1] + x)[0]) for x in (0.0, 3.0, 6.0))

@@ -38,16 +38,7 @@ def foundation(laws: Laws, route: Route) -> tuple[str, ...]:
             "size was predicted better: half of it is kept."
             for name in laws.surface.halved_trends
         ]
-    sizes, trend = len(laws.data.sizes), laws.options.size_trend
-    if trend is not None and sizes == 1:
-        found.append(
-            f"The trend over sizes is that of {trend.name} (learning rate ~ N^{trend.learning_rate_exponent:.3g}, batch "
-            f"size ~ N^{trend.batch_size_exponent:.3g} at equal tokens), not of this sweep."
-        )
-    elif trend is not None:
-        found.append(
-            f"The trend over sizes of {trend.name} was not used: {sizes} sizes show their own."
-        )
+    sizes = len(laws.data.sizes)
     if 0 < sizes < FEWEST_SIZES:
         found.append(
             f"With {sizes} {'size' if sizes == 1 else 'sizes'}, size-to-size scatter cannot be estimated; the intervals assume "

@@ -43,9 +43,6 @@ def possible_bend(log_params: Array, shifts: Array, noise: Array, usual: Array) 
     """
     centre = float(log_params.mean())
     n = log_params - centre
-    if len(n) < 2:
-        # The trend over sizes is from elsewhere, and so is its error.
-        return Bend(np.zeros(len(usual)), centre, 0.0, 0.0)
     slope, level = (float(value) for value in np.polyfit(n, n**2, 1))
     free = np.linalg.qr(np.stack([np.ones_like(n), n], axis=1), mode="complete")[0][:, 2:]
     squares = [

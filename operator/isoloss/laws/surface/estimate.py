@@ -77,9 +77,7 @@ def fit_joint_surface(
 
     `doubtful` names trends over sizes to halve; None: the trajectories themselves decide.
     """
-    one_size = len({t.params for t in trajectories}) == 1
-    trend = options.size_trend if one_size else None
-    found = fit_late_if_bent(trajectories, trend)
+    found = fit_late_if_bent(trajectories)
     if isinstance(found, Refusal):
         return JointSurfaceEstimate(SurfaceLaw("refused", refusal=found))
     known, cells = found

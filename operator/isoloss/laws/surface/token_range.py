@@ -14,26 +14,28 @@ from dataclasses import replace
 
 from isoloss.laws.data.cells import LATE, Cell, make_cells
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.model import Refusal, SizeTrend
+from isoloss.laws.model import Refusal
 from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.uncertainty import Uncertainty
 
+FEWEST_SIZES = 2
+"""That show a trend over sizes."""
 LATER = 0.5
 """Share of their tokens from which on runs are read where those from LATE on still bend. Later ones, of 0.3 of runs, tell no bend and little of exponents."""
 
 
 def fit_late_if_bent(
-    trajectories: Sequence[Trajectory], trend: SizeTrend | None = None
+    trajectories: Sequence[Trajectory], fewest_sizes: int = FEWEST_SIZES
 ) -> tuple[Uncertainty, list[Cell]] | Refusal:
     """The surface and its cells: through whole runs, or from LATE or LATER of their tokens on if its optimum clearly bends over them.
 
-    `trend` is the one over sizes, for a single size.
+    Refused with fewer than `fewest_sizes` sizes; a single one has a surface, but shows no trend over sizes.
     """
     cells = make_cells(trajectories)
-    fit = fit_surface(trajectories, cells, 2 if trend is None else 1)
+    fit = fit_surface(trajectories, cells, fewest_sizes)
     if isinstance(fit, Refusal):
         return fit
-    known = Uncertainty(fit, trend)
+    known = Uncertainty(fit)
     if not fit.is_convex or not known.own_bends.are_clear:
         return known, cells
     late = _from(LATE, trajectories, known)
@@ -53,4 +55,4 @@ def _from(
     fit = fit_surface(trajectories, cells, len(set(known.fit.sizes)))
     if isinstance(fit, Refusal) or not fit.is_convex:
         return None
-    return Uncertainty(fit, known.size_trend), cells
+    return Uncertainty(fit), cells

@@ -26,7 +26,6 @@ import numpy as np
 from isoloss.laws.arrays import Array, Flags
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.least_squares import shared_variance
-from isoloss.laws.model import SizeTrend
 from isoloss.laws.results import Bend, TokenBend
 from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
 from isoloss.laws.surface.form_error import (
@@ -44,8 +43,8 @@ from isoloss.laws.surface.form_error import (
     usual_scatter,
 )
 from isoloss.laws.surface.joint_fit import SurfaceFit
-from isoloss.laws.surface.terms import PER_QUANTITY, TRENDS, LawTerm, Shape, optimum_law
-from isoloss.usual import BATCH_EXPONENT_ERRORS, TREND_ERROR, USUAL_BATCH_EXPONENTS
+from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
+from isoloss.usual import BATCH_EXPONENT_ERRORS, USUAL_BATCH_EXPONENTS
 
 OBSERVED = [LawTerm.BATCH_OF_PARAMS, LawTerm.BATCH_OF_TOKENS]
 
@@ -55,20 +54,8 @@ class Uncertainty:
     """Uncertainty of one fit; everything is computed when first asked for."""
 
     fit: SurfaceFit
-    size_trend: SizeTrend | None = None
-    """Set if a single size shows none."""
     longer_bend: TokenBend | None = None
     """What the law through a longer part of the runs may bend by, if they were cut twice (token_range.py)."""
-
-    def _trend_of_size(self, source: DrawSource) -> Array:
-        """(draws, 6) to add to the law's coefficients, the published trend's own error included."""
-        trend = self.size_trend
-        if trend is None:
-            return np.zeros((1, len(LawTerm)))
-        added = np.zeros((source.draws, len(LawTerm)))
-        exponents = np.array([trend.learning_rate_exponent, trend.batch_size_exponent])
-        added[:, list(TRENDS.values())] = exponents + TREND_ERROR * source.normal(2)
-        return added
 
     @cached_property
     def scatter(self) -> Scatter:
@@ -110,11 +97,8 @@ class Uncertainty:
     @cached_property
     def optimum_covariance(self) -> Array:
         """(6, 6) of `law` at a target, the curvature's own error included; the fit must be convex."""
-        of_trend = np.zeros(len(LawTerm))
-        if self.size_trend is not None:
-            of_trend[list(TRENDS.values())] = TREND_ERROR**2
         after = self.usual_exponents.covariance_after(self._fitted_covariance)
-        return after + self._own_exponents + np.diag(of_trend)
+        return after + self._own_exponents
 
     @cached_property
     def _fitted_covariance(self) -> Array:
@@ -192,7 +176,7 @@ class Uncertainty:
         if self.fit.is_convex:
             law = self.usual_exponents.law(law, source.normal(len(OBSERVED)))
             law += scales[:, None] * source.correlated(self._own_exponents)
-        return law + self._trend_of_size(source), convex
+        return law, convex
 
     @cached_property
     def _left_over(self) -> Residuals:
