@@ -10,7 +10,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup site demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts images test-images check lint format types \
-	contracts generate bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-validation bench-science bench-search lock clean
+	contracts generate bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-science bench-search lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,9 +134,6 @@ bench-prepare: setup ## Tokens per second and core of preparing a corpus, agains
 
 bench-transfer: setup ## Do continued runs want what the laws say? (one core, several hours, resumes; BRIEF=1 for a part)
 	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)
-
-bench-validation: setup ## Do five probes move the demo's answer to its measured optimum? (one core, an hour or two, resumes; ARGS="--jobs 2")
-	$(PY) -m benchmarks.validation $(ARGS)
 
 bench-science: setup ## Regret, refusals and intervals on published and planted sweeps, against simpler ways
 	$(PY) -m benchmarks.science

@@ -1,1 +1,0 @@
-"""Do five short probes move the laws' answer for the demo's checkpoint towards its measured optimum?"""
