@@ -1,8 +1,6 @@
 """Sequential search against training everything, and against simpler ways to train less.
 
-    python -m benchmarks.search [DATA_FOLDER] [--placement] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
-
-First comes how often a lattice that is placed without a grid holds the optimum (placement.py), in seconds.
+    python -m benchmarks.search [DATA_FOLDER] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
 
 Worlds are windows of the published sweeps (found as bench-science finds them; without them the planted ones
 remain) and planted surfaces with trajectories and noise. All strategies are charged for the tokens that they
@@ -36,7 +34,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.science.tables import DENSE, MOE, data_folder, load, tell_missing
 from benchmarks.search.elapsed import GRIDS, elapsed_table
-from benchmarks.search.placement import cells, coverage
 from benchmarks.search.published import replay, table_worlds
 from benchmarks.search.scores import (
     EXHAUSTIVE,
@@ -137,9 +134,6 @@ def main() -> int:
     """Print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", nargs="?")
-    parser.add_argument(
-        "--placement", action="store_true", help="the coverage of placed lattices alone"
-    )
     parser.add_argument("--quick", action="store_true", help="a few planted worlds, in seconds")
     parser.add_argument("--resume", action="store_true", help=f"go on from {KEPT}")
     parser.add_argument("--worlds", type=int, help="only so many, drawn at random")
@@ -155,10 +149,6 @@ def main() -> int:
     given = parser.parse_args()
     judged = partial(compare, replicates=given.replicates)
     code = tell_missing(given.data)
-    if published := cells(data_folder(given.data)):
-        print("\n".join(coverage(published)), end="\n\n", flush=True)
-    if given.placement:
-        return code if published else 1
     if given.quick:
         chosen = islice(planted_worlds(range(given.seeds)), 0, None, QUICK_EVERY)
         print("\n".join(table([judged(world) for world in chosen])))

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
-import pytest
 
-from benchmarks.science.tables import DENSE, Table
-from benchmarks.search.__main__ import compare, main, table
-from benchmarks.search.placement import PLACINGS, Cell, coverage
+from benchmarks.science.tables import Table
+from benchmarks.search.__main__ import compare, table
 from benchmarks.search.published import replay, table_worlds
 from benchmarks.search.scores import Result
 from benchmarks.search.worlds import planted_world
@@ -46,17 +41,3 @@ def test_every_strategy_is_played_and_judged_and_survives_being_stored() -> None
         assert [Result.of_json(result.as_json()) for result in results] == results
     text = "\n".join(table(compared))
     assert all(result.strategy in text for result in compared[0][1:])
-
-
-def test_every_placing_has_a_line_for_all_cells_and_for_each_table() -> None:
-    cell = Cell("dense", 2e8, 2e8, 1e10, np.log([1e-3, 128]))
-    assert len(list(coverage([cell]))) == 1 + 2 * len(PLACINGS)
-
-
-def test_a_placement_without_tables_fails_and_says_which_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ISOLOSS_DATA", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["search", "--placement"])
-    assert main() == 1
-    assert f"{tmp_path / DENSE}: not found" in capsys.readouterr().err
