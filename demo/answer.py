@@ -92,7 +92,7 @@ def _past(status: dict[str, Any]) -> str:
 
 
 def verdict_line(view: View) -> str:
-    """What the probes say of the answer, in words; empty before they are over, or without any."""
+    """What its validation says of the answer, in words; empty before it is over, or without any."""
     found = view.condition(view.prediction, VALIDATED)
     if not found or not view.is_judged:
         return ""

@@ -65,6 +65,7 @@ class Demo:
             self.told.step("A checkpoint of a size that the sweep does not train")
             provide_checkpoint(store, self._scratch(), self.told.say)
             self._apply_prediction()
+            self._apply_validation()
             self._wait()
             self._tell_details()
             view = read_view(self.kubectl)
@@ -129,6 +130,10 @@ class Demo:
         self.told.step("The prediction")
         self._apply(places.PREDICTION_FILE)
 
+    def _apply_validation(self) -> None:
+        self.told.step("The sweep that checks the answer")
+        self._apply(places.VALIDATION_FILE)
+
     def _apply(self, path: Path) -> None:
         self.told.say(f"kubectl apply --server-side -f {path.relative_to(places.REPOSITORY)}")
         self.kubectl.apply_file(path)
@@ -148,11 +153,12 @@ class Demo:
     # ----------------------------------------------------------------------------- what is shown
 
     def _tell_details(self) -> None:
-        """Both resources in full, and the probes."""
+        """The resources in full, and what checks the answer."""
         namespace = ("--namespace", places.NAMESPACE)
         for words in (
             ("get", "scalingsweeps", *namespace, "--output=wide"),
             ("describe", "scalingsweep", places.SWEEP, *namespace),
+            ("describe", "scalingsweep", places.VALIDATION, *namespace),
             ("get", "hyperparampredictions", *namespace, "--output=wide"),
             ("describe", "hyperparamprediction", places.PREDICTION, *namespace),
         ):

@@ -20,5 +20,8 @@ SECRET = "demo-s3"
 
 SWEEP = "demo"
 PREDICTION = "demo"
+VALIDATION = "demo-validation"
+"""The sweep around the prediction's answer."""
 SWEEP_FILE = EXAMPLES / "demo-sweep.yaml"
 PREDICTION_FILE = EXAMPLES / "demo-prediction.yaml"
+VALIDATION_FILE = EXAMPLES / "demo-validation.yaml"

@@ -41,7 +41,7 @@ def read_view(kubectl: Kubectl) -> View:
 
 
 def watch(kubectl: Kubectl, check: Callable[[], None]) -> View:
-    """Show progress until the prediction is ready and its probes are judged. `check` raises if a process has ended.
+    """Show progress until the prediction is ready and its answer is judged. `check` raises if a process has ended.
 
     Raises DemoFailed if a resource stalls or nothing changes for STILL_SECONDS.
     """

@@ -181,7 +181,7 @@ def asked_for_probes(status: str, reason: str, **answered: Any) -> Json:
     answer = {"learningRate": {"value": "1.5e-3"}, "batchSize": {"value": "4"}}
     return {
         **found,
-        "spec": {"validation": {"tokensShare": "0.3"}},
+        "spec": {"validation": {"sweepRef": {"name": "near"}}},
         "status": found["status"] | answer | answered,
     }
 
@@ -193,7 +193,7 @@ def test_the_demo_waits_for_a_verdict_whichever_it_is() -> None:
         assert View(ready, asked_for_probes(status, reason)).is_judged
     for reason in UNDECIDED:
         assert View(ready, asked_for_probes("Unknown", reason)).is_judged
-    for reason in ("Training", "AnswerAwaited", "Suspended"):
+    for reason in ("SweepNotReady", "AnswerAwaited", "SweepNotFound"):
         assert not View(ready, asked_for_probes("Unknown", reason)).is_judged
     stale = asked_for_probes("True", "AnswerHolds")
     stale["metadata"]["generation"] = 2
@@ -206,22 +206,33 @@ def test_every_verdict_that_leaves_it_open_ends_the_waiting() -> None:
     decided = {Reason.ANSWER_HOLDS, Reason.BETTER_ANSWER_NEARBY, Reason.ANSWER_DIVERGED}
     stuck = {
         "BadConfiguration",
-        "BudgetExhausted",
-        "DataRemoved",
-        "ProbesNotPossible",
+        "CheckpointChanged",
+        "CheckpointDiffers",
+        "CorpusDiffers",
+        "DataChanged",
+        "InvalidSpec",
+        "LossDiffers",
+        "NoResults",
+        "OptimizerDiffers",
         "TooManyFailedPoints",
     }
     assert {*(set(Reason) - decided), *RefusalReason, *stuck} == UNDECIDED
 
 
+def places(done: int) -> Json:
+    """Five, so many of them done."""
+    states = ["Succeeded"] * done + ["Pending"] * (5 - done)
+    return {"places": [{"state": state} for state in states]}
+
+
 def test_progress_goes_on_while_probes_train() -> None:
     sweep = resource(Ready=("True", "Fitted", 1))
     sweep["status"] |= {"points": {"total": 18, "succeeded": 18}}
-    training = asked_for_probes("Unknown", "Training", validation={"progress": "2/5"})
+    training = asked_for_probes("Unknown", "SweepNotReady", validation=places(2))
     assert headline(View(sweep, training)).endswith(
-        "learning rate 1.5e-3, batch size 4; probes 2/5, Training"
+        "learning rate 1.5e-3, batch size 4; probes 2/5, SweepNotReady"
     )
-    judged = asked_for_probes("True", "AnswerHolds", validation={"progress": "5/5"})
+    judged = asked_for_probes("True", "AnswerHolds", validation=places(5))
     assert headline(View(sweep, judged)).endswith("; probes 5/5, Validated True: AnswerHolds")
 
 

@@ -53,7 +53,6 @@ class Killed:
 
 EXHAUSTIVE = Killed("kill/after", "kills")
 SEARCH = Killed("search/kill-after", "searches")
-VALIDATION = Killed("validation/kill-after", "validations")
 
 
 def was_killed(verdict: Verdict) -> bool:

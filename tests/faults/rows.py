@@ -9,7 +9,6 @@ from typing import Any
 
 from tests.faults.scene import SEARCHED, WIDE, Failed, Scene, new_scene
 from tests.faults.stage import Stage
-from tests.faults.validated_scene import ANSWERED
 from tests.faults.verdict import Expectation, Reference, Verdict, judge, take_reference
 from tests.faults.writes import Writes
 
@@ -17,7 +16,6 @@ REFERENCES: Mapping[str, Mapping[str, Any]] = {
     "rows": {},
     "kills": {"spec": WIDE},
     "searches": {"spec": SEARCHED},
-    "validations": ANSWERED,
 }
 """The scenes that are played undisturbed, as options of new_scene."""
 Play = Callable[[Scene], Expectation | None]

@@ -8,14 +8,13 @@ import pytest
 
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
-from tests.faults.kills import VALIDATION, play_kills
+from tests.faults.kills import play_kills
 from tests.faults.matrix import all_rows
 from tests.faults.preemptions import preemption_row
 from tests.faults.rows import play_row, undisturbed
 from tests.faults.scene import SEARCHED, WIDE
 from tests.faults.search_rows import FIRST_ROUND
 from tests.faults.stage import Stage
-from tests.faults.validated_scene import ANSWERED
 from tests.faults.verdict import Reference
 
 pytestmark = [
@@ -62,12 +61,6 @@ def wide_reference(stage: Stage) -> Reference:
     return undisturbed(stage, spec=WIDE)
 
 
-@pytest.fixture(scope="module")
-def validated_reference(stage: Stage) -> Reference:
-    """The same for a prediction whose answer is validated."""
-    return undisturbed(stage, **ANSWERED)
-
-
 @pytest.mark.whole
 def test_killed_at_every_decision_a_search_ends_as_an_undisturbed_one(stage: Stage) -> None:
     """Intents with their reasons and bounds, trajectories and laws are compared."""
@@ -99,29 +92,6 @@ def test_killed_after_its_nth_write_an_operator_is_continued_by_the_next(
     assert {verdict.row: verdict.problems for verdict in verdicts} == {
         verdict.row: () for verdict in verdicts
     }
-
-
-@pytest.mark.whole
-def test_a_validation_killed_after_its_nth_write_trains_no_probe_twice_and_comes_to_its_verdict(
-    stage: Stage, validated_reference: Reference
-) -> None:
-    """Answer, verdict and what is published are compared, too."""
-    writes = validated_reference.writes
-    verdicts = play_kills(
-        stage, [2, writes // 3, writes // 2, writes - 3], validated_reference, VALIDATION
-    )
-    assert {verdict.row: verdict.problems for verdict in verdicts} == {
-        verdict.row: () for verdict in verdicts
-    }
-    assert validated_reference.answer["conditions"]["Validated"] == ["True", "AnswerHolds"]
-
-
-@pytest.mark.whole
-def test_a_validation_whose_sweep_trains_again_meanwhile_loses_no_probe(
-    stage: Stage, validated_reference: Reference
-) -> None:
-    (row,) = [row for row in all_rows() if row.name == "validation/sweep-trained-again"]
-    assert play_row(stage, row, validated_reference).problems == ()
 
 
 @pytest.mark.whole

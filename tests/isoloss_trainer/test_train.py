@@ -40,8 +40,8 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store, StoreRefused, StoreUnavailable
 from isoloss_contract.store.files import FileBackend
+from isoloss_operator.planning.continued import checkpoint_model
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.probes import probe_model
 from isoloss_trainer.attempt import Claim, Fence, MicroBatch, TrainingState
 from isoloss_trainer.checkpoint import Checkpoints, OtherLayout
 from isoloss_trainer.evaluation import ValidationSet
@@ -238,14 +238,14 @@ def test_a_run_can_start_from_a_checkpoints_weights(prepared: Prepared, tmp_path
 
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK], ids=lambda m: m["model_type"])
-def test_a_probe_is_trained_by_the_config_json_that_its_checkpoint_was_saved_with(
+def test_a_checkpoint_is_continued_by_the_config_json_that_its_checkpoint_was_saved_with(
     prepared: Prepared, tmp_path: Path, model: dict[str, Any]
 ) -> None:
     """What transformers writes there is a model that the operator counts and the trainer builds."""
     build_network(model, seed=7).save_pretrained(tmp_path / "model")
     saved = json.loads((tmp_path / "model" / "config.json").read_text())
     counts = parameter_counts(saved)
-    given = {"initial_weights": uri(tmp_path / "model"), "model": probe_model(saved, counts)}
+    given = {"initial_weights": uri(tmp_path / "model"), "model": checkpoint_model(saved)}
     result = run(train_task(prepared.manifest, prepared.uri, tokens=512, **given))
     assert result.parameters.active == counts.active
 

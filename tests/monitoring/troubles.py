@@ -10,7 +10,6 @@ from tests.monitoring.rules import JOB
 SWEEP = f'job="{JOB}",namespace="research",name="dense"'
 
 SWEEP_CLOCK = f"isoloss_scalingsweep_last_progress_timestamp_seconds{{{SWEEP}}}"
-PROBES_CLOCK = f"isoloss_hyperparamprediction_probes_last_progress_timestamp_seconds{{{SWEEP}}}"
 
 
 def condition(kind: str, condition: str, reason: str = "Any") -> str:
@@ -297,7 +296,7 @@ ROWS: dict[str, Row] = {
         fires=80,
         clears=150,
     ),
-    "probes contradict an answer and then another one holds": Row(
+    "a validation contradicts an answer and then another one holds": Row(
         "AnswerDoesNotHold",
         {
             condition("hyperparamprediction", "Validated", "BetterAnswerNearby"): "0x60",
@@ -307,25 +306,6 @@ ROWS: dict[str, Row] = {
     "training at an answer diverges and its validation is then removed": Row(
         "AnswerDoesNotHold",
         {condition("hyperparamprediction", "Validated", "AnswerDiverged"): "0x60"},
-    ),
-    "probes are left to train and none advances": Row(
-        "ProbesStalled",
-        {
-            PROBES_CLOCK: "0x180 10860+60x80",
-            f'isoloss_hyperparamprediction_probes{{{SWEEP},state="pending"}}': "3x260",
-            f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "0x260",
-        },
-        fires=150,
-        clears=200,
-    ),
-    "no probe advances until all are done": Row(
-        "ProbesStalled",
-        {
-            PROBES_CLOCK: "0x260",
-            f'isoloss_hyperparamprediction_probes{{{SWEEP},state="active"}}': "1x160 0x100",
-        },
-        fires=150,
-        clears=200,
     ),
 }
 
@@ -382,11 +362,6 @@ FALSE_ALARMS: dict[str, dict[str, str]] = {
         f'isoloss_process_start_time_seconds{{job="{JOB}"}}': "0x100 6000x10 6600x1490",
     },
     "a prediction is suspended": {prediction_ready("Suspended"): "0x1600"},
-    "a prediction is suspended with probes left": {
-        condition("hyperparamprediction", "Suspended", "Suspended"): "1x1600",
-        PROBES_CLOCK: "0x1600",
-        f'isoloss_hyperparamprediction_probes{{{SWEEP},state="pending"}}': "5x1600",
-    },
     "one pod is scraped by way of its Service, too": {
         f'isoloss_leader{{job="{JOB}",pod="a",instance="10.0.0.1:8080",endpoint="http"}}': "1x1600",
         f'isoloss_leader{{job="{JOB}",pod="a",instance="10.0.0.1:8080",service="s"}}': "1x1600",

@@ -1,9 +1,8 @@
-"""An EditedWorld whose Jobs are the evaluation and the probes of a prediction, and whose sweep changes as it likes."""
+"""An EditedWorld whose Jobs are the evaluation of a prediction, and whose sweep changes as it likes."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -11,15 +10,14 @@ from typing import Any, ClassVar, Final
 
 from isoloss.laws import FitOptions, Laws, fit_laws
 from isoloss_contract import layout
-from isoloss_contract.reading import ABSENT, Read, Unreadable, value_of
+from isoloss_contract.reading import ABSENT, Read, Unreadable
 from isoloss_contract.records import EvaluateTask, TrainTask
 from isoloss_operator.cluster.client import PREDICTION, Kind
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label
-from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedPrediction
+from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 from isoloss_operator.decide.plans import JobRequest
-from isoloss_operator.decide.reads import needs_probes
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.reconcile.prediction import PredictionSteps
@@ -28,7 +26,6 @@ from tests.support.edited_world import EditedWorld
 from tests.support.planted_laws import fitted_laws
 from tests.support.planted_runs import planted_runs
 from tests.support.predictions import evaluation, fit, prediction_spec, refused, sweep_body
-from tests.support.probed_world import probes_seen
 from tests.support.published_configs import TOY_CHECKPOINT
 
 CHECKPOINTS: Final = ("s3://models/dense-8b", "s3://models/dense-70b")
@@ -36,8 +33,6 @@ COUNTS: Final = parameter_counts(TOY_CHECKPOINT)
 RAW: Final = sweep_spec(failurePolicy={"retriesPerPoint": 2, "maxFailedPoints": 1})
 STORES: Final = (STORE, "s3://elsewhere/lm")
 """Of the sweeps that it may refer to."""
-BEST_RATE: Final = 4e-4
-"""Where probes have their lowest loss."""
 
 
 @cache
@@ -63,7 +58,6 @@ class EditedPrediction(EditedWorld):
     asked: dict[str, Any] = field(
         default_factory=lambda: prediction_spec(
             publish={"configMapName": "answer"},
-            validation={"tokensShare": "1", "parallelism": 3},
         )
     )
     sweep_uid: str = "uid-1"
@@ -86,10 +80,6 @@ class EditedPrediction(EditedWorld):
     """Of the sweep that is referred to."""
     elsewhere: dict[str, dict[str, Any]] = field(default_factory=dict)
     """KEPT of the other stores."""
-    is_estimated: bool = False
-    """Whether what was spent is not known to the last token."""
-    probes: frozenset[str] = frozenset()
-    """Keys of those that are planned."""
     kind: ClassVar[Kind] = PREDICTION
     steps = PredictionSteps
 
@@ -100,8 +90,8 @@ class EditedPrediction(EditedWorld):
 
     @property
     def planned(self) -> dict[str, PlannedPoint]:
-        """The probes of the present answer."""
-        return {key: self.points[key] for key in self.probes}
+        """None: it trains nothing."""
+        return {}
 
     @property
     def is_final(self) -> bool:
@@ -171,12 +161,6 @@ class EditedPrediction(EditedWorld):
         """Of the sweep."""
         return fit(laws_called(self.laws), laws_sha256=self.laws_sha256) if self.laws else ABSENT
 
-    def _observed(self, observed: ObservedPrediction) -> None:
-        if needs_probes(observed):
-            planned = probes_seen(observed)
-            self.points |= planned
-            self.probes = frozenset(planned)
-
     def create(self, request: JobRequest) -> None:
         """A Job whose pod is still to start. Raises CreateRefused."""
         if self.refuses_jobs:
@@ -210,10 +194,8 @@ class EditedPrediction(EditedWorld):
 
     @property
     def most_allowed(self) -> int:
-        """Probes at a time; the evaluation is one more."""
-        parallelism = int(self.asked["validation"].get("parallelism", 4))
-        evaluating = [j for j in self.jobs.values() if j.kind == "evaluate" and j.holds_a_slot]
-        return parallelism + len(evaluating)
+        """The evaluation."""
+        return 1
 
     # ------------------------------------------------------------------------------ the cluster
 
@@ -246,11 +228,3 @@ class EditedPrediction(EditedWorld):
         elif how == "bad result":
             self.evaluations[path] = Unreadable("loss: field required")
         self._finish_as(name, how)
-
-    def _write_result(self, point: PlannedPoint, task: TrainTask, how: str) -> None:
-        super()._write_result(point, task, how)
-        loss = 2.5 + 0.02 * math.log(point.learning_rate / BEST_RATE) ** 2
-        found = value_of(self.results[point.key])
-        if found is not None and how != "diverges":
-            losses = {"loss": loss, "averaged_loss": loss}
-            self.results[point.key] = found.model_copy(update=losses)

@@ -19,7 +19,6 @@ from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
     ObservedPrediction,
-    ObservedProbes,
     ObservedReference,
 )
 from isoloss_operator.decide.plans import PredictionPlan
@@ -176,11 +175,10 @@ def recorded(
     ledger: Read[Ledger] = ABSENT
     for count in range(1, len(jobs) + 1):
         world = observed(evaluation=ABSENT, jobs=jobs[:count], now=NOW - ago)
-        plan = decide_prediction(replace(world, probes=ObservedProbes(ledger=ledger)))
+        plan = decide_prediction(replace(world, ledger=ledger))
         assert plan.ledger is not None, "an attempt ended"
         ledger = read_back(plan.ledger)
-    probes = ObservedProbes(ledger=ledger)
-    return observed(**{"evaluation": ABSENT, "jobs": jobs, "probes": probes, **changes})
+    return observed(**{"evaluation": ABSENT, "jobs": jobs, "ledger": ledger, **changes})
 
 
 def refused() -> Laws:

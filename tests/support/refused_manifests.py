@@ -624,29 +624,23 @@ PREDICTIONS = (
     ),
     _prediction(
         "a validation without a checkpoint",
-        {"checkpoint": ABSENT, "initialLoss": "2.08", "validation": {"tokensShare": "0.3"}},
+        {
+            "checkpoint": ABSENT,
+            "initialLoss": "2.08",
+            "validation": {"sweepRef": {"name": "near"}},
+        },
         "validation continues a checkpoint: set checkpoint instead of initialLoss",
     ),
     _prediction(
-        "a validation whose cost nobody stated",
+        "a validation by no sweep",
         {"validation": {}},
-        "spec.validation.tokensShare: Required value",
-        "tokensShare",
+        "spec.validation.sweepRef: Required value",
+        "sweepRef",
     ),
     _prediction(
-        "probes longer than the budget",
-        {"validation": {"tokensShare": "1.5"}},
-        "must be a number above 0, up to 1",
-    ),
-    _prediction(
-        "neighbours at the answer itself",
-        {"validation": {"tokensShare": "0.3", "factor": "1"}},
-        "must be a number above 1, up to 10",
-    ),
-    _prediction(
-        "a budget of probes without a limit",
-        {"validation": {"tokensShare": "0.3", "budget": {}}},
-        "set flops, acceleratorHours or both",
+        "a tolerance of nothing",
+        {"validation": {"sweepRef": {"name": "near"}, "tolerance": "0"}},
+        "must be a positive number",
     ),
 )
 

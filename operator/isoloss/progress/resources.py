@@ -19,16 +19,23 @@ _LAWS = (
     ("loss over compute", "lossComputeLaw"),
 )
 STALE, VALIDATED = "Stale", "Validated"
+DONE = ("Succeeded", "Diverged")
+"""States of a place near the answer with a result."""
 NO_ANSWER = "NothingWrong"
 """Reason of Stale without an answer that could be out of date."""
 UNDECIDED = frozenset(
     {
         *map(str, RefusalReason),
         "BadConfiguration",
-        "BudgetExhausted",
-        "DataRemoved",
+        "CheckpointChanged",
+        "CheckpointDiffers",
+        "CorpusDiffers",
+        "DataChanged",
+        "InvalidSpec",
+        "LossDiffers",
         "NoMinimum",
-        "ProbesNotPossible",
+        "NoResults",
+        "OptimizerDiffers",
         "TooFewProbes",
         "TooManyFailedPoints",
         "WithinNoise",
@@ -38,7 +45,7 @@ UNDECIDED = frozenset(
 
 
 def is_verdict(status: str, reason: str) -> bool:
-    """Whether a Validated says what the probes came to, and not what they wait for."""
+    """Whether a Validated says what the points came to, and not what it waits for."""
     return status in ("True", "False") or reason in UNDECIDED
 
 
@@ -141,9 +148,13 @@ def _probes_in_words(view: View) -> str:
         return ""
     found = (view.prediction or {}).get("status", {}).get("validation") or {}
     losses = " ".join(place["loss"] for place in found.get("places", ()) if place.get("loss"))
-    told = f"; probes {found['progress']}" if found.get("progress") else "; probes"
-    left = "" if view.is_judged else _time_left(str(found.get("estimatedCompletion", "")))
-    return f"{told}{f' ({losses})' if losses else ''}, {_verdict(validated)}{left}"
+    told = f"; probes {_places_done(found)}" if found.get("places") else "; probes"
+    return f"{told}{f' ({losses})' if losses else ''}, {_verdict(validated)}"
+
+
+def _places_done(validation: Json) -> str:
+    places = validation.get("places", ())
+    return f"{sum(place.get('state') in DONE for place in places)}/{len(places)}"
 
 
 def _verdict(validated: Json) -> str:
@@ -159,8 +170,7 @@ def probe_lines(view: View) -> list[str]:
     if not places:
         return []
     header = ("learning rate", "batch", "state", "loss", "to answer")
-    cost = f"{found.get('spentFlops', '')} FLOPs of {found.get('plannedFlops', '')}"
-    lines = [f"probes of {found.get('tokens', 0):,} tokens: {found.get('progress', '')}, {cost}"]
+    lines = [f"probes of {found.get('tokens', 0):,} tokens: {_places_done(found)}"]
     lines += aligned([header, *map(_probe_row, places)]).splitlines()
     refined = status.get("refined") or {}
     return lines + _intervals("with the probes", view, refined)

@@ -10,18 +10,14 @@ from isoloss_contract.records import MAX_BATCH_SIZE
 from isoloss_operator.api.fields import (
     ApiType,
     AtLeastOne,
-    BudgetShare,
     Decimal,
     FolderUri,
     Loss,
-    NeighbourFactor,
-    Nodes,
     ObjectName,
     PodTemplate,
     PositiveTokens,
     Rule,
 )
-from isoloss_operator.api.sweep import SweepBudget
 
 
 class SweepReference(ApiType):
@@ -68,33 +64,14 @@ class Publish(ApiType):
 
 
 class AnswerValidation(ApiType):
-    """Short continued runs of the checkpoint, the probes: at the answer, and at a higher and a lower learning
-    rate and batch size."""
+    """A sweep whose points show whether the answer holds: short runs that continue the checkpoint at the answer and
+    next to it."""
 
-    tokens_share: BudgetShare
-    """Share of the budget's tokens that each probe trains for, with a fresh optimizer and the sweep's
-    warm-up. Five probes of 0.3 cost 1.5 times the budget. Probes of the whole budget tell most; those of
-    a tenth seldom settle anything."""
-    factor: NeighbourFactor = "2"
-    """Factor between the answer and its neighbours, in learning rate and in batch size; with spec.batchSize in
-    learning rate alone."""
-    seeds: int = Field(default=1, ge=1, le=20)
-    """Runs at every place, with seeds of their own from the sweep's training.seed on."""
+    sweep_ref: SweepReference
+    """ScalingSweep with a size that continues the checkpoint, best with grid.around of this prediction. Corpus, loss
+    and optimizer must be those of the laws."""
     tolerance: Decimal = "0.01"
     """Nats that the answer may lose at the full budget and still hold."""
-    budget: SweepBudget | None = None
-    """Limits on what all probes of this prediction may spend, those of former answers included. A probe
-    that does not fit is not started; once a limit is exceeded, running ones are stopped with a checkpoint,
-    and go on when it is raised. When absent, twice what a probe at every place costs: enough for retries, and
-    for one answer that moved after it was validated."""
-    parallelism: int = Field(default=4, ge=1, le=1000)
-    """Maximum number of the probes' Jobs at a time."""
-    nodes: Nodes = 1
-    """Number of pods that train each probe together, each with the accelerators that the pod template asks for. They
-    are one Job and count as one against parallelism."""
-    pod_template: PodTemplate | None = None
-    """Merged into the probes' pods, after the sweep's podTemplate. That of spec.checkpoint is for the
-    evaluation alone."""
 
 
 class HyperparamPredictionSpec(ApiType):
@@ -143,7 +120,7 @@ class HyperparamPredictionSpec(ApiType):
     )
 
     suspend: bool = False
-    """Stop the evaluation Job and the probes, and start none. An answer that exists is kept."""
+    """Stop the evaluation Job, and start none. An answer that exists is kept."""
     sweep_ref: SweepReference
     """Sweep whose laws answer."""
     checkpoint: Checkpoint | None = None
@@ -179,8 +156,7 @@ class HyperparamPredictionSpec(ApiType):
     """Maximum ratio of the total compute to the largest compute of the sweep. Predictions beyond are
     refused."""
     validation: AnswerValidation | None = None
-    """Train short continued runs around the answer and judge it by them, in the condition Validated,
-    status.validation and status.refined. The answer itself, Ready and the ConfigMap stay as they are. The operator
-    reads the checkpoint's config.json for it. Nothing is trained when absent."""
+    """Judge the answer by the points of another sweep, in the condition Validated, status.validation and
+    status.refined. The answer itself, Ready and the ConfigMap stay as they are."""
     publish: Publish | None = None
     """Publish the answer as a ConfigMap."""

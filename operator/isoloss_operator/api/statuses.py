@@ -80,7 +80,7 @@ class PointCounts(StatusType):
     """Number of points by state."""
 
     total: int = 0
-    """Number of all points, or of all probes of a prediction."""
+    """Number of all points."""
     pending: int = 0
     """Number of points without a Job and without a result."""
     active: int = 0
@@ -298,19 +298,19 @@ class VariantStatus(StatusType):
 
 
 class ProbeStatus(StatusType):
-    """One place at which probes are trained, all its seeds together."""
+    """One place near the answer at which points are trained, all its seeds together."""
 
     learning_rate: StatusText
     """Learning rate."""
     batch_size: StatusText
     """Batch size in sequences of the sweep's length."""
     state: StatusText
-    """Pending, Active, Succeeded, Diverged or Failed: of the least advanced seed; Diverged if any diverged."""
+    """Pending, Succeeded, Diverged or Failed: of the least advanced seed; Diverged if any diverged."""
     loss: StatusText = ""
-    """Loss at the end in nats per token, once all probes are over at the tokens at which they are compared; mean over the
+    """Loss at the end in nats per token, once all points are done at the tokens at which they are compared; mean over the
     seeds that have one."""
     difference: StatusText = ""
-    """Loss less that at the answer, in nats, once all probes are over."""
+    """Loss less that at the answer, in nats, once all points are done."""
     standard_error: StatusText = ""
     """Standard error of the difference, from the noise between seeds; if nothing measures it, from the largest that
     it may be."""
@@ -319,50 +319,33 @@ class ProbeStatus(StatusType):
 
 
 class ValidationStatus(StatusType):
-    """The probes of the answer and what they say. The verdict is the condition Validated."""
+    """The points of the sweep that spec.validation names, and what they say. The verdict is the condition Validated."""
 
     places: tuple[ProbeStatus, ...] = Field(default=(), max_length=8)
-    """Where probes are trained, the answer first."""
+    """Where points are trained, around the answer first at it."""
     tokens: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Tokens of each probe in whole steps: wanted at first, then those at which the losses are compared, as many as
-    all probes have seen."""
-    points: PointCounts = PointCounts()
-    """Number of probes by state."""
-    progress: StatusText = ""
-    """Completed probes of all probes, such as 3/5."""
-    planned_flops: StatusText = ""
-    """FLOPs of all probes, counted as 6 * active parameters * tokens."""
-    spent_flops: StatusText = ""
-    """FLOPs of all attempts, counted as in a sweep's status.spentFlops; those for former answers too."""
-    accelerator_hours: StatusText = ""
-    """Accelerator hours of the same attempts."""
-    estimated_completion: StatusText = ""
-    """Estimated time of completion, by the seconds that a token of each size has taken so far (RFC 3339)."""
+    """Tokens of each point: wanted at first, then those at which the losses are compared, as many as all have seen."""
     beats_neighbours: bool | None = None
     """Whether the answer's loss is below that of every neighbour beyond noise; false if a neighbour's is
     below it. Absent if that is not known."""
     regret: IntervalStatus | None = None
-    """Nats that the answer loses at the full budget, by the probes alone."""
+    """Nats that the answer loses at the full budget, by these points alone."""
     direction: StatusText = ""
     """Where the better answer lies, such as: a higher learning rate."""
-    failures: tuple[FailedPoint, ...] = Field(default=(), max_length=8)
-    """Up to 8 of the failed probes."""
-    ledger: LedgerReference | None = None
-    """Ledger with the details of every probe."""
     question_digest: StatusText = ""
-    """As status.questionDigest, with tokensShare, factor, seeds and tolerance of spec.validation: a verdict stands as
+    """As status.questionDigest, with spec.validation: a verdict stands as
     long as it is the same."""
 
 
 class RefinedStatus(StatusType):
-    """Laws and probes together, in addition to the laws' own answer."""
+    """Laws and points together, in addition to the laws' own answer."""
 
     learning_rate: IntervalStatus | None = None
     """Learning rate."""
     batch_size: IntervalStatus | None = None
     """Batch size in sequences, not rounded."""
     regret: IntervalStatus | None = None
-    """Nats that the laws' own answer loses to the best one, by laws and probes together."""
+    """Nats that the laws' own answer loses to the best one, by laws and points together."""
 
 
 class BatchSizeRangeStatus(StatusType):
@@ -430,8 +413,8 @@ class HyperparamPredictionStatus(StatusType):
     evaluation_uri: StatusText = ""
     """URI of the measured initial loss."""
     report_uri: StatusText = ""
-    """URI of the page with the answer, where it lies on the laws, and its probes. It is drawn after the answer."""
+    """URI of the page with the answer, where it lies on the laws, and its validation. It is drawn after the answer."""
     validation: ValidationStatus | None = None
-    """The probes of the answer, if spec.validation asks for them."""
+    """What the points of the sweep that spec.validation names say."""
     refined: RefinedStatus | None = None
-    """Laws and probes together, once the probes are judged. The answer above stays that of the laws."""
+    """Laws and points together, once the answer is judged. The answer above stays that of the laws."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -48,9 +48,6 @@ class EvaluationStep:
     finding: Finding
     result: EvaluationResult | None = None
     """The measured loss, once it is there and right."""
-    known: Recorded | None = None
-    """The prediction's ledger with every end of its attempts, from which its probes go on; None: it was not looked
-    at."""
     writes: TaskWrites = field(default_factory=TaskWrites)
     """The ledger among them if it has changed."""
     requeue_after: float = 60.0
@@ -82,8 +79,8 @@ def given_loss_step(
     return EvaluationStep(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
         writes=TaskWrites(
-            delete=deletions(observed.evaluate_jobs),
-            expire=expiries(sweep, observed.evaluate_jobs),
+            delete=deletions(observed.jobs),
+            expire=expiries(sweep, observed.jobs),
         ),
     )
 
@@ -91,7 +88,7 @@ def given_loss_step(
 def checkpoint_gone_step(observed: ObservedPrediction, message: str) -> EvaluationStep:
     """What was measured is no longer there, and so cannot be measured again."""
     found = Finding.false(Reason.NOT_A_CHECKPOINT, message)
-    return EvaluationStep(found, writes=TaskWrites(delete=deletions(observed.evaluate_jobs)))
+    return EvaluationStep(found, writes=TaskWrites(delete=deletions(observed.jobs)))
 
 
 def evaluation_step(
@@ -127,12 +124,12 @@ class _Seen:
     @cached_property
     def jobs(self) -> tuple[ObservedJob, ...]:
         """Its own, in order of attempts."""
-        return by_attempt(filter(self._is_own, self.observed.evaluate_jobs))
+        return by_attempt(filter(self._is_own, self.observed.jobs))
 
     @cached_property
     def other_jobs(self) -> list[ObservedJob]:
         """Those of evaluations that are no longer asked for, or that write to the store of a former sweep."""
-        return [job for job in self.observed.evaluate_jobs if not self._is_own(job)]
+        return [job for job in self.observed.jobs if not self._is_own(job)]
 
     def _is_own(self, job: ObservedJob) -> bool:
         return (job.key, job.store) == (self.config.key, store_label(store_uri(self.sweep)))
@@ -161,10 +158,9 @@ class _Seen:
         return EvaluationStep(
             Finding.true(Reason.EVALUATED, message),
             result,
-            known=replace(self.known, ledger=_without_refusal(self.ledger)),
             writes=TaskWrites(
                 delete=deletions(self.other_jobs) + lost_deletions(self.jobs),
-                expire=expiries(self.sweep, self.observed.evaluate_jobs),
+                expire=expiries(self.sweep, self.observed.jobs),
             ),
         )
 
@@ -208,7 +204,6 @@ class _Seen:
             create = (evaluate_request(*asked_for, starts),)
         return EvaluationStep(
             finding,
-            known=replace(known, ledger=ledger, set_aside=() if is_changed else known.set_aside),
             writes=TaskWrites(
                 ledger=ledger if is_changed else None,
                 create=create,
@@ -225,7 +220,7 @@ class _Seen:
 
 def ledger_unknown(observed: ObservedPrediction) -> Finding | None:
     """Without the prediction's ledger nothing may start: what failed for good or is in it would be tried again."""
-    stored = observed.probes.ledger
+    stored = observed.ledger
     if not is_unknown(stored):
         return None
     reason = Reason.LEDGER_NEWER if isinstance(stored, Newer) else Reason.STORAGE_UNREACHABLE

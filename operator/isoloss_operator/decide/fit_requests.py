@@ -237,7 +237,7 @@ def answer_page(
     """The page of an answer to draw now, and in how many seconds the next is due, infinite for none.
 
     The first and that of a verdict are drawn at once, others a minute later at the earliest, if the answer or its
-    probes have changed. It shows the laws as they were fitted, and needs nothing of the store.
+    verdict has changed. It shows the laws as they were fitted, and needs nothing of the store.
     """
     answer, fit, observed = view.prediction, view.fit, view.observed
     if isinstance(answer, Finding) or isinstance(fit, Finding) or fit.laws is None:
@@ -268,7 +268,7 @@ def answer_page(
 
 
 def _has_new_verdict(observed: ObservedResource, status: HyperparamPredictionStatus) -> bool:
-    """Whether the probes are judged now: who reads the verdict and opens the page is to find it there."""
+    """Whether the answer is judged now: who reads the verdict and opens the page is to find it there."""
     before = observed.said.get(VALIDATED)
     now = next((each for each in status.conditions if each.type == VALIDATED), None)
     if now is None or not is_verdict(now.status, now.reason):

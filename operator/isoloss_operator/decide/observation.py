@@ -13,7 +13,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from isoloss.laws import Prediction
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
@@ -24,7 +23,7 @@ from isoloss_operator.api import (
     ScalingSweepSpec,
     ScalingSweepStatus,
 )
-from isoloss_operator.decide.conditions import Finding, parse_conditions
+from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.planning.specs import InvalidSpec
 
@@ -372,8 +371,6 @@ class PointReads:
     """Point keys."""
     stall_seconds: int | None = None
     """Policy.stall_seconds of the points."""
-    courses: Mapping[str, str] = field(default_factory=dict)
-    """Digest of its trajectory by key of each point whose whole course is to be read."""
 
 
 # ---------------------------------------------------------------------------------- predictions
@@ -445,16 +442,17 @@ Course = Sequence[tuple[int, float]]
 """Tokens and the loss after them of each evaluation of a run."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObservedProbes(StoredPoints):
-    """What is stored of a prediction's probes."""
+@dataclass(frozen=True)
+class ObservedValidation:
+    """The sweep whose points show whether an answer holds."""
 
-    config: Read[Mapping[str, Any]] = ABSENT
-    """The checkpoint's config.json."""
+    reference: ObservedReference | None = None
+    """None: it does not exist, or none is asked for."""
+    storage_refusal: str = ""
+    """Why this namespace may not read its storage; empty: it may."""
+    ledger: Read[Ledger] = ABSENT
     courses: Mapping[str, Read[Course]] = field(default_factory=dict)
-    """By point key, for those of PointReads.courses."""
-    prediction: Prediction | Finding | None = None
-    """PredictionView.prediction_in_sweep_sequences, by which these were read; None: it was not asked for."""
+    """By point key, for those of validation.courses_to_read."""
 
 
 @dataclass(frozen=True)
@@ -467,8 +465,7 @@ class PublishedAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedPrediction(ObservedResource):
-    """A HyperparamPrediction and everything it depends on, at one moment; `jobs` are those of the evaluation and of
-    the probes."""
+    """A HyperparamPrediction and everything it depends on, at one moment; `jobs` are those of the evaluation."""
 
     spec: HyperparamPredictionSpec | InvalidSpec
     sweep: ObservedReference | None = None
@@ -494,19 +491,11 @@ class ObservedPrediction(ObservedResource):
     """Why the API server refused the ConfigMap in the last pass; empty: it did not."""
     publish_error_may_pass: bool = False
     """Whether that refusal may end by itself, as that of a quota does."""
-    probes: ObservedProbes = ObservedProbes()
+    ledger: Read[Ledger] = ABSENT
+    """Of the evaluation."""
+    validation: ObservedValidation = ObservedValidation()
 
     @cached_property
     def told(self) -> HyperparamPredictionStatus:
         """What the last pass wrote; an empty status if that cannot be read."""
         return HyperparamPredictionStatus.read(self.status)
-
-    @property
-    def evaluate_jobs(self) -> tuple[ObservedJob, ...]:
-        """Those that measure the initial loss."""
-        return tuple(job for job in self.jobs if job.kind == "evaluate")
-
-    @property
-    def train_jobs(self) -> tuple[ObservedJob, ...]:
-        """Those of the probes."""
-        return tuple(job for job in self.jobs if job.kind == "train")

@@ -22,7 +22,6 @@ from isoloss_contract.reading import Read, Unreadable
 from isoloss_contract.records import DataManifest, content_key
 from isoloss_operator.api import (
     ScalingSweepSpec,
-    ValidationStatus,
 )
 from isoloss_operator.decide.jobs.requests import (
     aside,
@@ -54,17 +53,9 @@ def sweep_ledger(observed: ObservedSweep) -> Recorded:
 
 
 def prediction_ledger(observed: ObservedPrediction) -> Recorded:
-    """Ledger of the evaluation and the probes of a prediction. It is in the store of its sweep, which another
-    spec.sweepRef may change."""
+    """Ledger of the evaluation of a prediction."""
     folder = layout.prediction_folder(observed.name, observed.uid)
-    told = observed.told.validation or ValidationStatus()
-    spent = _spent_by(told.document())
-    known = _known(observed, observed.probes.ledger, folder, spent)
-    sweep = observed.sweep.spec if observed.sweep else None
-    if told.ledger is None or not isinstance(sweep, ScalingSweepSpec):
-        return known
-    is_here = told.ledger.uri == f"{store_uri(sweep)}/{layout.ledger_in(folder)}"
-    return known if is_here else replace(known, elsewhere=spent)
+    return _known(observed, observed.ledger, folder, Spend())
 
 
 def _known(owner: ObservedTasks, stored: Read[Ledger], folder: str, carried: Spend) -> Recorded:
@@ -183,7 +174,7 @@ def _spent_by(status: Mapping[str, Any]) -> Spend:
 
 
 def policy_of(spec: ScalingSweepSpec) -> Policy:
-    """How the points of a sweep are run, or the probes that are planned as one."""
+    """How the points of a sweep are run."""
     failures, budget = spec.failure_policy, spec.budget
     return Policy(
         parallelism=spec.parallelism,

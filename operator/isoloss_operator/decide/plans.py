@@ -17,7 +17,7 @@ from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import EvaluateTask, PrepareTask, TrainTask
 from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepStatus
 from isoloss_operator.decide.fits import AnswerPage, FitRequest, SweepPage
-from isoloss_operator.decide.observation import JobKind, ObservedJob
+from isoloss_operator.decide.observation import JobKind
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,6 @@ class PredictionPlan(TaskWrites):
     """What is to be done about a prediction now; same order as a sweep's plan."""
 
     status: HyperparamPredictionStatus
-    probes: TaskWrites | None = None
-    """After everything else: what keeps them from being written must not keep back the answer. Their ledger is that of
-    the prediction, whose evaluation is in `ledger` if it has changed."""
-    stopped: tuple[ObservedJob, ...] = ()
-    """Jobs that `probes` deletes and no ledger can take in yet, and all that were stopped like that before."""
     publish: ConfigMapRequest | None = None
     withdraw: tuple[ConfigMapDeletion, ...] = ()
     """After the publication, so that a reader who knows both names always finds one."""

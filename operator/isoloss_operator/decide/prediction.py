@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from isoloss.laws import RefusalReason
+from isoloss.progress.resources import is_verdict
 from isoloss_contract import layout
 from isoloss_operator.api import Condition, HyperparamPredictionStatus
 from isoloss_operator.decide.conditions import (
@@ -320,15 +321,15 @@ def _plan(
         now=observed.now,
     )
     before = observed.told
-    probed, asked = validation.status, question_digest(observed.spec, judged=True)
-    if probed is not None:
-        probed = probed.model_copy(update={"question_digest": asked})
+    judged, asked = validation.status, question_digest(observed.spec, judged=True)
+    if judged is not None:
+        judged = judged.model_copy(update={"question_digest": asked})
     status = with_measurement(state.answer or before, state.measurement or before).model_copy(
         update={
             "observed_generation": observed.generation,
             "conditions": conditions,
             "question_digest": question_digest(observed.spec) or before.question_digest,
-            "validation": probed,
+            "validation": judged,
             "refined": validation.refined,
             "report_uri": _report_uri(observed, view, before),
         }
@@ -343,17 +344,20 @@ def _plan(
         **vars(step.writes),
         publish=publication(observed, status),
         withdraw=withdrawals(observed, status),
-        probes=validation.writes,
-        stopped=validation.stopped,
         page=page,
-        events=(
-            *condition_events(news, _ANNOUNCED, stalled=_holds_up(state).stalled),
-            *validation.events,
-        ),
+        events=condition_events(news, _ANNOUNCED, stalled=_holds_up(state).stalled),
         requeue_after=min(
-            state.requeue_after or step.requeue_after, validation.requeue_after, page_seconds
+            state.requeue_after or step.requeue_after,
+            _validation_seconds(validation),
+            page_seconds,
         ),
     )
+
+
+def _validation_seconds(validation: ValidationStep) -> float:
+    """Until the next look at the sweep that judges: what it says most often comes as an event."""
+    found = validation.finding
+    return math.inf if found is None or is_verdict(found.status, found.reason) else 60.0
 
 
 def _report_uri(

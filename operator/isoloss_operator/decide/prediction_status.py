@@ -164,14 +164,11 @@ def question_digest(spec: HyperparamPredictionSpec | InvalidSpec, *, judged: boo
     )
     if not judged or spec.validation is None:
         return content_key(asked)
-    by = spec.validation.model_dump(
-        mode="json", include={"tokens_share", "factor", "seeds", "tolerance"}
-    )
-    return content_key([asked, by])
+    return content_key([asked, spec.validation.model_dump(mode="json")])
 
 
 def is_of_present_spec(observed: ObservedPrediction, *, judged: bool = False) -> bool:
-    """Whether what the status says is about the present question; if `judged`, what it says of the probes."""
+    """Whether what the status says is about the present question; if `judged`, the verdict on the answer."""
     status = observed.told
     said = status.validation if judged else status
     asked = question_digest(observed.spec, judged=judged)

@@ -95,8 +95,6 @@ class PredictionView:
     @cached_property
     def prediction_in_sweep_sequences(self) -> Prediction | Finding:
         """The answer of the final laws, or why there is none; batch sizes in sequences of the sweep's length."""
-        if (known := self.observed.probes.prediction) is not None:
-            return known
         if isinstance(self.fit, Finding):
             return self.fit
         return self._predicted_by(self.fit)
@@ -211,7 +209,7 @@ def unanswered(observed: ObservedPrediction) -> str:
 def _listed_no_longer(observed: ObservedPrediction) -> str:
     """What to do if the answer that stands is of files that may not be listed any more; empty: it is not.
 
-    Under the URI alone they would be measured again, and each probe trained again.
+    Under the URI alone they would be measured again.
     """
     spec, before = observed.spec, observed.told
     if isinstance(spec, InvalidSpec) or spec.checkpoint is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
@@ -13,7 +12,6 @@ from isoloss_contract.ledger import (
     Spend,
 )
 from isoloss_contract.reading import is_unknown, value_of
-from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import (
@@ -26,17 +24,10 @@ from isoloss_operator.decide.observation import (
     PointReads,
 )
 from isoloss_operator.decide.owners import sweep_ledger
-from isoloss_operator.decide.prediction_view import PredictionView, corpus_of_laws
+from isoloss_operator.decide.prediction_view import corpus_of_laws
 from isoloss_operator.decide.sweep_view import SweepView, known_tasks, sweep_tasks
 from isoloss_operator.decide.tasks.outcomes import is_done
 from isoloss_operator.decide.tasks.task_set import TaskSet
-from isoloss_operator.decide.validation import (
-    PlannedProbes,
-    planned_probes,
-    probe_tasks,
-    unplanned_tasks,
-)
-from isoloss_operator.decide.validation_status import compared_at, is_longer
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     checkpoint_uris,
@@ -197,46 +188,12 @@ def _is_new(job: ObservedJob, observed: ObservedTasks) -> bool:
 # ----------------------------------------------------------------------------------- of a prediction
 
 
-def checkpoint_of_probes(observed: ObservedPrediction) -> str | None:
-    """URI of the checkpoint whose config.json says what the probes train; None: none are asked for."""
-    spec = observed.spec
-    if isinstance(spec, InvalidSpec) or spec.validation is None:
-        return None
-    return checkpoint_of_evaluation(observed)
-
-
 def needs_ledger(observed: ObservedPrediction) -> bool:
-    """Whether the prediction's ledger is to be read: it is, unless all there is to do is to answer."""
-    if needs_probes(observed) or observed.stopped:
-        return True
+    """Whether the prediction's ledger is to be read: it is as long as something is to be measured."""
     is_measured = value_of(observed.evaluation) is not None
-    return checkpoint_of_evaluation(observed) is not None and not is_measured
-
-
-def needs_probes(observed: ObservedPrediction) -> bool:
-    """Whether probes are asked for, or run."""
-    return checkpoint_of_probes(observed) is not None or bool(observed.train_jobs)
-
-
-def probe_reads(view: PredictionView | None, stored: frozenset[str]) -> PointReads:
-    """Which results, progress and trajectories of probes to read, once all else is known; `stored` as of sweep_reads."""
-    if view is None:
-        return PointReads()
-    planned = planned_probes(view)
-    if isinstance(planned, Finding):  # what those that are to be stopped have cost is wanted, too
-        return point_reads(unplanned_tasks(view), stored)
-    tasks = probe_tasks(view, planned)
-    return replace(point_reads(tasks, stored), courses=_courses(tasks, planned))
-
-
-def _courses(tasks: TaskSet, planned: PlannedProbes) -> Mapping[str, str]:
-    """Once all probes are over, of those that are longer than what all are compared at."""
-    records = [r for r in tasks.known.ledger.points if r.key in tasks.points]
-    if any(record.state is PointState.PENDING for record in records):
-        return {}
-    at = compared_at(planned.spec, records, planned.most_tokens)
-    longer = [record for record in records if is_longer(planned.spec, record, at)]
-    return {record.key: record.trajectory_sha256 for record in longer}
+    return bool(observed.stopped) or (
+        checkpoint_of_evaluation(observed) is not None and not is_measured
+    )
 
 
 def evaluation_path(observed: ObservedPrediction) -> str | None:

@@ -98,8 +98,7 @@ class Reason(StrEnum):
     POD_WAITING = "PodWaiting"
     """Pods cannot start for another reason, such as a quota or a volume."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
-    """spec.budget, or spec.validation.budget of a prediction, is spent, or the remaining points do not fit into it;
-    the laws use the points done, and no verdict is given."""
+    """spec.budget is spent, or the remaining points do not fit into it; the laws use the points done."""
     TOO_MANY_FAILED_POINTS = "TooManyFailedPoints"
     """More points failed for good than failurePolicy.maxFailedPoints allows; nothing starts."""
 
@@ -140,7 +139,7 @@ class Reason(StrEnum):
     PREDICTED = "Predicted"
     """The status holds the prediction."""
     SWEEP_NOT_FOUND = "SweepNotFound"
-    """spec.sweepRef, or spec.search.prior of a sweep, names no ScalingSweep in this namespace."""
+    """spec.sweepRef or spec.validation.sweepRef, or spec.search.prior of a sweep, names no ScalingSweep in this namespace."""
     SWEEP_NOT_READY = "SweepNotReady"
     """The sweep, or the one that spec.search.prior names, has no final laws yet."""
     SWEEP_INVALID = "SweepInvalid"
@@ -182,22 +181,28 @@ class Reason(StrEnum):
 
     # Validated
     ANSWER_AWAITED = "AnswerAwaited"
-    """There is no current answer to train probes around."""
-    PROBES_NOT_POSSIBLE = "ProbesNotPossible"
-    """The checkpoint or the spec allows no probes; the message says why."""
+    """There is no current answer to judge, or the sweep that is to judge it has yet to place points around it."""
+    CHECKPOINT_DIFFERS = "CheckpointDiffers"
+    """The sweep that spec.validation names continues another checkpoint, or other files of it."""
+    CORPUS_DIFFERS = "CorpusDiffers"
+    """The sweep that spec.validation names is trained on another corpus than the laws."""
+    LOSS_DIFFERS = "LossDiffers"
+    """The sweep that spec.validation names and the laws are about different losses."""
+    OPTIMIZER_DIFFERS = "OptimizerDiffers"
+    """The sweep that spec.validation names trains with another optimizer than the laws'."""
     ANSWER_HOLDS = "AnswerHolds"
-    """The answer loses no more than spec.validation.tolerance, with a probability of 80 % by its probes alone."""
+    """The answer loses no more than spec.validation.tolerance, with a probability of 80 % by these points alone."""
     BETTER_ANSWER_NEARBY = "BetterAnswerNearby"
     """The answer loses more than spec.validation.tolerance, with the same probability, and a better one
     lies on the side that the message names."""
     ANSWER_DIVERGED = "AnswerDiverged"
     """Training at the answer diverged."""
     WITHIN_NOISE = "WithinNoise"
-    """The probes cannot show whether the answer holds."""
+    """The points cannot show whether the answer holds."""
     NO_MINIMUM = "NoMinimum"
     """The neighbours on both sides of the answer have lower losses than the answer."""
     TOO_FEW_PROBES = "TooFewProbes"
-    """Fewer than three probes have a loss, or none of them is at the answer."""
+    """Fewer than three points have a loss, or none of them is at the answer."""
 
 
 TRAINER_REASONS: Final = frozenset(

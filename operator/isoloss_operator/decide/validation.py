@@ -1,444 +1,445 @@
-"""Whether a prediction's answer holds: its probes trained as the points of a sweep, then judged. Pure.
+"""Whether an answer holds: judged by the points of another sweep that continue the same checkpoint.
 
-The answer itself, Ready and what is published do not depend on anything here.
+Nothing is trained here. The answer itself, Ready and the ConfigMap never depend on it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from isoloss.laws import Laws, Prediction, PredictionQuery
-from isoloss.progress.resources import is_verdict
-from isoloss.validation import Place, refuse_share
+import numpy as np
+
+from isoloss.formatting import batch_size, learning_rate, loss
+from isoloss.laws import Interval, Prediction, Refused, Run
+from isoloss.validation import (
+    AT_THE_ANSWER,
+    Comparison,
+    InvalidProbes,
+    Validation,
+    probes_of_runs,
+    validate,
+)
+from isoloss.validation import Reason as Judged
+from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown, problem_of, value_of
 from isoloss_operator.api import (
-    AnswerValidation,
-    Checkpoint,
+    HyperparamPredictionSpec,
+    ProbeStatus,
+    Proxy,
     RefinedStatus,
     ScalingSweepSpec,
     ValidationStatus,
 )
-from isoloss_operator.decide.conditions import VALIDATED, Finding
-from isoloss_operator.decide.evaluation import ledger_unknown
-from isoloss_operator.decide.events import attempt_events
+from isoloss_operator.decide.conditions import READY, STALLED, VALIDATED, Finding
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.jobs.requests import expiries
-from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
-from isoloss_operator.decide.owners import (
-    owned_tasks,
-    prediction_ledger,
-    task_writes,
-)
-from isoloss_operator.decide.plans import Event, TaskWrites
+from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
+from isoloss_operator.decide.left_open import sweep_not_ready
+from isoloss_operator.decide.observation import Course, ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_status import (
     is_of_present_spec,
     question,
     target_length,
 )
-from isoloss_operator.decide.prediction_view import PredictionView, unanswered
-from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.suspension import stop, suspension
-from isoloss_operator.decide.tasks.findings import (
-    all_jobs_wait,
-    all_points_wait_to_retry,
-    budget_exhausted,
-    budget_spent,
-    job_refused,
-    ledger_not_taken,
-    suspended,
-    too_many_failed_points,
-    training,
+from isoloss_operator.decide.prediction_view import PredictionView
+from isoloss_operator.decide.reasons import Reason, known_reason
+from isoloss_operator.planning.continued import ALIKE
+from isoloss_operator.planning.points import mixture
+from isoloss_operator.planning.specs import InvalidSpec, checkpoint_uri
+
+NO_ANSWER: Final = Finding.unknown(
+    Reason.ANSWER_AWAITED, "There is no current answer to judge: the other conditions say why."
 )
-from isoloss_operator.decide.tasks.task_pass import TaskPass, has_unrecorded, next_look, run
-from isoloss_operator.decide.tasks.task_set import TaskSet
-from isoloss_operator.decide.validation_status import (
-    Verdict,
-    judge,
-    numbers_only,
-    refined_status,
-    validation_status,
-    without_jobs,
-)
-from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.probes import (
-    ANSWERS_PAID,
-    NoProbes,
-    default_budget,
-    plan_probes,
-    probe_model,
-    probe_places,
-    probe_sweep,
-    probe_tokens,
-    tokens_of_share,
-)
-from isoloss_operator.planning.specs import InvalidSpec
 
 
 @dataclass(frozen=True)
 class ValidationStep:
-    """What to do about the probes now, and what the status says of them."""
+    """What the condition Validated and the status say."""
 
     finding: Finding | None = None
-    """The condition Validated; None: there is none."""
+    """None: the spec asks for no validation."""
     status: ValidationStatus | None = None
     refined: RefinedStatus | None = None
-    writes: TaskWrites | None = None
-    stopped: tuple[ObservedJob, ...] = ()
-    """See PredictionPlan.stopped."""
-    events: tuple[Event, ...] = ()
-    requeue_after: float = math.inf
 
 
 @dataclass(frozen=True)
-class PlannedProbes:
-    """The probes of the present answer."""
+class JudgedPoints:
+    """Points that continue the checkpoint of a prediction as its laws are asked about it."""
 
-    spec: ScalingSweepSpec
-    """Spec of the sweep that trains them."""
-    points: tuple[PlannedPoint, ...]
-    query: PredictionQuery
-    fit: FitOutcome
-    flops_per_token: float
-    """Counted as the budget is."""
-    most_tokens: float
-    """At which probes are compared, if they have seen more: those of the budget."""
+    reference: ObservedReference
+    sweep: ScalingSweepSpec
+    records: tuple[PointRecord, ...]
 
 
-NOT_NOW: Final = Finding.unknown(
-    Reason.ANSWER_AWAITED,
-    "No probe can be started or judged now: the other conditions say why.",
-)
+@dataclass(frozen=True)
+class Verdict:
+    """The condition, and the figures behind it if there are any."""
+
+    finding: Finding
+    validation: Validation | None = None
+    records: tuple[PointRecord, ...] = ()
+    """Those judged, cut to the tokens at which they are compared."""
+    tokens: int = 0
+    """These tokens."""
 
 
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
-    """Train the probes of the answer, judge them, or say what they wait for.
-
-    `view` is None if nothing is known of the sweep or its store.
-    """
-    unknown = ledger_unknown(observed)
-    if view is None or (unknown is not None and view.spec.validation is None):
-        return _without_view(observed)
-    if unknown is not None:
-        return _held_up(observed, Finding.unknown(unknown.reason, unknown.message))
-    courses = observed.probes.courses.values()
-    if away := next((course for course in courses if is_unknown(course)), None):
-        return _held_up(observed, Finding.unknown(Reason.STORAGE_UNREACHABLE, away.message))
-    if view.spec.validation is None:
-        return _stopped(view) if observed.train_jobs else ValidationStep()
-    planned = planned_probes(view)
-    if isinstance(planned, Finding):
-        return _without_probes(view, planned)
-    return _trained(run(probe_tasks(view, planned)), planned, view)
-
-
-# ----------------------------------------------------------------------------------- without probes
-
-
-def _without_view(observed: ObservedPrediction) -> ValidationStep:
-    """What was known stands, and probes go on by themselves, but for those that nobody wants or can judge any more.
-
-    Also with a view whose ledger is not known.
-    """
-    spec, sweep = observed.spec, observed.sweep
-    if isinstance(spec, InvalidSpec):
-        return _as_it_was(observed)
-    if spec.validation is None:
-        step = ValidationStep()
-    elif sweep is None:
-        message = f"There is no ScalingSweep {spec.sweep_ref.name} in this namespace: no probe can be judged."
-        step = _held_up(observed, Finding.unknown(Reason.SWEEP_NOT_FOUND, message))
-    elif isinstance(sweep.spec, InvalidSpec) or observed.storage_refusal or unanswered(observed):
-        return _as_it_was(observed)
-    elif observed.told.sweep_uid == sweep.uid:
-        return _as_it_was(observed)  # its corpus may be put back
-    else:
-        message = f"ScalingSweep {sweep.name} has no corpus yet: no probe can be judged."
-        step = _held_up(observed, Finding.unknown(Reason.ANSWER_AWAITED, message))
-    delete, stopped = stop(observed.train_jobs, observed.stopped, observed.now)
-    expire = expiries(None, observed.jobs) if sweep is None else ()
-    writes = TaskWrites(delete=delete, expire=expire)
-    return replace(step, status=without_jobs(step.status, 0), writes=writes, stopped=stopped)
-
-
-def _as_it_was(observed: ObservedPrediction) -> ValidationStep:
-    """What was known stands, also of probes that train."""
-    goes_on = bool(_unfinished(observed)) and not observed.spec.suspend
-    return _told(observed, NOT_NOW, goes_on=goes_on)
-
-
-def _held_up(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
-    """The store gives out too little to go on: a verdict stands, else `finding` says so."""
-    return replace(_told(observed, finding), requeue_after=30.0)
-
-
-def _told(
-    observed: ObservedPrediction, finding: Finding, *, goes_on: bool = False
-) -> ValidationStep:
-    """What the status has told of the present question, if that is a verdict or `goes_on`; else `finding`, or that the
-    prediction is suspended."""
-    spec, before = observed.spec, observed.told
-    said = observed.said.get(VALIDATED)
-    if (said if isinstance(spec, InvalidSpec) else spec.validation) is None:
+    """Judge the answer, or say what that waits for. `view` is None if nothing is known of the sweep or its store."""
+    if isinstance(observed.spec, InvalidSpec) or observed.spec.validation is None:
         return ValidationStep()
-    if spec.suspend:
-        found = suspension(observed.train_jobs, observed, suspend=True)
-        finding = Finding.unknown(found.reason, found.message)
-    told = without_jobs(before.validation, _unfinished(observed))
-    if not is_of_present_spec(observed, judged=True):
-        return ValidationStep(finding, numbers_only(told))
-    if said is not None and (goes_on or is_verdict(said.status, said.reason)):
-        finding = Finding.of(said)
-    return ValidationStep(finding, told, before.refined)
-
-
-def _unfinished(observed: ObservedPrediction) -> int:
-    """Jobs of probes that may still train."""
-    return sum(not job.is_finished for job in observed.train_jobs)
-
-
-def _without_probes(view: PredictionView, finding: Finding) -> ValidationStep:
-    """No probes can be planned. Running ones may fit the next answer and go on, unless they are not to, or something
-    else is asked by now, such as another checkpoint."""
-    observed = view.observed
-    if finding.reason is Reason.STORAGE_UNREACHABLE:
-        return _held_up(observed, finding)
-    stops = view.spec.suspend or finding.reason is Reason.PROBES_NOT_POSSIBLE
-    stops = stops or not is_of_present_spec(observed)
-    step = _stopped(view) if stops else ValidationStep(requeue_after=60.0)
-    known = _as_it_was(observed)
-    if view.keeps_answer and finding.reason is Reason.ANSWER_AWAITED:
-        return replace(step, finding=known.finding, status=known.status, refined=known.refined)
-    return replace(step, finding=finding, status=numbers_only(known.status))
-
-
-def _stopped(view: PredictionView) -> ValidationStep:
-    """None of the Jobs is wanted; what they cost stays in the ledger."""
-    if not view.observed.train_jobs:
-        return ValidationStep(requeue_after=60.0)
-    return _written(run(unplanned_tasks(view)), view.sweep)
-
-
-# ------------------------------------------------------------------------------------- the probes
-
-
-def planned_probes(view: PredictionView) -> PlannedProbes | Finding:
-    """The probes of the present answer, or why there are none."""
-    validation, checkpoint, result = view.spec.validation, view.spec.checkpoint, view.result
-    if validation is None or checkpoint is None or result is None:
-        return Finding.unknown(Reason.ANSWER_AWAITED, "The checkpoint is not measured yet.")
+    if view is None:
+        return _as_it_was(observed, NO_ANSWER)
+    points = judged_points(view)
+    if isinstance(points, Finding):
+        is_away = points.reason is Reason.STORAGE_UNREACHABLE
+        return _as_it_was(observed, points) if is_away else ValidationStep(points)
     answer, fit = view.prediction_in_sweep_sequences, view.fit
     if isinstance(answer, Finding) or isinstance(fit, Finding):
-        message = "Probes are trained around the answer of final laws: there is none now."
-        return Finding.unknown(Reason.ANSWER_AWAITED, message)
-    config = view.observed.probes.config
-    if is_unknown(config):
-        return Finding.unknown(Reason.STORAGE_UNREACHABLE, config.message)
-    try:
-        return _planned(view, fit, answer, validation, checkpoint)
-    except NoProbes as error:
-        return Finding.unknown(Reason.PROBES_NOT_POSSIBLE, str(error))
-
-
-def _planned(
-    view: PredictionView,
-    fit: FitOutcome,
-    answer: Prediction,
-    validation: AnswerValidation,
-    checkpoint: Checkpoint,
-) -> PlannedProbes:
-    """Raises NoProbes."""
-    laws, result = fit.laws, view.result
-    assert laws is not None  # they gave the answer
-    assert result is not None
-    if not result.same_tokenizer:
-        raise NoProbes(
-            "spec.checkpoint: its tokenizer differs from the sweep's: it cannot be trained on the sweep's corpus"
-        )
-    query = question(laws, view.spec, view.sweep, result)
-    assert answer.cpt_flops is not None
-    per_token = query.flops_per_token or (
-        laws.surface.flops_per_token_per_param * result.parameters.active
-    )
-    places = probe_places(
-        answer.learning_rate.value,
-        answer.batch_size.value,
-        float(validation.factor),
-        multiple_of=_multiple(view, query),
-        raw_batch_size=answer.batch_size_raw,
-        known=_known_places(view.observed),
-    )
-    if query.batch_size is not None:
-        # Which batch size is best is not asked: its probes would tell nothing of the learning rate at the given one.
-        places = tuple(place for place in places if place.batch_size == places[0].batch_size)
-    largest_batch = max(place.batch_size for place in places)
-    tokens = probe_tokens(
-        answer.cpt_flops / per_token,
-        float(validation.tokens_share),
-        largest_batch,
-        view.sweep.data.sequence_length,
-    )
-    model = probe_model(_config(view, checkpoint), result.parameters)
-    spec = probe_sweep(view.sweep, validation, model, tokens, suspend=view.spec.suspend)
-    stamp = value_of(view.observed.checkpoint_stamp) or ""
-    points = plan_probes(spec, view.manifest, places, checkpoint, stamp)
-    _check_length(view, laws, query, answer.cpt_flops, per_token, largest_batch)
-    if validation.budget is None:
-        budget = default_budget(point.flops for point in points)
-        spec = spec.model_copy(update={"budget": budget})
-    most = max(float(tokens), answer.cpt_flops / per_token)
-    return PlannedProbes(spec, points, query, fit, flops_per_token=per_token, most_tokens=most)
-
-
-def _check_length(
-    view: PredictionView,
-    laws: Laws,
-    query: PredictionQuery,
-    budget_flops: float,
-    per_token: float,
-    largest_batch: int,
-) -> None:
-    """Raises NoProbes for probes that could not be judged once they are trained."""
-    validation, length = view.spec.validation, view.sweep.data.sequence_length
-    assert validation is not None
-
-    def flops_of(share: float) -> float:
-        tokens = tokens_of_share(budget_flops / per_token, share, largest_batch, length)
-        return min(tokens * per_token, budget_flops)
-
-    short = refuse_share(laws, query, float(validation.tokens_share), flops_of)
-    if short is not None:
-        enough = "" if short.smallest is None else f" Set it to {short.smallest:g} or more."
-        raise NoProbes(f"spec.validation.tokensShare: {short.message}{enough}")
-
-
-def _multiple(view: PredictionView, query: PredictionQuery) -> int:
-    """What batch sizes of probes are multiples of, in sequences of the sweep: 1 for a target with others.
-
-    A batch size that is given is a multiple of itself alone: probes at a rounded one would be at another.
-    """
-    if query.batch_size is not None:
-        return max(round(query.batch_size), 1)
-    length = target_length(view.spec, view.sweep)
-    return view.spec.batch_size_multiple_of if length == view.sweep.data.sequence_length else 1
-
-
-def _known_places(observed: ObservedPrediction) -> tuple[Place, ...]:
-    """Where probes were or are to be trained: the last answer's first, the newest of former ones next."""
-    ledger = value_of(observed.probes.ledger)
-    if ledger is None or ledger.uid != observed.uid:
-        return ()
-    records = (*ledger.points, *reversed(ledger.former))
-    places = (Place(record.learning_rate, record.batch_size) for record in records)
-    return tuple(dict.fromkeys(places))
-
-
-def _config(view: PredictionView, checkpoint: Checkpoint) -> dict[str, object]:
-    """Raises NoProbes."""
-    config = value_of(view.observed.probes.config)
-    if config is None:
-        problem = problem_of(view.observed.probes.config)
-        raise NoProbes(problem or f"{checkpoint.uri}/config.json: not found")
-    return dict(config)
-
-
-def probe_tasks(view: PredictionView, planned: PlannedProbes) -> TaskSet:
-    """The planned probes."""
-    return _tasks_of(view, planned.spec, planned.points)
-
-
-def unplanned_tasks(view: PredictionView) -> TaskSet:
-    """The same if no probes are planned."""
-    return _tasks_of(view, view.sweep, ())
-
-
-def _tasks_of(
-    view: PredictionView, spec: ScalingSweepSpec, points: Sequence[PlannedPoint]
-) -> TaskSet:
-    observed, stored = view.observed, view.observed.probes
-    written = view.step.writes.ledger
-    if written is not None:  # before anything is done about the probes
-        stored = replace(stored, ledger=written)
-    world, known = replace(observed, jobs=observed.train_jobs), view.step.known
-    known = known or prediction_ledger(observed)
-    return owned_tasks(world, stored, known, spec, view.manifest, points)
-
-
-def _trained(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> ValidationStep:
-    found, step = _judged(tasks, planned, view), _written(tasks, planned.spec)
-    if view.removed_data and tasks.starts and step.writes is not None:
-        step = replace(step, writes=replace(step.writes, create=()))
-        found = Finding.unknown(Reason.DATA_REMOVED, f"{view.removed_data}.")
-    if not isinstance(found, Verdict):
-        finding = Finding.unknown(found.reason, found.message)
-        return replace(step, finding=finding, status=validation_status(tasks, planned.spec, None))
-    return replace(
-        step,
-        finding=found.finding,
-        status=validation_status(tasks, planned.spec, found),
-        refined=refined_status(found.validation, view.spec, view.sweep),
-    )
-
-
-def _written(tasks: TaskPass, spec: ScalingSweepSpec) -> ValidationStep:
-    """What is done for the probes as for any tasks; `spec` is of the sweep that trains them."""
-    writes, seconds = task_writes(tasks, spec), next_look(tasks)
-    is_quiet = tasks.is_quiet and not has_unrecorded(tasks.task_set)
-    if seconds == math.inf and not (is_quiet and writes == TaskWrites()):
-        seconds = 60.0
+        return _as_it_was(observed, NO_ANSWER) if view.keeps_answer else ValidationStep(NO_ANSWER)
+    waits = _not_over(points, observed, answer)
+    verdict = Verdict(waits) if waits is not None else _verdict(view, points, answer, fit)
+    if verdict.finding.reason is Reason.STORAGE_UNREACHABLE:
+        return _as_it_was(observed, verdict.finding)
     return ValidationStep(
-        writes=writes,
-        events=attempt_events(tasks.task_set.stored_ledger, tasks.ledger),
-        requeue_after=seconds,
+        verdict.finding,
+        _status(points, verdict),
+        _refined(verdict.validation, view.spec, view.sweep),
     )
 
 
-Check = Callable[[TaskPass], Finding | None]
+def _as_it_was(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
+    """What was said of the present question stands while nothing is known that could change it; else `finding`."""
+    said = observed.said.get(VALIDATED)
+    if said is None or not is_of_present_spec(observed, judged=True):
+        return ValidationStep(finding)
+    return ValidationStep(Finding.of(said), observed.told.validation, observed.told.refined)
 
 
-def _bad_configuration(tasks: TaskPass) -> Finding | None:
-    error = tasks.ledger.configuration_error
-    if error is None:
+# ------------------------------------------------------------------------------- which points count
+
+
+def judged_points(view: PredictionView) -> JudgedPoints | Finding:
+    """The points that are of the checkpoint, corpus, loss and optimizer that the answer is about, or why there are none."""
+    observed, laws = view.observed, view.sweep
+    assert view.spec.validation is not None
+    name, seen = view.spec.validation.sweep_ref.name, observed.validation
+    reference = seen.reference
+    if reference is None:
+        message = f"spec.validation.sweepRef: there is no ScalingSweep {name} in this namespace."
+        return Finding.unknown(Reason.SWEEP_NOT_FOUND, message)
+    if seen.storage_refusal:
+        message = f"spec.validation.sweepRef: {seen.storage_refusal}"
+        return Finding.unknown(Reason.STORAGE_NOT_ALLOWED, message)
+    sweep = reference.spec
+    if isinstance(sweep, InvalidSpec):
+        return Finding.unknown(Reason.SWEEP_INVALID, f"ScalingSweep {name}: {sweep}")
+    if is_unknown(seen.ledger):
+        return Finding.unknown(Reason.STORAGE_UNREACHABLE, seen.ledger.message)
+    if sweep.fit.weights != laws.fit.weights or mixture(sweep) != mixture(laws):
+        message = (
+            f"ScalingSweep {name} and the laws are about different losses: fit.weights and the weights of data.domains "
+            f"must be those of ScalingSweep {view.reference.name}."
+        )
+        return Finding.unknown(Reason.LOSS_DIFFERS, message)
+    if _optimizer(sweep) != _optimizer(laws):
+        message = (
+            f"ScalingSweep {name} trains with another optimizer than ScalingSweep {view.reference.name}: all but "
+            "warmupTokens must be the same."
+        )
+        return Finding.unknown(Reason.OPTIMIZER_DIFFERS, message)
+    ledger = value_of(seen.ledger)
+    if ledger is None or ledger.corpus is None:
+        return _unknown(sweep_not_ready(reference))
+    if ledger.corpus.digest != view.manifest.digest:
+        message = f"ScalingSweep {name} is trained on another corpus than ScalingSweep {view.reference.name}."
+        return Finding.unknown(Reason.CORPUS_DIFFERS, message)
+    found = _of_the_checkpoint(view, sweep, ledger)
+    return found if isinstance(found, Finding) else JudgedPoints(reference, sweep, found)
+
+
+def _of_the_checkpoint(
+    view: PredictionView, sweep: ScalingSweepSpec, ledger: Ledger
+) -> tuple[PointRecord, ...] | Finding:
+    assert view.spec.validation is not None
+    assert view.spec.checkpoint is not None  # validation asks for it
+    name, uri = view.spec.validation.sweep_ref.name, view.spec.checkpoint.uri.rstrip("/")
+    sizes = {proxy.name for proxy in _sizes(sweep, uri)}
+    if not sizes:
+        message = f"No size of ScalingSweep {name} continues {uri}."
+        return Finding.unknown(Reason.CHECKPOINT_DIFFERS, message)
+    stamps = {each.uri: each.stamp for each in ledger.checkpoints}
+    present = value_of(view.observed.checkpoint_stamp) or ""
+    if uri in stamps and stamps[uri] != present:
+        message = f"ScalingSweep {name} continues other files of {uri} than those whose initial loss was measured."
+        return Finding.unknown(Reason.CHECKPOINT_DIFFERS, message)
+    if view.result is not None and not view.result.same_tokenizer:
+        message = (
+            f"The tokenizer of {uri} differs from the sweep's: it cannot be trained on its corpus."
+        )
+        return Finding.unknown(Reason.CHECKPOINT_DIFFERS, message)
+    return tuple(record for record in ledger.points if record.proxy in sizes)
+
+
+def _sizes(sweep: ScalingSweepSpec, uri: str) -> tuple[Proxy, ...]:
+    return tuple(proxy for proxy in sweep.proxies if checkpoint_uri(proxy) == uri)
+
+
+def _optimizer(sweep: ScalingSweepSpec) -> dict[str, object]:
+    return sweep.optimizer.model_dump(exclude={"warmup_tokens"})
+
+
+def _unknown(finding: Finding) -> Finding:
+    return Finding.unknown(finding.reason, finding.message)
+
+
+def _not_over(
+    points: JudgedPoints, observed: ObservedPrediction, answer: Prediction
+) -> Finding | None:
+    """Why the points are not judged yet."""
+    reference, ready = points.reference, points.reference.said.get(READY)
+    stalled = reference.said.get(STALLED)
+    if stalled is not None and stalled.status == "True":
+        message = f"ScalingSweep {reference.name} cannot go on: {stalled.message}"
+        return Finding.unknown(known_reason(stalled.reason), message)
+    if ready is None or ready.status != "True":
+        return _unknown(sweep_not_ready(reference))
+    if ready.observed_generation != reference.generation:
+        message = f"The operator has not processed the changed ScalingSweep {reference.name} yet."
+        return Finding.unknown(Reason.SWEEP_CHANGED, message)
+    ledger = value_of(observed.validation.ledger)
+    assert ledger is not None
+    for each in ledger.neighbourhoods:
+        rate, batch = each.places[0]
+        off = (
+            math.log(rate / answer.learning_rate.value),
+            math.log(batch / answer.batch_size.value),
+        )
+        if each.prediction == observed.name and max(map(abs, off)) > AT_THE_ANSWER:
+            message = f"ScalingSweep {reference.name} is about to train points around the present answer."
+            return Finding.unknown(Reason.ANSWER_AWAITED, message)
+    return None
+
+
+# ------------------------------------------------------------------------- what their losses say
+
+
+_REASONS: Final[Mapping[Judged, Reason]] = {
+    Judged.ANSWER_HOLDS: Reason.ANSWER_HOLDS,
+    Judged.BETTER_ANSWER_NEARBY: Reason.BETTER_ANSWER_NEARBY,
+    Judged.ANSWER_DIVERGED: Reason.ANSWER_DIVERGED,
+    Judged.WITHIN_NOISE: Reason.WITHIN_NOISE,
+    Judged.NO_MINIMUM: Reason.NO_MINIMUM,
+    Judged.TOO_FEW_PROBES: Reason.TOO_FEW_PROBES,
+}
+
+
+def courses_to_read(view: PredictionView | None) -> dict[str, str]:
+    """Digests of trajectories by key, of points that are longer than what all are compared at."""
+    if view is None or view.spec.validation is None:
+        return {}
+    points = judged_points(view)
+    if isinstance(points, Finding):
+        return {}
+    at = _compared_at(points, _budget_tokens(view))
+    return {r.key: r.trajectory_sha256 for r in points.records if _is_longer(points.sweep, r, at)}
+
+
+def _budget_tokens(view: PredictionView) -> float:
+    """Infinite before the checkpoint's size is known."""
+    budget, result = view.spec.budget, view.result
+    if budget.tokens:
+        return float(budget.tokens)
+    if result is None or not budget.flops:
+        return math.inf
+    return float(budget.flops) / (6.0 * result.parameters.active)
+
+
+def _compared_at(points: JudgedPoints, most: float) -> float:
+    """Tokens at which points are compared: all that did not diverge have seen so many; 0 if all diverged."""
+    ends = [r.tokens for r in points.records if _end(points.sweep, r) is not None]
+    return min(*ends, most) if ends else 0.0
+
+
+def _end(sweep: ScalingSweepSpec, record: PointRecord) -> float | None:
+    """The loss of a point that did not diverge; None if it did, or is not over."""
+    return _loss(sweep, record) if record.state is PointState.SUCCEEDED else None
+
+
+def _loss(sweep: ScalingSweepSpec, record: PointRecord) -> float | None:
+    return record.loss if sweep.fit.weights == "Raw" else record.averaged_loss
+
+
+def _is_longer(sweep: ScalingSweepSpec, record: PointRecord, tokens: float) -> bool:
+    return _end(sweep, record) is not None and record.tokens > tokens * ALIKE
+
+
+def _verdict(
+    view: PredictionView, points: JudgedPoints, answer: Prediction, fit: FitOutcome
+) -> Verdict:
+    assert fit.laws is not None  # they gave the answer
+    assert answer.cpt_flops is not None
+    assert view.spec.validation is not None
+    laws, query = fit.laws, question(fit.laws, view.spec, view.sweep, view.result)
+    done = [record for record in points.records if record.state in DONE]
+    if not done:
+        return _too_few("No point has a result.")
+    at = _compared_at(points, _budget_tokens(view))
+    for record in [each for each in done if _is_longer(points.sweep, each, at)]:
+        course = view.observed.validation.courses.get(record.key)
+        if course is None or is_unknown(course):
+            message = problem_of(course) if course is not None else "a trajectory is not read yet"
+            return Verdict(Finding.unknown(Reason.STORAGE_UNREACHABLE, message))
+        found = value_of(course)
+        if not found or found[0][0] > at:
+            return _too_few(_uncut(record, at, problem_of(course)))
+        done[done.index(record)] = _cut(record, at, found)
+    per_token = query.flops_per_token or (
+        laws.surface.flops_per_token_per_param * float(query.params or 0)
+    )
+    try:
+        probes, tokens = probes_of_runs(
+            [_run(points.sweep, record) for record in done],
+            measured_noise=laws.run_noise,
+            residual=laws.surface.residual_rms,
+        )
+        flops = min(per_token * tokens, answer.cpt_flops * ALIKE)
+        tolerance = float(view.spec.validation.tolerance)
+        judged = validate(laws, query, probes, flops, tolerance=tolerance)
+    except InvalidProbes as error:
+        return _too_few(f"{error}.")
+    if isinstance(judged, Refused):
+        refusal = judged.refusals[0]
+        return Verdict(Finding.unknown(refusal.reason, refusal.message))
+    return Verdict(_finding(judged, points.reference.name), judged, tuple(done), round(tokens))
+
+
+def _uncut(record: PointRecord, tokens: float, problem: str) -> str:
+    return (
+        f"Point {record.name} is at {record.tokens:g} tokens, and what it was at {tokens:g}, where the others can be "
+        f"compared, is not known ({problem or 'its trajectory is not there'}): raise the tokens of its size until "
+        "all are as long."
+    )
+
+
+def _cut(record: PointRecord, tokens: float, course: Course) -> PointRecord:
+    """A longer run as it was after so many tokens: a longer run changes no evaluation of a shorter one."""
+    seen, losses = zip(*sorted(course), strict=True)
+    loss_then = float(np.interp(np.log(tokens), np.log(seen), losses))
+    return replace(record, tokens=round(tokens), loss=loss_then, averaged_loss=loss_then)
+
+
+def _run(sweep: ScalingSweepSpec, record: PointRecord) -> Run:
+    """A point as the law engine sees runs, with its last loss."""
+    end = _end(sweep, record)
+    return Run(
+        name=record.name,
+        params=record.flops_per_token / 6.0,
+        batch_size=float(record.batch_size),
+        sequence_length=sweep.data.sequence_length,
+        learning_rate=record.learning_rate,
+        tokens=np.array([] if end is None else [record.tokens], dtype=float),
+        losses=np.array([] if end is None else [end], dtype=float),
+        diverged=end is None,
+        loss_kind=sweep.fit.weights.lower(),
+        optimizer="AdamW",
+    )
+
+
+def _too_few(message: str) -> Verdict:
+    return Verdict(Finding.unknown(Reason.TOO_FEW_PROBES, message))
+
+
+def _finding(found: Validation, sweep: str) -> Finding:
+    reason, message = _REASONS[found.reason], found.message
+    if found.reason is Judged.WITHIN_NOISE:
+        message += f" The fields of ScalingSweep {sweep} are training.additionalSeeds and proxies[].tokens."
+    if found.reason is Judged.ANSWER_DIVERGED:
+        message += " Take a lower learning rate."
+    message += "".join(f" {warning}" for warning in found.warnings)
+    if found.validated is None:
+        return Finding.unknown(reason, message)
+    return Finding.true(reason, message) if found.validated else Finding.false(reason, message)
+
+
+# --------------------------------------------------------------------------- how the status shows it
+
+
+Seeds = Sequence[PointRecord]
+
+
+def _status(points: JudgedPoints, verdict: Verdict) -> ValidationStatus:
+    found = verdict.validation
+    return ValidationStatus(
+        places=_places(points, verdict),
+        tokens=verdict.tokens or max((r.wanted_tokens for r in points.records), default=0),
+        beats_neighbours=found.beats_neighbours if found else None,
+        regret=interval_status(found.regret, loss) if found else None,
+        direction=found.direction.in_words() if found else "",
+    )
+
+
+def _refined(
+    found: Validation | None, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
+) -> RefinedStatus | None:
+    """Laws and points together, in sequences of the planned run."""
+    if found is None or found.refined is None:
         return None
-    message = f"{error.where} refused its configuration: {error.message}"
-    return Finding.unknown(Reason.BAD_CONFIGURATION, message)
-
-
-NO_BUDGET: Final = (
-    f"Without spec.validation.budget all probes of a prediction may spend {ANSWERS_PAID} times what those of one "
-    "answer cost: set it to train more."
-)
-BEFORE: Final[Sequence[Check]] = (ledger_not_taken, _bad_configuration, too_many_failed_points)
-"""Checks that speak before a verdict; the first that speaks decides."""
-MEANWHILE: Final[Sequence[Check]] = (
-    suspended,
-    budget_spent,
-    job_refused,
-    all_jobs_wait,
-    all_points_wait_to_retry,
-    training,
-)
-"""Those while probes are to be trained."""
-
-
-def _judged(tasks: TaskPass, planned: PlannedProbes, view: PredictionView) -> Finding | Verdict:
-    checks = (*BEFORE, budget_exhausted) if tasks.is_quiet else (*BEFORE, *MEANWHILE)
-    validation = view.spec.validation
-    assert validation is not None
-    for check in checks:
-        if (found := check(tasks)) is not None:
-            is_ours = found.reason is Reason.BUDGET_EXHAUSTED and validation.budget is None
-            return replace(found, message=f"{found.message} {NO_BUDGET}") if is_ours else found
-    assert planned.fit.laws is not None
-    return judge(
-        planned.fit.laws,
-        planned.query,
-        tasks,
-        planned.spec,
-        view.observed.probes.courses,
-        flops_per_token=planned.flops_per_token,
-        most_tokens=planned.most_tokens,
-        tolerance=float(validation.tolerance),
+    refined, ratio = found.refined, sweep.data.sequence_length / target_length(spec, sweep)
+    batch = refined.batch_size
+    return RefinedStatus(
+        learning_rate=interval_status(refined.learning_rate, learning_rate),
+        batch_size=interval_status(
+            Interval(batch.value * ratio, batch.low * ratio, batch.high * ratio), batch_size
+        ),
+        regret=interval_status(refined.regret_of_answer, loss),
     )
+
+
+def _places(points: JudgedPoints, verdict: Verdict) -> tuple[ProbeStatus, ...]:
+    """In planned order: around an answer that comes first."""
+    found, judged = verdict.validation, {record.key: record for record in verdict.records}
+    by_place: dict[tuple[float, int], list[PointRecord]] = {}
+    for record in points.records:
+        place = record.learning_rate, record.batch_size
+        by_place.setdefault(place, []).append(judged.get(record.key, record))
+    comparisons = {
+        (each.neighbour.learning_rate, int(each.neighbour.batch_size)): each
+        for each in (found.comparisons if found else ())
+    }
+    return tuple(
+        _place(points.sweep, place, seeds, comparisons.get(place))
+        for place, seeds in list(by_place.items())[:MAX_ENTRIES]
+    )
+
+
+def _place(
+    sweep: ScalingSweepSpec, place: tuple[float, int], seeds: Seeds, comparison: Comparison | None
+) -> ProbeStatus:
+    told = comparison is not None and not comparison.neighbour.diverged
+    return ProbeStatus(
+        learning_rate=learning_rate(place[0]),
+        batch_size=batch_size(place[1]),
+        state=_state(seeds),
+        loss=loss(_mean(_loss(sweep, each) for each in seeds if each.state in DONE)),
+        difference=loss(comparison.difference) if comparison and told else "",
+        standard_error=loss(comparison.standard_error) if comparison and told else "",
+        better=(comparison.better or "") if comparison else "",
+    )
+
+
+def _mean(losses: Iterable[float | None]) -> float | None:
+    known = [each for each in losses if each is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _state(seeds: Seeds) -> str:
+    """State of several seeds together: a divergence first, for no place with one is fit to train at; then the one
+    with most to do."""
+    states = {each.state for each in seeds}
+    if PointState.DIVERGED in states:
+        return "Diverged"
+    if PointState.PENDING in states:
+        return "Pending"
+    return "Failed" if states & FAILED_FOR_GOOD else "Succeeded"

@@ -125,7 +125,7 @@ def _sweep_page(store: Store, job: FitJob, page: SweepPage) -> FitEnd:
 
 
 def _answer_page(store: Store, job: FitJob, page: AnswerPage) -> FitEnd:
-    """The page of a prediction: the answer on the laws, and its probes."""
+    """The page of a prediction: the answer on the laws, and its validation."""
     answer = page.prediction
     try:
         drawn = render_report(

@@ -56,8 +56,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.IMAGE_PULL_FAILED: "Correct the image or its pull secret in the pod template or the chart.",
     Reason.UNSCHEDULABLE: "Compare the pod template's requests and node selectors with the nodes.",
     Reason.POD_WAITING: "Read the message; `kubectl describe pod` has the details.",
-    Reason.BUDGET_EXHAUSTED: "Raise `spec.budget` to go on, or use the laws of the points that are done; for probes, raise "
-    "`spec.validation.budget`.",
+    Reason.BUDGET_EXHAUSTED: "Raise `spec.budget` to go on, or use the laws of the points that are done.",
     Reason.TOO_MANY_FAILED_POINTS: "Read `status.failures` and correct the cause, or raise `failurePolicy.maxFailedPoints`.",
     Reason.PREDICTION_NOT_FOUND: "Create the HyperparamPrediction in the same namespace, or correct `grid.around.prediction`.",
     Reason.PREDICTION_NOT_READY: "Nothing; the points are placed once it is Ready. The message says what it waits for.",
@@ -96,15 +95,19 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.SWEEP_CHANGED: "Nothing; the answer is recomputed when the sweep is done.",
     Reason.CONFIG_MAP_TAKEN: "Choose another `publish.configMapName`, or delete the ConfigMap.",
     Reason.ANSWER_AWAITED: "Nothing; read `Ready` and `Stale`, which say what the answer waits for.",
-    Reason.PROBES_NOT_POSSIBLE: "Correct what the message names, or remove `spec.validation`.",
-    Reason.ANSWER_HOLDS: "Nothing; `status.refined` has what laws and probes say together.",
+    Reason.CHECKPOINT_DIFFERS: "Give a size of that sweep the same `checkpoint.uri`, or name another sweep.",
+    Reason.CORPUS_DIFFERS: "Give that sweep the `data` of the laws' sweep, or name another one.",
+    Reason.LOSS_DIFFERS: "Give that sweep the `fit.weights` and domain weights of the laws' sweep, or name another one.",
+    Reason.OPTIMIZER_DIFFERS: "Give that sweep the `optimizer` of the laws' sweep, or name another one.",
+    Reason.ANSWER_HOLDS: "Nothing; `status.refined` has what laws and these points say together.",
     Reason.BETTER_ANSWER_NEARBY: "Consider `status.refined`, or train more around it. The laws of the sweep may not "
     "hold for this checkpoint.",
     Reason.ANSWER_DIVERGED: "Take a lower learning rate, and repeat the validation there.",
-    Reason.WITHIN_NOISE: "Raise `spec.validation.seeds` or `spec.validation.tokensShare`, or accept the answer as it is.",
-    Reason.NO_MINIMUM: "Raise `spec.validation.seeds` or `spec.validation.factor`.",
-    Reason.TOO_FEW_PROBES: "`status.validation.failures` says why probes failed. If they diverged, lower "
-    "`spec.validation.factor`.",
+    Reason.WITHIN_NOISE: "Add `training.additionalSeeds` to the sweep that judges or raise the tokens of its size, or accept "
+    "the answer as it is.",
+    Reason.NO_MINIMUM: "Add `training.additionalSeeds` to the sweep that judges, or raise `grid.around.factor`.",
+    Reason.TOO_FEW_PROBES: "`status.failures` of the sweep that judges says why points failed. If they diverged, lower "
+    "`grid.around.factor`.",
     Reason.CONFIG_MAP_REFUSED: "Correct `publish.configMapName`, or make room in the quota.",
 }
 
@@ -166,8 +169,8 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Train larger proxies, or for more tokens.",
     ),
     Refused.BUDGET_TOO_SMALL: (
-        "The budget is fewer than 30 steps of its own answer, or probes train for fewer than 30 of the best batch size there.",
-        "Check the budget's unit: 60 billion tokens are 60e9. For probes, raise `spec.validation.tokensShare`.",
+        "The budget is fewer than 30 steps of its own answer, or points that judge an answer train for fewer than 30 of the best batch size there.",
+        "Check the budget's unit: 60 billion tokens are 60e9. For the points that judge an answer, raise the tokens of their size.",
     ),
     Refused.MIXED_TOKENIZERS: (
         "Runs of several tokenizers cannot be compared.",

@@ -214,9 +214,7 @@ PREDICTION_COLUMNS = [
     _column("LR", ".status.learningRate.value", "Predicted learning rate."),
     _column("Batch", ".status.batchSize.value", "Predicted batch size in sequences."),
     _condition("Stale", "Stale", "status", "Whether the answer is older than the sweep's laws."),
-    _condition(
-        "Validated", "Validated", "status", "Whether its probes say that the answer holds."
-    ),
+    _condition("Validated", "Validated", "status", "Whether the answer is known to hold."),
     _condition("Ready", "Ready", "status", "Whether there is an answer."),
     _condition("Reason", "Ready", "reason", "Reason of the Ready condition."),
     _column("LR-Low", ".status.learningRate.low", "Lower end of the 80 % interval.", wide=True),

@@ -28,13 +28,27 @@ from isoloss_operator.init_command.design import (
     COST_SHARE,
     FEWEST_TOKENS_PER_PARAMETER,
     GPU_BYTES,
+    SPLIT_BYTES,
+    STATE_SHARE,
     Design,
     NoDesign,
     design,
     without_idle_accelerators,
 )
-from isoloss_operator.init_command.manifest import GUESSED, Written, guesses, manifests
-from isoloss_operator.plan_command.figures import Pace, Planned, planned, sizes_document
+from isoloss_operator.init_command.manifest import (
+    GUESSED,
+    VALIDATION,
+    Written,
+    guesses,
+    manifests,
+)
+from isoloss_operator.plan_command.figures import (
+    Pace,
+    Planned,
+    planned,
+    sizes_document,
+    with_continued_models,
+)
 from isoloss_operator.plan_command.printed import print_plan
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
@@ -58,6 +72,8 @@ WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
 FAR = 500.0
 """Factor in compute from which the usual spec.maxExtrapolation of 1000 comes near."""
 PACE = Pace()
+MAX_NAME = 63
+"""Characters of a sweep's name."""
 TOKENS_DECIDE = ("spec.proxies", "spec.evaluation", "spec: every proxy's tokens")
 """How refusals begin that follow from --tokens: of how long each proxy trains."""
 
@@ -86,6 +102,13 @@ def init(
         bool,
         typer.Option("--grid", help="Write grids and train all of them, in place of a search."),
     ] = False,
+    validate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Also write a sweep of short runs around the answer, each of this share of the tokens.",
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(
@@ -124,9 +147,13 @@ def init(
 ) -> int:
     """Write a sweep and a prediction for a checkpoint, ready to apply, and show what they cost."""
     cpt_tokens = count("--tokens", tokens)
+    if validate is not None and not 0.0 < validate <= 1.0:
+        raise BadInput(f"--validate: must be above 0 and at most 1, not {validate:g}")
     parts = corpus_parts(corpus)
     found = read_checkpoint(checkpoint)
     called = name_of("--name", name, found.uri)
+    if validate is not None and len(called + VALIDATION) > MAX_NAME:
+        raise BadInput(f"--name: {called}{VALIDATION} is longer than {MAX_NAME} characters")
     path = out or Path(f"{called}.yaml")
     if path.exists():
         raise BadInput(f"--out: {path} exists: name another file, or remove it")
@@ -150,6 +177,8 @@ def init(
         design=proxies,
         evaluation_accelerators=_evaluation_accelerators(found.total),
         lines=lines,
+        validated_share=validate,
+        training_accelerators=_training_accelerators(found.total),
     )
     written, plan = _completed(written, accelerators, grid=grid)
     text = manifests(written)
@@ -177,6 +206,14 @@ def _evaluation_accelerators(total: int) -> int:
     return count
 
 
+def _training_accelerators(total: int) -> int:
+    """The least power of two that holds the checkpoint's training state, divided among them."""
+    needed, count = SPLIT_BYTES * total / (STATE_SHARE * GPU_BYTES), 1
+    while count < needed:
+        count *= 2
+    return count
+
+
 def _completed(written: Written, accelerators: int, *, grid: bool) -> tuple[Written, Planned]:
     """With what follows from the plan of a draft, and the plan of all that."""
     draft = _plan_of(written)
@@ -194,10 +231,12 @@ def _completed(written: Written, accelerators: int, *, grid: bool) -> tuple[Writ
 
 def _plan_of(written: Written) -> Planned:
     """The plan of the manifests, read as the API server and the operator read them. Raises BadInput."""
-    sweep, prediction = read_documents(manifests(written))
+    sweep, prediction, *around = read_documents(manifests(written))
     known = {written.checkpoint.uri: written.checkpoint.config}
     try:
         parse_prediction_spec(prediction["spec"])
+        for each in around:
+            with_continued_models(parse_sweep_spec(each["spec"]), known)
         spec = with_derived_proxies(parse_sweep_spec(sweep["spec"]), known)
         return planned(spec)
     except (InvalidSpec, BadInput) as error:

@@ -16,6 +16,9 @@ from isoloss_operator.plan_command.figures import PlacedSize
 GUESSED = "guessed"
 """Marks a line that its owner must look at."""
 
+OPTIMIZER = ('    beta1: "0.9"', '    beta2: "0.95"', '    weightDecay: "0.1"')
+VALIDATION = "-validation"
+"""How the name of the sweep around the answer ends."""
 NODE = 8
 """Accelerators of a usual node."""
 
@@ -46,13 +49,20 @@ class Written:
     """FLOPs; None: not known yet."""
     grids: Sequence[PlacedSize] | None = None
     """None: a search places them."""
+    validated_share: float | None = None
+    """Share of the planned tokens after which points around the answer show whether it holds; None: nothing shows it."""
+    training_accelerators: int = 1
+    """That hold the training state of the checkpoint."""
     costs: Sequence[str] = field(default=())
     """What it costs, in sentences for the head of the file."""
 
 
 def manifests(written: Written) -> str:
-    """A ScalingSweep and a HyperparamPrediction, as YAML."""
-    return "\n".join([*_head(written), *_sweep(written), "---", *_prediction(written), ""])
+    """A ScalingSweep, a HyperparamPrediction and, if its answer is to be validated, a ScalingSweep around that, as YAML."""
+    around = ["---", *_validation(written)] if written.validated_share is not None else []
+    return "\n".join(
+        [*_head(written), *_sweep(written), "---", *_prediction(written), *around, ""]
+    )
 
 
 def guesses(text: str) -> int:
@@ -74,9 +84,9 @@ def _head(written: Written) -> Iterator[str]:
     yield from (f"# {sentence}" for sentence in written.costs)
 
 
-def _metadata(written: Written) -> Iterator[str]:
+def _metadata(written: Written, suffix: str = "") -> Iterator[str]:
     yield "metadata:"
-    yield f"  name: {_scalar(written.name)}"
+    yield f"  name: {_scalar(written.name + suffix)}"
     if written.namespace:
         yield f"  namespace: {_scalar(written.namespace)}"
 
@@ -94,7 +104,7 @@ def _sweep(written: Written) -> Iterator[str]:
     yield from _proxies(written)
     yield from _search(written)
     yield "  optimizer: # guessed: make it that of the continued run; it cannot be changed later"
-    yield from ('    beta1: "0.9"', '    beta2: "0.95"', '    weightDecay: "0.1"')
+    yield from OPTIMIZER
     if written.design.first_tokens != FIRST_TOKENS:
         yield "  evaluation:"
         yield f"    firstTokens: {written.design.first_tokens} # a twentieth of the shortest runs"
@@ -219,7 +229,49 @@ def _prediction(written: Written) -> Iterator[str]:
     yield f"            resources: {{limits: {{nvidia.com/gpu: {count}}}}} # {GUESSED}: of 80 GB each, {size}"
     yield "  budget:"
     yield f"    tokens: {written.cpt_tokens}"
-    yield "  # validation: # short continued runs around the answer, which tell whether it holds;"
-    yield '  #   tokensShare: "0.3" # five of 0.3 cost 1.5 times the budget above'
+    if written.validated_share is not None:
+        yield "  validation:"
+        yield "    sweepRef:"
+        yield f"      name: {_scalar(written.name + VALIDATION)}"
     yield "  publish:"
     yield f"    configMapName: {_scalar(written.name + '-hyperparams')}"
+
+
+# ------------------------------------------------------------------------- the sweep around the answer
+
+
+def _validation(written: Written) -> Iterator[str]:
+    share = written.validated_share
+    assert share is not None
+    tokens = max(round(share * written.cpt_tokens), 1)
+    count, first = written.training_accelerators, max(tokens // 20, 1)
+    yield f"apiVersion: {API_VERSION}"
+    yield f"kind: {SWEEP_KIND}"
+    yield from _metadata(written, VALIDATION)
+    yield "spec: # short runs that continue the checkpoint and show whether the answer holds"
+    yield from _storage(written)
+    yield from _data(written)
+    yield "  proxies:"
+    yield "    - name: near"
+    yield "      checkpoint:"
+    yield f"        uri: {_scalar(written.checkpoint.uri)}"
+    yield f"      tokens: {tokens} # {share:g} of the planned ones; five such runs cost {5 * share:.3g} times the budget"
+    yield "      grid:"
+    yield "        around:"
+    yield f"          prediction: {_scalar(written.name)}"
+    yield '          factor: "2" # between the answer and its neighbours'
+    if count > NODE:
+        yield f"      nodes: {count // NODE} # {GUESSED}: of {NODE} accelerators each"
+    yield "  optimizer: # as above"
+    yield from OPTIMIZER
+    if first < FIRST_TOKENS:
+        yield "  evaluation:"
+        yield f"    firstTokens: {first} # a twentieth of each run"
+    at_work = written.design.parallelism * written.design.accelerators
+    yield f"  parallelism: {max(at_work // count, 1)} # Jobs at a time"
+    yield "  podTemplate:"
+    yield "    spec:"
+    yield "      containers:"
+    yield "        - name: trainer"
+    size = f"for the training state of {formatting.count(written.checkpoint.total)} parameters"
+    yield f"          resources: {{limits: {{nvidia.com/gpu: {min(count, NODE)}}}}} # {GUESSED}: of 80 GB each, {size}"

@@ -18,6 +18,7 @@ from isoloss_operator.plan_command.figures import (
     planned,
     search_document,
     sizes_document,
+    with_continued_models,
 )
 from isoloss_operator.plan_command.manifest import read_checkpoints, read_manifest
 from isoloss_operator.plan_command.printed import print_plan, print_refused, print_validations
@@ -28,7 +29,6 @@ from isoloss_operator.planning.pace import (
     SMALL_PARAMETERS,
     SMALL_UTILISATION,
 )
-from isoloss_operator.planning.probes import probe_cost
 from isoloss_operator.planning.specs import InvalidSpec, with_derived_proxies
 
 FEWEST = 10_000.0
@@ -78,15 +78,16 @@ def plan(
     pace = _pace(tokens_per_second, utilisation, peak_flops)
     target = _target(target_params, target_tokens)
     try:
-        sweep, predictions = read_manifest(manifest)
-        validations = {
-            name: probes for name, spec in predictions.items() if (probes := probe_cost(spec))
-        }
+        sweep, predictions, judging = read_manifest(manifest)
         checkpoints = read_checkpoints(sweep)
-        written = with_derived_proxies(sweep, checkpoints)
+        written = with_continued_models(with_derived_proxies(sweep, checkpoints), checkpoints)
+        found = planned(written)
+        validations = {
+            name: planned(with_continued_models(spec, read_checkpoints(spec)))
+            for name, spec in judging.items()
+        }
     except InvalidSpec as error:
         raise BadInput(str(error)) from error
-    found = planned(written)
     refused = out_of_reach(found.sizes, predictions, checkpoints)
     cost = found.cost(*target) if target else None
     if as_json:
@@ -96,13 +97,16 @@ def plan(
                 "search": search_document(found),
                 "elapsed": asdict(found.elapsed(pace)),
                 "placed": [asdict(each) for each in found.placed],
-                "validations": {name: asdict(each) for name, each in validations.items()},
+                "validations": {
+                    name: sizes_document(each.sizes, pace, None)
+                    for name, each in validations.items()
+                },
                 "refused_predictions": refused,
             }
         )
     else:
         print_plan(found, pace, cost)
-        print_validations(validations)
+        print_validations(validations, pace)
         print_refused(refused)
     return ANSWERED
 

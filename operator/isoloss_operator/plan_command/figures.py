@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from isoloss import formatting
 from isoloss.errors import BadInput
@@ -13,23 +13,40 @@ from isoloss.laws import size_refusal
 from isoloss.savings import SearchCost, search_cost
 from isoloss.search import SearchOptions, Step, next_step
 from isoloss_contract.footprint import Fit, fit
+from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood
 from isoloss_contract.memory import DEVICES, StateMemory, state_memory
 from isoloss_contract.store import StoreError
-from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
+from isoloss_operator.api import (
+    FEWEST_STEPS,
+    MAX_NEIGHBOURHOOD,
+    HyperparamPredictionSpec,
+    ScalingSweepSpec,
+)
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.search import search_sizes
 from isoloss_operator.decide.tasks.task_pass import assumed_seconds_per_flop
 from isoloss_operator.planning.architectures import UnsupportedModel
+from isoloss_operator.planning.continued import (
+    UnknownModel,
+    checkpoint_model,
+    with_checkpoint_models,
+)
 from isoloss_operator.planning.evaluation_share import evaluation_share
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation, elapsed
 from isoloss_operator.planning.parameters import model_shape, parameter_counts
 from isoloss_operator.planning.placement import placed_sizes, placements, with_placed_grids
-from isoloss_operator.planning.points import PRECISIONS, PlannedPoint, PlannedProxy, plan_points
+from isoloss_operator.planning.points import (
+    PRECISIONS,
+    Continued,
+    PlannedPoint,
+    PlannedProxy,
+    plan_points,
+)
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
-from isoloss_operator.planning.specs import InvalidSpec
+from isoloss_operator.planning.specs import InvalidSpec, SpecError, checkpoint_uris
 
 
 @dataclass(frozen=True)
@@ -84,7 +101,7 @@ class SizePlan:
 def _sizes(spec: ScalingSweepSpec) -> list[SizePlan]:
     """Every size, in the order of the manifest. Raises BadInput for a pod template that cannot be read."""
     by_size: dict[str, list[PlannedPoint]] = defaultdict(list)
-    for point in plan_points(spec):
+    for point in plan_points(spec, continued=_assumed(spec)):
         by_size[point.proxy.name].append(point)
     return [_size(spec, points) for points in by_size.values()]
 
@@ -242,12 +259,48 @@ class Planned:
         )
 
 
+ASSUMED_BATCH: Final = 1024
+"""Sequences of a batch around an answer that is not known yet: enough for all accelerators to be at work."""
+
+
+def with_continued_models(
+    spec: ScalingSweepSpec, configs: Mapping[str, Mapping[str, Any] | StoreError]
+) -> ScalingSweepSpec:
+    """The spec with the models of the checkpoints that sizes continue, by their config.json. Raises InvalidSpec."""
+    known, errors = {}, []
+    for field, uri in checkpoint_uris(spec).items():
+        config = configs[uri]
+        try:
+            if isinstance(config, StoreError):
+                raise UnknownModel(str(config))
+            known[uri] = KnownCheckpoint(uri, "", checkpoint_model(config))
+        except UnknownModel as error:
+            message = f"{error}: the model of a size that continues a checkpoint is its own"
+            errors.append(SpecError(field, message))
+    if errors:
+        raise InvalidSpec(errors)
+    return with_checkpoint_models(spec, tuple(known.values()))
+
+
+def _assumed(spec: ScalingSweepSpec) -> Continued:
+    """Places around answers that are not known yet: as many as there may be, which cost the same wherever they are."""
+    found = []
+    for proxy in spec.proxies:
+        if proxy.around is not None:
+            steps = FEWEST_STEPS if spec.is_checked else 1
+            most = proxy.tokens // (steps * spec.data.sequence_length)
+            batch = max(min(ASSUMED_BATCH, most), 1)
+            places = tuple((1e-4 * n, batch) for n in range(1, MAX_NEIGHBOURHOOD + 1))
+            found.append(Neighbourhood(proxy.name, proxy.around.prediction, places))
+    return Continued((), tuple(found))
+
+
 def planned(written: ScalingSweepSpec) -> Planned:
     """The plan of a spec with derived proxies. Raises BadInput if it cannot be trained."""
     try:
         places = placements(written)
         spec = with_placed_grids(written, places)
-        points, sizes = plan_points(spec), _sizes(spec)
+        points, sizes = plan_points(spec, continued=_assumed(spec)), _sizes(spec)
     except (InvalidSpec, UnsupportedModel) as error:
         raise BadInput(str(error)) from error
     search, most = spec.search, spec.search.extend_grid.limit(len(places))

@@ -18,6 +18,7 @@ from isoloss_operator.api import (
     ScalingSweepSpec,
 )
 from isoloss_operator.planning.specs import (
+    checkpoint_uris,
     like_checkpoints,
     parse_prediction_spec,
     parse_sweep_spec,
@@ -26,10 +27,16 @@ from isoloss_operator.planning.specs import (
 MAX_MANIFEST_BYTES = 4 * 2**20
 
 
-def read_manifest(path: Path) -> tuple[ScalingSweepSpec, dict[str, HyperparamPredictionSpec]]:
-    """The specs of the one ScalingSweep in a YAML file and of its predictions, these by name.
+Validations = dict[str, ScalingSweepSpec]
 
-    Proxies with `like` are not derived yet: only the file is read. Raises BadInput or InvalidSpec.
+
+def read_manifest(
+    path: Path,
+) -> tuple[ScalingSweepSpec, dict[str, HyperparamPredictionSpec], Validations]:
+    """The specs of the one ScalingSweep in a YAML file that fits laws, of its predictions and of the sweeps around
+    their answers, these by name. A sweep around answers may also be alone.
+
+    No model is read from a checkpoint yet: only the file is read. Raises BadInput or InvalidSpec.
     """
     objects = [item for item in _documents(path) if isinstance(item, dict)]
     objects = [item for item in objects if item.get("apiVersion") == API_VERSION]
@@ -41,15 +48,26 @@ def read_manifest(path: Path) -> tuple[ScalingSweepSpec, dict[str, HyperparamPre
             if not isinstance(item.get("spec"), dict):
                 raise BadInput(f"{path}: spec of {PREDICTION_KIND} {name}: missing")
             predictions[str(name)] = parse_prediction_spec(item["spec"])
-    sweeps = [item for item in objects if item.get("kind") == SWEEP_KIND]
-    if len(sweeps) != 1:
+    fitted, validations = [], {}
+    for item in objects:
+        if item.get("kind") != SWEEP_KIND:
+            continue
+        metadata = item.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(item.get("spec"), dict):
+            raise BadInput(f"{path}: spec of {SWEEP_KIND} {name}: missing")
+        spec = parse_sweep_spec(item["spec"])
+        if spec.fitted_proxies:
+            fitted.append(spec)
+        else:
+            validations[str(name)] = spec
+    if not fitted and len(validations) == 1:
+        fitted = [validations.popitem()[1]]
+    if len(fitted) != 1:
         raise BadInput(
-            f"{path}: holds {len(sweeps)} objects of kind {SWEEP_KIND} ({API_VERSION}), not one"
+            f"{path}: holds {len(fitted)} objects of kind {SWEEP_KIND} ({API_VERSION}) that fit laws, not one"
         )
-    spec = sweeps[0].get("spec")
-    if not isinstance(spec, dict):
-        raise BadInput(f"{path}: spec: missing")
-    return parse_sweep_spec(spec), predictions
+    return fitted[0], predictions, validations
 
 
 def _documents(path: Path) -> list[Any]:
@@ -65,8 +83,9 @@ def _documents(path: Path) -> list[Any]:
 
 
 def read_checkpoints(spec: ScalingSweepSpec) -> dict[str, dict[str, Any] | StoreError]:
-    """The config.json of the checkpoints that proxies are to be like, by URI."""
-    return {uri: _model_config(uri) for uri in like_checkpoints(spec).values()}
+    """The config.json of the checkpoints that sizes are to be like, or continue, by URI."""
+    uris = {**like_checkpoints(spec), **checkpoint_uris(spec)}
+    return {uri: _model_config(uri) for uri in uris.values()}
 
 
 def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:

@@ -17,7 +17,6 @@ from isoloss_operator.planning.evaluation_share import (
     largest_evaluation_share,
 )
 from isoloss_operator.planning.placement import COVERAGE
-from isoloss_operator.planning.probes import ProbeCost
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
 WORTH_SAYING = 0.05
@@ -241,20 +240,14 @@ def _accelerators_of_each(counts: set[int]) -> str:
     )
 
 
-def print_validations(validations: Mapping[str, ProbeCost]) -> None:
-    """What the probes of predictions cost."""
-    for name, cost in validations.items():
-        if cost.flops is not None:
-            amount = f"{formatting.flops(cost.flops)} FLOPs"
-        else:
-            amount = f"{formatting.count(cost.tokens)} tokens"
+def print_validations(validations: Mapping[str, Planned], pace: Pace) -> None:
+    """What sweeps around the answers of predictions cost."""
+    for name, found in validations.items():
+        points = sum(size.points for size in found.sizes)
         _say(
-            f"Validation of {name}, on top of that: at most {cost.runs} probes, {amount}, "
-            f"{cost.share_of_budget:.3g} times the prediction's budget."
+            f"ScalingSweep {name}, around answers, on top of that: at most {points} points, {formatting.flops(found.flops)} "
+            f"FLOPs, {formatting.number(found.hours(pace))} accelerator hours."
         )
-        limit = cost.max_flops
-        if limit is not None and cost.flops is not None and cost.flops > limit:
-            _say(f"over its budget of {formatting.flops(limit)} FLOPs: some probes may not start")
 
 
 def print_refused(refused: Mapping[str, str]) -> None:

@@ -20,7 +20,6 @@ from isoloss_operator.api.statuses import (
     IntervalStatus,
     PointCounts,
     ScalingSweepStatus,
-    ValidationStatus,
 )
 from isoloss_operator.process.sweep_load import SweepLoad
 
@@ -46,9 +45,6 @@ class _Sweep:
 @dataclass(frozen=True)
 class _Prediction:
     status: HyperparamPredictionStatus
-    reached: tuple[int, str] | None
-    """The same of its probes; None: it has none."""
-    since: float
 
 
 Shown = TypeVar("Shown", bound=_Sweep | _Prediction)
@@ -66,19 +62,17 @@ class StatusCollector(Collector):
         self, name: Name, status: ScalingSweepStatus, load: SweepLoad, now: float
     ) -> None:
         """Publish a sweep's status and what it occupies. `now` in Unix seconds."""
-        self._show(self._sweeps, name, _Sweep(status, load, _reached(status), now))
-
-    def show_prediction(self, name: Name, status: HyperparamPredictionStatus, now: float) -> None:
-        """Publish a prediction's status. `now` in Unix seconds."""
-        reached = None if status.validation is None else _reached(status.validation)
-        self._show(self._predictions, name, _Prediction(status, reached, now))
-
-    def _show(self, known: dict[Name, Shown], name: Name, shown: Shown) -> None:
+        shown = _Sweep(status, load, _reached(status), now)
         with self._lock:
-            before = known.get(name)
+            before = self._sweeps.get(name)
             if before is not None and before.reached == shown.reached:
                 shown = replace(shown, since=before.since)
-            known[name] = shown
+            self._sweeps[name] = shown
+
+    def show_prediction(self, name: Name, status: HyperparamPredictionStatus) -> None:
+        """Publish a prediction's status."""
+        with self._lock:
+            self._predictions[name] = _Prediction(status)
 
     def drop_sweep(self, name: Name) -> None:
         """The sweep is gone."""
@@ -102,7 +96,7 @@ class StatusCollector(Collector):
         yield from _families("isoloss_hyperparamprediction", PREDICTION_GAUGES, predictions)
 
 
-def _reached(status: ScalingSweepStatus | ValidationStatus) -> tuple[int, str]:
+def _reached(status: ScalingSweepStatus) -> tuple[int, str]:
     return status.points.succeeded + status.points.diverged, status.spent_flops
 
 
@@ -266,16 +260,5 @@ PREDICTION_GAUGES: Final[Sequence[_Gauge[_Prediction]]] = (
         CONDITION_TEXT,
         lambda p: _conditions(p.status.conditions),
         ("condition", "reason"),
-    ),
-    _Gauge(
-        "probes",
-        "Probes of an answer by state; absent without spec.validation.",
-        lambda p: _by_state(p.status.validation.points) if p.status.validation else {},
-        ("state",),
-    ),
-    _Gauge(
-        "probes_last_progress_timestamp_seconds",
-        "Time at which a probe was last completed or seen to advance; absent without spec.validation.",
-        lambda p: _alone(p.since if p.status.validation else None),
     ),
 )

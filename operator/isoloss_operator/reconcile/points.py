@@ -1,4 +1,4 @@
-"""Reading and writing what concerns the points of a ledger: those of a sweep, and the probes of a prediction."""
+"""Reading and writing what concerns the points of a sweep."""
 
 from __future__ import annotations
 

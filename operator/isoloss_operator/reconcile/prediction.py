@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,8 +18,8 @@ from isoloss_operator.decide.observation import (
     LABEL_OWNER_UID,
     FirstReads,
     ObservedPrediction,
-    ObservedProbes,
     ObservedReference,
+    ObservedValidation,
     PublishedAnswer,
 )
 from isoloss_operator.decide.plans import ConfigMapDeletion, PredictionPlan
@@ -29,18 +28,16 @@ from isoloss_operator.decide.prediction_status import says_otherwise
 from isoloss_operator.decide.prediction_view import needs_corpus, prediction_view
 from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
-    checkpoint_of_probes,
     evaluation_path,
     first_reads,
     needs_ledger,
-    needs_probes,
-    probe_reads,
 )
+from isoloss_operator.decide.validation import courses_to_read
 from isoloss_operator.fitting.fit_jobs import FitJob
-from isoloss_operator.planning.specs import parse_prediction_spec
+from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
 from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder, tolerated
 from isoloss_operator.reconcile.pages import draw, look_for_page, observed_page, page_of
-from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
+from isoloss_operator.reconcile.points import change_jobs, hold_marks, store_points
 from isoloss_operator.reconcile.references import read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, first_look
 from isoloss_operator.reconcile.services import Services
@@ -57,7 +54,7 @@ class PredictionSteps:
     # --------------------------------------------------------------------------------- observe
 
     def observe(self, resource: Resource) -> ObservedPrediction:
-        """Jobs, its sweep, ConfigMaps, then what the store says of corpus, checkpoint, laws and probes."""
+        """Jobs, its sweep, ConfigMaps, then what the store says of corpus, checkpoint, laws and the sweep that judges."""
         seen = first_look(self._services, resource, parse_prediction_spec)
         asked, memory = resource.body.get("spec") or {}, resource.memory
         published = self._published(resource.owner)
@@ -136,27 +133,27 @@ class PredictionSteps:
             fit=read_laws(self._services, reads, observed.sweep),
         )
         if needs_ledger(observed):
-            ledger = self._services.ledgers.read(uri, folder)
-            observed = replace(observed, probes=ObservedProbes(ledger=ledger))
-        return self._read_probes(resource, observed, uri) if needs_probes(observed) else observed
+            observed = replace(observed, ledger=self._services.ledgers.read(uri, folder))
+        return replace(observed, validation=self._validation(observed))
 
-    def _read_probes(
-        self, resource: Resource, observed: ObservedPrediction, uri: str
-    ) -> ObservedPrediction:
-        services, checkpoint = self._services, checkpoint_of_probes(observed)
-        storage = services.storage
-        config = storage.model_config(checkpoint) if checkpoint else ABSENT
-        probes = replace(observed.probes, config=config)
-        observed = replace(observed, probes=probes)
-        stored = storage.point_names(uri, services.settings.resync_seconds)
-        view = prediction_view(observed)
-        reads, jobs = probe_reads(view, stored), observed.train_jobs
-        found = read_points(services, resource.memory, uri, reads, jobs, observed.now)
-        answer = view.prediction_in_sweep_sequences if view else None
+    def _validation(self, observed: ObservedPrediction) -> ObservedValidation:
+        """The sweep that is to judge the answer, and what is stored of it."""
+        spec, services = observed.spec, self._services
+        if isinstance(spec, InvalidSpec) or spec.validation is None:
+            return ObservedValidation()
+        reference = read_reference(services, observed.namespace, spec.validation.sweep_ref.name)
+        reads = first_reads(reference)
+        if reads is None:
+            return ObservedValidation(reference)
+        if not services.settings.allows_storage(observed.namespace, reads.store_uri):
+            refusal = services.settings.storage_refusal(observed.namespace)
+            return ObservedValidation(reference, storage_refusal=refusal)
+        ledger = services.ledgers.read(reads.store_uri, reads.folder)
+        found = ObservedValidation(reference, ledger=ledger)
+        view = prediction_view(replace(observed, validation=found))
         raw = view is not None and view.sweep.fit.weights == "Raw"
-        courses = storage.courses(uri, reads.courses, raw=raw)
-        probes = replace(probes, prediction=answer, courses=courses, **vars(found))
-        return replace(observed, probes=probes)
+        courses = services.storage.courses(reads.store_uri, courses_to_read(view), raw=raw)
+        return replace(found, courses=courses)
 
     # ------------------------------------------------------------------------- decide and apply
 
@@ -167,9 +164,9 @@ class PredictionSteps:
     def apply(
         self, resource: Resource, observed: ObservedPrediction, plan: PredictionPlan
     ) -> None:
-        """The answer, then the probes and the evaluation."""
+        """The answer, then the evaluation."""
         services, folder = self._services, self.folder(observed)
-        ledger = observed.probes.ledger
+        ledger = observed.ledger
         self._withdraw(resource, [each for each in plan.withdraw if each.at_once])
         if plan.publish is None or self._publish(resource, plan, observed.config_map):
             # Only now: the former name keeps the answer until the new one has it.
@@ -179,13 +176,6 @@ class PredictionSteps:
         if folder is not None and plan.page is not None:
             title, anchor = str(resource.key), services.storage.anchor(folder.store_uri)
             draw(services, resource, FitJob(plan.page, folder.store_uri, None, title, anchor))
-        resource.memory.stopped = plan.stopped or resource.memory.stopped
-        if folder is not None and plan.probes is not None:
-            before = plan.ledger or ledger
-            store_points(services, resource, folder.store_uri, folder.path, before, plan.probes)
-        if plan.probes is not None:
-            change_jobs(services, resource, plan.probes)
-        # At last: the quota that refuses the evaluate Job may be full of probes that are to stop.
         change_jobs(services, resource, plan)
 
     def _publish(self, resource: Resource, plan: PredictionPlan, found: Object | None) -> bool:
@@ -223,7 +213,7 @@ class PredictionSteps:
     def show(self, resource: Resource, observed: ObservedPrediction, plan: PredictionPlan) -> None:
         """Metrics of the status."""
         name = (resource.key.namespace, resource.key.name)
-        self._services.metrics.statuses.show_prediction(name, plan.status, time.time())
+        self._services.metrics.statuses.show_prediction(name, plan.status)
 
     def forget(self, key: ResourceKey, uid: str) -> None:
         """Its metrics and page."""

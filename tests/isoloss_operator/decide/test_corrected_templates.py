@@ -14,14 +14,12 @@ from isoloss_contract.records import ExitCode
 from isoloss_operator.decide.observation import (
     LABEL_TEMPLATE,
     ObservedPod,
-    ObservedProbes,
     ObservedSweep,
     ObservedWorkload,
 )
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint
-from tests.isoloss_operator.decide import test_validation as probing
 from tests.support import predictions
 from tests.support.builders import (
     NOW,
@@ -174,8 +172,8 @@ def test_an_evaluation_that_waits_is_replaced_once_its_template_is_corrected(
     plan = decide_prediction(world)
     assert len(plan.delete) == 1
     assert plan.ledger is not None
-    probes = ObservedProbes(ledger=read_back(plan.ledger))
-    plan = decide_prediction(replace(world, jobs=(), probes=probes))
+    ledger = read_back(plan.ledger)
+    plan = decide_prediction(replace(world, jobs=(), ledger=ledger))
     assert [request.attempt for request in plan.create] == [2]
 
 
@@ -250,17 +248,3 @@ def test_what_an_evaluation_refuses_of_its_sweeps_template_ends_with_it() -> Non
     plan = decide_prediction(replace(world, sweep=corrected))
     assert [request.attempt for request in plan.create] == [2]
     assert condition(plan, "Ready")[1] != "BadConfiguration"
-
-
-def test_what_a_probe_refuses_of_its_sweeps_template_ends_with_it() -> None:
-    world = probing.started()
-    world = replace(world, jobs=(failed(probing.probes()[0], generation=1, **REFUSED),))
-    plan = decide_prediction(world)
-    assert condition(plan, "Validated")[1] == "BadConfiguration"
-    ledger = probing.stored_ledger(plan)
-    world = replace(world, jobs=(), probes=replace(world.probes, ledger=ledger))
-    corrected = predictions.sweep(generation=2, spec=parsed(CORRECTED))
-    plan = decide_prediction(replace(world, sweep=corrected, now=NOW + timedelta(hours=1)))
-    assert condition(plan, "Validated")[1] == "Training"
-    assert plan.probes is not None
-    assert len(plan.probes.create) == 3

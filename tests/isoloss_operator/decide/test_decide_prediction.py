@@ -24,7 +24,6 @@ from isoloss_operator.decide.observation import (
     ObservedJob,
     ObservedPod,
     ObservedPrediction,
-    ObservedProbes,
     PublishedAnswer,
 )
 from isoloss_operator.decide.prediction import decide_prediction
@@ -535,7 +534,7 @@ def test_a_suspended_prediction_measures_nothing_and_keeps_its_answer() -> None:
     assert (waiting.create, condition(waiting, "Evaluated")[1]) == ((), "Suspended")
     assert condition(waiting, "Reconciling")[0] == "False"
     for plan in (waiting, decide_prediction(observed(spec))):
-        # The alert ProbesStalled and the health check of Argo CD rely on it.
+        # The health check of Argo CD relies on it.
         assert condition(plan, "Suspended")[:2] == ("True", "Suspended")
     assert condition(decide_prediction(observed()), "Suspended")[:2] == ("False", "NotSuspended")
     running = decide_prediction(observed(spec, evaluation=ABSENT, jobs=(job(),)))
@@ -556,7 +555,7 @@ NOT_TO_BE_ANSWERED: dict[str, dict[str, Any]] = {
     [
         {"suspend": True},
         {"publish": {"configMapName": "another"}},
-        {"validation": {"tokensShare": "1"}},
+        {"validation": {"sweepRef": {"name": "near"}}},
         {"checkpoint": {"uri": CHECKPOINT, "secretName": "models", "podTemplate": {"spec": {}}}},
     ],
 )
@@ -798,18 +797,17 @@ def test_without_its_ledger_nothing_is_measured_and_an_answer_stands(
     ledger: Read[Ledger], reason: str
 ) -> None:
     """What failed for good would be tried again."""
-    unread = ObservedProbes(ledger=ledger)
-    plan = decide_prediction(observed(evaluation=ABSENT, probes=unread))
+    plan = decide_prediction(observed(evaluation=ABSENT, ledger=ledger))
     assert (plan.create, condition(plan, "Ready")[1]) == ((), reason)
-    assert condition(decide_prediction(observed(probes=unread)), "Ready")[:2] == (
+    assert condition(decide_prediction(observed(ledger=ledger)), "Ready")[:2] == (
         "True",
         "Predicted",
     )
 
 
 def test_a_damaged_ledger_is_set_aside_when_the_next_is_written() -> None:
-    damaged = ObservedProbes(ledger=Unreadable("truncated"))
-    plan = decide_prediction(observed(evaluation=ABSENT, jobs=(ended(1),), probes=damaged))
+    damaged = Unreadable("truncated")
+    plan = decide_prediction(observed(evaluation=ABSENT, jobs=(ended(1),), ledger=damaged))
     assert plan.ledger is not None
     assert [request.path for request in plan.set_aside] == [
         layout.ledger_in(layout.prediction_folder("dense-8b", "uid-p"))
@@ -822,8 +820,8 @@ def test_an_evaluation_that_a_suspension_stops_is_no_failure_and_keeps_its_numbe
     assert plan.ledger is not None
     attempts = plan.ledger.evaluation
     assert (attempts.ended, attempts.interruptions, attempts.charged) == (1, 1, {})
-    probes = ObservedProbes(ledger=read_back(plan.ledger))
-    resumed = decide_prediction(observed(evaluation=ABSENT, probes=probes))
+    ledger = read_back(plan.ledger)
+    resumed = decide_prediction(observed(evaluation=ABSENT, ledger=ledger))
     assert [request.attempt for request in resumed.create] == [2]
 
 

@@ -18,11 +18,10 @@ from hypothesis.stateful import (
 
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_operator.api import HyperparamPredictionStatus
-from isoloss_operator.decide import prediction_status, validation, validation_status
+from isoloss_operator.decide import prediction_status
 from isoloss_operator.decide.conditions import parse_conditions
-from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
+from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import says_otherwise
-from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import had_trouble
 from tests.support.edited_prediction import CHECKPOINTS, STORES, EditedPrediction
 from tests.support.edited_world import ENDS
@@ -30,19 +29,8 @@ from tests.support.fuzzing import fuzz
 
 PASSES_TO_THE_END: Final = 80
 INDEX: Final = st.integers(0, 20)
-PROBED: Final = {"tokensShare": "1", "parallelism": 3}
-VALIDATIONS: Final = (
-    None,
-    PROBED,
-    {"tokensShare": "0.5", "parallelism": 1},
-    {**PROBED, "tolerance": "0.5"},
-    {**PROBED, "factor": "3"},
-    {**PROBED, "seeds": 2},
-    {**PROBED, "budget": {"flops": "3e19"}},
-)
 ASKED: Final = ("sweepRef", "checkpoint", "initialLoss", "targetParameters", "budget", "batchSize")
 """Fields of the spec that make the question."""
-JUDGED: Final = ("AnswerHolds", "BetterAnswerNearby", "AnswerDiverged", "WithinNoise")
 CONCLUDES_NOTHING: Final = ("StorageUnreachable", "NotACheckpoint")
 """Reasons of an Accepted under which what the status said stands, whatever the sweep says by now."""
 
@@ -55,8 +43,7 @@ class Fuzz(RuleBasedStateMachine):
         self.world = EditedPrediction()
         self.given: dict[str, tuple[Any, ...]] = {}
         """The last answer to each question that was not stale."""
-        self.spent = 0.0
-        for _ in range(2):  # it is measured and answered, and its probes train
+        for _ in range(2):  # it is measured and answered
             self.a_pass()
             self.everything_succeeds(30.0)
 
@@ -87,7 +74,7 @@ class Fuzz(RuleBasedStateMachine):
     @rule(loss=st.sampled_from(["3.25", "1.0"]))
     def a_given_loss(self, loss: str) -> None:
         given = {"initialLoss": loss, "targetParameters": 100_000}
-        self.world.edit(checkpoint=None, validation=None, **given)
+        self.world.edit(checkpoint=None, **given)
 
     @rule(flops=st.sampled_from(["1e19", "2e19", "1e16"]))
     def another_budget(self, flops: str) -> None:
@@ -97,19 +84,10 @@ class Fuzz(RuleBasedStateMachine):
     def another_batch_size(self, size: int | None) -> None:
         self.world.edit(batchSize=size, batchSizeMultipleOf=None if size else 8)
 
-    @precondition(lambda self: "validation" in self.world.asked)
+    @precondition(lambda self: "checkpoint" in self.world.asked)
     @rule(store=st.sampled_from(STORES))
     def a_sweep_in_another_store(self, store: str) -> None:
-        """What attempts report that are under way then, or since the last status, is not in the next store."""
-        self.world.is_estimated |= bool(self.world.at_work) or not self.world.status_is_current
         self.world.turn_to(store)
-
-    @precondition(lambda self: "checkpoint" in self.world.asked)
-    @rule(asked=st.sampled_from(VALIDATIONS))
-    def another_validation(self, asked: dict[str, Any] | None) -> None:
-        # Without a validation the status tells of no cost, and so none to the next store.
-        if asked is not None or not self.world.elsewhere:
-            self.world.edit(validation=asked)
 
     @rule(suspend=st.booleans())
     def a_suspension(self, suspend: bool) -> None:
@@ -197,11 +175,6 @@ class Fuzz(RuleBasedStateMachine):
     def the_ledger_is_damaged(self) -> None:
         self.world.ledger_is_damaged = self.world.ledger_was_lost = True
 
-    @precondition(lambda self: self.world.results)
-    @rule(index=INDEX)
-    def a_result_vanishes(self, index: int) -> None:
-        self.world.lose_result(any_of(sorted(self.world.results), index))
-
     @precondition(lambda self: self.world.evaluations)
     @rule(index=INDEX)
     def an_evaluation_vanishes(self, index: int) -> None:
@@ -214,9 +187,6 @@ class Fuzz(RuleBasedStateMachine):
             return
         assert contradictions(self.world) == []
         self.judge_the_answer()
-        told = float((self.world.status.get("validation") or {}).get("spentFlops") or self.spent)
-        assert self.world.ledger_was_lost or told >= self.spent * (1 - 1e-3), "spending shrinks"
-        self.spent = told
 
     def judge_the_answer(self) -> None:
         """It is of the question that is asked, by the laws that there are or, stale, by those it was given by last."""
@@ -237,7 +207,7 @@ class Fuzz(RuleBasedStateMachine):
         self.world.let_time_pass(seconds)
 
     def teardown(self) -> None:
-        """The disturbances cease: the world comes to its end, stays there, and everything paid for is counted."""
+        """The disturbances cease: the world comes to its end, and stays there."""
         world = self.world
         world.store_error = world.refuses_jobs = ""
         world.refuses_ledgers = world.refuses_config_maps = False
@@ -251,15 +221,6 @@ class Fuzz(RuleBasedStateMachine):
         assert plan is not None
         assert is_quiet(plan)
         assert world.status == before
-        found = parse_conditions(world.status)
-        is_judged = "Validated" in found and found["Validated"].reason in JUDGED
-        is_known = not (world.ledger_was_lost or world.is_estimated)
-        if is_judged and found["Stale"].status == "False" and is_known:
-            stores = [world.own_tokens, *(each["own_tokens"] for each in world.elsewhere.values())]
-            trained = [item for tokens in stores for item in tokens.items()]
-            own = sum(six_nd(world.points[key].proxy.parameters, n) for key, n in trained)
-            spent = float(world.status["validation"]["spentFlops"])
-            assert spent == pytest.approx(own, rel=2e-3)
 
     def comes_to_its_end(self) -> None:
         was_in_trouble = True
@@ -286,11 +247,6 @@ def contradictions(world: EditedPrediction) -> list[str]:
     is_ready, is_stale = "Ready" in true, "Stale" in true
     is_shown = status.get("learningRate") is not None
     is_unpublished = found["Ready"].reason in ("ConfigMapTaken", "ConfigMapRefused")
-    probes = status.get("validation")
-    counts = probes["points"] if probes else {"total": 0}
-    parts = ("pending", "active", "succeeded", "diverged", "failed")
-    holding = [j for j in world.jobs.values() if j.kind == "train" and j.holds_a_slot]
-    validated = found.get("Validated")
     is_invalid = found["Accepted"].reason == "InvalidSpec"
     told = {
         "Reconciling and Stalled": {"Reconciling", "Stalled"} <= true,
@@ -304,14 +260,6 @@ def contradictions(world: EditedPrediction) -> list[str]:
         and not is_ready
         and not is_unpublished
         and found["Ready"].reason != "Provisional",
-        "Validated is not what the spec says": not is_invalid
-        and (validated is not None) is not ("validation" in world.asked),
-        "a verdict without figures": validated is not None
-        and validated.status != "Unknown"
-        and not probes,
-        "probes that are counted twice or not at all": counts["total"]
-        != sum(counts.get(part, 0) for part in parts),
-        "probes that are active without Jobs": counts.get("active", 0) > len(holding),
         "published otherwise": not is_invalid
         and not world.refuses_config_maps
         and any(
@@ -334,30 +282,18 @@ def contradictions(world: EditedPrediction) -> list[str]:
 
 def is_quiet(plan: PredictionPlan) -> bool:
     """Whether the operator did nothing."""
-    done = [plan, plan.probes or TaskWrites()]
-    return not any(w.ledger or w.set_aside or w.delete or w.expire or w.create for w in done)
+    return not (plan.ledger or plan.set_aside or plan.delete or plan.expire or plan.create)
 
 
 def is_at_its_end(world: EditedPrediction) -> bool:
-    """Whether nothing goes on of which a condition says that it does. What is told of the probes of a sweep that is
-    invalid, or has no corpus, is as old as that."""
-    found = parse_conditions(world.status)
-    validated = found.get("Validated")
-    going = ("Training", "WaitingToRetry")
-    is_known = (
-        world.sweep_valid and world.is_prepared and found["Accepted"].reason != "InvalidSpec"
-    )
-    is_training = is_known and validated is not None and validated.reason in going
-    return not (is_training or found["Ready"].reason == "WaitingToRetry")
+    """Whether nothing goes on of which a condition says that it does."""
+    return parse_conditions(world.status)["Ready"].reason != "WaitingToRetry"
 
 
 @pytest.fixture(autouse=True)
 def _laws_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same question has the same answer in each of a hundred passes, and takes most of their time. No probe here is
-    too short to be judged, which takes as long to find out."""
+    """The same question has the same answer in each of a hundred passes, and takes most of their time."""
     monkeypatch.setattr(prediction_status, "predict", remembered(prediction_status.predict))
-    monkeypatch.setattr(validation_status, "validate", remembered(validation_status.validate))
-    monkeypatch.setattr(validation, "_check_length", lambda *_: None)
 
 
 def remembered(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import ExitCode
 from isoloss_operator.api import Checkpoint
 from isoloss_operator.decide.evaluation import evaluate_config
-from isoloss_operator.decide.observation import LABEL_KEY, ObservedProbes
+from isoloss_operator.decide.observation import LABEL_KEY
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.reads import evaluation_path
 from isoloss_operator.planning.specs import parse_sweep_spec
@@ -104,7 +104,7 @@ def test_an_unusable_checkpoint_in_the_place_of_an_answered_one_is_not_measured_
         now = NOW + timedelta(seconds=passed)
         plan = decide_prediction(replace(world, now=now))
         if plan.ledger is not None:
-            world = replace(world, probes=ObservedProbes(ledger=read_back(plan.ledger)))
+            world = replace(world, ledger=read_back(plan.ledger))
         started += len(plan.create)
         said = words("NotACheckpoint", "no weights")
         jobs = tuple(

@@ -13,7 +13,6 @@ from isoloss_contract.ledger import DONE, PointState
 from isoloss_operator.decide.jobs.failures import FailureClass
 from tests.support.builders import sweep_spec
 from tests.support.fake_world import FakeWorld
-from tests.support.probed_world import ProbedWorld
 
 PASSES = 400
 PATIENT = {"retriesPerPoint": 20, "maxFailedPoints": 0}
@@ -107,23 +106,5 @@ def test_a_damaged_trajectory_is_trained_again_once_and_the_same_bytes_then_coun
         )
         run(world)
         assert world.trained == Counter({key: 1 + world.damages[key] for key in world.points})
-
-    in_each()
-
-
-@pytest.mark.parametrize("worlds", [4, pytest.param(40, marks=pytest.mark.whole)])
-def test_probes_of_a_prediction_are_trained_once_each_and_charged_as_points_are(
-    worlds: int,
-) -> None:
-    """Through crashes, lost pods, claims and kills between any two writes; at most three at a time."""
-
-    @settings(max_examples=worlds)
-    @given(seed=st.integers(0, 2**32))
-    def in_each(seed: int) -> None:
-        world = ProbedWorld(random.Random(seed), trouble=0.4, kills=0.1)
-        run(world)
-        assert world.ledger is not None
-        assert len(world.ledger.points) == len(world.points) == 5
-        assert_trained_once_and_charged(world)
 
     in_each()

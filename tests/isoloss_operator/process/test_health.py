@@ -7,7 +7,6 @@ import logging
 import socket
 import urllib.error
 import urllib.request
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,7 +19,6 @@ from isoloss_operator.api.statuses import (
     IntervalStatus,
     PointCounts,
     ScalingSweepStatus,
-    ValidationStatus,
 )
 from isoloss_operator.process.health import HealthServer
 from isoloss_operator.process.logs import JsonFormatter
@@ -177,31 +175,10 @@ def test_a_sweep_whose_attempts_never_get_further_makes_no_progress() -> None:
     assert show(400.0, "1.1e13", ActivePoint(name="p-a2", tokens=550)) == 400.0
 
 
-def test_probes_are_counted_and_their_clock_starts_again_with_each_advance() -> None:
-    metrics = Metrics()
-
-    def show(now: float, succeeded: int, spent: str) -> dict[str, Any]:
-        counts = PointCounts(active=1, succeeded=succeeded, total=5)
-        validation = ValidationStatus(points=counts, spent_flops=spent)
-        shown = HyperparamPredictionStatus(validation=validation)
-        metrics.statuses.show_prediction(("ns", "answer"), shown, now)
-        return page(metrics)
-
-    clock = "isoloss_hyperparamprediction_probes_last_progress_timestamp_seconds"
-    first = show(100.0, 1, "1e13")
-    assert first["isoloss_hyperparamprediction_probes"]["ns", "answer", "active"] == 1
-    assert first["isoloss_hyperparamprediction_probes"]["ns", "answer", "succeeded"] == 1
-    assert show(200.0, 1, "1e13")[clock]["ns", "answer"] == 100.0
-    assert show(300.0, 1, "1.1e13")[clock]["ns", "answer"] == 300.0, "a running one has advanced"
-    assert show(400.0, 2, "1.1e13")[clock]["ns", "answer"] == 400.0
-    metrics.statuses.show_prediction(("ns", "answer"), HyperparamPredictionStatus(), 500.0)
-    assert not {clock, "isoloss_hyperparamprediction_probes"} & page(metrics).keys()
-
-
 def test_every_metric_begins_with_isoloss_and_none_tells_when_it_was_created() -> None:
     metrics = Metrics()
     metrics.statuses.show_sweep(("ns", "dense"), status(2), SweepLoad(), now=100.0)
-    metrics.statuses.show_prediction(("ns", "answer"), prediction_status(), now=100.0)
+    metrics.statuses.show_prediction(("ns", "answer"), prediction_status())
     metrics.reconcile_errors.labels("ScalingSweep", "ValueError").inc()
     metrics.jobs.labels("create", "train").inc()
     metrics.store_seconds.labels("read").observe(0.1)
@@ -213,10 +190,10 @@ def test_every_metric_begins_with_isoloss_and_none_tells_when_it_was_created() -
 
 def test_a_predictions_extrapolation_is_a_number() -> None:
     metrics = Metrics()
-    metrics.statuses.show_prediction(("ns", "answer"), prediction_status(), now=100.0)
+    metrics.statuses.show_prediction(("ns", "answer"), prediction_status())
     shown = page(metrics)
     assert shown["isoloss_hyperparamprediction_extrapolation_ratio"]["ns", "answer"] == 4.27134
-    metrics.statuses.show_prediction(("ns", "answer"), HyperparamPredictionStatus(), now=100.0)
+    metrics.statuses.show_prediction(("ns", "answer"), HyperparamPredictionStatus())
     assert "isoloss_hyperparamprediction_extrapolation_ratio" not in page(metrics)
 
 
@@ -226,7 +203,7 @@ def test_an_answer_and_its_interval_are_numbers() -> None:
     answered = HyperparamPredictionStatus(
         learning_rate=rate, initial_loss=IntervalStatus(value="2.1")
     )
-    metrics.statuses.show_prediction(("ns", "answer"), answered, now=100.0)
+    metrics.statuses.show_prediction(("ns", "answer"), answered)
     shown = page(metrics)
     rates = shown["isoloss_hyperparamprediction_learning_rate"]
     assert {bound: rates["ns", "answer", bound] for bound in ("value", "low", "high")} == {

@@ -20,7 +20,6 @@ from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.reconcile.memory import Memory, carry_out
 from isoloss_operator.reconcile.prediction import PredictionSteps
 from isoloss_operator.reconcile.resource import Resource
-from tests.support.builders import job, points
 from tests.support.predictions import (
     after,
     answered,
@@ -111,47 +110,3 @@ def test_an_answer_that_is_withdrawn_does_not_stay_where_nothing_may_be_publishe
     assert not carry_out(resource.memory, 1, lambda: steps.apply(resource, world, plan))
     assert resource.memory.publish_error
     assert deleted == (["former", said.name] if goes else [])
-
-
-def test_probes_that_fill_the_quota_are_stopped_although_it_refuses_the_evaluate_job() -> None:
-    """An edit names another checkpoint and wants no probes any more."""
-    probes = tuple(job(point, generation=1) for point in points()[:2])
-    asked = parsed_prediction(prediction_spec(checkpoint={"uri": "s3://models/other"}))
-    world = replace(observed(evaluation=ABSENT, generation=2, jobs=probes), spec=asked)
-    plan = decide_prediction(world)
-    assert plan.create
-    deleted: list[str] = []
-    services: Any = SimpleNamespace(
-        cluster=SimpleNamespace(create=nothing),
-        jobs=SimpleNamespace(
-            delete=lambda _, jobs: deleted.extend(each.name for each in jobs),
-            expire=nothing,
-            create=lambda owner, jobs: quota() if jobs else None,
-        ),
-        ledgers=SimpleNamespace(write=nothing),
-    )
-    steps, resource = PredictionSteps(services), of_generation(2)
-    assert not carry_out(resource.memory, 2, lambda: steps.apply(resource, world, plan))
-    assert deleted == [each.name for each in probes]
-
-
-@pytest.mark.parametrize("is_there", [False, True], ids=["no sweep", "a store that is away"])
-def test_probes_without_a_view_are_stopped_and_remembered(is_there: bool) -> None:
-    """The ledger, which is to tell what they have cost, is where nothing is known of."""
-    probes = tuple(job(point, generation=1) for point in points()[:2])
-    world = observed(evaluation=ABSENT, jobs=probes, store_error="s3://bucket: timeout")
-    if not is_there:
-        world = replace(world, sweep=None, store_error="")
-    deleted: list[str] = []
-    services: Any = SimpleNamespace(
-        cluster=SimpleNamespace(create=nothing),
-        jobs=SimpleNamespace(
-            delete=lambda _, jobs: deleted.extend(each.uid for each in jobs),
-            expire=nothing,
-            create=nothing,
-        ),
-    )
-    resource = of_generation(1)
-    PredictionSteps(services).apply(resource, world, decide_prediction(world))
-    assert deleted == [each.uid for each in probes]
-    assert [each.uid for each in resource.memory.stopped] == deleted

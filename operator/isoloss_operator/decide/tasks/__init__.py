@@ -1,4 +1,4 @@
-"""A set of tasks and one pass over it: for the points of a sweep as for the probes of a prediction.
+"""A set of tasks and one pass over it:
 
     TaskSet -> record -> account -> intend -> admit -> act -> TaskPass
 

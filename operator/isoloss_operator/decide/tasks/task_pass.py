@@ -99,17 +99,14 @@ def _pace(costs: Costs) -> float:
 
 
 def _carried_once(ledger: Ledger, tasks: TaskSet) -> Ledger:
-    """A ledger that was lost, or is not that of which the status told, carries what that told of all attempts: less what
-    is counted of those still seen."""
-    stored, told, before = tasks.stored_ledger, tasks.known.elsewhere, ledger.carried
-    if stored is None or stored.uid != tasks.world.uid:
-        told, before = ledger.carried, Spend()
-    if told is None or told == Spend():
+    """A ledger that was lost carries what the status told of all attempts: less what is counted of those still seen."""
+    stored, told = tasks.stored_ledger, ledger.carried
+    if (stored is not None and stored.uid == tasks.world.uid) or told == Spend():
         return ledger
-    seen = account(tasks, ledger.replace(carried=before))
+    seen = account(tasks, ledger.replace(carried=Spend()))
     carried = Spend(
-        before.flops + _missing(told.flops, seen.flops),
-        before.accelerator_seconds + _missing(told.accelerator_seconds, seen.accelerator_seconds),
+        _missing(told.flops, seen.flops),
+        _missing(told.accelerator_seconds, seen.accelerator_seconds),
     )
     return ledger.replace(carried=carried)
 

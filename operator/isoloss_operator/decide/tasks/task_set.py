@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from isoloss_contract.ledger import ConfigurationError, Ledger, Spend
+from isoloss_contract.ledger import ConfigurationError, Ledger
 from isoloss_contract.reading import ABSENT, Read, value_of
 from isoloss_contract.records import PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened
@@ -28,8 +28,6 @@ class Recorded:
 
     ledger: Ledger
     set_aside: tuple[SetAside, ...] = ()
-    elsewhere: Spend | None = None
-    """What the status told of all attempts by a ledger in another store; None if it was by this one."""
 
 
 def configuration_error(
