@@ -23,7 +23,6 @@ Json = dict[str, Any]
 GROUPS = {
     "kill": "The operator is killed",
     "search": "A sequential search",
-    "validation": "The validation of an answer",
     "api": "The API server",
     "store": "The store",
     "job": "Jobs and pods",

@@ -51,6 +51,41 @@ def specs(path: Path) -> tuple[Any, Any]:
     return parse_sweep_spec(sweep["spec"]), parse_prediction_spec(prediction["spec"])
 
 
+def test_a_validation_is_a_sweep_around_the_answer_that_the_prediction_reads(
+    init: Isoloss, isoloss: Isoloss, llama: str
+) -> None:
+    """Of the same corpus, loss and optimizer: else its points would not be judged."""
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--validate", "0.3", "--json")
+    assert ended.code == 0, ended.err
+    path = Path(ended.document["manifest"])
+    first, asked, third = read_documents(path.read_text())
+    sweep, near = parse_sweep_spec(first["spec"]), parse_sweep_spec(third["spec"])
+    prediction = parse_prediction_spec(asked["spec"])
+    assert prediction.validation is not None
+    assert prediction.validation.sweep_ref.name == third["metadata"]["name"]
+    (proxy,) = near.proxies
+    assert proxy.checkpoint is not None
+    assert (proxy.checkpoint.uri, proxy.tokens) == (llama, 16_500_000_000)
+    assert proxy.around is not None
+    assert proxy.around.prediction == asked["metadata"]["name"]
+    assert (near.data, near.optimizer, near.storage) == (
+        sweep.data,
+        sweep.optimizer,
+        sweep.storage,
+    )
+    assert near.design == "Checked"
+    planned = isoloss("plan", path, "--json")
+    assert planned.code == 0, planned.err
+    assert [*planned.document["validations"]] == [third["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("share", ["0", "1.5"])
+def test_a_share_that_is_none_is_refused(init: Isoloss, llama: str, share: str) -> None:
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--validate", share)
+    assert ended.code == 2
+    assert "--validate: must be above 0 and at most 1" in ended.err
+
+
 @pytest.mark.parametrize("grid", [(), ("--grid",)], ids=["search", "grid"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_written_is_valid_and_the_plan_reads_it(

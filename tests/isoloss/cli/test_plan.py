@@ -25,9 +25,10 @@ from isoloss_operator.planning.pace import (
     MIXTURE_UTILISATION,
     SMALL_UTILISATION,
 )
+from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.command_line import Isoloss
-from tests.support.published_configs import LLAMA_3_8B
+from tests.support.published_configs import LLAMA_3_8B, TOY_CHECKPOINT, write_checkpoint
 
 EXAMPLES = Path(__file__).parents[3] / "crds" / "examples"
 EXAMPLE = EXAMPLES / "dense-sweep.yaml"
@@ -463,23 +464,50 @@ spec:
 """
 
 
-def test_a_plan_tells_what_validations_of_predictions_beside_the_sweep_cost(plan: Plan) -> None:
-    """Five places, two seeds each, for a tenth of the budget; predictions without one cost nothing more."""
-    checkpoint = 'checkpoint: {uri: "s3://models/dense-8b"}'
-    path = plan.changed(then=prediction(checkpoint))
-    assert plan.document(path)["validations"] == {}
-    asked = prediction(
-        f'{checkpoint}\n  validation: {{tokensShare: "0.1", seeds: 2, budget: {{flops: "1e21"}}}}'
+def near(uri: str) -> str:
+    """A sweep around the answer of a prediction, beside the sweep."""
+    return f"""
+---
+apiVersion: isoloss.dev/v1alpha1
+kind: ScalingSweep
+metadata: {{name: near}}
+spec:
+  storage: {{uri: "s3://lm-sweeps/dense"}}
+  data:
+    tokenizer: s3://lm-sweeps/tokenizer
+    sequenceLength: 128
+    domains: [{{name: general, uri: "s3://corpora/general/*.parquet", weight: 1}}]
+  proxies:
+    - name: near
+      checkpoint: {{uri: "{uri}"}}
+      tokens: 200000000
+      grid: {{around: {{prediction: target}}}}
+  training: {{additionalSeeds: [1]}}
+"""
+
+
+def test_a_plan_tells_what_sweeps_around_the_answers_of_predictions_cost(
+    plan: Plan, tmp_path: Path
+) -> None:
+    """Five places, two seeds each, of the checkpoint's own size; alone it is a plan of its own."""
+    assert plan.document(plan.changed())["validations"] == {}
+    uri = write_checkpoint(tmp_path / "models" / "toy", TOY_CHECKPOINT)
+    path = plan.changed(then=near(uri))
+    (size,) = plan.document(path)["validations"]["near"]["sizes"]
+    assert size["points"] == 10
+    active = parameter_counts(TOY_CHECKPOINT).active
+    assert size["flops"] == pytest.approx(6 * active * 10 * 200_000_000, rel=0.02)
+    assert "ScalingSweep near, around answers, on top of that: at most 10 points" in plan.words(
+        path
     )
-    path = plan.changed(then=asked)
-    cost = plan.document(path)["validations"]["target"]
-    assert (cost["runs"], cost["share_of_budget"]) == (10, 1.0)
-    assert (cost["flops"], cost["tokens"], cost["max_flops"]) == (2e21, None, 1e21)
-    said = plan.words(path)
-    assert "Validation of target, on top of that: at most 10 probes, 2e21 FLOPs, 1 times" in said
-    assert "over its budget of 1e21 FLOPs" in said
-    wrong = plan.changed(then=asked.replace("0.1", "2"))
-    assert "spec.validation.tokensShare" in plan.error(wrong)
+    alone = plan.document(plan.text(near(uri)))
+    assert [each["points"] for each in alone["sizes"]] == [10]
+
+
+def test_a_plan_says_what_it_needs_of_a_checkpoint_that_is_continued(plan: Plan) -> None:
+    said = plan.error(plan.changed(then=near("file:///nowhere/model")))
+    assert "spec.proxies[0].checkpoint.uri" in said
+    assert "config.json" in said
 
 
 def alike(folder: Path, config: object | None) -> tuple[str, str]:
@@ -531,7 +559,10 @@ def test_a_plan_says_of_which_target_the_size_will_be_refused(
         ("kind: Deployment", "holds 0 objects"),
         ("a: [", "not YAML"),
         ("!!python/object/apply:os.system [ls]", "not YAML"),
-        ("apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep", "spec: missing"),
+        (
+            "apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep",
+            "spec of ScalingSweep None: missing",
+        ),
         ("apiVersion: isoloss.dev/v1alpha1\nkind: ScalingSweep\nspec: {}", "storage"),
     ],
 )
