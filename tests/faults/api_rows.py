@@ -32,7 +32,7 @@ def api_rows(outage_seconds: float = 75) -> list[Row]:
     rows = [
         Row(
             f"api/{verb}/{name}",
-            f"every second `{verb}` gets {words}, {TIMES} times",
+            f"every second `{verb}`: {words}",
             _answering(verb, act, EVERY, TIMES),
         )
         for verb in VERBS
@@ -41,7 +41,7 @@ def api_rows(outage_seconds: float = 75) -> list[Row]:
     rows += [
         Row(
             f"api/{verb}/timeout",
-            f"two `{verb}` calls never get an answer",
+            f"two `{verb}` are never answered",
             _answering(verb, injection.hang, EVERY, 2),
         )
         for verb in VERBS
@@ -49,7 +49,7 @@ def api_rows(outage_seconds: float = 75) -> list[Row]:
     rows += [
         Row(
             f"api/{verb}/unanswered",
-            f"every second `{verb}` is carried out and its connection cut, {TIMES} times",
+            f"every second `{verb}` is executed, its answer lost",
             _unanswered(verb),
         )
         for verb in ("create", "patch", "delete", "update")

@@ -16,7 +16,7 @@ from tests.faults.process_rows import BOTH_LEADING, two_writing, version_plays
 from tests.faults.rows import Play, Row, row_beside
 from tests.faults.scene import SEARCHED, Failed, Scene
 from tests.faults.servers import descendants
-from tests.faults.store_rows import FAULTS, WHILE_SECONDS, failing_from
+from tests.faults.store_rows import FAULTS, failing_from
 from tests.faults.verdict import Expectation
 from tests.support.operator_process import conditions
 from tests.support.proxy import Call
@@ -59,7 +59,7 @@ def search_rows() -> list[Row]:
     }
     plays |= {
         f"{name}-store": (
-            f"the store: {words}, for {WHILE_SECONDS:.0f} s from the record of the second step on",
+            f"the store: {words}, from the second step on",
             failing_from(name, lambda: From(_decides, 2)),
         )
         for name, (words, _) in FAULTS.items()

@@ -73,7 +73,7 @@ def store_rows(outage_seconds: float) -> list[Row]:
     rows = [
         Row(
             f"store/{target.name}/{name}",
-            f"{target.words}: {words}, for {WHILE_SECONDS:.0f} s",
+            f"{target.words}: {words}",
             failing_from(name, target.matches, speaks=target.speaks),
         )
         for target in TARGETS
@@ -82,7 +82,7 @@ def store_rows(outage_seconds: float) -> list[Row]:
     rows += [
         Row(
             f"store/{target.name}/truncated",
-            f"{target.words}: every second answer breaks off, for {WHILE_SECONDS:.0f} s",
+            f"{target.words}: every second answer breaks off",
             _truncated(target),
         )
         for target in TARGETS
@@ -108,7 +108,7 @@ def store_rows(outage_seconds: float) -> list[Row]:
     rows += [
         Row(
             f"store/unanswered/{what}",
-            f"every second write of the {what} is carried out and its connection cut",
+            f"every second write of the {what} is executed, its answer lost",
             _unanswered(part),
         )
         for what, part in WRITTEN.items()
@@ -201,7 +201,7 @@ def _writes(what: str, part: str) -> Row:
         scene.finish(180)
         return Expectation(speaks=what == "ledger")
 
-    words = f"the {what} can be read but not written, for {UNWRITABLE_SECONDS:.0f} s"
+    words = f"the {what} can be read but not written"
     return Row(f"store/unwritable/{what}", words, play)
 
 

@@ -41,7 +41,8 @@ simulator ends its pods with real records in the store. Each row has a sweep of 
 after the N-th write one of 30 points and `parallelism: 6`, a search one of six points with its optimum beyond the grid.
 
 A row holds if no point is lost, no token is trained twice, no more Jobs run than allowed, no point is charged for
-what is not its fault, and ledger, laws and answer end as in an undisturbed run. *Lost* are points that end in the
+what is not its fault, and ledger, laws and answer end as in an undisturbed run. Faults of API calls happen 12 times, those
+of the store last 15 s (unwritable objects 45 s). *Lost* are points that end in the
 ledger otherwise than in that run, *again* trainings that repeated tokens without need, *most* the most points of one
 owner at work at once. *Seen* are the additional reasons of conditions and Warning events. *Played* is the date, in
 UTC; rows that are not played again keep their line.
