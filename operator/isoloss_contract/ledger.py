@@ -174,7 +174,28 @@ class Spend:
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     flops: Amount = 0.0
+    """6 * active parameters * tokens."""
     accelerator_seconds: Amount = 0.0
+    """From the start of each trainer container to its end, times the devices that it holds."""
+
+    def __add__(self, other: Spend) -> Spend:
+        return Spend(
+            self.flops + other.flops, self.accelerator_seconds + other.accelerator_seconds
+        )
+
+
+@dataclass(frozen=True)
+class LostLedger:
+    """A ledger that another took the place of, with all that it knew of spend, failures and decisions."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+    at: Annotated[str, Field(max_length=40)]
+    """RFC 3339, UTC: when the new one was begun."""
+    problem: Annotated[str, Field(max_length=600)]
+    """Why it could not be used any more."""
+    kept_as: Annotated[str, Field(max_length=1024)] = ""
+    """Its path in the store since; empty: nothing was there."""
 
 
 class FailureRecord(Record):
@@ -209,8 +230,6 @@ class Attempts:
     """How many of the newest attempts in a row were interrupted before they did much work."""
     vanished: Count = 0
     """Attempts whose pod was gone before its exit code could be read."""
-    accelerator_seconds: Amount = 0.0
-    """Seconds of all attempts that ended, successful or not, from the start and end of their pods."""
     template: Word = ""
     """Digest of the pod template that charges and halvings belong to: under another one they start at zero."""
     charged: dict[str, int] = field(default_factory=dict)
@@ -242,32 +261,18 @@ class PointRecord:
     loss: Finite | None = None
     """Last evaluation of the raw weights, nats per token, if it is known."""
     averaged_loss: Finite | None = None
-    """Final loss of that copy, if known."""
-    flops: Amount = 0.0
-    """FLOPs of the result: 6 * active parameters * tokens."""
-    unfinished_flops: Amount = 0.0
-    """FLOPs of the attempt without a result that got furthest, as of its last report. A checkpoint may hold that
-    work, so it is not added to the result's."""
-    accelerator_seconds: Amount = 0.0
-    """As the result reports it, for all attempts that its checkpoints carried on."""
+    reached_tokens: Tokens = 0
+    """Tokens that the newest attempt reached, as far as is known: where the next one most likely begins."""
+    spent: Spend = Spend()
+    """What this sweep's own attempts cost that ended."""
     trajectory_sha256: Word = ""
     adopted: bool = False
     """Found in the store; not trained by this sweep."""
-    others: Spend = Spend()
-    """What others spent on the run: part of its `flops` and `accelerator_seconds`, also once this sweep has continued
-    it."""
     versions: Count | None = None
     """Index in Ledger.versions of what trained the result, if that is recorded."""
     taken_back: Count = 0
     """How often a fit found the trajectory of a result unreadable. It is part of what a fit depends on:
     the repeated run writes the same bytes, and an old complaint must not hit them again."""
-    doubtful_flops: Amount = 0.0
-    """Spent by this sweep on a result whose trajectory was lost. A checkpoint may still hold that work."""
-    lost_flops: Amount = 0.0
-    """Spent by this sweep on what an attempt began anew, for want of a checkpoint."""
-    unread: bool = False
-    """Of a point that was dropped: the store has yet to say how far its last attempt came. Until then a budget keeps
-    room for all that it was to train."""
     attempts: Attempts = Attempts()
     intent: Intent = Intent()
     flops_per_token: Amount = 0.0
@@ -280,8 +285,8 @@ class PointRecord:
 
     @property
     def has_history(self) -> bool:
-        """Whether an attempt of this sweep ended or cost something: more than its plan is known of it."""
-        return bool(self.attempts.ended or self.spent_flops or self.spent_accelerator_seconds)
+        """Whether an attempt of this sweep ended: more than its plan is known of it."""
+        return self.attempts.ended > 0
 
     @property
     def is_fitted(self) -> bool:
@@ -293,27 +298,6 @@ class PointRecord:
         """Whether nothing follows its trajectory: it diverged, or came to the tokens of its size."""
         is_long = self.trained_for >= self.wanted_tokens
         return self.state is PointState.DIVERGED or is_long
-
-    @property
-    def reached_flops(self) -> float:
-        """FLOPs behind the attempt that got furthest, whoever spent them."""
-        return max(self.flops, self.unfinished_flops)
-
-    @property
-    def own_flops(self) -> float:
-        """The part of them that this sweep spent: what others trained cost it nothing."""
-        return max(0.0, self.reached_flops - self.others.flops)
-
-    @property
-    def spent_flops(self) -> float:
-        """FLOPs of all of this sweep's own attempts."""
-        return self.lost_flops + max(self.doubtful_flops, self.own_flops)
-
-    @property
-    def spent_accelerator_seconds(self) -> float:
-        """Seconds of this sweep's own attempts: as seen from outside, or from the result if that knows of more."""
-        stated = self.accelerator_seconds - self.others.accelerator_seconds
-        return max(stated, self.attempts.accelerator_seconds)
 
 
 POINT = TypeAdapter(PointRecord)
@@ -348,8 +332,8 @@ class LedgerHeader(Record):
     """The evaluation that `evaluation` speaks of: a prediction's."""
     evaluation: Attempts = Attempts()
     configuration_error: ConfigurationError | None = None
-    carried: Spend = Spend()
-    """Spent before the first record of this ledger: by a ledger that was lost."""
+    lost: LostLedger | None = None
+    """The ledger before this one, if there was one: what was spent before is not known."""
     additions: tuple[AddedPoint, ...] = Field(default=(), max_length=MAX_ADDITIONS)
     """Points that are planned in addition to the spec's."""
     placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
@@ -413,12 +397,11 @@ class Ledger(LedgerHeader):
 
     @property
     def spent(self) -> Spend:
-        """Spend of all attempts of this sweep that ended, those of dropped points and lost ledgers included."""
+        """Spend of all attempts of this sweep that ended, those of dropped points included."""
         records = (*self.points, *self.former)
         return Spend(
-            self.carried.flops + sum(record.spent_flops for record in records),
-            self.carried.accelerator_seconds
-            + sum(record.spent_accelerator_seconds for record in records),
+            sum(record.spent.flops for record in records),
+            sum(record.spent.accelerator_seconds for record in records),
         )
 
     @property

@@ -15,6 +15,7 @@ from isoloss_contract.ledger import (
     Intent,
     IntentAction,
     Ledger,
+    LostLedger,
     Placement,
     PointRecord,
     PointState,
@@ -46,9 +47,7 @@ def ledger(points: int, **changes: object) -> Ledger:
 
 
 def done(number: int) -> PointRecord:
-    return record(
-        number, state=PointState.SUCCEEDED, trained_for=1000, tokens=1000, flops=1e15, loss=3.25
-    )
+    return record(number, state=PointState.SUCCEEDED, trained_for=1000, tokens=1000, loss=3.25)
 
 
 def with_text(content: bytes, old: bytes, new: bytes) -> bytes:
@@ -90,7 +89,7 @@ def test_everything_in_a_ledger_is_read_back_equal() -> None:
             record(0, intent=Intent(IntentAction.PAUSE, reason="BudgetExhausted", bound=1e18)),
             done(1),
         ),
-        carried=Spend(1e18, 3600.0),
+        lost=LostLedger("2026-11-28T00:00:00Z", "it ends early", "ledger.jsonl.gz.unreadable"),
         versions=({"torch": "2.9.0"},),
     )
     assert read_back(now) == now
@@ -175,6 +174,6 @@ def test_no_ledger_at_all_is_not_found(tmp_path: Path) -> None:
 
 
 def test_a_dropped_point_keeps_its_cost() -> None:
-    spent = replace(done(0), attempts=Attempts(ended=1, accelerator_seconds=60.0))
-    now = ledger(1, former=(spent,), carried=Spend(1e15, 30.0))
-    assert now.spent == Spend(2e15, 90.0)
+    spent = replace(done(0), attempts=Attempts(ended=1), spent=Spend(1e15, 60.0))
+    other = replace(done(1), spent=Spend(2e15, 30.0))
+    assert ledger(0).replace(points=(other,), former=(spent,)).spent == Spend(3e15, 90.0)

@@ -262,8 +262,9 @@ class EditedWorld(FakeWorld):
     def _go(self, name: str, observed: ObservedJob, seconds: float) -> None:
         if seconds < POD_ENDS_SECONDS:
             return
-        if observed.deleting or observed.expires:
+        if observed.deleting or name in self.recorded:
             del self.jobs[name]
+            self.recorded.discard(name)
         else:
             self.jobs[name] = replace(observed, unfinished_pods=0)
 

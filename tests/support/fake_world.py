@@ -70,6 +70,8 @@ class FakeWorld:
     operator_image: str = "first"
     """The trainer's image by the operator's configuration, which shapes every pod."""
     jobs: dict[str, ObservedJob] = field(default_factory=dict)
+    recorded: set[str] = field(default_factory=set)
+    """Names of Jobs that are listed no more."""
     orphaned: list[str] = field(default_factory=list)
     """Keys of pods that still terminate although their Job is gone."""
     results: dict[str, Read[PointResult]] = field(default_factory=dict)
@@ -212,7 +214,10 @@ class FakeWorld:
             raise Killed
 
     def create(self, request: JobRequest) -> None:
-        """A Job whose pod starts."""
+        """A Job whose pod starts. One of that name that a lost ledger had recorded is listed again."""
+        if request.name in self.recorded:
+            self.recorded.discard(request.name)
+            return
         point = self.points[request.labels["isoloss.dev/key"]]
         self._check_start(point, request)
         self.jobs[request.name] = self._created(point, request)
@@ -268,8 +273,9 @@ class FakeWorld:
                 if self.chance.random() < 0.5:
                     self.jobs[name] = replace(observed, unfinished_pods=0)
             elif observed.is_finished:
-                if observed.expires and self.chance.random() < 0.3:
+                if name in self.recorded and self.chance.random() < 0.3:
                     del self.jobs[name]
+                    self.recorded.discard(name)
             elif self.chance.random() < 0.5:
                 self._end(name, observed)
 

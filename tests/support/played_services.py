@@ -74,7 +74,8 @@ class _Jobs:
     world: FakeWorld
 
     def read(self, _owner: object) -> LiveJobs:
-        return LiveJobs(tuple(self.world.jobs.values()), tuple(self.world.orphaned), (), {})
+        listed = (job for name, job in self.world.jobs.items() if name not in self.world.recorded)
+        return LiveJobs(tuple(listed), tuple(self.world.orphaned), (), {})
 
     def create(self, _owner: object, requests: Sequence[JobRequest]) -> None:
         for request in requests:
@@ -85,9 +86,11 @@ class _Jobs:
         self._change(deletions, deleting=True)
 
     def expire(self, _owner: object, expiries: Iterable[JobExpiry]) -> None:
-        self._change(expiries, expires=True)
+        for each in expiries:
+            self.world.may_die()
+            self.world.recorded.add(each.name)
 
-    def _change(self, jobs: Iterable[JobDeletion | JobExpiry], **changes: bool) -> None:
+    def _change(self, jobs: Iterable[JobDeletion], **changes: bool) -> None:
         for each in jobs:
             self.world.may_die()
             self.world.jobs[each.name] = replace(self.world.jobs[each.name], **changes)

@@ -36,6 +36,7 @@ from isoloss_contract.records import (
 from isoloss_contract.schedule import evaluation_steps
 from isoloss_contract.store import (
     BadRecord,
+    NewerRecord,
     NotFound,
     Store,
     StoreError,
@@ -223,6 +224,7 @@ class Reporter:
         self._rows: tuple[TrajectoryRow, ...] | None = None
         self._tokens = 0
         self._began: int | None = None
+        self._attempt_began: int | None = None
         self._started_at = time.monotonic()
         self._beaten = time.monotonic()
         self._loss: float | None = None
@@ -272,6 +274,8 @@ class Reporter:
             self._beaten = time.monotonic()
         if self._began is None:
             return
+        if self._attempt_began is None:
+            self._attempt_began = self._begin_attempt(self._began)
         rows, self._rows = self._rows, None
         try:
             if rows is not None:
@@ -280,6 +284,16 @@ class Reporter:
             self._rows = self._rows or rows
             raise
         self._store.write_record(layout.point_progress(self._key), self._progress(rows))
+
+    def _begin_attempt(self, began: int) -> int:
+        """Tokens behind the run when the attempt began: an earlier pod of it may have trained some of them."""
+        try:
+            before = self._store.read_record(layout.point_progress(self._key), PointProgress)
+        except (NotFound, BadRecord, NewerRecord):
+            return began
+        if before.claimant != self._task.claimant or before.began_tokens is None:
+            return began
+        return min(before.began_tokens, began)
 
     def _progress(self, rows: tuple[TrajectoryRow, ...] | None) -> PointProgress:
         if rows:
@@ -295,6 +309,7 @@ class Reporter:
             loss=self._loss,
             tokens_per_second=trained / seconds if seconds > 0 else None,
             updated_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            began_tokens=self._attempt_began,
         )
 
 

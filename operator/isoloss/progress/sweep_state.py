@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from isoloss.stages import UNDER_WAY, Stage, stage_of
@@ -112,7 +112,7 @@ class SweepState:
     def spent_flops(self) -> float:
         """FLOPs of this sweep's own attempts: those that ended, and running ones as of their last reports."""
         running = (p for p in self.points if p.stage is Stage.TRAINING)
-        return self.ledger.spent.flops + sum(p.flops - p.record.spent_flops for p in running)
+        return self.ledger.spent.flops + sum(p.flops - p.record.spent.flops for p in running)
 
     @property
     def searches(self) -> bool:
@@ -184,9 +184,9 @@ def _view(ledger: Ledger, record: PointRecord, progress: PointProgress | None) -
 def _spent_flops(record: PointRecord, now: PointProgress | None) -> float:
     """As the ledger will count the attempt that is under way."""
     if now is None:
-        return record.spent_flops
-    reached = max(record.unfinished_flops, record.flops_per_token * now.tokens)
-    return replace(record, unfinished_flops=reached).spent_flops
+        return record.spent.flops
+    began = record.reached_tokens if now.began_tokens is None else now.began_tokens
+    return record.spent.flops + record.flops_per_token * max(0, now.tokens - began)
 
 
 def _target(record: PointRecord, stage: Stage) -> int:

@@ -238,6 +238,8 @@ class PointProgress(Report):
     tokens_per_second: Finite | None
     updated_at: str = Field(max_length=40)
     """RFC 3339, UTC."""
+    began_tokens: Tokens | None = None
+    """`tokens` when the attempt began, from which its cost follows; None: not stated."""
 
 
 class PointResult(Report):

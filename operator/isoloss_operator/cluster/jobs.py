@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict, NotFound, Refused
 from isoloss_operator.cluster.manifests import Owner, job_manifest
@@ -25,6 +25,7 @@ from isoloss_operator.settings import Settings
 
 Item = TypeVar("Item")
 FORBIDDEN = 403
+TIME_TO_LIVE: Final = "ttlSecondsAfterFinished"
 IDENTIFYING = (LABEL_OWNER_UID, LABEL_KIND, LABEL_KEY, LABEL_ATTEMPT, LABEL_STORE)
 """Labels by which a Job is found again. They are part of its name, so that a namesake has the same."""
 
@@ -95,7 +96,7 @@ class JobWriter:
         def expire_one(expiry: JobExpiry) -> None:
             change = {
                 "metadata": {"labels": {LABEL_RECORDED: "true"}},
-                "spec": {"ttlSecondsAfterFinished": expiry.seconds},
+                "spec": {TIME_TO_LIVE: expiry.seconds},
             }
             try:
                 self._cluster.patch(JOB, owner.namespace, expiry.name, change)
@@ -111,7 +112,7 @@ class JobWriter:
     def _create_one(self, owner: Owner, request: JobRequest) -> None:
         try:
             body = job_manifest(request, owner, self._settings)
-            self._cluster.create(JOB, owner.namespace, body)
+            self._keep(self._cluster.create(JOB, owner.namespace, body))
         except Conflict as error:
             if taken := self._name_taken(owner, request):
                 raise CreateRefused(taken) from error
@@ -123,7 +124,22 @@ class JobWriter:
         else:
             self._on_write("create", request.kind)
 
+    def _keep(self, job: Object) -> None:
+        """Take back a time to live that an admission policy gave a new Job: one that ends must stay until its outcome is
+        recorded. Raises CreateRefused if that cannot be done; the Job is deleted then."""
+        name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+        if job["spec"].get(TIME_TO_LIVE) is None:
+            return
+        kept = self._cluster.patch(JOB, namespace, name, {"spec": {TIME_TO_LIVE: None}})
+        if kept["spec"].get(TIME_TO_LIVE) is not None:
+            self._cluster.delete(JOB, namespace, name, job["metadata"]["uid"])
+            raise CreateRefused(
+                f"an admission policy sets spec.{TIME_TO_LIVE} of Job {name}, which may go before its outcome is "
+                f"recorded: exempt Jobs with the label {LABEL_OWNER_UID}"
+            )
+
     def _name_taken(self, owner: Owner, request: JobRequest) -> str:
+        """Why the Job of that name cannot be the requested one; empty: it is."""
         fields = f"metadata.name={request.name}"
         existing = self._cluster.list(JOB, owner.namespace, fields=fields)
         for job in existing:
@@ -135,6 +151,10 @@ class JobWriter:
                     f"a Job named {request.name} exists and its labels {changed} were changed: "
                     "restore them, or delete it"
                 )
+            if LABEL_RECORDED in (job["metadata"].get("labels") or {}):
+                # By a ledger that was lost: the next pass sees it and records it again.
+                change = {"metadata": {"labels": {LABEL_RECORDED: None}}}
+                self._cluster.patch(JOB, owner.namespace, request.name, change)
         return ""
 
     def _each(self, owner: Owner, items: Sequence[Item], write: Callable[[Item], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,7 +16,6 @@ from isoloss_operator.decide.observation import (
     LABEL_GENERATION,
     LABEL_KEY,
     LABEL_KIND,
-    LABEL_RECORDED,
     LABEL_STORE,
     LABEL_TEMPLATE,
     JobKind,
@@ -29,6 +29,8 @@ JOB_CONTROLLER = "kubernetes.io/job-controller"
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 ENDED = ("Succeeded", "Failed")
 OOM_KILLED = "OOMKilled"
+ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
+"""More attempts than any task gets to. A label may have 63 digits, and whoever may edit Jobs can write it."""
 NODE_LOST = "NodeLost"
 """Reason of a Job whose pod will never be heard of again. Kubernetes gives it none."""
 
@@ -68,12 +70,12 @@ class PodFacts:
 
 
 def observe_job(job: Object) -> ObservedJob | None:
-    """A Job without its pods; None for one without our labels."""
+    """A Job without its pods; None for one without our labels, or with labels that we cannot have given it."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
     labels = metadata.get("labels") or {}
     kind = labels.get(LABEL_KIND, "")
     attempt = labels.get(LABEL_ATTEMPT, "")
-    if kind not in get_args(JobKind) or not attempt.isdecimal():
+    if kind not in get_args(JobKind) or not ATTEMPT.fullmatch(attempt):
         return None
     generation = labels.get(LABEL_GENERATION, "")
     ended = condition(status, "Complete") or condition(status, "Failed")
@@ -92,7 +94,6 @@ def observe_job(job: Object) -> ObservedJob | None:
         reason=ended.get("reason") or "",
         message=ended.get("message") or "",
         deleting="deletionTimestamp" in metadata,
-        expires=LABEL_RECORDED in labels,
         unfinished_pods=_counted(status, ended),
         generation=int(generation) if generation.isdecimal() else 0,
         template=labels.get(LABEL_TEMPLATE, ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from isoloss_contract.ledger import Ledger, PointRecord
+from isoloss_contract.ledger import Ledger, LostLedger, PointRecord
 from isoloss_operator.api import Condition
 from isoloss_operator.decide.conditions import ACCEPTED, shortened
 from isoloss_operator.decide.jobs.attempts import failed_between
@@ -16,6 +16,7 @@ from isoloss_operator.decide.reasons import Reason
 MAX_EVENT_MESSAGE = 900
 NAMED = 3
 """Points named in an event."""
+LEDGER_LOST: Final = "LedgerLost"
 AWAY: Final = (FailureClass.NODE_LOST, FailureClass.STORE_UNAVAILABLE)
 """Not charged, and yet for somebody to look at."""
 _NO_NEWS: Final = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
@@ -42,11 +43,26 @@ def condition_events(
 
 
 def attempt_events(before: Ledger | None, after: Ledger) -> tuple[Event, ...]:
-    """One event per class of failure among the attempts that ended between two ledgers."""
+    """One event per class of failure among the attempts that ended between two ledgers, and one if the latter had to
+    be begun anew."""
     by_failure: dict[str, list[PointRecord]] = {}
     for record in failed_between(before, after):
         by_failure.setdefault(record.attempts.last_failure, []).append(record)
-    return tuple(_event(failure, records) for failure, records in sorted(by_failure.items()))
+    lost = after.lost if before is None or before.lost != after.lost else None
+    news = () if lost is None else (Event("Warning", LEDGER_LOST, lost_in_words(lost)),)
+    return news + tuple(
+        _event(failure, records) for failure, records in sorted(by_failure.items())
+    )
+
+
+def lost_in_words(lost: LostLedger) -> str:
+    """What is not known any more, and why."""
+    name = lost.kept_as.rpartition("/")[2]
+    kept = f", kept as {name}" if name else ""
+    return shortened(
+        f"The ledger was begun anew at {lost.at}{kept}: spend, failures and decisions before are unknown. {lost.problem}",
+        MAX_EVENT_MESSAGE,
+    )
 
 
 def _event(failure: str, records: list[PointRecord]) -> Event:

@@ -46,7 +46,7 @@ LABEL_GENERATION = "isoloss.dev/generation"
 LABEL_TEMPLATE = "isoloss.dev/template"
 """Digest of the pod template, Secrets and queue that were asked for, whatever webhooks made of them."""
 LABEL_RECORDED = "isoloss.dev/recorded"
-"""On Jobs whose outcome is recorded: most LISTs leave them out."""
+"""On Jobs whose outcome the stored ledger has: they are listed no more."""
 LABEL_SWEEP = "isoloss.dev/sweep"
 """Name of the owner if it fits a label; for people."""
 
@@ -120,8 +120,6 @@ class ObservedJob:
     message: str = ""
     deleting: bool = False
     """Has a deletionTimestamp. Jobs are deleted in the foreground, so it stays until its pods end."""
-    expires: bool = False
-    """LABEL_RECORDED, which comes with a time to live: an admission policy may set one on every Job."""
     lost: bool = False
     """Its pod was to end long ago and its node does not say so. `failed` as well, although Kubernetes
     goes on waiting: such a Job must be deleted, or it would start again should the node come back."""
@@ -297,8 +295,6 @@ class PointFiles:
     """Keyed by point key, for the keys of PointReads.results; keys left out are absent."""
     progress: Mapping[str, PointProgress] = field(default_factory=dict)
     """Keyed by point key, for the keys of PointReads.progress; unreadable ones are left out."""
-    unread: frozenset[str] = frozenset()
-    """Keys of those that the store did not give out."""
     unchanged_since: Mapping[str, datetime] = field(default_factory=dict)
     """Keyed by Job uid: since when a running train Job has reported no progress."""
 

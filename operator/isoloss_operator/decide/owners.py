@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, Final
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
@@ -15,14 +15,15 @@ from isoloss_contract.ledger import (
     Attempts,
     IntentAction,
     Ledger,
+    LostLedger,
     PointState,
-    Spend,
 )
 from isoloss_contract.reading import Read, Unreadable
 from isoloss_contract.records import DataManifest, content_key
 from isoloss_operator.api import (
     ScalingSweepSpec,
 )
+from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.requests import (
     aside,
     asked,
@@ -43,44 +44,48 @@ from isoloss_operator.decide.tasks.task_set import Budget, Policy, Recorded, Tas
 from isoloss_operator.planning.points import PlannedPoint, template_digest, without_shards
 from isoloss_operator.planning.specs import prepare_config
 
+MAX_PROBLEM: Final = 600
+
 # ---------------------------------------------------------------- the ledger that a pass begins with
 
 
 def sweep_ledger(observed: ObservedSweep) -> Recorded:
     """Ledger of the points of a sweep."""
     folder = layout.sweep_folder(observed.name, observed.uid)
-    return _known(observed, observed.ledger, folder, _spent_by(observed.status))
+    return _known(observed, observed.ledger, folder, has_spent=_has_spent(observed.status))
 
 
 def prediction_ledger(observed: ObservedPrediction) -> Recorded:
     """Ledger of the evaluation of a prediction."""
     folder = layout.prediction_folder(observed.name, observed.uid)
-    return _known(observed, observed.ledger, folder, Spend())
+    return _known(observed, observed.ledger, folder, has_spent=False)
 
 
-def _known(owner: ObservedTasks, stored: Read[Ledger], folder: str, carried: Spend) -> Recorded:
+def _known(owner: ObservedTasks, stored: Read[Ledger], folder: str, has_spent: bool) -> Recorded:
     """The ledger stored in `folder`; a new one if there is none or if what is stored is not its owner's.
 
-    With an unreadable ledger only the memory of failures is lost: results are found again, and what
-    was spent is `carried`.
+    A new one finds all results again. What the former knew of failures, decisions and spend is lost, which it says.
     """
-    fresh = Ledger(
-        sweep=owner.name,
-        namespace=owner.namespace,
-        uid=owner.uid,
-        template=_shaping(owner),
-        carried=carried,
-    )
     path = layout.ledger_in(folder)
+    fresh = Ledger(
+        sweep=owner.name, namespace=owner.namespace, uid=owner.uid, template=_shaping(owner)
+    )
     match stored:
         case Ledger(uid=owner.uid) as ledger:
             return Recorded(ledger)
-        case Ledger():
-            return Recorded(fresh, (aside(path, f"foreign-{_stamp(owner)}"),))
-        case Unreadable():
-            return Recorded(fresh, (aside(path, f"unreadable-{_stamp(owner)}"),))
+        case Ledger(uid=other):
+            problem, suffix = f"It is the ledger of the resource with the uid {other}.", "foreign"
+        case Unreadable(message):
+            problem, suffix = message, "unreadable"
+        case _ if has_spent:
+            problem, suffix = f"There is no {path} any more.", ""
         case _:
             return Recorded(fresh)
+    request = aside(path, f"{suffix}-{_stamp(owner)}") if suffix else None
+    lost = LostLedger(
+        timestamp(owner.now), shortened(problem, MAX_PROBLEM), request.aside if request else ""
+    )
+    return Recorded(fresh.replace(lost=lost), (request,) if request else ())
 
 
 def _stamp(owner: ObservedTasks) -> str:
@@ -151,23 +156,9 @@ def for_spec(
     return ledger.replace(corpus=without_shards(corpus))
 
 
-def told_spend(observed: ObservedSweep, ledger: Ledger) -> Spend:
-    """What a sweep has spent if its Jobs cannot be asked, because without a corpus points have no keys: what the ledger
-    knows, or what the status told of Jobs whose end the ledger did not know."""
-    told, known = _spent_by(observed.status), ledger.spent
-    return Spend(
-        max(told.flops, known.flops), max(told.accelerator_seconds, known.accelerator_seconds)
-    )
-
-
-def _spent_by(status: Mapping[str, Any]) -> Spend:
-    """What had been spent when the status was last written: nothing for a new resource."""
-    try:
-        flops = float(status.get("spentFlops") or 0)
-        seconds = 3600.0 * float(status.get("acceleratorHours") or 0)
-        return Spend(max(0.0, flops), max(0.0, seconds))
-    except (TypeError, ValueError):
-        return Spend()
+def _has_spent(status: Mapping[str, Any]) -> bool:
+    """Whether a status tells of attempts: there was a ledger then."""
+    return any(str(status.get(name) or "0") != "0" for name in ("spentFlops", "acceleratorHours"))
 
 
 # --------------------------------------------------------------------- policies, and what is written

@@ -20,7 +20,7 @@ from isoloss_operator.decide.jobs.requests import (
     prepare_template,
 )
 from isoloss_operator.decide.observation import ObservedJob
-from isoloss_operator.decide.owners import for_spec, policy_of, told_spend
+from isoloss_operator.decide.owners import for_spec, policy_of
 from isoloss_operator.decide.plans import SetAside, SweepPlan
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import (
@@ -33,7 +33,7 @@ from isoloss_operator.decide.sweep_status import (
 from isoloss_operator.decide.sweep_view import SweepView, known_tasks
 from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
 from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
-from isoloss_operator.decide.tasks.task_pass import slots_taken
+from isoloss_operator.decide.tasks.task_pass import account, slots_taken
 from isoloss_operator.planning.points import plan_points
 
 WORDS: Final = Wording(
@@ -77,7 +77,6 @@ def _facts(view: SweepView, ledger: Ledger) -> SweepFacts:
         points=(),
         ledger=ledger,
         fit=observed.fit,
-        spent=told_spend(observed, ledger),
     )
     tasks = known_tasks(view)
     if tasks is None:
@@ -87,8 +86,8 @@ def _facts(view: SweepView, ledger: Ledger) -> SweepFacts:
         facts,
         points=tuple(tasks.points.values()),
         active=tasks.active,
+        spent=account(tasks, ledger),
         search=observed.told.search,
-        parallelism=spec.parallelism,
         added=len(tasks.points) - spec.points,
     )
 

@@ -9,7 +9,6 @@ from isoloss_contract.ledger import (
     FAILED_FOR_GOOD,
     IntentAction,
     PointState,
-    Spend,
 )
 from isoloss_contract.reading import is_unknown, value_of
 from isoloss_operator.decide.evaluation import evaluate_config
@@ -137,8 +136,7 @@ def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
     # All of them: what they cost counts against the budget, and any may have stalled.
     reporting = {job.key for job in jobs if not job.is_finished and not _is_new(job, observed)}
     newly_ended = {job.key for job in unrecorded}
-    unread = {record.key for record in tasks.known.ledger.former if record.unread}
-    wanted = newly_ended | reporting | unread | _without_jobs(tasks, jobs, stored)
+    wanted = newly_ended | reporting | _without_jobs(tasks, jobs, stored)
     results = [
         point.key
         for point in points
@@ -165,10 +163,7 @@ def _without_jobs(
 ) -> frozenset[str]:
     """Points whose last Job may have been deleted by hand, and that were not told to wait: what it had done is known
     by its last report alone. Of points that are dropped now there is no other time to ask."""
-    ledger = tasks.known.ledger
-    if ledger.carried != Spend():
-        return frozenset()  # what a lost ledger knew of is in there already
-    busy = {job.key for job in jobs}
+    ledger, busy = tasks.known.ledger, {job.key for job in jobs}
     return frozenset(
         record.key
         for record in ledger.points

@@ -202,7 +202,6 @@ def _with_points(view: PointsView) -> SweepPlan:
         has_page=has_page(observed, _report_uri(observed, view.sweep.store_uri)),
         warnings=warnings_of(view),
         spent=tasks.spending,
-        parallelism=spec.parallelism,
         added=len(tasks.points) - spec.points,
         search=(
             search_status(spec, ledger, tasks.points.values(), view.search_ended)

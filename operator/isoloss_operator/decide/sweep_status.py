@@ -4,9 +4,7 @@ its findings say, and what follows from them.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -21,7 +19,6 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
-from isoloss_contract.records import PointProgress
 from isoloss_operator.api import (
     ActivePoint,
     FailedPoint,
@@ -47,7 +44,7 @@ from isoloss_operator.decide.conditions import (
     timestamp,
     turned,
 )
-from isoloss_operator.decide.events import condition_events
+from isoloss_operator.decide.events import condition_events, lost_in_words
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import (
     MAX_ENTRIES,
@@ -66,10 +63,8 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.suspension import suspension
-from isoloss_operator.decide.tasks.task_pass import Spending, recorded_flops, remaining_flops
-from isoloss_operator.planning.flops import six_nd
+from isoloss_operator.decide.tasks.task_pass import Spending, remaining_flops
 from isoloss_operator.planning.points import PlannedPoint
-from isoloss_operator.planning.search_cost import search_estimate
 
 FARTHEST_COMPLETION = timedelta(days=3650)
 
@@ -93,14 +88,8 @@ class SweepFacts:
     spent: Spending | Spend | None = None
     """None: what the ledger's attempts that ended cost."""
     search: SearchStatus | None = None
-    parallelism: int = 1
     added: int = 0
     """How many of `points`, the last ones, a search added to those of the spec."""
-
-    @property
-    def searches(self) -> bool:
-        """Whether a search goes on, which will want more than it wants now."""
-        return self.search is not None and not self.search.ended
 
 
 def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> ScalingSweepStatus:
@@ -133,7 +122,7 @@ def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> S
         optima=optimum_statuses(laws.frontier, sizes) if laws else (),
         active=_active(stored, facts.active),
         failures=_failures(records),
-        warnings=texts([*facts.warnings, *(laws.warnings if laws else ())]),
+        warnings=texts([*_lost(facts.ledger), *facts.warnings, *(laws.warnings if laws else ())]),
         data_digest=facts.ledger.data_digest,
         ledger=LedgerReference(uri=ledger_uri, sha256=facts.ledger.digest),
         search=facts.search,
@@ -143,6 +132,10 @@ def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> S
         if facts.has_page or (fit is not None and laws and fit.report_written)
         else "",
     )
+
+
+def _lost(ledger: Ledger) -> Sequence[str]:
+    return () if ledger.lost is None else (lost_in_words(ledger.lost),)
 
 
 def _counts(facts: SweepFacts) -> PointCounts:
@@ -199,137 +192,26 @@ def _failures(records: Sequence[PointRecord]) -> tuple[FailedPoint, ...]:
 # ---------------------------------------------------------------------- how long it will still train
 
 
-UNSEEN_EXPONENT: Final = 0.5
-"""Exponent of active parameters in the assumed seconds per token of a size while only one size is measured. Small
-models wait for the overhead of each step, whatever their size (0); large ones keep the device busy, and take time in
-proportion to their FLOPs (1). Halfway errs by the square root of the ratio of both sizes at most."""
-
-
 def seconds_left(stored: PointFiles, facts: SweepFacts) -> float | None:
-    """Seconds until everything is trained; None while nothing trains or nothing is measured.
+    """Seconds until all that is wanted by now is trained; None while nothing trains or nothing is measured.
 
-    What a search will still want is taken from what searches of grids of that size have cost, and how many Jobs
-    they have kept at work (planning.search_cost). Fits between its steps are left out.
+    FLOPs left over FLOPs per second: of each size by its own pace, as the budget reckons it.
     """
-    if not facts.active:  # nor are there any keys and records before the corpus is prepared
+    records, spent = facts.ledger.by_key, facts.spent
+    devices = sum(job.accelerators * job.pods for job in facts.active)
+    if not devices or not isinstance(spent, Spending) or not spent.accelerator_seconds:
         return None
-    paces = seconds_per_token(stored, facts)
-    if not paces:
-        return None
-    records = facts.ledger.by_key
-    by_key = {point.key: point for point in facts.points}
-    training = [
-        _point_seconds(by_key[job.key], records[job.key], stored.progress.get(job.key), paces)
-        for job in facts.active
-        if job.key in by_key and job.key in records
-    ]
-    running = {job.key for job in facts.active}
-    waiting = [
-        _point_seconds(point, records[point.key], None, paces)
+    left = sum(
+        spent.seconds_per_flop[point.proxy.name]
+        * remaining_flops(point, records[point.key], stored.progress.get(point.key))
         for point in facts.points
-        if point.key not in running and _is_wanted(records[point.key])
-    ]
-    slots = max(min(facts.parallelism, len(training) + len(waiting)), len(training), 1)
-    wanted = max((sum(training) + sum(waiting)) / slots, *training, 0.0)
-    return wanted + (_seconds_of_later_rounds(facts, records, paces) if facts.searches else 0.0)
-
-
-def seconds_per_token(stored: PointFiles, facts: SweepFacts) -> dict[str, float]:
-    """Seconds of one slot for a token of each size, by the size's name; empty while nothing is measured.
-
-    By pods from their start to their end if points have ended, else by the tokens per second that running
-    ones report. A size of which nothing is known takes those of the nearest size in parameters: along the power
-    law through the nearest two, and with UNSEEN_EXPONENT if there is only one.
-    """
-    measured = {**_reported(stored, facts), **_ended(facts)}
-    sizes = {point.proxy.name: float(point.proxy.parameters.active) for point in facts.points}
-    known = [(sizes[name], pace) for name, pace in measured.items()]
-    if not known:
-        return {}
-    return {name: measured.get(name) or _unseen(size, known) for name, size in sizes.items()}
-
-
-def _ended(facts: SweepFacts) -> dict[str, float]:
-    """Pace by size, from points with a result of this sweep's own."""
-    records = facts.ledger.by_key
-    seconds, tokens = defaultdict[str, float](float), defaultdict[str, float](float)
-    for point in facts.points:
-        record = records[point.key]
-        if record.tokens and record.spent_accelerator_seconds and not record.adopted:
-            name = point.proxy.name
-            seconds[name] += record.spent_accelerator_seconds / _devices(name, facts)
-            own = recorded_flops(point, record) - record.others.flops
-            tokens[name] += max(0.0, own) / _token_flops(point)
-    return {name: seconds[name] / tokens[name] for name in seconds if tokens[name]}
-
-
-def _devices(name: str, facts: SweepFacts) -> int:
-    """Devices that a Job of a size holds, as observed on running ones."""
-    names = {point.key: point.proxy.name for point in facts.points}
-    held = [(job.key, job.accelerators * job.pods) for job in facts.active]
-    own = [devices for key, devices in held if names.get(key) == name]
-    return max(own or [devices for _, devices in held] or [1])
-
-
-def _reported(stored: PointFiles, facts: SweepFacts) -> dict[str, float]:
-    """Pace by size, from the mean speed of its running points."""
-    names = {point.key: point.proxy.name for point in facts.points}
-    speeds = defaultdict[str, list[float]](list)
-    for job in facts.active:
-        progress = stored.progress.get(job.key)
-        if job.key in names and progress is not None and (progress.tokens_per_second or 0.0) > 0.0:
-            speeds[names[job.key]].append(float(progress.tokens_per_second or 0.0))
-    return {name: len(found) / sum(found) for name, found in speeds.items()}
-
-
-def _unseen(size: float, known: Sequence[tuple[float, float]]) -> float:
-    (nearest, pace), *others = sorted(known, key=lambda each: abs(math.log(each[0] / size)))
-    exponent = UNSEEN_EXPONENT
-    if others and others[0][0] != nearest:
-        other, other_pace = others[0]
-        exponent = math.log(other_pace / pace) / math.log(other / nearest)
-    return pace * math.exp(min(max(exponent, 0.0), 1.0) * math.log(size / nearest))
-
-
-def _point_seconds(
-    point: PlannedPoint,
-    record: PointRecord,
-    progress: PointProgress | None,
-    paces: Mapping[str, float],
-) -> float:
-    pace = paces[point.proxy.name]
-    if progress is not None and (progress.tokens_per_second or 0.0) > 0.0:
-        pace = 1.0 / float(progress.tokens_per_second or 1.0)
-    return pace * remaining_flops(point, record, progress) / _token_flops(point)
-
-
-def _seconds_of_later_rounds(
-    facts: SweepFacts, records: Mapping[str, PointRecord], paces: Mapping[str, float]
-) -> float:
-    """For what the search is expected to want of each size beyond what it has wanted so far.
-
-    A round begins when the slowest Job of the one before has ended, so that slots stay empty.
-    """
-    seconds = 0.0
-    for size in search_estimate(tuple(facts.points), 0, 0).sizes:
-        own = [point for point in facts.points if point.proxy.name == size.name]
-        chosen = sum(_chosen_tokens(point, records[point.key]) for point in own)
-        expected = size.measured.mean * sum(point.tokens for point in own)
-        at_work = size.measured.jobs_at_work(facts.parallelism)
-        seconds += paces[size.name] * max(0.0, expected - chosen) / at_work
-    return seconds
-
-
-def _chosen_tokens(point: PlannedPoint, record: PointRecord) -> float:
-    return max(record.tokens, point.wanted_tokens if _is_wanted(record) else 0)
+        if _is_wanted(records[point.key])
+    )
+    return left / devices
 
 
 def _is_wanted(record: PointRecord) -> bool:
     return record.state is PointState.PENDING and record.intent.action is IntentAction.RUN
-
-
-def _token_flops(point: PlannedPoint) -> float:
-    return six_nd(point.proxy.parameters, 1)
 
 
 # ---------------------------------------------------------------------------------------- conditions

@@ -442,10 +442,6 @@ def _unread(view: PointsView) -> list[str]:
         reads = (view.observed.results[key] for key in unknown)
         message = min(read.message for read in reads if is_unknown(read))
         found.append(f"{counted(len(unknown), 'result')} cannot be read for now: {message}")
-    if unread := sum(record.unread for record in tasks.ledger.former):
-        found.append(
-            f"What {counted(unread, 'dropped point')} trained cannot be read for now: the budget counts all of it."
-        )
     return found
 
 

@@ -48,7 +48,6 @@ def read_points(
             ),
         },
         progress=progress,
-        unread=frozenset(key for key, read in reported.items() if is_unknown(read)),
         unchanged_since={uid: mark.since for uid, mark in memory.marks.items()},
     )
 

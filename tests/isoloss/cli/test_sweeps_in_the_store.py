@@ -11,7 +11,7 @@ import pytest
 from isoloss.laws import laws_to_json
 from isoloss.stored_sweeps import BadSweep, open_sweep, sweep_runs
 from isoloss_contract import layout
-from isoloss_contract.ledger import Intent, IntentAction
+from isoloss_contract.ledger import Intent, IntentAction, Spend
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import Store, StoreUnavailable
 from tests.support.command_line import Isoloss
@@ -97,7 +97,7 @@ def test_a_report_compares_the_cost_of_a_search_with_what_the_operator_plans(
     """As the operator's own page does."""
     swept = write_sweep(store)
     chosen = Intent(IntentAction.RUN, reason="Leader", tokens=swept.points[0].wanted_tokens)
-    points = (replace(swept.points[0], intent=chosen, flops=9e12), *swept.points[1:])
+    points = (replace(swept.points[0], intent=chosen, spent=Spend(9e12)), *swept.points[1:])
     write_ledger(store, swept.replace(points=points))
     folder = layout.sweep_folder("dense", UID)
     write_laws(store)

@@ -22,6 +22,7 @@ from isoloss.progress.resource_reading import (
 from isoloss.progress.resources import View, answer_lines, headline
 from isoloss.progress.sweep_state import sweep_state
 from isoloss_contract import layout
+from isoloss_contract.ledger import Spend
 from isoloss_contract.store import Store
 from tests.isoloss.cli.conftest import PutInCluster
 from tests.isoloss.progress.small_sweeps import done, ledger, record
@@ -150,7 +151,7 @@ def test_before_the_operator_has_copied_a_status_the_points_are_shown_all_the_sa
 
 
 def test_cost_is_compared_with_what_the_operator_plans(isoloss: Isoloss, store: Store) -> None:
-    stored = ledger(done(1, flops=9e12))
+    stored = ledger(done(1, spent=Spend(9e12)))
     write_watched(store, stored, ("Ready", "True", "Fitted"), plannedFlops="9e12")
     said = "cost so far 9e12 FLOPs, 100% of the whole grid's 9e12"
     assert said in isoloss("watch", store.uri, "--once").words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.ledger import Ledger, PointRecord, PointState, Spend
 from isoloss_contract.records import Claimant, PointProgress
 
 UID = "0b6f6b3e-0000-4000-8000-000000000002"
@@ -34,7 +34,8 @@ def done(number: int, loss: float = 4.0, **changes: Any) -> PointRecord:
         "trained_for": 1_000_000,
         "loss": loss + 0.01,
         "averaged_loss": loss,
-        "flops": 6e12,
+        "reached_tokens": 1_000_000,
+        "spent": Spend(6e12),
     }
     return record(number, **{**reached, **changes})
 

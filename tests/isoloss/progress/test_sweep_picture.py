@@ -26,16 +26,16 @@ from tests.support.planted_runs import planted_runs
 PAUSE, PRUNE, RUN = IntentAction.PAUSE, IntentAction.PRUNE, IntentAction.RUN
 SEARCHED = ledger(
     done(1, 4.1, batch=8, rate=1e-3, intent=Intent(RUN, 1_000_000, "Leader")),
-    done(2, 4.3, batch=8, rate=2e-3, tokens=300_000, trained_for=300_000, flops=1.8e12,
+    done(2, 4.3, batch=8, rate=2e-3, tokens=300_000, trained_for=300_000, reached_tokens=300_000, spent=Spend(1.8e12),
          intent=Intent(PRUNE, 300_000, "AboveLeader", 0.05)),
-    done(3, 4.2, batch=16, rate=1e-3, tokens=600_000, trained_for=600_000, flops=3.6e12,
+    done(3, 4.2, batch=16, rate=1e-3, tokens=600_000, trained_for=600_000, spent=Spend(3.6e12),
          intent=Intent(RUN, 600_000, "NotRuledOut")),
     record(4, batch=16, rate=2e-3, intent=Intent(PAUSE, reason=NOT_CHOSEN)),
     record(5, "small", rate=1e-3, intent=Intent(RUN, 500_000, "AimedByLaws")),
     record(6, "small", rate=2e-3, intent=Intent(RUN, 500_000, "BesideLeader"),
            attempts=Attempts(ended=1, last_failure="Interrupted")),
     record(7, "small", batch=16, state=PointState.DIVERGED, tokens=100_000,
-           flops=6e11),
+           spent=Spend(6e11)),
     record(8, "small", batch=16, rate=2e-3, state=PointState.FAILED),
 )  # fmt: skip
 TRAINING = report(SEARCHED.points[4], 250_000)
@@ -107,7 +107,9 @@ def test_cost_counts_what_runs_and_compares_it_with_the_grid_without_added_point
 def test_cost_counts_what_is_trained_on_top_of_what_others_spent() -> None:
     """As the ledger will, once the attempts end."""
     running = report(record(1), 500_000)
-    theirs = done(2, adopted=True, others=Spend(6e12), wanted_tokens=2_000_000)
+    theirs = done(
+        2, adopted=True, spent=Spend(), reached_tokens=1_000_000, wanted_tokens=2_000_000
+    )
     continued = replace(theirs, state=PointState.PENDING)
     reports = {running.key: running, theirs.key: report(theirs, 1_500_000)}
     state = sweep_state(ledger(record(1), continued), reports)

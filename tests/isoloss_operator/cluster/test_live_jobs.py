@@ -6,7 +6,7 @@ import gc
 import re
 import weakref
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -161,26 +161,16 @@ def of_job(uid: str, name: str, **changes: Any) -> dict[str, Any]:
     return body
 
 
-def test_recorded_jobs_are_listed_once_a_minute_and_known_in_between() -> None:
+def test_a_recorded_job_is_listed_no_more() -> None:
+    """Whatever the ledger knows of is nobody's business any more, its pods included."""
     done, running = job("done", conditions=[COMPLETE]), job("running")
+    cluster = Cluster([done, running], [of_job("done", "p1", **ended(0))])
+    assert [each.uid for each in cluster.read().jobs] == ["done", "running"]
     recorded(done)
-    cluster = Cluster([done, running], [])
-    for now, is_full in ((0, True), (1, False), (59, False), (60, True), (61, False)):
-        cluster.time.now, cluster.lists = now, []
-        live = cluster.read()
-        assert {each.uid: each.expires for each in live.jobs} == {"done": True, "running": False}
-        assert set(live.versions) == {"running"}, "no watch delivers recorded Jobs"
-        assert (LABEL_RECORDED not in cluster.lists[0][1]) == is_full
-
-
-def test_a_job_that_was_recorded_since_the_last_read_stays_known() -> None:
-    """The number of the next attempt must not be one that a Job in the cluster has."""
-    ended_job = job("j1", conditions=[COMPLETE])
-    cluster = Cluster([ended_job], [])
-    assert not cluster.read().jobs[0].expires
-    recorded(ended_job)
-    seen = cluster.read_one()
-    assert (seen.uid, seen.attempt, seen.complete, seen.expires) == ("j1", 3, True, True)
+    live = cluster.read()
+    assert [each.uid for each in live.jobs] == ["running"]
+    assert set(live.versions) == {"running"}, "no watch delivers recorded Jobs"
+    assert live.orphaned_pods == ()
 
 
 def test_a_running_job_that_is_deleted_is_gone_at_once() -> None:
@@ -190,26 +180,8 @@ def test_a_running_job_that_is_deleted_is_gone_at_once() -> None:
     assert [each.uid for each in cluster.read().jobs] == ["j2"]
 
 
-def test_a_recorded_job_whose_time_to_live_is_over_is_forgotten_within_a_minute() -> None:
-    done = job("done", conditions=[COMPLETE])
-    recorded(done)
-    cluster = Cluster([done], [])
-    cluster.read()
-    cluster.jobs.clear()
-    cluster.time.now = 60
-    assert cluster.read().jobs == ()
-
-
-def test_a_pod_of_a_recorded_job_is_no_orphan() -> None:
-    done = job("done", conditions=[COMPLETE])
-    recorded(done)
-    cluster = Cluster([done], [of_job("done", "p1")])
-    for _ in range(2):
-        assert cluster.read().orphaned_pods == ()
-
-
 @pytest.mark.parametrize("by_a_policy", [{}, {"ttlSecondsAfterFinished": 3600}])
-def test_the_pod_of_a_job_that_has_just_failed_is_read_between_full_lists(
+def test_the_pod_of_a_job_that_has_just_failed_is_read(
     by_a_policy: dict[str, int],
 ) -> None:
     failing, its_pod = job("j1", **by_a_policy), of_job("j1", "p1")
@@ -237,18 +209,6 @@ def test_the_work_of_a_replaced_pod_counts_while_its_job_goes_on() -> None:
         assert seen.pod.phase == "Running"
 
 
-def test_the_work_of_a_pod_counts_on_while_its_job_is_yet_to_notice_its_end() -> None:
-    """The Job's end follows the pod's by a second or more; what the attempt cost must not be forgotten meanwhile."""
-    its_pod = of_job("j1", "p1", **AT_WORK)
-    cluster = Cluster([job("j1")], [its_pod])
-    cluster.read()
-    its_pod["status"] = {**ended(0, **MINUTE), "phase": "Succeeded"}
-    for cluster.time.now in (1, 2, 61, 62):
-        seen = cluster.read_one()
-        assert (seen.worked_seconds, seen.unfinished_pods) == (60, 0)
-    assert sum("job-name in" in labels for _, labels, _ in cluster.lists) == 1, "asked for once"
-
-
 def test_the_work_of_a_pod_that_fails_counts_at_once_where_its_job_replaces_it() -> None:
     failing = of_job("j1", "p1", **AT_WORK)
     cluster = Cluster([job("j1")], [failing])
@@ -260,57 +220,6 @@ def test_the_work_of_a_pod_that_fails_counts_at_once_where_its_job_replaces_it()
         assert seen.worked_seconds == 60
         assert seen.pod is not None
         assert seen.pod.phase == "Running"
-
-
-def at_work(since: datetime) -> dict[str, Any]:
-    running = {"running": {"startedAt": since.isoformat()}}
-    return {"containerStatuses": [{"name": "trainer", "state": running}]}
-
-
-def test_what_an_evicted_pod_had_worked_counts_as_long_as_its_job_goes_on() -> None:
-    """Kueue deletes the pods of a Job that it evicts, and admits it again as the same attempt."""
-    evicted = job("j1")
-    cluster = Cluster([evicted], [])
-
-    def seconds() -> float:
-        cluster.time.now += 31
-        return cluster.read_one().accelerator_seconds(cluster.now)
-
-    for cycle in range(3):
-        evicted["spec"]["suspend"] = False
-        cluster.pods = [of_job("j1", f"p{cycle}", **at_work(cluster.now))]
-        cluster.now += timedelta(hours=1)
-        assert seconds() == 3600 * (cycle + 1)
-        cluster.pods, evicted["spec"]["suspend"] = [], True
-        cluster.now += timedelta(hours=1)
-        for _ in range(2):
-            assert seconds() == 3600 * (cycle + 1)
-
-
-def test_a_pod_whose_end_is_seen_counts_by_that_alone() -> None:
-    """Also once it is deleted: it was at work an hour ago by the last sighting, and its end says more."""
-    its_pod = of_job("j1", "p1", **at_work(NOW - timedelta(hours=1)))
-    cluster = Cluster([job("j1")], [its_pod])
-    cluster.read()
-    its_pod["status"] = ended(75, **MINUTE)
-    for pods in ([its_pod], [], []):
-        cluster.pods = pods
-        assert cluster.read_one().worked_seconds == 60
-
-
-def test_vanished_pods_of_jobs_that_are_gone_or_recorded_are_forgotten() -> None:
-    over, dropped = job("j1"), job("j2")
-    pods = [of_job(uid, uid, **at_work(NOW - timedelta(hours=1))) for uid in ("j1", "j2")]
-    cluster = Cluster([over, dropped], pods)
-    cluster.read()
-    cluster.pods = []
-    assert [each.worked_seconds for each in cluster.read().jobs] == [3600, 3600]
-    over["status"]["conditions"] = [FAILED]
-    recorded(over)
-    cluster.jobs.remove(dropped)
-    cluster.time.now = 60
-    assert [each.worked_seconds for each in cluster.read().jobs] == [0]
-    assert cluster.reader._remembered[OWNER.uid].vanished_seconds == {}
 
 
 # ------------------------------------------------------------------- pods that do not start or end

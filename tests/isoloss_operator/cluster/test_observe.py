@@ -12,7 +12,6 @@ from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
     LABEL_KEY,
     LABEL_KIND,
-    LABEL_RECORDED,
     LABEL_STORE,
     ObservedJob,
     ObservedPod,
@@ -299,13 +298,17 @@ def test_what_a_deleted_namesake_controls_is_known_by_its_uid() -> None:
         assert not is_of_namesake(left, "ScalingSweep", name, "new")
 
 
-def test_expiry_suspension_and_deletion_are_seen() -> None:
-    body = job(suspend=True, ttlSecondsAfterFinished=0, metadata={"deletionTimestamp": "x"})
-    (of_a_policy,) = observe_jobs([body], [])
-    assert not of_a_policy.expires
-    body["metadata"]["labels"] = {**job()["metadata"]["labels"], LABEL_RECORDED: "true"}
-    (seen,) = observe_jobs([body], [])
-    assert (seen.suspended, seen.expires, seen.deleting) == (True, True, True)
+@pytest.mark.parametrize("attempt", ["0", "-1", "1" * 10, "9" * 63, "٣", "1.5", "x", ""])
+def test_a_job_with_the_number_of_no_attempt_is_none_of_ours(attempt: str) -> None:
+    """It used to be written into the ledger, which could then not be read any more."""
+    body = job()
+    body["metadata"]["labels"] = {**body["metadata"]["labels"], LABEL_ATTEMPT: attempt}
+    assert observe_jobs([body], []) == ()
+
+
+def test_suspension_and_deletion_are_seen() -> None:
+    (seen,) = observe_jobs([job(suspend=True, metadata={"deletionTimestamp": "x"})], [])
+    assert (seen.suspended, seen.deleting) == (True, True)
 
 
 def ran(seconds: int, **more: Any) -> dict[str, Any]:

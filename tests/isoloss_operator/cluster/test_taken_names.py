@@ -10,7 +10,12 @@ import pytest
 from isoloss_operator.cluster.client import SWEEP, Conflict
 from isoloss_operator.cluster.jobs import CreateRefused, JobWriter
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.decide.observation import LABEL_ATTEMPT, LABEL_GENERATION, LABEL_OWNER_UID
+from isoloss_operator.decide.observation import (
+    LABEL_ATTEMPT,
+    LABEL_GENERATION,
+    LABEL_OWNER_UID,
+    LABEL_RECORDED,
+)
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.settings import Settings
 from tests.support.builders import UID, observed
@@ -24,6 +29,11 @@ class Cluster:
 
     def __init__(self, labels: dict[str, str]) -> None:
         self.labels = labels
+        self.changes: list[Any] = []
+
+    def patch(self, _kind: Any, _namespace: str, name: str, change: Any) -> None:
+        assert name == REQUEST.name
+        self.changes.append(change)
 
     def create(self, *_: Any) -> None:
         raise Conflict("409 exists", 409)
@@ -34,14 +44,62 @@ class Cluster:
         yield {"metadata": {"name": name, "ownerReferences": owners, "labels": self.labels}}
 
 
-def create(labels: dict[str, str]) -> None:
-    jobs = JobWriter(Cluster(labels), Settings(trainer_image="i"), writers=1)  # type: ignore[arg-type]
+def create(labels: dict[str, str]) -> list[Any]:
+    """What was changed of the Job that is there."""
+    cluster = Cluster(labels)
+    jobs = JobWriter(cluster, Settings(trainer_image="i"), writers=1)  # type: ignore[arg-type]
     jobs.create(OWNER, [REQUEST])
+    return cluster.changes
 
 
 def test_the_very_job_that_is_asked_for_is_fine() -> None:
     """Also one of an earlier generation: it may be ending after it was deleted."""
-    create({**REQUEST.labels, LABEL_GENERATION: "0", "of": "a user"})
+    assert create({**REQUEST.labels, LABEL_GENERATION: "0", "of": "a user"}) == []
+
+
+def test_a_job_that_a_lost_ledger_had_recorded_is_listed_again() -> None:
+    """It would be neither seen nor created, for ever."""
+    changes = create({**REQUEST.labels, LABEL_RECORDED: "true"})
+    assert changes == [{"metadata": {"labels": {LABEL_RECORDED: None}}}]
+
+
+class Policy:
+    """Gives every Job that is created a time to live, and every one that is changed if it is a stubborn one."""
+
+    def __init__(self, *, stubborn: bool) -> None:
+        self.stubborn = stubborn
+        self.job: dict[str, Any] = {}
+        self.deleted: list[str] = []
+
+    def create(self, _kind: Any, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
+        metadata = {**body["metadata"], "namespace": namespace, "uid": "u"}
+        self.job = {"metadata": metadata, "spec": {**body["spec"], "ttlSecondsAfterFinished": 0}}
+        return self.job
+
+    def patch(self, _kind: Any, _namespace: str, _name: str, change: Any) -> dict[str, Any]:
+        assert change == {"spec": {"ttlSecondsAfterFinished": None}}
+        if not self.stubborn:
+            del self.job["spec"]["ttlSecondsAfterFinished"]
+        return self.job
+
+    def delete(self, _kind: Any, _namespace: str, name: str, uid: str) -> None:
+        assert uid == "u"
+        self.deleted.append(name)
+
+
+def test_a_time_to_live_that_a_policy_sets_is_taken_back() -> None:
+    """Its Job would be gone before its outcome is recorded: failures were free, and what was spent was forgotten."""
+    policy = Policy(stubborn=False)
+    JobWriter(policy, Settings(trainer_image="i"), writers=1).create(OWNER, [REQUEST])  # type: ignore[arg-type]
+    assert "ttlSecondsAfterFinished" not in policy.job["spec"]
+    assert policy.deleted == []
+
+
+def test_where_a_policy_insists_on_it_no_job_is_left_to_run() -> None:
+    policy = Policy(stubborn=True)
+    with pytest.raises(CreateRefused, match=f"exempt Jobs with the label {LABEL_OWNER_UID}"):
+        JobWriter(policy, Settings(trainer_image="i"), writers=1).create(OWNER, [REQUEST])  # type: ignore[arg-type]
+    assert policy.deleted == [REQUEST.name]
 
 
 @pytest.mark.parametrize("label", [LABEL_OWNER_UID, LABEL_ATTEMPT])

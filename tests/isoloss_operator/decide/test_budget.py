@@ -10,15 +10,16 @@ import pytest
 
 from isoloss_contract.ledger import IntentAction, Ledger, Spend
 from isoloss_contract.reading import ABSENT, Unreadable
-from isoloss_contract.records import ExitCode
+from isoloss_contract.records import Claimant, ExitCode
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
-from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.plans import Event, SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.tasks.task_pass import assumed_seconds_per_flop
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (
     NOW,
+    UID,
     after,
     complete,
     condition,
@@ -92,8 +93,7 @@ def test_a_running_point_that_an_edit_drops_has_cost_what_it_trained() -> None:
     assert FIRST.key in sweep_reads(world, frozenset()).progress
     plan = decide_sweep(replace(world, progress=half))
     former = ledger_of(plan).former[0]
-    assert former.unfinished_flops == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
-    assert former.attempts.accelerator_seconds == 3600.0
+    assert former.spent == Spend(six_nd(FIRST.proxy.parameters, FIRST.tokens // 2), 3600.0)
 
 
 def test_a_succeeded_job_without_a_usable_result_has_cost_what_it_reported() -> None:
@@ -120,31 +120,6 @@ def test_a_point_that_is_dropped_before_the_end_of_its_job_is_recorded_has_cost_
     assert decide_sweep(later).status.spent_flops == plan.status.spent_flops
 
 
-def test_what_a_dropped_point_has_cost_is_asked_for_until_the_store_says_it() -> None:
-    """Until then the budget keeps room for all of it."""
-    grid = {"batchSizes": [8, 16], "learningRates": ["2e-3", "4e-3"]}
-    budget = sum(point.flops for point in points(sweep_spec(grid=grid))) + 0.7 * FIRST.flops
-    dropped = edited(
-        training(jobs=(failed(FIRST),), unread=frozenset({FIRST.key})),
-        grid=grid,
-        budget={"flops": f"{budget:.6e}"},
-        parallelism=8,
-    )
-    plan = decide_sweep(dropped)
-    assert len(plan.create) == 7
-    assert "What 1 dropped point trained cannot be read for now" in " ".join(plan.status.warnings)
-    waiting = known(dropped, jobs=())
-    assert FIRST.key in sweep_reads(waiting, frozenset()).progress
-    assert len(decide_sweep(waiting).create) == 7
-    assert decide_sweep(waiting).requeue_after == 15.0
-    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
-    answered = replace(waiting, progress=half, unread=frozenset())
-    plan = decide_sweep(answered)
-    assert len(plan.create) == 8
-    assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
-    assert FIRST.key not in sweep_reads(known(answered, progress={}), frozenset()).progress
-
-
 def test_a_result_counts_whose_point_is_dropped_before_it_is_recorded() -> None:
     """The status of a store that took no ledger knew of it already: what was spent never shrinks."""
     ended = training(jobs=(complete(FIRST),), results={FIRST.key: result(FIRST)})
@@ -165,7 +140,7 @@ def test_a_job_that_is_deleted_by_hand_has_cost_what_it_reported(is_dropped: boo
     plan = decide_sweep(replace(gone, progress={FIRST.key: half}))
     assert spent_in(plan) == six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
     again = [request for request in plan.create if request.labels[LABEL_KEY] == FIRST.key]
-    assert [request.name for request in again] == ([] if is_dropped else [job(FIRST).name])
+    assert [each.attempt for each in again] == ([] if is_dropped else [2])
     other = half.model_copy(
         update={"claimant": half.claimant.model_copy(update={"sweep_uid": "another"})}
     )
@@ -198,16 +173,11 @@ def test_a_corpus_that_vanishes_does_not_take_what_running_jobs_have_spent_out_o
 
 def test_a_job_deleted_by_hand_once_it_had_its_result_has_cost_what_that_took() -> None:
     whole = {FIRST.key: progress(FIRST, FIRST.tokens)}
-    plan = decide_sweep(training(jobs=(), progress=whole, results={FIRST.key: result(FIRST)}))
+    own = result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))
+    plan = decide_sweep(training(jobs=(), progress=whole, results={FIRST.key: own}))
     record = ledger_of(plan).points[0]
-    assert record.spent_flops == six_nd(FIRST.proxy.parameters, FIRST.tokens)
-
-
-def test_what_a_lost_ledger_had_counted_is_not_asked_for_again() -> None:
-    begun = training(jobs=())
-    assert isinstance(begun.ledger, Ledger)
-    rebuilt = replace(begun, ledger=begun.ledger.replace(carried=Spend(flops=1e12)))
-    assert sweep_reads(rebuilt, frozenset({FIRST.key})).progress == ()
+    assert record.spent.flops == six_nd(FIRST.proxy.parameters, FIRST.tokens)
+    assert (record.attempts.ended, record.attempts.last_failure) == (1, "")
 
 
 def spent_in(plan: SweepPlan) -> float:
@@ -231,15 +201,45 @@ def test_a_dropped_point_that_never_ran_leaves_nothing_behind() -> None:
     assert ledger_of(plan).former == ()
 
 
-@pytest.mark.parametrize("lost", [ABSENT, Unreadable("ledger.jsonl.gz: truncated")])
-def test_with_a_lost_ledger_the_status_still_knows_what_was_spent(lost: Any) -> None:
-    """Results found again are not paid twice: the cost stays as it was."""
+LOST = {
+    "absent": (ABSENT, f"There is no sweeps/demo-{UID}/ledger.jsonl.gz any more."),
+    "unreadable": (Unreadable("ledger.jsonl.gz: ends early"), "ledger.jsonl.gz: ends early"),
+    "another's": (
+        Ledger(sweep="demo", namespace="research", uid="another"),
+        "It is the ledger of the resource with the uid another.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lost", "why"), LOST.values(), ids=LOST)
+def test_with_a_lost_ledger_the_status_says_that_what_was_spent_is_unknown(
+    lost: Any, why: str
+) -> None:
+    """An event once, a line in the status for as long as the new ledger is there. Results are found again."""
     results = {p.key: result(p) for p in POINTS[:2]}
     done = known(training(jobs=tuple(complete(p) for p in POINTS[:2]), results=results))
-    plan = decide_sweep(replace(done, ledger=lost, jobs=(), results=results))
-    assert plan.status.spent_flops == done.status["spentFlops"]
-    assert plan.status.accelerator_hours == done.status["acceleratorHours"]
-    assert ledger_of(plan).carried != Spend()
+    world = replace(done, ledger=lost, jobs=(), results=results)
+    plan = decide_sweep(world)
+    assert plan.status.points.succeeded == 2
+    assert plan.status.spent_flops == "0"
+    said = plan.status.warnings[0]
+    assert said.startswith("The ledger was begun anew at 2026-")
+    assert why in said
+    kept = [each.aside for each in plan.set_aside]
+    assert all(f", kept as {path.rpartition('/')[2]}: spend, " in said for path in kept)
+    assert bool(kept) == (lost is not ABSENT)
+    assert [each for each in plan.events if each.reason == "LedgerLost"] == [
+        Event("Warning", "LedgerLost", said)
+    ]
+    later = decide_sweep(known(world))
+    assert later.status.warnings[0] == said
+    assert not [each for each in later.events if each.reason == "LedgerLost"]
+
+
+def test_the_first_ledger_of_a_sweep_is_no_loss() -> None:
+    plan = decide_sweep(observed())
+    assert ledger_of(plan).lost is None
+    assert not plan.status.warnings
 
 
 def test_each_unreadable_ledger_is_set_aside_under_a_name_of_its_own() -> None:
@@ -458,37 +458,28 @@ def test_what_was_trained_here_stays_spent_when_another_sweep_finishes_it() -> N
     assert before == told(found) > 0
 
 
-def test_a_lost_ledger_counts_once_what_still_runs() -> None:
-    """The status, which stands in for it, told of that, too."""
-    ends = {p.key: progress(p, p.tokens * 9 // 10) for p in POINTS[:3]}
-    world = known(training(progress=ends))
-    before = decide_sweep(world).status
-    lost = known(replace(world, ledger=Unreadable("truncated")))
-    for status in (decide_sweep(lost).status, decide_sweep(known(lost)).status):
-        assert float(status.spent_flops) == pytest.approx(float(before.spent_flops), rel=1e-3)
-        assert status.accelerator_hours == before.accelerator_hours
+def test_an_attempt_costs_what_it_trains_from_where_it_began() -> None:
+    """A checkpoint that is gone, or that others left, is told by the attempt's own reports."""
+    third = FIRST.tokens // 3
+    crashed = known(
+        training(jobs=(failed(FIRST),), progress={FIRST.key: progress(FIRST, 2 * third)}), jobs=()
+    )
+    for began in (0, third, 2 * third):
+        report = progress(FIRST, FIRST.tokens).model_copy(
+            update={"began_tokens": began, "claimant": Claimant(sweep_uid=UID, attempt=2)}
+        )
+        world = replace(crashed, jobs=(job(FIRST, attempt=2),), progress={FIRST.key: report})
+        expected = six_nd(FIRST.proxy.parameters, 2 * third + FIRST.tokens - began)
+        assert told(world) == pytest.approx(expected, rel=1e-5)
+        ended = replace(world, jobs=(failed(FIRST, attempt=2),))
+        assert spent_in(decide_sweep(ended)) == pytest.approx(expected)
+        assert told(known(ended, jobs=(), progress={})) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_run_that_starts_over_costs_all_that_it_trains() -> None:
-    """What others trained is no part of it: their checkpoints were released."""
-    adopted = known(observed(results={p.key: result(p) for p in POINTS}), results={})
-    longer = points(sweep_spec(proxies=LONGER))
-    begun = edited(adopted, proxies=LONGER, parallelism=8)
-    below = {p.key: progress(p, p.tokens // 4) for p in longer}
-    running = after(begun, decide_sweep(begun), jobs=tuple(map(job, longer)), progress=below)
-    quarter = sum(six_nd(p.proxy.parameters, p.tokens // 4) for p in longer)
-    assert told(running) == pytest.approx(quarter, rel=1e-3)
-    stopped = known(replace(running, jobs=tuple(map(failed, longer))), jobs=())
-    assert told(stopped) == pytest.approx(quarter, rel=1e-3)
-    ended = {p.key: result(p, accelerator_seconds=3.0) for p in longer}
-    over = known(replace(running, results=ended, jobs=tuple(map(complete, longer))), jobs=())
-    whole = sum(p.flops for p in longer)
-    assert whole * 0.5 < told(over) <= whole * 1.001
-
-
-def test_the_ledger_of_another_sweep_is_as_good_as_lost() -> None:
-    ends = {p.key: progress(p, p.tokens * 9 // 10) for p in POINTS[:3]}
-    world = known(training(progress=ends))
-    foreign = ledger_of(world).model_copy(update={"uid": "another"})
-    lost = decide_sweep(replace(world, ledger=foreign))
-    assert float(lost.status.spent_flops) == pytest.approx(told(world), rel=1e-3)
+def test_an_attempt_whose_job_is_gone_is_counted_once_and_never_charged() -> None:
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    gone = known(training(jobs=(), progress=half))
+    record = ledger_of(gone).points[0]
+    assert (record.attempts.ended, record.attempts.interruptions) == (1, 1)
+    assert record.attempts.charged == {}
+    assert told(gone) == told(known(gone)) > 0

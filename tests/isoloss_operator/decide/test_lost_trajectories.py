@@ -64,7 +64,7 @@ def test_without_room_in_the_budget_no_point_is_trained_again() -> None:
 def test_what_is_trained_again_counts_again_and_what_a_checkpoint_holds_does_not(
     share: int, factor: float
 ) -> None:
-    """The first report of an attempt tells: it goes on from where the result ended, or far below."""
+    """The reports of an attempt say where it began: where the result ended, or at nothing."""
     world = lost(f"{2.1 * SPENT:.6g}")
     plan = decide_sweep(world)
     assert len(plan.create) == 8
@@ -72,7 +72,9 @@ def test_what_is_trained_again_counts_again_and_what_a_checkpoint_holds_does_not
     claimant = Claimant(sweep_uid=UID, attempt=2)
     jobs = tuple(job(p, attempt=2, working_since=NOW) for p in POINTS)
     told = {
-        p.key: progress(p, p.tokens // share).model_copy(update={"claimant": claimant})
+        p.key: progress(p, p.tokens // share).model_copy(
+            update={"claimant": claimant, "began_tokens": p.tokens if share == 1 else 0}
+        )
         for p in POINTS
     }
     world = replace(world, jobs=jobs, progress=told)
@@ -82,7 +84,7 @@ def test_what_is_trained_again_counts_again_and_what_a_checkpoint_holds_does_not
     ended = tuple(complete(p, attempt=2) for p in POINTS)
     results = {p.key: own(p, 2) for p in POINTS}
     world = after(world, plan, jobs=ended, results=results, now=NOW + timedelta(hours=1))
-    plan = decide_sweep(replace(world, progress={}))
+    plan = decide_sweep(world)
     assert plan.status.points.succeeded == 8
     assert float(plan.status.spent_flops) == pytest.approx(factor * SPENT, rel=1e-3)
     assert not any("trained again" in each for each in plan.status.warnings)

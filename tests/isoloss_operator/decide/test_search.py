@@ -22,6 +22,7 @@ from isoloss_contract.ledger import (
     Ledger,
     PointRecord,
     PointState,
+    Spend,
 )
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
@@ -115,8 +116,7 @@ def with_cost(world: ObservedSweep, flops: float) -> ObservedSweep:
     """The world in which an attempt of the first point cost so much."""
     assert isinstance(world.ledger, Ledger)
     dear = tuple(
-        replace(r, unfinished_flops=flops) if r.key == FIRST.key else r
-        for r in world.ledger.points
+        replace(r, spent=Spend(flops)) if r.key == FIRST.key else r for r in world.ledger.points
     )
     return replace(world, ledger=world.ledger.replace(points=dear))
 

@@ -92,8 +92,8 @@ def test_what_was_stopped_without_the_store_is_recorded_uncharged_when_it_is_bac
     assert record.attempts.ended == 1
     assert record.attempts.interruptions == 1
     assert record.attempts.charged == {}
-    assert record.attempts.accelerator_seconds == 60.0
-    assert record.unfinished_flops > 0
+    assert record.spent.accelerator_seconds == 60.0
+    assert record.spent.flops > 0
     assert unrecorded(stopped, plan.ledger) == ()
     assert unrecorded(stopped, None) == stopped
 

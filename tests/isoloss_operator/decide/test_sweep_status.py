@@ -10,6 +10,7 @@ from isoloss.laws import FitOptions, Refusal, RefusalReason, refused_laws
 from isoloss_contract.ledger import Attempts, Ledger
 from isoloss_contract.ledger_files import MAX_TEXT_BYTES, encoded
 from isoloss_contract.records import ExitCode
+from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.failures import Failure, FailureClass
@@ -145,8 +146,8 @@ def test_numbers_are_sums_over_the_ledger() -> None:
     )
     assert done.ledger is not None
     record = done.ledger.points[0]
-    assert done.status.spent_flops == precise(record.flops)
-    assert done.status.accelerator_hours == precise(record.accelerator_seconds / 3600)
+    assert done.status.spent_flops == precise(record.spent.flops)
+    assert done.status.accelerator_hours == precise(record.spent.accelerator_seconds / 3600)
     assert done.status.planned_flops == precise(sum(p.flops for p in planned))
     assert record.loss == 4.25
 
@@ -210,7 +211,8 @@ def test_a_stop_is_paid_for_until_now() -> None:
 def test_jobs_that_end_under_an_invalid_spec_are_not_told_of_as_active() -> None:
     """The points are not known, but the Jobs are."""
     first, second = points()[:2]
-    jobs, reports = (job(first), job(second)), {first.key: progress(first, 400_000)}
+    working = job(first, working_since=NOW - timedelta(minutes=5))
+    jobs, reports = (working, job(second)), {first.key: progress(first, 400_000)}
     started = observed(jobs=jobs, progress=reports)
     world = after(started, decide_sweep(started), spec=parsed(sweep_spec(proxies=[])))
     plan = decide_sweep(world)
@@ -300,3 +302,20 @@ def test_a_pass_over_ten_thousand_points_is_a_pure_function_of_its_input() -> No
     second = decide_sweep(replace(world, now=NOW + timedelta(hours=1)))
     assert first.create == second.create
     assert first.ledger == second.ledger
+
+
+def test_the_end_is_told_by_what_is_left_and_the_pace_so_far() -> None:
+    """A point took two hours of one device; half of another is left, on two."""
+    spec = sweep_spec(
+        grid={"batchSizes": [8], "learningRates": ["1e-3", "2e-3"]},
+        proxies=sweep_spec()["proxies"][:1],
+    )
+    done, left = points(spec)
+    begun = observed(
+        spec, jobs=(complete(done),), results={done.key: result(done, accelerator_seconds=7200.0)}
+    )
+    ended = after(begun, decide_sweep(begun), results={})
+    running = job(left, accelerators=2, working_since=NOW)
+    half = {left.key: progress(left, left.tokens // 2)}
+    status = decide_sweep(replace(ended, jobs=(running,), progress=half)).status
+    assert parse_timestamp(status.estimated_completion) == NOW + timedelta(seconds=1800)

@@ -188,13 +188,16 @@ def lost_deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
 
 
 def expiries(spec: ScalingSweepSpec | None, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
-    """Expiries of the finished among `jobs` that have none yet. Only recorded Jobs may expire, and those of a sweep that
-    is gone (None), without which nothing can be recorded: as spec.jobs says where nobody sets it."""
+    """Expiries of the finished among `jobs` whose pods have ended. Only recorded Jobs may expire, and those of a sweep
+    that is gone (None), without which nothing can be recorded: as spec.jobs says where nobody sets it."""
     ttl = (Jobs() if spec is None else spec.jobs).ttl_seconds_after_finished
     return tuple(
         JobExpiry(job.name, ttl.succeeded if job.complete else ttl.failed)
         for job in jobs
-        if job.is_finished and not job.must_be_deleted and not job.expires and not job.deleting
+        if job.is_finished
+        and not job.unfinished_pods
+        and not job.must_be_deleted
+        and not job.deleting
     )
 
 

@@ -19,7 +19,6 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
-from isoloss_contract.reading import Read
 from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.attempts import charged_as, charges, halvings
@@ -114,12 +113,7 @@ def under_template(attempts: Attempts, template: str) -> Attempts:
 
 
 def _ended(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
-    return replace(
-        attempts,
-        ended=job.attempt,
-        last_ended_at=timestamp(now),
-        accelerator_seconds=attempts.accelerator_seconds + job.accelerator_seconds(now),
-    )
+    return replace(attempts, ended=job.attempt, last_ended_at=timestamp(now))
 
 
 def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: int) -> Failure:
@@ -196,10 +190,13 @@ def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
         )
     name, proxy, tokens = point.name, point.proxy.name, point.proxy.tokens
     per_token = six_nd(point.proxy.parameters, 1)
-    found = (known.name, known.proxy, known.wanted_tokens, known.flops_per_token)
-    if found == (name, proxy, tokens, per_token) and not known.unread:
+    if (known.name, known.proxy, known.wanted_tokens, known.flops_per_token) == (
+        name,
+        proxy,
+        tokens,
+        per_token,
+    ):
         return known
-    known = replace(known, unread=False)
     return replace(known, name=name, proxy=proxy, wanted_tokens=tokens, flops_per_token=per_token)
 
 
@@ -207,63 +204,99 @@ def dropped(
     record: PointRecord,
     jobs: Sequence[ObservedJob],
     progress: PointProgress | None,
-    result: Read[PointResult],
+    result: PointResult | None,
     now: datetime,
-    *,
-    unread: bool,
 ) -> PointRecord:
-    """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something.
-
-    `unread`: the store did not give its progress out.
-    """
-    attempts = record.attempts
+    """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
     for job in jobs:
-        attempts = after_stop(attempts, job, now)
-    ended = replace(
-        started_over(record, progress), attempts=attempts, intent=Intent(), unread=unread
-    )
-    ended = last_reported(ended, progress)
-    if isinstance(result, PointResult) and any(job.complete for job in jobs):
-        return last_reported(ended, result)
-    return ended
+        record = paid(record, job, progress, now, result)
+        record = replace(record, attempts=after_stop(record.attempts, job, now))
+    if not jobs:
+        record = vanished(record, progress, now)
+    return replace(record, intent=Intent())
 
 
-def last_reported(
-    record: PointRecord, progress: PointProgress | PointResult | None
+# ------------------------------------------------------------------------------ what an attempt costs
+
+
+def cost_of(
+    record: PointRecord,
+    job: ObservedJob,
+    progress: PointProgress | None,
+    now: datetime,
+    result: PointResult | None = None,
+) -> Spend:
+    """What an attempt has cost by `now`: the tokens that it trained, as far as it reported them, and its hours."""
+    began, reached = _tokens_of(record, job.attempt, progress, result)
+    flops = record.flops_per_token * max(0, reached - began)
+    return Spend(flops, job.accelerator_seconds(now))
+
+
+def paid(
+    record: PointRecord,
+    job: ObservedJob,
+    progress: PointProgress | None,
+    now: datetime,
+    result: PointResult | None = None,
 ) -> PointRecord:
-    """The record with the work that an attempt of its own reported, whatever became of its Job."""
-    flops = 0.0 if progress is None else record.flops_per_token * progress.tokens
-    return record if flops <= record.reached_flops else replace(record, unfinished_flops=flops)
+    """The record with what an attempt cost that has ended or is stopped; unchanged if its end is recorded already.
+
+    `result`: what is stored as the point's, if an attempt of this sweep may have written it.
+    """
+    if job.attempt <= record.attempts.ended:
+        return record
+    _, reached = _tokens_of(record, job.attempt, progress, result)
+    cost = cost_of(record, job, progress, now, result)
+    return replace(record, spent=record.spent + cost, reached_tokens=reached)
 
 
-def started_over(record: PointRecord, progress: PointProgress | None) -> PointRecord:
-    """The record without what others trained, if the attempt that is under way does not continue that: its checkpoints
-    were released."""
-    if progress is None or progress.claimant.attempt <= record.attempts.ended:
+def vanished(
+    record: PointRecord,
+    progress: PointProgress | None,
+    now: datetime,
+    result: PointResult | None = None,
+) -> PointRecord:
+    """The record once an attempt is gone with its Job before its end was recorded: somebody deleted it. What it had
+    reported is paid; its hours are not known any more."""
+    reports = (progress, result)
+    claims = [each.claimant.attempt for each in reports if each is not None and each.claimant]
+    attempt, attempts = max(claims, default=0), record.attempts
+    if attempt <= attempts.ended:
         return record
-    flops = record.flops_per_token * progress.tokens
-    if flops < (1.0 - 1e-9) * record.doubtful_flops:
-        record = doubtful_lost(record)
-    if not _is_behind_others(record, flops):
-        return record
+    began, reached = _tokens_of(record, attempt, progress, result)
     return replace(
         record,
-        adopted=False,
-        others=Spend(),
-        flops=record.own_flops,
-        accelerator_seconds=record.spent_accelerator_seconds,
+        spent=record.spent + Spend(record.flops_per_token * max(0, reached - began)),
+        reached_tokens=reached,
+        attempts=replace(
+            attempts,
+            ended=attempt,
+            interruptions=attempts.interruptions + 1,
+            last_failure="" if result is not None else str(FailureClass.INTERRUPTED),
+            last_ended_at=timestamp(now),
+        ),
     )
 
 
-def doubtful_lost(record: PointRecord) -> PointRecord:
-    """The record once an attempt has begun anew what was behind a lost trajectory."""
-    return replace(
-        record, doubtful_flops=0.0, lost_flops=record.lost_flops + record.doubtful_flops
-    )
+def _tokens_of(
+    record: PointRecord,
+    attempt: int,
+    progress: PointProgress | None,
+    result: PointResult | None,
+) -> tuple[int, int]:
+    """Tokens behind the point when an attempt began, and those that it reached.
 
-
-def _is_behind_others(record: PointRecord, flops: float) -> bool:
-    return flops < (1.0 - 1e-9) * record.others.flops
+    An attempt that reported nothing reached nothing. One that does not say where it began did so where the last one
+    ended.
+    """
+    began = reached = record.reached_tokens
+    if progress is not None and progress.claimant.attempt == attempt:
+        reached = progress.tokens
+        began = began if progress.began_tokens is None else progress.began_tokens
+    claimant = None if result is None else result.claimant
+    if result is not None and (claimant is None or claimant.attempt == attempt):
+        reached = max(reached, result.tokens)
+    return began, reached
 
 
 def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointRecord:
@@ -294,22 +327,20 @@ def partial_result_found(
     record: PointRecord, result: PointResult, *, adopted: bool
 ) -> PointRecord:
     """The facts of a result are known, whether or not it trained far enough."""
-    flops, others = six_nd(result.parameters, result.tokens), record.others
-    if not adopted and _is_behind_others(record, flops):
-        others = Spend()
-    if adopted:
-        seconds = result.accelerator_seconds - record.spent_accelerator_seconds
-        others = Spend(max(0.0, flops - record.own_flops), max(0.0, seconds))
+    spent = record.spent
+    if not (adopted or record.adopted):
+        # Kueue deletes the pods of a Job that it evicts; their checkpoints have carried their time on.
+        seconds = max(spent.accelerator_seconds, result.accelerator_seconds)
+        spent = replace(spent, accelerator_seconds=seconds)
     return replace(
         record,
-        adopted=adopted and others.flops > 0,
-        others=others,
+        adopted=adopted,
+        spent=spent,
+        reached_tokens=result.tokens if adopted else record.reached_tokens,
         trained_for=result.wanted_tokens,
         tokens=result.tokens,
         loss=result.loss,
         averaged_loss=result.averaged_loss,
-        flops=flops,
-        accelerator_seconds=result.accelerator_seconds,
         trajectory_sha256=result.trajectory_sha256,
     )
 
@@ -334,7 +365,7 @@ def with_versions(
 def ended_with_result(
     record: PointRecord, ended: Sequence[ObservedJob], now: datetime
 ) -> PointRecord:
-    """Jobs of a point that has its result ended."""
+    """Jobs of a point that has its result ended; what they cost is `paid` before that is found."""
     attempts = record.attempts
     for job in ended:
         attempts = after_result(attempts, job, now)
@@ -359,10 +390,7 @@ def ended_without_result(
         attempts = after_failure(
             record.attempts, job, failure, template=template, now=now, halvable=halvable
         )
-    ended = replace(started_over(record, progress), attempts=attempts)
-    if progress is None or progress.claimant.attempt != job.attempt:
-        return ended
-    return last_reported(ended, progress)
+    return replace(paid(record, job, progress, now), attempts=attempts)
 
 
 def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRecord:
@@ -377,13 +405,8 @@ def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRec
         else record.intent,
         state=PointState.PENDING,
         adopted=False,
-        others=Spend() if record.adopted else record.others,
-        # What another sweep spent on an adopted result must not become this sweep's own cost.
-        doubtful_flops=max(record.doubtful_flops, record.own_flops),
-        flops=0.0,
-        unfinished_flops=0.0,
+        reached_tokens=0,
         tokens=0,
-        accelerator_seconds=0.0 if record.adopted else record.accelerator_seconds,
         trained_for=0,
         trajectory_sha256="",
         versions=None,

@@ -12,9 +12,16 @@ from isoloss_contract.ledger import (
     ConfigurationError,
     Ledger,
     PointRecord,
-    Spend,
 )
-from isoloss_contract.reading import Absent, Newer, Read, Unanswered, Unreadable, is_unknown
+from isoloss_contract.reading import (
+    Absent,
+    Newer,
+    Read,
+    Unanswered,
+    Unreadable,
+    is_unknown,
+    value_of,
+)
 from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.jobs.failures import (
     Failure,
@@ -31,14 +38,14 @@ from isoloss_operator.decide.tasks.outcomes import (
     ended_with_result,
     ended_without_result,
     is_enough,
-    last_reported,
+    paid,
     partial_result_found,
     planned,
     result_found,
     settled,
-    started_over,
     taken_back,
     unusable,
+    vanished,
     with_versions,
 )
 from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet, configuration_error
@@ -93,14 +100,13 @@ def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
             record,
             tasks.jobs.get(record.key, ()),
             tasks.progress.get(record.key),
-            tasks.result(record.key),
+            value_of(tasks.result(record.key)),
             tasks.world.now,
-            unread=record.key in tasks.stored.unread,
         )
         for record in (*ledger.former, *ledger.points)
         if record.key not in tasks.points
     )
-    return tuple(record for record in found if record.has_history or record.unread)
+    return tuple(record for record in found if record.has_history)
 
 
 @dataclass(frozen=True)
@@ -154,18 +160,20 @@ class _SeenPoint:
             return self._failed(progress)
         if is_unknown(self.result):
             return self.record
-        record = started_over(self.record, progress)
-        if not self.jobs:
-            # What its own attempt reported is not the work of others, whoever finished it.
-            record = last_reported(record, progress)
+        record, adopted = self.record, self._is_adopted()
+        own = None if adopted else value_of(self.result)
+        if not self.jobs and record.state not in DONE:
+            record = vanished(record, progress, now, own)
+        for job in self.ended:
+            record = paid(record, job, progress, now, own)
         match self.result:
             case PointResult() as result if record.state not in DONE:
                 if is_enough(self.point, result):
-                    record = result_found(record, result, adopted=self._is_adopted())
+                    record = result_found(record, result, adopted=adopted)
                     enough = min(result.tokens, self.point.wanted_tokens)
                     record = replace(record, trained_for=max(record.trained_for, enough))
                 elif self.ended:
-                    record = partial_result_found(record, result, adopted=self._is_adopted())
+                    record = partial_result_found(record, result, adopted=adopted)
         return ended_with_result(record, self.ended, now)
 
     def set_aside(self) -> tuple[SetAside, ...]:
@@ -197,13 +205,9 @@ class _SeenPoint:
         return bool(self.ended) and is_success and result.wanted_tokens > self.record.trained_for
 
     def _is_adopted(self) -> bool:
-        """Whether the result is not the work of this sweep's Jobs.
-
-        Of a Job that was deleted by hand the result may be all that is left. What a lost ledger had counted is carried
-        on as a sum, and must not be counted again.
-        """
-        result, carried = self.result, self.tasks.known.ledger.carried
-        if isinstance(result, PointResult) and result.claimant and carried == Spend():
+        """Whether the result is not the work of this sweep's Jobs."""
+        result = self.result
+        if isinstance(result, PointResult) and result.claimant:
             return result.claimant.sweep_uid != self.tasks.world.uid
         if any(not job.is_finished for job in self.jobs):
             return False

@@ -33,7 +33,7 @@ from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion, SetAside
-from isoloss_operator.decide.tasks.outcomes import last_reported, started_over
+from isoloss_operator.decide.tasks.outcomes import cost_of
 from isoloss_operator.decide.tasks.record import end_recorded, record
 from isoloss_operator.decide.tasks.task_set import Budget, Policy, TaskSet
 from isoloss_operator.planning.flops import six_nd
@@ -59,10 +59,9 @@ class Spending:
 
 def account(tasks: TaskSet, ledger: Ledger) -> Spending:
     """What all attempts cost so far: those that ended, and those that run."""
-    ended, running = ledger.spent, _in_flight(ledger.by_key, tasks)
-    flops = ended.flops + sum(cost.flops for _, cost in running)
-    seconds = ended.accelerator_seconds + sum(cost.accelerator_seconds for _, cost in running)
-    return Spending(flops, seconds, _paces(tasks, ledger, running))
+    running = _in_flight(ledger.by_key, tasks)
+    spent = sum((cost for _, cost in running), ledger.spent)
+    return Spending(spent.flops, spent.accelerator_seconds, _paces(tasks, ledger, running))
 
 
 Costs = Sequence[tuple[str, Spend]]
@@ -77,9 +76,8 @@ def _paces(tasks: TaskSet, ledger: Ledger, running: Costs) -> dict[str, float]:
     train first, each step waits for its own overhead, and larger ones are faster by several times. The first of them
     to end says how much.
     """
-    own = [r for r in ledger.points if not r.adopted]
-    done = _costs(r for r in own if r.state in DONE)
-    costs = done if _pace(done) else [*_costs(own), *running]
+    done = _costs(r for r in ledger.points if r.state in DONE)
+    costs = done if _pace(done) else [*_costs(ledger.points), *running]
     overall, paces = _pace(costs), dict[str, float]()
     for name, point in {point.proxy.name: point for point in tasks.points.values()}.items():
         assumed = assumed_seconds_per_flop([point])
@@ -89,31 +87,13 @@ def _paces(tasks: TaskSet, ledger: Ledger, running: Costs) -> dict[str, float]:
 
 
 def _costs(records: Iterable[PointRecord]) -> list[tuple[str, Spend]]:
-    return [(r.proxy, Spend(r.spent_flops, r.spent_accelerator_seconds)) for r in records]
+    return [(r.proxy, r.spent) for r in records]
 
 
 def _pace(costs: Costs) -> float:
     """0: nothing is measured."""
     flops = sum(cost.flops for _, cost in costs)
     return sum(cost.accelerator_seconds for _, cost in costs) / flops if flops > 0 else 0.0
-
-
-def _carried_once(ledger: Ledger, tasks: TaskSet) -> Ledger:
-    """A ledger that was lost carries what the status told of all attempts: less what is counted of those still seen."""
-    stored, told = tasks.stored_ledger, ledger.carried
-    if (stored is not None and stored.uid == tasks.world.uid) or told == Spend():
-        return ledger
-    seen = account(tasks, ledger.replace(carried=Spend()))
-    carried = Spend(
-        _missing(told.flops, seen.flops),
-        _missing(told.accelerator_seconds, seen.accelerator_seconds),
-    )
-    return ledger.replace(carried=carried)
-
-
-def _missing(told: float, seen: float) -> float:
-    """What is told of in six digits and was not seen."""
-    return told - seen if told > (1.0 + 1e-5) * seen else 0.0
 
 
 def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
@@ -127,18 +107,16 @@ def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
 
 def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple[str, Spend]]:
     """What each attempt has cost whose end the ledger does not know, and its size."""
-    found = []
-    for job in tasks.world.jobs:
-        record = records.get(job.key)
-        if job.kind != "train" or record is None or job.attempt <= record.attempts.ended:
-            continue
-        progress = tasks.progress.get(job.key)
-        flops = 0.0
-        if progress is not None and progress.claimant.attempt == job.attempt:
-            reported = last_reported(started_over(record, progress), progress)
-            flops = max(0.0, reported.spent_flops - record.spent_flops)
-        found.append((record.proxy, Spend(flops, job.accelerator_seconds(tasks.world.now))))
-    return found
+    return [
+        (
+            records[job.key].proxy,
+            cost_of(records[job.key], job, tasks.progress.get(job.key), tasks.world.now),
+        )
+        for job in tasks.world.jobs
+        if job.kind == "train"
+        and job.key in records
+        and job.attempt > records[job.key].attempts.ended
+    ]
 
 
 def remaining_flops(
@@ -156,17 +134,8 @@ def remaining_flops(
     wanted = point.wanted_flops
     if progress is not None and progress.claimant.attempt > record.attempts.ended:
         wanted = max(wanted, point.flops_for(progress.wanted_tokens))
-    behind = max(
-        recorded_flops(point, record),
-        six_nd(point.proxy.parameters, reported),
-        record.unfinished_flops,
-    )
-    return max(0.0, wanted - behind)
-
-
-def recorded_flops(point: PlannedPoint, record: PointRecord) -> float:
-    """FLOPs behind the point's last result, whoever spent them; 0 without one."""
-    return max(six_nd(point.proxy.parameters, record.tokens), record.flops)
+    behind = max(record.tokens, record.reached_tokens, reported)
+    return max(0.0, wanted - six_nd(point.proxy.parameters, behind))
 
 
 def affordable(
@@ -388,13 +357,8 @@ def _committed(
     tasks: TaskSet,
     spent: Spending,
 ) -> Spend:
-    """What these points still need, and what attempts at dropped ones may have spent that nobody could read yet."""
-    flops = sum(
-        max(0.0, record.wanted_tokens * record.flops_per_token - record.reached_flops)
-        for record in ledger.former
-        if record.unread
-    )
-    seconds = 0.0
+    """What these points still need."""
+    flops = seconds = 0.0
     for point in busy:
         record = ledger.by_key[point.key]
         needed = remaining_flops(point, record, tasks.progress.get(point.key))
@@ -496,7 +460,7 @@ def has_unrecorded(tasks: TaskSet) -> bool:
 
 def is_kept(job: ObservedJob) -> bool:
     """Whether it ended and stays until it is released."""
-    return job.is_finished and not job.expires and not job.deleting
+    return job.is_finished and not job.deleting
 
 
 # ------------------------------------------------------------------------------------------ the pass
@@ -556,10 +520,9 @@ class TaskPass:
 def run(tasks: TaskSet) -> TaskPass:
     """The stages in order, each once."""
     recorded = record(tasks)
-    observed = _carried_once(recorded.ledger, tasks)
-    spending = account(tasks, observed)
+    spending = account(tasks, recorded.ledger)
     budget_spent = exceeded(tasks.policy.budget, spending)
-    ledger = intend(tasks, observed, is_spent=bool(budget_spent))
+    ledger = intend(tasks, recorded.ledger, is_spent=bool(budget_spent))
     missing = unread(tasks, ledger)
     admission = admit(tasks, ledger, missing.all, spending)
     failed = tuple(r for r in ledger.points if r.state in FAILED_FOR_GOOD)
@@ -593,7 +556,7 @@ def _is_quiet(tasks: TaskSet, ledger: Ledger, admission: Admission, missing: Unr
 
 def next_look(tasks: TaskPass) -> float:
     """Seconds until the next pass unless an event comes first; infinite: nothing is under way."""
-    if tasks.unread.all or any(record.unread for record in tasks.ledger.former):
+    if tasks.unread.all:
         return 15.0
     if has_unrecorded(tasks.task_set):
         return 1.0
