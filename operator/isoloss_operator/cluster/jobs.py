@@ -127,9 +127,9 @@ class JobWriter:
     def _keep(self, job: Object) -> None:
         """Take back a time to live that an admission policy gave a new Job: one that ends must stay until its outcome is
         recorded. Raises CreateRefused if that cannot be done; the Job is deleted then."""
-        name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
         if job["spec"].get(TIME_TO_LIVE) is None:
             return
+        name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
         kept = self._cluster.patch(JOB, namespace, name, {"spec": {TIME_TO_LIVE: None}})
         if kept["spec"].get(TIME_TO_LIVE) is not None:
             self._cluster.delete(JOB, namespace, name, job["metadata"]["uid"])

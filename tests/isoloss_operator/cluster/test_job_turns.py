@@ -31,7 +31,7 @@ class Cluster:
         self._under_way = 0
         self._lock = threading.Lock()
 
-    def create(self, _kind: object, namespace: str, body: dict[str, Any]) -> None:
+    def create(self, _kind: object, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             self._under_way += 1
             self.most = max(self.most, self._under_way)
@@ -43,6 +43,7 @@ class Cluster:
             self.created.append(body["name"])
         if self.refuse and body["name"] != "0":
             raise Unavailable("down")
+        return {"spec": {}}
 
     def delete(self, *_: object) -> None:
         pass

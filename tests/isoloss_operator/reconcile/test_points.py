@@ -144,7 +144,6 @@ def test_what_the_store_does_not_give_out_is_not_taken_for_no_progress() -> None
     storage = SimpleNamespace(progress=lambda *_: read, results=lambda *_: {})
     services: Any = SimpleNamespace(storage=storage, settings=Settings(trainer_image="i"))
     found = read_points(services, Memory("uid"), "s3://b", PointReads(), [], NOW)
-    assert found.unread == {"a"}
     assert found.progress == {"c": read["c"]}
 
 
