@@ -106,19 +106,19 @@ class Metrics:
         )
         self.attempts = counter(
             "isoloss_attempts_ended",
-            "Attempts of points that ended, by class: Succeeded, or a class of failures (reasons.md).",
+            "Attempts that ended, by class: Succeeded, or a class of failures (reasons.md).",
             ("namespace", "class"),
         )
         self.fits = counter(
             "isoloss_fits",
-            "Fits that ended: fitted, refused (the data do not support the laws), drawn (a page alone) or failed (it could not run).",
+            "Fits that ended: fitted, refused, drawn (a page only) or failed.",
             ("result",),
         )
         for result in FIT_RESULTS:
             self.fits.labels(result)
         self.fit_seconds = histogram(
             "isoloss_fit_duration_seconds",
-            "Duration of a fit: reading trajectories, fitting, writing laws and report.",
+            "Duration of a fit, from reading trajectories to writing the report.",
             buckets=FIT_SECONDS,
         )
 

@@ -177,12 +177,12 @@ SWEEP_GAUGES: Final[Sequence[_Gauge[_Sweep]]] = (
     ),
     _Gauge(
         "last_progress_timestamp_seconds",
-        "Time at which a point was last completed or attempts last got further than those before them.",
+        "Time at which a point was last completed or advanced.",
         lambda s: _alone(s.since),
     ),
     _Gauge(
         "compute_flops",
-        "FLOPs planned for the whole grid, and spent by all attempts, running and failed ones included.",
+        "FLOPs planned for the whole grid, and spent by all attempts.",
         lambda s: {
             ("planned",): _number(s.status.planned_flops),
             ("spent",): _number(s.status.spent_flops),
@@ -196,7 +196,7 @@ SWEEP_GAUGES: Final[Sequence[_Gauge[_Sweep]]] = (
     ),
     _Gauge(
         "estimated_completion_timestamp_seconds",
-        "Estimated time of completion, by the seconds that a token of each size has taken so far; absent if unknown.",
+        "Estimated time of completion; absent if unknown.",
         lambda s: _alone(_timestamp(s.status.estimated_completion)),
     ),
     _Gauge(
@@ -219,7 +219,7 @@ SWEEP_GAUGES: Final[Sequence[_Gauge[_Sweep]]] = (
     ),
     _Gauge(
         "oldest_progress_timestamp_seconds",
-        "Time at which the training point that has been silent longest last advanced; absent if none trains.",
+        "Last progress of the training point that has been silent longest; absent if none trains.",
         lambda s: _alone(s.load.oldest_progress.timestamp() if s.load.oldest_progress else None),
     ),
     _Gauge(
@@ -230,7 +230,7 @@ SWEEP_GAUGES: Final[Sequence[_Gauge[_Sweep]]] = (
     ),
     _Gauge(
         "lowest_loss",
-        "Lowest loss of the points of a size that succeeded, in nats per token; absent before the first.",
+        "Lowest loss of a size's succeeded points, in nats per token; absent before the first.",
         lambda s: _each(s.load.lowest_losses),
         ("size",),
     ),
