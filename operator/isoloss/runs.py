@@ -94,6 +94,7 @@ def run_from_point(
         tokenizer=tokenizer,
         loss_kind=weights,
         optimizer=config.optimizer.name,
+        started_from="Scratch" if config.initial_weights is None else "Checkpoints",
     )
 
 

@@ -17,6 +17,7 @@ from tests.gitops.health import (
     flux_health,
     kstatus,
 )
+from tests.isoloss_operator.decide import test_continued_sweep as around
 from tests.isoloss_operator.decide import test_decide_prediction as prediction_table
 from tests.isoloss_operator.decide import test_sweep_states as sweep_table
 
@@ -153,3 +154,30 @@ def test_both_kinds_have_a_health_check_in_either_tool() -> None:
     checks = [each for of_one in flux_expressions().values() for each in of_one]
     assert {each["kind"] for each in checks} == kinds
     assert {each["apiVersion"] for each in checks} == {f"{GROUP}/{VERSION}"}
+
+
+WAITING = {
+    "before its prediction is applied": (around.world(), "Progressing", "InProgress"),
+    "before its prediction has an answer": (
+        around.world(found=around.answer(status="False", reason="SweepNotReady")),
+        "Progressing",
+        "InProgress",
+    ),
+    "once its points are done": (
+        around.finished(around.world(found=around.answer())),
+        "Healthy",
+        "Current",
+    ),
+}
+"""A sweep around the answer of a prediction: the argument, and what Argo CD and kstatus say of it."""
+
+
+@pytest.mark.parametrize(("world", "argo", "flux"), WAITING.values(), ids=WAITING)
+def test_a_sweep_around_an_answer_waits_for_it_and_is_never_stalled(
+    world: Any, argo: str, flux: str
+) -> None:
+    """All manifests may be in one commit: Flux takes what waits for applied, and nothing is Degraded."""
+    body = seen(SWEEP_KIND, world, decide_sweep(world).status)
+    assert argocd_health(body)[0] == argo
+    assert kstatus(body) == flux
+    assert flux_health(body, "research-sweep") == "Current"

@@ -51,6 +51,7 @@ from isoloss.laws.model import Refusal as Refusal
 from isoloss.laws.model import RefusalReason as RefusalReason
 from isoloss.laws.model import Route as Route
 from isoloss.laws.model import Run as Run
+from isoloss.laws.model import StartedFrom as StartedFrom
 from isoloss.laws.model import Status as Status
 from isoloss.laws.refusals import refused_laws as refused_laws
 from isoloss.laws.results import Contour as Contour

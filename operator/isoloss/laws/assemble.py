@@ -41,6 +41,9 @@ class Estimates:
     rate_at_batch: RateAtBatchFit
 
 
+OF_CHECKPOINTS = "The laws are of runs that continue checkpoints: tokens and compute are those of the continuation."
+
+
 def assemble(
     runs: Sequence[Run],
     options: FitOptions,
@@ -69,6 +72,7 @@ def assemble(
             *collected.warnings,
             *_warnings(iso_loss, one_batch_size=len(data.batch_sizes) == 1),
             *_of_one_token_count(estimates),
+            *([OF_CHECKPOINTS] if runs[0].started_from == "Checkpoints" else []),
         ),
         data=data,
         draws=_kept_draws(estimates),
@@ -77,6 +81,7 @@ def assemble(
         tokenizer=runs[0].tokenizer,
         loss_kind=runs[0].loss_kind,
         optimizer=runs[0].optimizer,
+        started_from=runs[0].started_from,
         run_noise=collected.run_noise,
         rate_at_batch=estimates.rate_at_batch.law,
     )

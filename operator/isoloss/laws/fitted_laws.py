@@ -21,6 +21,7 @@ from isoloss.laws.model import (
     Refusal,
     RefusalReason,
     Route,
+    StartedFrom,
     Status,
 )
 from isoloss.laws.results import (
@@ -85,6 +86,9 @@ class Laws:
     tokenizer: str | None = None
     loss_kind: str | None = None
     optimizer: str | None = None
+    started_from: StartedFrom | None = None
+    """What the runs began with. Of laws of runs that continue checkpoints compute is that of the continuation, and a
+    prediction composes nothing."""
     run_noise: RunNoise | None = None
     """Between seeds; None: nothing was trained with two."""
 

@@ -31,6 +31,10 @@ class InvalidRunError(ValueError):
         self.field = field_name
 
 
+StartedFrom = Literal["Scratch", "Checkpoints"]
+"""Random weights, or those of checkpoints that runs continue."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One training run: constant (N, B, LR), a loss trajectory over tokens.
@@ -60,6 +64,8 @@ class Run:
     """For example raw, averaged, annealed: losses of two kinds are not comparable."""
     optimizer: str | None = None
     """For example AdamW or Lion: the best settings of two optimizers are no one law."""
+    started_from: StartedFrom | None = None
+    """What its weights were at the beginning; None: not known. Its tokens and FLOPs are those since then."""
     configuration: str | None = None
     """Names all that a run depends on except its seed. Two runs of one configuration with different seeds are
     replicates, however much they differ; if that is not known, those that differ by more than is usual are refused."""
@@ -106,6 +112,7 @@ class RefusalReason(StrEnum):
     MIXED_SEQUENCE_LENGTHS = "MixedSequenceLengths"
     MIXED_LOSS_KINDS = "MixedLossKinds"
     MIXED_OPTIMIZERS = "MixedOptimizers"
+    MIXED_STARTS = "MixedStarts"
     ROUTES_DISAGREE = "RoutesDisagree"
     DUPLICATED_RUN = "DuplicatedRun"
     LAW_REFUSED = "LawRefused"

@@ -23,6 +23,7 @@ _NOT_ONE_LAW = {
     RefusalReason.MIXED_SEQUENCE_LENGTHS: _NOT_COMPARABLE,
     RefusalReason.MIXED_LOSS_KINDS: _NOT_COMPARABLE,
     RefusalReason.MIXED_OPTIMIZERS: "The best learning rate and batch size depend on it",
+    RefusalReason.MIXED_STARTS: "Continued runs want other settings than runs from scratch",
 }
 
 
@@ -35,6 +36,7 @@ def refuse_mixture(runs: Sequence[Run]) -> Refusal | None:
         ("sequence_length", RefusalReason.MIXED_SEQUENCE_LENGTHS, "sequence lengths"),
         ("loss_kind", RefusalReason.MIXED_LOSS_KINDS, "kinds of loss"),
         ("optimizer", RefusalReason.MIXED_OPTIMIZERS, "optimizers"),
+        ("started_from", RefusalReason.MIXED_STARTS, "beginnings"),
     ):
         counts = Counter(getattr(run, attribute) for run in runs)
         if len(counts) > 1:
@@ -90,5 +92,6 @@ def refused_laws(
         tokenizer=first.tokenizer if first else None,
         loss_kind=first.loss_kind if first else None,
         optimizer=first.optimizer if first else None,
+        started_from=first.started_from if first else None,
         rate_at_batch=RateAtBatchLaw("refused", refusal=refusal),
     )

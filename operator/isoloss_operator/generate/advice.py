@@ -184,6 +184,10 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Raw and averaged losses, or other kinds, are mixed.",
         "Give one kind of loss.",
     ),
+    Refused.MIXED_STARTS: (
+        "Runs from scratch and runs that continue checkpoints have best settings of their own.",
+        "Fit one kind at a time.",
+    ),
     Refused.MIXED_OPTIMIZERS: (
         "Runs of several optimizers have best settings of their own.",
         "Fit one optimizer at a time.",

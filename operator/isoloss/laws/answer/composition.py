@@ -41,6 +41,10 @@ CHECKPOINTS = 31
 """Behind them. Each is a degree of freedom: text, budget and size of real runs differ from those."""
 LOWEST_SHARE = 0.05
 """Measured; below it both factors are an extrapolation."""
+OF_CONTINUED_RUNS = (
+    "The laws are of runs that continue checkpoints, as the one asked about does: compute is that of the continuation, and "
+    "nothing is composed."
+)
 NOTABLE = 0.95
 """A factor of the learning rate below this is told."""
 
@@ -88,6 +92,8 @@ class Continuation:
     """ln(C_cpt / C_total); 0 if the total compute was given and nothing is composed."""
     tokens_per_param: float | None
     """Of the run from scratch; without a target size that of the sweep's frontier. None if neither is known."""
+    composes: bool = True
+    """False: the laws are of continued runs themselves, and say what is asked."""
 
 
 def composition_error(query: PredictionQuery, run: Continuation) -> CompositionError:
@@ -95,7 +101,7 @@ def composition_error(query: PredictionQuery, run: Continuation) -> CompositionE
 
     Replace it with what validation runs near the answer show.
     """
-    if query.total_flops is not None:
+    if query.total_flops is not None or not run.composes:
         return NONE
     if query.composition_error is not None:
         return CompositionError(*query.composition_error, None, "as given")
@@ -146,6 +152,8 @@ def _moved(found: Interval, by: float, reach: float) -> Interval:
 
 def composition_sentences(query: PredictionQuery, run: Continuation) -> tuple[str, ...]:
     """What the answer owes to being that of a continued run, in words."""
+    if not run.composes:
+        return (OF_CONTINUED_RUNS,)
     found = []
     factors, share = np.exp(_moves(query.composition, run.log_share)), float(np.exp(run.log_share))
     if factors[0] < NOTABLE:

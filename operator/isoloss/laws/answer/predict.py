@@ -143,6 +143,8 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
         return Compute(None, np.full(count + 1, np.log(query.total_flops)), None)
     assert query.initial_loss is not None
     cpt = budget_flops(laws, query)
+    if not _composes(laws):
+        return Compute(None, np.full(count + 1, np.log(cpt)), float(cpt))
     rng = np.random.default_rng([laws.options.seed, 3])
     losses = query.initial_loss + query.initial_loss_standard_error * rng.standard_normal(
         count + 1
@@ -177,6 +179,11 @@ def _compute(laws: Laws, query: PredictionQuery) -> Compute | Refusal:
     return Compute(np.minimum(equivalent, beyond), np.minimum(total, beyond), float(cpt))
 
 
+def _composes(laws: Laws) -> bool:
+    """Whether laws of runs from scratch are taken to a continued run."""
+    return laws.started_from != "Checkpoints"
+
+
 def _too_far(laws: Laws, query: PredictionQuery, log_flops: float) -> Refusal | None:
     place = None
     if query.params is not None:
@@ -192,9 +199,11 @@ def _continuation(
     if query.params is None:
         # Of the size that needs the least compute, which answers then.
         ratio = laws.surface.frontier_log_ratio
-        return Continuation(log_share, None if ratio is None else float(np.exp(ratio)))
+        few = None if ratio is None else float(np.exp(ratio))
+        return Continuation(log_share, few, _composes(laws))
     per_token = flops_per_token(laws, query)
-    return Continuation(log_share, float(np.exp(log_total)) / per_token / query.params)
+    few = float(np.exp(log_total)) / per_token / query.params
+    return Continuation(log_share, few, _composes(laws))
 
 
 def _answer(laws: Laws, query: PredictionQuery, compute: Compute) -> Prediction | Refused:
@@ -343,7 +352,9 @@ def _prediction(
         variants=variants,
         interval_level=level,
         provisional=laws.status == "provisional",
-        composition=None if compute.cpt_flops is None else query.composition,
+        composition=query.composition
+        if compute.cpt_flops is not None and _composes(laws)
+        else None,
         warnings=warnings,
         sequence_length=laws.sequence_length,
     )
@@ -401,7 +412,7 @@ def _variants(
 ) -> dict[str, Point]:
     """`at_total`, the laws' answer at C_total, by the other composition; and the paper's ablations: A without the
     checkpoint's compute, B with that of its raw tokens."""
-    if compute.cpt_flops is None:
+    if compute.cpt_flops is None or not _composes(laws):
         return {}
     level, run = laws.options.interval, compute.continuation(laws, query)
     other = other_composition(query.composition)

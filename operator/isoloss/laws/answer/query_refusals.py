@@ -36,6 +36,8 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
                 {"checkpoint": str(query.tokenizer), "laws": str(laws.tokenizer)},
             )
         )
+    if laws.started_from == "Checkpoints":
+        return refusals  # of the initial loss nothing is asked
     curve = laws.loss_compute
     if query.total_flops is None and curve.refusal is not None:
         refusals.append(
@@ -67,6 +69,8 @@ def unseen_past(laws: Laws, query: PredictionQuery) -> UnseenPast | None:
     """None if the initial loss is within the sweep's, or nothing can be said of it."""
     curve, highest, loss = laws.loss_compute.curve, laws.data.highest_loss, query.initial_loss
     if None in (curve, highest, loss) or query.total_flops is not None:
+        return None
+    if laws.started_from == "Checkpoints":
         return None
     assert curve is not None and highest is not None and loss is not None  # noqa: PT018
     if loss <= highest:

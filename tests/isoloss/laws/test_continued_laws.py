@@ -1,0 +1,84 @@
+"""Laws of runs that continue checkpoints say what is asked of a checkpoint: nothing is composed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from isoloss.laws import (
+    FitOptions,
+    Laws,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    StartedFrom,
+    fit_laws,
+    laws_from_json,
+    laws_to_json,
+    predict,
+)
+from tests.support.planted_runs import planted_runs
+
+OPTIONS = FitOptions(bootstrap_samples=20)
+PARAMS, FLOPS = 3e8, 2e19
+
+
+@cache
+def laws_of(start: StartedFrom | None) -> Laws:
+    """The same runs, said to have begun so."""
+    return fit_laws([replace(run, started_from=start) for run in planted_runs()], OPTIONS)
+
+
+def answered(laws: Laws, **query: float) -> Prediction:
+    """The answer for a checkpoint."""
+    asked = {"initial_loss": 3.2, "cpt_flops": FLOPS, "params": PARAMS, **query}
+    found = predict(laws, PredictionQuery(**asked))  # type: ignore[arg-type]
+    assert isinstance(found, Prediction), found
+    return found
+
+
+def test_the_answer_is_that_of_the_laws_at_the_continuations_own_compute() -> None:
+    laws = laws_of("Checkpoints")
+    found = answered(laws)
+    assert found.equivalent_flops is None
+    assert found.total_flops.value == pytest.approx(FLOPS)
+    assert (found.variants, found.composition) == ({}, None)
+    asked = PredictionQuery(total_flops=FLOPS, params=PARAMS)
+    there = predict(laws, asked)
+    assert isinstance(there, Prediction)
+    assert found.learning_rate == there.learning_rate
+    assert found.batch_size == there.batch_size
+    assert any("nothing is composed" in each for each in found.warnings)
+    assert any("nothing is composed" in each for each in answered(laws, batch_size=64).warnings)
+
+
+def test_the_initial_loss_is_not_asked_for_the_past() -> None:
+    """A checkpoint that is better than the laws allow, or worse than all seen, is continued all the same."""
+    laws = laws_of("Checkpoints")
+    rates = {answered(laws, initial_loss=loss).learning_rate.value for loss in (0.5, 3.2, 12.0)}
+    assert len(rates) == 1
+
+
+def test_laws_of_runs_from_scratch_are_composed_as_before() -> None:
+    plain, said = answered(laws_of(None)), answered(laws_of("Scratch"))
+    assert said.equivalent_flops is not None
+    assert said.learning_rate == plain.learning_rate
+
+
+def test_laws_keep_what_their_runs_began_with_and_say_it() -> None:
+    laws = laws_of("Checkpoints")
+    document = laws_to_json(laws)
+    assert document["laws"]["started_from"] == "Checkpoints"
+    assert laws_from_json(document).started_from == "Checkpoints"
+    assert any("continue checkpoints" in each for each in laws.warnings)
+    assert not any("continue checkpoints" in each for each in laws_of("Scratch").warnings)
+
+
+def test_runs_from_scratch_and_continued_ones_are_not_one_law() -> None:
+    first, *others = planted_runs()
+    mixed = [replace(first, started_from="Checkpoints")]
+    mixed += [replace(run, started_from="Scratch") for run in others]
+    (refusal, *_) = fit_laws(mixed, OPTIONS).refusals
+    assert refusal.reason is RefusalReason.MIXED_STARTS
