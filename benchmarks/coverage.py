@@ -1,11 +1,11 @@
-"""Do the 80 % intervals hold the truth, on planted sweeps in the shapes that users really run?
+"""Do the 80% intervals hold the truth, on planted sweeps in the shapes that users really run?
 
     python -m benchmarks.coverage [--seeds 30] [--only WORD] [--grids two-3x3 ...] [--samples 100]
 
 Every scenario is fitted from many seeds and asked at 1, 10 and 50 times the sweep's largest compute, at the
 compute-optimal size there. One row says how often there was an answer, how often its intervals of
 learning rate and batch size held the truth, and how wide they were (high over low, median). The optima
-of every size deviate from their laws by 5.5 %, as in published sweeps, but in the exact scenarios. Refusals are never wrong; an answer whose interval misses too often is a defect, marked with a star.
+of every size deviate from their laws by 5.5%, as in published sweeps, but in the exact scenarios. Refusals are never wrong; an answer whose interval misses too often is a defect, marked with a star.
 """
 
 from __future__ import annotations

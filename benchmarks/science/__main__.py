@@ -9,7 +9,7 @@ that predict its best runs best, each left out in turn. Rivals are a plain
 regression of per-cell vertices on ln N and ln D, two least squares through all losses (rivals.py), the published Step Law, and the best run of the nearest
 size. "excess" is the engine's mean regret above the plain regression's where both answer, "of good" how many
 of the questions that the plain regression answers within 0.002 nats the engine refuses, "holds" the share of
-true optima inside the 80 % intervals (widened by the error of a target cell's own vertex), "x need" the intervals' width over that which would have held 80 %.
+true optima inside the 80% intervals (widened by the error of a target cell's own vertex), "x need" the intervals' width over that which would have held 80%.
 Published tables (columns described beside them) are looked for in DATA_FOLDER, $ISOLOSS_DATA, or
 ../shared/data beside the repository; without them the planted rows remain, and the exit code is 1 if a folder
 was named. docs/evidence/README.md says where they come from.

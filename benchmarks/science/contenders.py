@@ -32,7 +32,7 @@ FEWEST_POINTS = 6
 
 @dataclass(frozen=True)
 class Answer:
-    """ln LR and ln B with an 80 % interval of each (low, high), where the contender has one."""
+    """ln LR and ln B with an 80% interval of each (low, high), where the contender has one."""
 
     log_rate: float
     log_batch: float

@@ -15,7 +15,7 @@ GOOD = 0.002
 """Nats within which an answer of the plain regression is a good one."""
 LEVEL = 0.80
 NORMAL_80 = 1.2816
-"""Half width of a normal distribution's central 80 %, in standard deviations."""
+"""Half width of a normal distribution's central 80%, in standard deviations."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Score:
 
     @property
     def needed(self) -> float:
-        """By what factor the widths exceed those that would have held 80 %."""
+        """By what factor the widths exceed those that would have held 80%."""
         if not self.errors:
             return np.nan
         return 1.0 / max(float(np.quantile([e for e, _ in self.errors], LEVEL)), 1e-9)

@@ -12,7 +12,7 @@ a search repeats runs as a sweep does by default, on planted surfaces alone: pub
 Published sweeps have final losses only, one run per token count. Runs of one configuration on fewer tokens
 stand in for its trajectory, which has thus two to four evaluations that scatter as runs do, and a point stops at
 published token counts only: at the next one after what was asked for. Nothing between is made up. So a search sees
-more than it is charged for, by up to 70 % of a point's tokens, and a second column has what was trained: the truth is between
+more than it is charged for, by up to 70% of a point's tokens, and a second column has what was trained: the truth is between
 the two, and planted surfaces, where runs stop anywhere, show where. What this shows of pruning is therefore coarse;
 what it shows of aiming is not. Cells that no table has, and other seeds, are charged to all strategies as if they
 had been trained. A size costs 1.8 times the one before or more, except where all sizes are taken.

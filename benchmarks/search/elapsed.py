@@ -17,7 +17,7 @@ def elapsed_table(base: Sequence[Result], found: Sequence[Result]) -> Iterator[s
     """By grid size: Jobs at work on average, and elapsed time over that of the whole grids (`base`), mean / worst.
 
     Jobs at work are mean FLOPs over mean elapsed time, so that their quotient is the mean elapsed time again. The
-    last line is the time that `isoloss plan` expects over the time taken: median and the middle 80 %.
+    last line is the time that `isoloss plan` expects over the time taken: median and the middle 80%.
     """
     yield f"{'Jobs at a time':38s}" + "".join(f"{jobs:18d}" for jobs in PARALLELISM)
     for grids in (*GRIDS, ""):

@@ -27,7 +27,7 @@ class Judged:
     regret: float
     """Nats above the least loss."""
     held: tuple[bool, ...]
-    """Of learning rate and batch size: whether the 80 % interval, widened by the judge's own error, holds
+    """Of learning rate and batch size: whether the 80% interval, widened by the judge's own error, holds
     the optimum."""
 
 
@@ -130,7 +130,7 @@ def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
     FLOPs as asked for are mean / worst, "trained" is the mean of those that the replay trained. "refused" counts worlds that only Exhaustive answers, "instead" those that only this
     strategy answers. Added regrets are mean / worst in thousandths of a nat where both answer, at the largest
     size and beyond it; "d lnLR" and "d lnB" the mean distance of the answers; "holds" the share of optima
-    inside the 80 % intervals.
+    inside the 80% intervals.
     """
     here = [(a.here, b.here) for a, b in zip(base, found, strict=True) if a.here and b.here]
     beyond = [

@@ -84,7 +84,7 @@ USUAL_RATE_EXPONENT: Final = 0.0
 """Exponent of D that the best learning rate follows at one size and one batch size."""
 RATE_EXPONENT_ERROR: Final = 0.3
 """Its standard deviation from setting to setting: 0.00 and 0.04 in the published sweeps, each known to 0.05, and -0.32 where
-horizons were compared (arXiv 2409.19913). These are few: 80 % of such a distribution hold all of them with room."""
+horizons were compared (arXiv 2409.19913). These are few: 80% of such a distribution hold all of them with room."""
 USUAL_BEND: Final = 0.04
 """Standard deviation of the coefficient of (ln N)^2 in ln LR and ln B, where a law has none.
 

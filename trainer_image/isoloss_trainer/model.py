@@ -23,7 +23,7 @@ LOGIT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_c
 PROBE_TOKENS = 16
 JOINING = ("max_complex_pointwise_cat_inputs", "max_pointwise_cat_inputs")
 """Settings of torch's compiler, of newer versions: how many tensors it joins by computing every element as a part of each.
-None: the gradient of experts' gate, which is joined from two, then takes a third of the time, 2 to 3 % of a mixture's step."""
+None: the gradient of experts' gate, which is joined from two, then takes a third of the time, 2 to 3% of a mixture's step."""
 COUNTED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 

@@ -170,7 +170,7 @@ def _print_answer(answer: Prediction) -> None:
 def _outlook(folder: Path) -> str:
     validate = in_shell(("validate", str(folder / LAWS), str(folder / PROBES), *QUESTION))
     return (
-        "\nIn brackets are 80 % intervals; isoloss predict prints what makes them wide.\n"
+        "\nIn brackets are 80% intervals; isoloss predict prints what makes them wide.\n"
         "LR is the learning rate, B the batch size, L the loss in nats per token, C the\n"
         "compute in FLOPs. Next, ask whether the answer holds, by five short runs around\n"
         f"it (made up, too):\n\n{validate}"

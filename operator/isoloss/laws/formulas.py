@@ -11,7 +11,7 @@ from isoloss.laws.results import HyperparameterLaw, LossComputeLaw, SurfaceLaw
 from isoloss.laws.run_noise import RunNoise
 
 FORMULA_DIGITS = 4
-"""At C = 1e22, three digits of gamma would put the reducible loss off by 2.5 %."""
+"""At C = 1e22, three digits of gamma would put the reducible loss off by 2.5%."""
 
 
 def hyperparameter_formula(law: HyperparameterLaw) -> str:

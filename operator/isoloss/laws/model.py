@@ -203,7 +203,7 @@ DEFAULTS = FitOptions()
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its interval (at the level of FitOptions.interval, 80 % by default)."""
+    """A value with its interval (at the level of FitOptions.interval, 80% by default)."""
 
     value: Real
     low: Real

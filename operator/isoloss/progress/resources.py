@@ -270,7 +270,7 @@ def answer_lines(view: View) -> list[str]:
 
 
 def _intervals(title: str, view: View, answer: Json) -> list[str]:
-    """Learning rate, batch size and regret with their 80 % intervals, those that are there."""
+    """Learning rate, batch size and regret with their 80% intervals, those that are there."""
     names = (("learning rate", "learningRate"), ("batch size", "batchSize"), ("regret", "regret"))
     is_given = (view.prediction or {}).get("spec", {}).get("batchSize") is not None
     return [

@@ -24,7 +24,7 @@ from isoloss.search.lattice import grid_points, nearest_cell, neighbours
 from isoloss.search.model import Point, Seen, Size
 
 NORMAL_80 = 1.2816
-"""Half width of a normal distribution's central 80 %, in standard deviations."""
+"""Half width of a normal distribution's central 80%, in standard deviations."""
 TREND = "published:step-law"
 """How optima move with size if laws do not say: the aim may be off, and racing mends it."""
 

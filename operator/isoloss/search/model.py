@@ -96,7 +96,7 @@ class SearchOptions:
     """When a search may stop, and what it may add."""
 
     learning_rate_precision: float = 1.3
-    """The search stops once the 80 % interval of the best learning rate at the largest size and its tokens
+    """The search stops once the 80% interval of the best learning rate at the largest size and its tokens
     is within this factor of the answer on either side (in geometric mean)."""
     batch_size_precision: float = 1.5
     """The same of the best batch size; both must hold."""

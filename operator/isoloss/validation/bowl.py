@@ -28,7 +28,7 @@ ENTRY_ERRORS = np.array([0.3, 0.25, 0.3])
 """Standard deviations of H's entries xx, xy, yy at a given factor; of xy as a share of sqrt(xx yy)."""
 NOISE_SCALES = 5
 """Scales of the errors between their bounds, evenly in their logarithm, each as likely beforehand as it is large: with
-equal probabilities 80 % intervals held 73 % when errors were as large as their bound."""
+equal probabilities 80% intervals held 73% when errors were as large as their bound."""
 MISFIT = 0.1
 """Error of the bowl itself, as a share of a probe's height above the lowest one: valleys are no parabolas."""
 ROUNDING = 1e-13

@@ -330,7 +330,7 @@ def _answer(
 def _limit_memory(mib: int) -> None:
     """Fail by itself at the limit, and die first if the machine or container runs out before that.
 
-    RLIMIT_DATA counts private writable memory: within 40 % of what a fit really uses. RLIMIT_AS would count
+    RLIMIT_DATA counts private writable memory: within 40% of what a fit really uses. RLIMIT_AS would count
     the code of every library and the stacks of threads that never grow, twice as much.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (mib * 2**20, mib * 2**20))

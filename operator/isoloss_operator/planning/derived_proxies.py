@@ -66,7 +66,7 @@ def derive_proxy(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
     """The configuration of a proxy with about `parameters` active parameters, head included.
 
     `config` is the checkpoint's config.json. Chosen is the shape that changes size and proportions least,
-    of those within 10 % of the size and half to twice the aspect ratio. Raises NoDerivedProxy.
+    of those within 10% of the size and half to twice the aspect ratio. Raises NoDerivedProxy.
     """
     return dict(_derived(json.dumps(config, sort_keys=True), parameters))
 

@@ -20,8 +20,8 @@ SMALL_PARAMETERS: Final = 300_000_000
 def assumed_utilisation(counts: ParameterCounts) -> float:
     """Share of the peak that a model's training reaches, by the FLOPs that it executes.
 
-    On an H200 with sequences of 8,192 tokens dense-100m reached 45 %, dense-500m 50, moe-100m 35 and moe-500m 34
-    (docs/evidence/gpu.md). Assumed is a tenth less, and an eighth less of mixtures: an H100's memory is slower by 30 %, which
+    On an H200 with sequences of 8,192 tokens dense-100m reached 45%, dense-500m 50, moe-100m 35 and moe-500m 34
+    (docs/evidence/gpu.md). Assumed is a tenth less, and an eighth less of mixtures: an H100's memory is slower by 30%, which
     bounds about a quarter and a third of their steps.
     """
     if counts.body_total > counts.body_active:

@@ -24,7 +24,7 @@ def fitted(change: Callable[[Run], Run] | None = None) -> Laws:
 
 
 def repeated(run: Run) -> Run:
-    """The text was repeated after 30 % of the tokens, and learned by heart, the more so at high learning rates."""
+    """The text was repeated after 30% of the tokens, and learned by heart, the more so at high learning rates."""
     beyond = np.clip(np.log(run.tokens / run.tokens[-1] / 0.3), 0.0, None)
     return replace(run, losses=run.losses + 0.15 * beyond * np.sqrt(run.learning_rate / 5e-4))
 

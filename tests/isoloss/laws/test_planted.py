@@ -50,7 +50,7 @@ def test_recovery_within_five_percent_without_noise(grid, surface, factor):
 
 @pytest.mark.parametrize("grid", [TWO_SIZES, THREE_SIZES], ids=["two sizes", "three sizes"])
 def test_vertices_are_close_without_noise(grid):
-    """One level's parabola ignores that B* moves with tokens: 5 % at the middle, 8 % at the edge."""
+    """One level's parabola ignores that B* moves with tokens: 5% at the middle, 8% at the edge."""
     surface = Planted()
     laws = exact_laws(surface, grid)
     fitted = [o for o in laws.optima if o.status == "fitted"]

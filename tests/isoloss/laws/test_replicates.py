@@ -99,7 +99,7 @@ def test_many_seeds_are_believed_as_measured():
     ("truth", "least"), [(0.0015, 0.97), (0.003, 0.95), (0.006, 0.92), (0.02, 0.88)]
 )
 def test_three_seeds_are_believed_with_care(truth, least):
-    """How many of further runs are within 1.96 believed deviations: for a known deviation it would be 95 %."""
+    """How many of further runs are within 1.96 believed deviations: for a known deviation it would be 95%."""
     rng = np.random.default_rng(0)
     inside = []
     for _ in range(4000):
@@ -110,7 +110,7 @@ def test_three_seeds_are_believed_with_care(truth, least):
 
 
 def known_seeds(**changes):  # type: ignore[no-untyped-def]
-    """Two seeds of one configuration that differ by 4 % early on, among 16 runs; the second one `changes`."""
+    """Two seeds of one configuration that differ by 4% early on, among 16 runs; the second one `changes`."""
     runs = [replace(r, configuration=r.name, seed="0") for r in seeds(1)]
     first = runs[0]
     early = np.where(np.arange(len(first.losses)) < 10, 1.04, 1.0)
@@ -119,7 +119,7 @@ def known_seeds(**changes):  # type: ignore[no-untyped-def]
 
 
 def test_known_seeds_are_averaged_however_much_they_differ():
-    """Tiny models differ by 4 % from seed to seed when they are young."""
+    """Tiny models differ by 4% from seed to seed when they are young."""
     laws = fit_laws(known_seeds(), OPTIONS)
     assert laws.status == "fitted"
     assert laws.run_noise.freedom == 1
@@ -191,7 +191,7 @@ def test_an_annealed_twin_is_no_seed(runs):
 
 
 def test_seeds_of_a_noisy_sweep_may_differ_more():
-    """Five times the usual noise: differences of 1.2 % are usual here."""
+    """Five times the usual noise: differences of 1.2% are usual here."""
     laws = fit_laws(seeds(2, 0.01), OPTIONS)
     assert laws.data.runs == 96
     assert RefusalReason.DUPLICATED_RUN not in {r.reason for r in laws.refusals}

@@ -50,7 +50,7 @@ def test_the_lower_bound_holds_and_the_mean_is_within_the_error(rate, batch, sha
 
 
 def test_a_larger_batch_that_is_behind_early_may_lead_at_the_end():
-    """Equal tokens favour small batches: at 30 % of the tokens half the batch size is ahead."""
+    """Equal tokens favour small batches: at 30% of the tokens half the batch size is ahead."""
     small, large = point(1.0, 0.5), point(1.0, 1.2)
     runs = {p: run(p, 0.3) for p in (small, large)}
     assert runs[small].losses[-1] < runs[large].losses[-1]

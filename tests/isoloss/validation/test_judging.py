@@ -210,7 +210,7 @@ def test_refining_gains_where_the_noise_is_not_known(unknown_noise: tuple[float,
 def test_refined_intervals_hold_the_optimum_where_the_noise_is_not_known(
     unknown_noise: tuple[float, Judged],
 ) -> None:
-    """The noise as large as its bound is the worst there can be; over 200 draws 77 and 78 % were held there."""
+    """The noise as large as its bound is the worst there can be; over 200 draws 77 and 78% were held there."""
     _, judged = unknown_noise
     assert (judged.held.mean(axis=0) >= 0.7).all()
 

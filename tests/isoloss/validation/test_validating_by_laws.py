@@ -237,7 +237,7 @@ def test_losses_in_bits_are_recognised(laws: Laws) -> None:
 
 def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Laws) -> None:
     """As in the demo (docs/evidence/validation.md): where ln LR is off by 0.9 at the budget is tolerated, it is by 1.36, and by 0.68
-    if what probes of 30 % of it show moved by the composition alone."""
+    if what probes of 30% of it show moved by the composition alone."""
     found = cross(laws, answer(laws), np.array([0.33, 0.0]))
     tolerance = 0.5 * float(loss_curvature(laws)[0, 0]) * 0.9**2
     told = judged(laws, found, 0.3 * 2e10 * FLOPS_PER_TOKEN, tolerance=tolerance)

@@ -20,7 +20,7 @@ def spec(**changes: Any) -> ScalingSweepSpec:
 
 
 def test_the_papers_own_cost_gives_its_saving() -> None:
-    """8.15e20 FLOPs of proxies against nine runs of the dense 8B: 92.0 %."""
+    """8.15e20 FLOPs of proxies against nine runs of the dense 8B: 92.0%."""
     cost = search_cost_status(spec(), {"plannedFlops": "8.15e20"}, 1.02e22 / 9)
     assert cost is not None
     assert (cost.sweep_flops, cost.direct_flops, cost.direct_runs) == ("8.15e20", "1.02e22", 9)

@@ -20,7 +20,7 @@ from isoloss.laws.quadratic import Quadratic, fit_quadratic
 MISFIT = 0.4
 """Error of the parabola as a fraction of a point's excess ln D over the best."""
 BASE_ERROR = 0.02
-"""Error of ln D at the best points: 2 % of tokens, about 0.002 nats."""
+"""Error of ln D at the best points: 2% of tokens, about 0.002 nats."""
 
 
 @dataclass(frozen=True)
