@@ -177,11 +177,29 @@ def _template(
     for change in (settings.pod_template, *request.pod_templates):
         template = merge(template, change)
     template = _with_shared_memory(merge(template, _fixed_template(request, owner, labels)))
+    if found := _own_restarts(template):
+        raise BadPodTemplate(found)
     if settings.enforce_restricted_pods and (found := violations(template)):
         raise BadPodTemplate(
             f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}{_misnamed(request)}"
         )
     return template
+
+
+def _own_restarts(template: Json) -> str:
+    """Which container restarts by rules of its own; empty: none. Kubernetes 1.35 and newer would restart the trainer in
+    place, and neither its exit code nor its message would be seen. A sidecar, an init container that always restarts,
+    may."""
+    pod = Fields.of(template, "podTemplate").fields("spec")
+    for name in ("containers", "initContainers"):
+        for container in pod.objects(name):
+            if container.has("restartPolicyRules"):
+                return f"{container.where('restartPolicyRules')}: must be left out: the exit code of the trainer ends an attempt"
+            if not container.has("restartPolicy"):
+                continue
+            if name == "containers" or container.value("restartPolicy") != "Always":
+                return f"{container.where('restartPolicy')}: must be left out: the exit code of the trainer ends an attempt"
+    return ""
 
 
 def _with_shared_memory(template: Json) -> Json:

@@ -264,6 +264,7 @@ def _observe_pod(pod: Object) -> ObservedPod:
         waiting_message=waiting.get("message") or "",
         unschedulable=_unschedulable(status),
         disruption=_disruption(status),
+        node=(pod.get("spec") or {}).get("nodeName") or "",
         deleting="deletionTimestamp" in pod["metadata"],
     )
 

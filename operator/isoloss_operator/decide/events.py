@@ -17,7 +17,11 @@ MAX_EVENT_MESSAGE = 900
 NAMED = 3
 """Points named in an event."""
 LEDGER_LOST: Final = "LedgerLost"
-AWAY: Final = (FailureClass.NODE_LOST, FailureClass.STORE_UNAVAILABLE)
+AWAY: Final = (
+    FailureClass.NODE_LOST,
+    FailureClass.NODE_FAILURE,
+    FailureClass.STORE_UNAVAILABLE,
+)
 """Not charged, and yet for somebody to look at."""
 _NO_NEWS: Final = (Reason.NOTHING_WRONG, Reason.NOT_SUSPENDED, Reason.UP_TO_DATE_WITH_SWEEP)
 _NO_NEWS_UNLESS_STALLED: Final = (Reason.NO_RESULTS,)
@@ -70,7 +74,8 @@ def _event(failure: str, records: list[PointRecord]) -> Event:
     more = f" and {len(records) - NAMED} more" if len(records) > NAMED else ""
     names = ", ".join(record.name for record in records[:NAMED]) + more
     failures = records[0].attempts.failures
-    message = f": {failures[-1].message}" if is_charged and failures else ""
+    cause = failures[-1].message if is_charged and failures else records[0].attempts.last_message
+    message = f": {cause}" if cause else ""
     return Event(
         "Warning" if is_charged or failure in AWAY else "Normal",
         failure,

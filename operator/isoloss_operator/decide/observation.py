@@ -75,6 +75,8 @@ class ObservedPod:
     waiting_message: str = ""
     unschedulable: str = ""
     """Message of PodScheduled=False with reason Unschedulable."""
+    node: str = ""
+    """Name of the node that it was on."""
     disruption: str = ""
     """Reason of the condition DisruptionTarget=True, for example PreemptionByScheduler."""
     deleting: bool = False

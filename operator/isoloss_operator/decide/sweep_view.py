@@ -38,7 +38,7 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.owners import owned_tasks, sweep_ledger
 from isoloss_operator.decide.search import search_request
 from isoloss_operator.decide.suspension import left_behind
-from isoloss_operator.decide.tasks.findings import failed_in_words
+from isoloss_operator.decide.tasks.findings import failed_in_words, node_failures
 from isoloss_operator.decide.tasks.task_pass import TaskPass, budget_left, run, slots_exceeded
 from isoloss_operator.decide.tasks.task_set import Recorded, TaskSet
 from isoloss_operator.planning.continued import with_checkpoint_models
@@ -419,6 +419,7 @@ def warnings_of(view: PointsView) -> tuple[str, ...]:
         found.append(f"Points were trained with different versions: {mixed}.")
     if lost := [job for job in view.observed.jobs if job.lost]:
         found.append(f"{counted(len(lost), 'attempt')} given up, such as: {lost[0].message}.")
+    found += node_failures(tasks)
     if left := left_behind(view.observed):
         found.append(left)
     found += _unread(view)

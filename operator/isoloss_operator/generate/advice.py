@@ -206,6 +206,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
 FAILURES: Final[Mapping[Failed, str]] = {
     Failed.INTERRUPTED: "Nothing; the attempt runs again from its checkpoint.",
     Failed.POD_VANISHED: "Nothing. If it recurs, look for disappearing nodes.",
+    Failed.NODE_FAILURE: "Cordon the node that the message names; the attempt then runs on another.",
     Failed.NODE_LOST: "Repair or remove the node; the attempt runs again elsewhere.",
     Failed.CLAIMED_ELSEWHERE: "Nothing: another sweep trains the same point and both will use it.",
     Failed.OUT_OF_MEMORY: "Use larger devices, or a smaller proxy or sequence length.",

@@ -348,6 +348,46 @@ def test_templates_of_the_wrong_shape_name_the_field(template: Any, message: str
         made(pod_templates=(template,))
 
 
+RULES = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [75]}}]
+
+
+@pytest.mark.parametrize(
+    ("containers", "field"),
+    [
+        (
+            {"containers": [{"name": "trainer", "restartPolicy": "Always"}]},
+            r"containers\[trainer\]",
+        ),
+        (
+            {"containers": [{"name": "trainer", "restartPolicy": "OnFailure"}]},
+            r"\.restartPolicy: ",
+        ),
+        (
+            {"containers": [{"name": "trainer", "restartPolicyRules": RULES}]},
+            "restartPolicyRules: ",
+        ),
+        ({"containers": [{"name": "proxy", "restartPolicy": "Never"}]}, r"containers\[proxy\]"),
+        ({"initContainers": [{"name": "a", "restartPolicyRules": RULES}]}, r"initContainers\[a\]"),
+        (
+            {"initContainers": [{"name": "a", "restartPolicy": "OnFailure"}]},
+            r"initContainers\[a\]",
+        ),
+    ],
+)
+def test_a_container_that_restarts_by_its_own_rules_is_refused(
+    containers: dict[str, Any], field: str
+) -> None:
+    """Kubernetes 1.35 and newer: the trainer would restart in place, whatever its exit code says."""
+    with pytest.raises(BadPodTemplate, match=field):
+        made(pod_templates=({"spec": containers},))
+
+
+def test_a_sidecar_may_restart() -> None:
+    settings = Settings(trainer_image="x", enforce_restricted_pods=False)
+    sidecar = {"initContainers": [{"name": "proxy", "image": "p", "restartPolicy": "Always"}]}
+    assert job_manifest(request(pod_templates=({"spec": sidecar},)), OWNER, settings)
+
+
 def test_a_template_of_the_wrong_shape_over_another_of_the_wrong_shape_is_no_crash() -> None:
     """The first is taken as it is: there is nothing to merge it with yet."""
     first = trainer_template(lifecycle={"env": 5})

@@ -87,6 +87,17 @@ def test_a_store_that_stays_away_is_charged_once_it_has_for_twenty_attempts_in_a
     assert charged.failures[-1].message == "21 attempts in a row: words"
 
 
+def test_a_node_that_fails_is_charged_once_it_has_for_ten_attempts_in_a_row() -> None:
+    """An image that no runtime can start looks like a broken node: it is the point's in the end."""
+    attempts = after(Attempts(), *[F.NODE_FAILURE] * 10)
+    assert (attempts.charged, attempts.last_failure) == ({}, "NodeFailure")
+    assert attempts.last_message == "words"
+    assert delay_seconds(attempts) == 600.0
+    charged = after(attempts, F.NODE_FAILURE)
+    assert charged.charged == {"Crashed": 1}
+    assert charged.failures[-1].message == "11 attempts in a row: words"
+
+
 def test_a_bad_configuration_is_recorded_and_does_not_count() -> None:
     """The sweep stops for it anyway."""
     attempts = after(Attempts(), F.BAD_CONFIGURATION)

@@ -666,3 +666,28 @@ def test_a_job_that_failed_in_another_cluster_is_charged_by_its_own_conditions()
     assert plan.ledger is not None
     assert plan.ledger.points[0].attempts.charged == {"Crashed": 1}
     assert "exit code 1" in plan.ledger.points[0].attempts.failures[0].message
+
+
+def test_a_broken_node_is_named_in_condition_event_and_warning_and_charges_no_point() -> None:
+    """It used to fail a whole sweep for good within 69 seconds."""
+    jobs = tuple(
+        failed(
+            p, 128, pod_reason="StartError", pod_node="gpu-7", pod_termination_message="no device"
+        )
+        for p in POINTS
+    )
+    world = training(jobs=jobs)
+    plan = decide_sweep(world)
+    assert plan.ledger is not None
+    assert not any(record.attempts.charged for record in plan.ledger.points)
+    (event,) = [each for each in plan.events if each.reason == "NodeFailure"]
+    assert event.type == "Warning"
+    cause = "StartError on node gpu-7 (exit code 128): no device."
+    assert cause in event.message
+    assert "kubectl cordon gpu-7" in event.message
+    waiting = after(world, plan, jobs=())
+    status = decide_sweep(waiting).status
+    assert any(cause in each for each in status.warnings)
+    status, reason, message = condition(decide_sweep(waiting), "Ready")
+    assert (status, reason) == ("False", "WaitingToRetry")
+    assert cause in message

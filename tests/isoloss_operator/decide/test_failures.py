@@ -98,6 +98,23 @@ ROWS: dict[str, tuple[ObservedJob, FailureClass, bool]] = {
     "succeeded without a result": (complete(POINT), F.RESULT_MISSING, True),
     "diverged without a result": (failed(POINT, ExitCode.DIVERGED), F.RESULT_MISSING, True),
     "killed for an unknown reason": (failed(POINT, 137), F.CRASHED, True),
+    "its node was rebooted": (failed(POINT, 255, pod_reason="Unknown"), F.NODE_FAILURE, False),
+    "its node lost track of it": (
+        failed(POINT, 137, pod_reason="ContainerStatusUnknown"),
+        F.NODE_FAILURE,
+        False,
+    ),
+    "the runtime could not start it": (
+        failed(POINT, 128, pod_reason="StartError"),
+        F.NODE_FAILURE,
+        False,
+    ),
+    "the runtime could not run it": (
+        failed(POINT, 127, pod_reason="ContainerCannotRun"),
+        F.NODE_FAILURE,
+        False,
+    ),
+    "it exits with 255 itself": (failed(POINT, 255), F.CRASHED, True),
     "an exception": (failed(POINT, 1), F.CRASHED, True),
     "a command that is not there": (failed(POINT, 127), F.CRASHED, True),
     "a termination message that is not ours": (
@@ -219,3 +236,13 @@ def test_only_a_config_has_the_keys_of_a_model(given: str) -> None:
     """Nobody can fix a key that they did not write."""
     found = spec_field("model.vocab_size", proxy=2, model=given)
     assert found == f"spec.proxies[2].model.{given}"
+
+
+def test_what_a_node_did_names_the_node_and_what_to_cordon() -> None:
+    said = "nvidia-container-cli: device error: unknown device"
+    broken = failed(
+        POINT, 128, pod_reason="StartError", pod_termination_message=said, pod_node="gpu-7"
+    )
+    message = classify(broken).message
+    assert message.startswith("StartError on node gpu-7 (exit code 128): nvidia-container-cli")
+    assert message.endswith("If it goes on, cordon the node: kubectl cordon gpu-7")

@@ -90,6 +90,7 @@ DELAYS: Final[Mapping[FailureClass, Delay]] = {
     FailureClass.INTERRUPTED: _INTERRUPTION,
     FailureClass.POD_VANISHED: _INTERRUPTION,
     FailureClass.NODE_LOST: _INTERRUPTION,
+    FailureClass.NODE_FAILURE: Delay(10.0, limit=600.0),
     FailureClass.CLAIMED_ELSEWHERE: Delay(60.0, factor=1.0),
     FailureClass.HOST_OUT_OF_MEMORY: Delay(0.0),
     FailureClass.MEMORY_REFUSED: Delay(0.0),

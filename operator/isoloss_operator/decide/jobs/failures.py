@@ -22,6 +22,7 @@ from isoloss_operator.decide.reasons import Reason
 
 SIGTERM_EXIT: Final = 143
 SIGKILL_EXIT: Final = 137
+MAX_CAUSE: Final = 200
 RESULT_SECONDS: Final = 60.0
 """How long after a Job's end its result may take to be seen. S3 shows it at once; an NFS client may keep an old
 listing of the folder for as long as this (acdirmax)."""
@@ -36,6 +37,9 @@ class FailureClass(StrEnum):
     """The Job failed and its pod is gone: most likely a lost node. Not charged until it has happened 20 times."""
     NODE_LOST = "NodeLost"
     """Its node never reported the end of the pod: runs again elsewhere, never charged."""
+    NODE_FAILURE = "NodeFailure"
+    """Its node was rebooted, lost track of the pod, or could not start its container: runs again. Not charged until it
+    has happened 10 times in a row."""
     CLAIMED_ELSEWHERE = "ClaimedElsewhere"
     """Another sweep or attempt is training this point: wait, then look again; never charged."""
     OUT_OF_MEMORY = "OutOfMemory"
@@ -71,6 +75,7 @@ UNCHARGED = frozenset(
         FailureClass.INTERRUPTED,
         FailureClass.POD_VANISHED,
         FailureClass.NODE_LOST,
+        FailureClass.NODE_FAILURE,
         FailureClass.CLAIMED_ELSEWHERE,
         FailureClass.STORE_UNAVAILABLE,
     }
@@ -78,7 +83,14 @@ UNCHARGED = frozenset(
 MAX_VANISHED = 20
 """Vanished pods of one task before they are charged, and attempts in a row without an answer of the store: neither
 nodes nor stores are lost that often."""
+MAX_NODE_FAILURES = 10
+"""Attempts in a row that their nodes ended before these are charged: an image that no runtime can start looks the same."""
 
+_NODE_FAILURES = frozenset(
+    {"Unknown", "ContainerStatusUnknown", "StartError", "ContainerCannotRun", "RunContainerError"}
+)
+"""Reasons that the kubelet gives for a container when its node was rebooted (exit code 255), when it lost track of it
+(137), and when the runtime could not start it (128, 127), as where a GPU has failed."""
 # Pod status reasons with which the kubelet or a controller removes a pod, or never admits it.
 _INTERRUPTING_POD_REASONS = frozenset(
     {
@@ -141,6 +153,8 @@ def classify(job: ObservedJob) -> Failure:
         return Failure(FailureClass.NODE_LOST, job.message)
     said = termination_message(pod)
     kind = _failure_class(job, pod)
+    if kind is FailureClass.NODE_FAILURE and pod is not None:
+        return Failure(kind, _node_failure(pod))
     if said is None:
         return Failure(kind, _describe(job, pod))
     if kind is FailureClass.STORAGE and said.code == STORE_UNAVAILABLE:
@@ -180,6 +194,8 @@ def _failure_class(job: ObservedJob, pod: ObservedPod | None) -> FailureClass:
         return FailureClass.INTERRUPTED  # kubelet had no room: OutOfnvidia.com/gpu and the like
     if pod.reason == "OOMKilled":
         return FailureClass.HOST_OUT_OF_MEMORY
+    if pod.reason in _NODE_FAILURES and not pod.deleting:
+        return FailureClass.NODE_FAILURE
     return _exit_code_class(pod)
 
 
@@ -190,6 +206,14 @@ def _exit_code_class(pod: ObservedPod) -> FailureClass:
     if pod.exit_code == SIGKILL_EXIT and pod.deleting:
         return FailureClass.INTERRUPTED
     return _BY_EXIT_CODE.get(pod.exit_code, FailureClass.CRASHED)
+
+
+def _node_failure(pod: ObservedPod) -> str:
+    node, said = pod.node or "unknown", pod.message or pod.termination_message or "no message"
+    return (
+        f"{pod.reason} on node {node} (exit code {pod.exit_code}): {shortened(said, MAX_CAUSE).rstrip('.')}. "
+        f"If it goes on, cordon the node: kubectl cordon {node}"
+    )
 
 
 def _describe(job: ObservedJob, pod: ObservedPod | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, PointRecord, PointState
 from isoloss_operator.decide.conditions import Finding, shortened
-from isoloss_operator.decide.jobs.failures import waits_for
+from isoloss_operator.decide.jobs.failures import FailureClass, waits_for
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.suspension import left_behind, suspension
@@ -93,7 +93,19 @@ def all_points_wait_to_retry(tasks: TaskPass) -> Finding | None:
     if not waiting or _unfinished(tasks) or tasks.starts:
         return None
     message = f"{done_in_words(tasks)}; {waiting} {are(waiting)} retried after a delay."
+    message += "".join(f" {cause}." for cause in node_failures(tasks))
     return Finding.false(Reason.WAITING_TO_RETRY, message)
+
+
+def node_failures(tasks: TaskPass) -> tuple[str, ...]:
+    """What nodes did to the last attempts of unfinished points, each cause once, no more than MAX_NAMED."""
+    causes = (
+        record.attempts.last_message
+        for record in tasks.ledger.points
+        if record.state is PointState.PENDING
+        and record.attempts.last_failure == FailureClass.NODE_FAILURE
+    )
+    return tuple(dict.fromkeys(causes))[:MAX_NAMED]
 
 
 def training(tasks: TaskPass) -> Finding:

@@ -22,7 +22,12 @@ from isoloss_contract.ledger import (
 from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.attempts import charged_as, charges, halvings
-from isoloss_operator.decide.jobs.failures import MAX_VANISHED, Failure, FailureClass
+from isoloss_operator.decide.jobs.failures import (
+    MAX_NODE_FAILURES,
+    MAX_VANISHED,
+    Failure,
+    FailureClass,
+)
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
@@ -65,8 +70,13 @@ def after_failure(
         attempts = replace(fresh, micro_batch_halvings=fresh.micro_batch_halvings + 1)
     else:
         attempts = charged(attempts, failure, template, job_uid=job.uid, attempt=job.attempt)
-    ended = _ended(attempts, job, now)
-    return replace(ended, last_failure=str(failure.kind), last_code=failure.code)
+    return replace(
+        _ended(attempts, job, now),
+        last_failure=str(failure.kind),
+        last_code=failure.code,
+        # Of an uncharged failure nothing else is kept, and people must see which node it was.
+        last_message=failure.message if failure.kind is FailureClass.NODE_FAILURE else "",
+    )
 
 
 def after_stop(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
@@ -124,6 +134,12 @@ def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: in
         return Failure(FailureClass.OUT_OF_MEMORY, message)
     if failure.kind is FailureClass.POD_VANISHED and attempts.vanished >= MAX_VANISHED:
         message = f"{attempts.vanished + 1} pods vanished: {failure.message}"
+        return Failure(FailureClass.CRASHED, message)
+    if (
+        failure.kind is FailureClass.NODE_FAILURE
+        and attempts.idle_interruptions >= MAX_NODE_FAILURES
+    ):
+        message = f"{attempts.idle_interruptions + 1} attempts in a row: {failure.message}"
         return Failure(FailureClass.CRASHED, message)
     is_away = failure.kind is FailureClass.STORE_UNAVAILABLE
     if is_away and attempts.idle_interruptions >= MAX_VANISHED:
