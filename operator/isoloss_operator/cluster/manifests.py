@@ -177,8 +177,8 @@ def _template(
     for change in (settings.pod_template, *request.pod_templates):
         template = merge(template, change)
     template = _with_shared_memory(merge(template, _fixed_template(request, owner, labels)))
-    if found := _own_restarts(template):
-        raise BadPodTemplate(found)
+    if refused := _own_restarts(template):
+        raise BadPodTemplate(refused)
     if settings.enforce_restricted_pods and (found := violations(template)):
         raise BadPodTemplate(
             f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}{_misnamed(request)}"
