@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from isoloss import formatting
-from isoloss.progress.resources import VALIDATED, View
+from isoloss.status import VALIDATED, View
 
 WIDTH = 80
 MAX_LINES = 14

@@ -23,7 +23,7 @@ from demo.watching import DemoFailed, read_view, watch
 from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
 from devcluster.locking import exclusive
-from isoloss.progress.resources import View, probe_lines
+from isoloss.status import View
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.cluster.rbac import account
 
@@ -164,7 +164,7 @@ class Demo:
         ):
             self.told.detail(f"\n$ kubectl {' '.join(words)}\n{self.kubectl.run(*words).rstrip()}")
         view = read_view(self.kubectl)
-        self.told.detail("\n".join(["", verdict_line(view), *probe_lines(view)]))
+        self.told.detail(f"\n{verdict_line(view)}")
 
     def _fetch_report(self, view: View) -> None:
         page = self.report.relative_to(places.REPOSITORY)

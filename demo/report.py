@@ -11,7 +11,7 @@ from pathlib import Path
 from demo import places
 from demo.kubectl import Kubectl
 from demo.watching import POLL_SECONDS, DemoFailed
-from isoloss.progress.resources import VALIDATED, View
+from isoloss.status import VALIDATED, View
 
 ARGUMENTS = (
     "open",

@@ -1,6 +1,6 @@
 """Watches the sweep and the prediction, and shows their progress.
 
-On a terminal as a live table, elsewhere as a line for each change.
+On a terminal as `isoloss watch` does, elsewhere as a line for each change.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import sys
 import time
 from collections.abc import Callable
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.padding import Padding
 
 from demo import places
 from demo.kubectl import Kubectl
-from isoloss.progress.resources import View, active_points, headline
+from isoloss.cli.watching import screen
+from isoloss.status import View, headline
 
 POLL_SECONDS = 2.0
 LINE_SECONDS = 10.0
+INDENT = 4
 WIDTH = 76
 """Of a line without its indent."""
 STILL_SECONDS = 600.0
@@ -49,7 +49,9 @@ def watch(kubectl: Kubectl, check: Callable[[], None]) -> View:
     if not console.is_terminal:
         return _follow(kubectl, check, _print_lines())
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        return _follow(kubectl, check, lambda view: live.update(_picture(view), refresh=True))
+        return _follow(
+            kubectl, check, lambda view: live.update(_picture(view, console.width), refresh=True)
+        )
 
 
 def _follow(kubectl: Kubectl, check: Callable[[], None], show: Callable[[View], None]) -> View:
@@ -93,14 +95,5 @@ def _print_lines() -> Callable[[View], None]:
     return show
 
 
-def _picture(view: View) -> RenderableType:
-    points = view.sweep.get("status", {}).get("points", {})
-    done = sum(points.get(state, 0) for state in ("succeeded", "diverged"))
-    table = Table(box=None, padding=(0, 2, 0, 4), show_header=bool(active_points(view)))
-    table.add_column("training now", style="cyan")
-    table.add_column("tokens", justify="right")
-    table.add_column("loss", justify="right")
-    for row in active_points(view):
-        table.add_row(*row)
-    bar = ProgressBar(total=points.get("total") or 1, completed=done, width=60)
-    return Group(Text(f"    {headline(view)}"), Text("    ", end=""), bar, table)
+def _picture(view: View, width: int) -> RenderableType:
+    return Padding(screen(view, width - INDENT), (0, 0, 0, INDENT))

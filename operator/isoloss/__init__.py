@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from isoloss.report.law_figure import plot_laws as plot_laws
     from isoloss.report.page import draw_figures as draw_figures
     from isoloss.report.page import render_report as render_report
-    from isoloss.report.surface_figure import plot_surface as plot_surface
     from isoloss.report.trajectory_figure import plot_trajectories as plot_trajectories
     from isoloss.run_sources import read_runs as read_runs
     from isoloss.runs import RunSet as RunSet
@@ -60,7 +59,6 @@ _HOMES = {
     "report.contour_figure": ("plot_contours",),
     "report.law_figure": ("plot_laws",),
     "report.page": ("draw_figures", "render_report"),
-    "report.surface_figure": ("plot_surface",),
     "report.trajectory_figure": ("plot_trajectories",),
     "run_sources": ("read_runs",),
     "runs": ("RunSet",),

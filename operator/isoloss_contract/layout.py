@@ -91,11 +91,6 @@ def ledger_in(folder: str) -> str:
     return f"{folder}/ledger.jsonl.gz"
 
 
-def status_in(folder: str) -> str:
-    """A copy of the status of the sweep or prediction in `folder`, as kubectl prints it."""
-    return f"{folder}/status.json"
-
-
 def laws_in(folder: str) -> str:
     """The fitted laws of the sweep in `folder`."""
     return f"{folder}/laws.json"
@@ -109,3 +104,8 @@ def fit_in(folder: str) -> str:
 def report_in(folder: str) -> str:
     """The page of the sweep or prediction in `folder`."""
     return f"{folder}/report.html"
+
+
+def page_status_in(folder: str) -> str:
+    """The status of the sweep in `folder` that its page shows, written before the page."""
+    return f"{folder}/report.json"

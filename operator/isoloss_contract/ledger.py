@@ -74,6 +74,8 @@ class IntentAction(StrEnum):
     """Stop it with a checkpoint; it runs again only on request."""
 
 
+BUDGET_SPENT: Final = "BudgetExhausted"
+"""Intent.reason of a point that is stopped or not started because the budget is spent."""
 NOT_CHOSEN: Final = "NotChosenYet"
 """Intent.reason of a point that a search has not asked for."""
 

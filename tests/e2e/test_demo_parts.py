@@ -9,8 +9,6 @@ from typing import Any
 
 import fsspec
 import pytest
-from rich.console import Group
-from rich.progress_bar import ProgressBar
 
 from demo import corpus
 from demo.answer import last_screen, verdict_line
@@ -19,10 +17,11 @@ from demo.kubectl import Kubectl
 from demo.operator_process import kinds_seen
 from demo.report import fetch_report
 from demo.tokenizer import END, VOCABULARY, train_tokenizer
-from demo.watching import DemoFailed, _picture
+from demo.watching import DemoFailed
 from isoloss.laws import RefusalReason
-from isoloss.progress.resources import UNDECIDED, View, active_points, headline
+from isoloss.status import View, headline
 from isoloss.validation import Reason
+from isoloss.validation.outcome import UNDECIDED
 from isoloss_contract.records import DomainSource
 from isoloss_contract.store import Store
 from isoloss_operator.process.metrics import Metrics
@@ -171,7 +170,6 @@ def test_progress_is_one_line() -> None:
     }
     view = View(sweep, {})
     assert headline(view) == "points 5/18, 2 active, Training"
-    assert active_points(view) == [("demo-tiny-b2", "1,234,567", "4.2")]
     assert headline(View({}, {})) == "sweep: waiting for the operator"
 
 
@@ -237,13 +235,8 @@ def test_progress_goes_on_while_probes_train() -> None:
 
 
 def test_points_that_failed_for_good_are_not_shown_as_done() -> None:
-    """As the line above the bar counts them."""
     points = {"total": 4, "succeeded": 1, "diverged": 1, "failed": 2}
     view = View({"status": {"points": points}})
-    shown = _picture(view)
-    assert isinstance(shown, Group)
-    (bar,) = (each for each in shown.renderables if isinstance(each, ProgressBar))
-    assert bar.completed == 2
     assert headline(view).startswith("points 2/4, 2 failed")
 
 

@@ -163,7 +163,6 @@ CELLS = (
     "answer.to_pandas()",
     "isoloss.plot_laws(laws, answer, initial_loss=2.75)",
     "isoloss.plot_contours(laws)",
-    "isoloss.plot_surface(laws)",
     "isoloss.plot_trajectories(laws, table)",
     "isoloss.fit_laws(laws.to_pandas())",
     "isoloss.PredictionQuery(cpt_flops='3e19')",

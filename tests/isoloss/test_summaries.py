@@ -101,9 +101,3 @@ def test_an_answer_has_a_row_for_each_quantity(laws: isoloss.Laws) -> None:
     rows = {row["quantity"]: row for row in answer.to_arrow().to_pylist()}
     assert rows["learning_rate"]["high"] == answer.learning_rate.high
     assert "equivalent_flops" not in rows, "nothing was inverted"
-
-
-def test_a_figure_of_a_refused_surface_says_why(table: isoloss.RunSet) -> None:
-    one = isoloss.fit_laws([run for run in table.runs if run.params < 5e7], FEW)
-    with pytest.raises(ValueError, match="the joint surface was refused: "):
-        isoloss.plot_surface(one)

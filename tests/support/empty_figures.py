@@ -10,18 +10,15 @@ from isoloss.report import page
 from isoloss.report.drawing import Figure
 
 BLANK = page.ReportFigures(Figure((1, 1)), Figure((1, 1)), Figure((1, 1)), False)
-"""Without any of a search or probes."""
+"""Without an answer."""
+BLANK_ANSWER = replace(BLANK, answer=Figure((1, 1)))
 
 
 def drawn_empty(
-    *_drawn: Any, search: Any = None, probed: Any = None, **_options: Any
+    _laws: Any, _runs: Any, prediction: Any = None, **_options: Any
 ) -> page.ReportFigures:
     """In place of draw_figures."""
-    return replace(
-        BLANK,
-        search=Figure() if search is not None else None,
-        probes=Figure() if probed is not None else None,
-    )
+    return replace(BLANK, answer=Figure() if prediction is not None else None)
 
 
 draw_empty_figures = mock.patch.object(page, "draw_figures", drawn_empty)

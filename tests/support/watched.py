@@ -1,4 +1,4 @@
-"""Resources as `isoloss watch` sees them: in a cluster through kubectl, and as a copy of the status in the store."""
+"""Resources as `isoloss watch` sees them: in a cluster through kubectl, and as the status beside the page in the store."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def resource(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]
 def write_watched(
     store: Store, of: Ledger, *conditions: tuple[str, str, str], **status: Any
 ) -> None:
-    """A sweep's ledger and the copy of its status, as the operator leaves them."""
+    """A sweep's ledger and the status beside its page, as the operator leaves them."""
     write_ledger(store, of)
     metadata = {"name": of.sweep, "namespace": of.namespace, "uid": of.uid, "generation": 1}
     document = {**resource(*conditions, **status), "metadata": metadata}
-    path = layout.status_in(layout.sweep_folder(of.sweep, of.uid))
+    path = layout.page_status_in(layout.sweep_folder(of.sweep, of.uid))
     store.write(path, json.dumps(document).encode())
 
 

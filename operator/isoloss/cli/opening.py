@@ -55,12 +55,14 @@ def _title(what: str) -> str:
 
 def _page_uri(what: str, namespace: str) -> str:
     """Where the operator wrote the page. Raises BadInput if there is none yet."""
-    from isoloss.progress.resource_reading import read_view, resource_name, stored_sweep_uri
+    from isoloss.kubectl import read_view, resource_name
     from isoloss.stored_sweeps import is_sweep_uri, open_sweep
     from isoloss_contract import layout
 
     if is_sweep_uri(what):
-        sweep = open_sweep(stored_sweep_uri(what, namespace))
+        if namespace:
+            raise BadInput(f"--namespace: {what} is a URI in the store, which has none")
+        sweep = open_sweep(what)
         return sweep.store.location(layout.report_in(sweep.folder))
     view = read_view(resource_name(what, namespace))
     for resource in (view.prediction, view.sweep):

@@ -24,15 +24,15 @@ from isoloss.cli.outcome import (
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, Run, predict
 from isoloss.laws_files import write_file
-from isoloss.progress.resources import planned_flops
-from isoloss.progress.sweep_reading import read_told
-from isoloss.progress.sweep_state import SweepState, sweep_state
+from isoloss.page_status import read_page_status
 from isoloss.published import PublishedOptimum, published_opinions
 from isoloss.report.page import NOT_IN_EVERY_REPORT, draw_figures, png_files, render_report
 from isoloss.run_sources import read_runs
 from isoloss.runs import RunSet, Weights
 from isoloss.savings import SearchCost
+from isoloss.status import View
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep
+from isoloss_contract.store import StoreError
 
 
 @command
@@ -73,14 +73,11 @@ def report(
     not_an_input("--out", out, [laws, *(runs or [])])
     fitted = querying.own_laws(laws, "report")
     given = _runs(laws, runs, fitted)
-    search = _search(laws)
     found = _prediction(fitted, asked)
     answer = found if isinstance(found, Prediction) else None
     refusals = found.refusals if isinstance(found, Refused) else ()
     savings = _saving(given.runs, direct_grid_flops)
-    drawn = draw_figures(
-        fitted, given.runs, answer, initial_loss=asked.initial_loss, search=search
-    )
+    drawn = draw_figures(fitted, given.runs, answer, initial_loss=asked.initial_loss)
     page = render_report(
         fitted,
         given.runs,
@@ -93,11 +90,12 @@ def report(
         prediction=answer,
         no_answer=[f"No prediction: {each.reason.value}: {each.message}" for each in refusals],
         initial_loss=asked.initial_loss,
+        parameters=asked.params,
         opinions=_opinions(answer, asked.params),
         savings=savings,
         warnings=given.warnings,
         figures=drawn,
-        search=search,
+        status=_status(laws),
     )
     write_file(out, page)
     files = _write_figures(figures or out.with_name(f"{out.stem}-figures"), png_files(drawn))
@@ -171,14 +169,15 @@ def _counts(sizes: Collection[float]) -> str:
     return ", ".join(formatting.count(size) for size in sorted(sizes))
 
 
-def _search(laws: str) -> SweepState | None:
-    """What a search chose, if LAWS is a sweep in the store that has one."""
+def _status(laws: str) -> View | None:
+    """What the operator's page shows, if LAWS is a sweep in the store that has one."""
     if not is_sweep_uri(laws):
         return None
     sweep = open_sweep(laws)
-    told = planned_flops(read_told(sweep))
-    state = sweep_state(sweep.ledger, {}, told_flops=told)
-    return state if state.searches else None
+    try:
+        return View(read_page_status(sweep.store, sweep.folder))
+    except StoreError as error:
+        raise BadInput(str(error)) from error
 
 
 def _prediction(laws: Laws, asked: PredictionQuery) -> Prediction | Refused | None:

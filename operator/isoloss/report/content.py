@@ -8,6 +8,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from isoloss import formatting
 from isoloss.laws import (
     LAW_HEADS,
@@ -184,6 +186,28 @@ def laws_table(laws: Laws, *, is_over: bool = True) -> Table:
             else (row[0], "Not yet", why_not(row[2], sizes), "")
             for row in law_rows(laws)
         ),
+    )
+
+
+def surface_sentence(laws: Laws) -> str:
+    """How far the optima of single sizes, which were found without the joint surface, are from it; empty: not known."""
+    planes = laws.surface.planes
+    found = [
+        (optimum.params, optimum.tokens, optimum.learning_rate, optimum.batch_size)
+        for optimum in laws.optima
+        if optimum.params and optimum.tokens and optimum.learning_rate and optimum.batch_size
+    ]
+    if planes is None or not found:
+        return ""
+    params, tokens, rates, batches = np.log(np.array(found, dtype=float)).T
+    of_rates, of_batches = planes.at(params, tokens)
+    off_rate, off_batch = (
+        float(np.expm1(np.median(np.abs(own - at))))
+        for own, at in ((rates, of_rates), (batches, of_batches))
+    )
+    return (
+        f"Half of the {len(found)} optima of single sizes, found without the joint surface, are within "
+        f"{formatting.percent(off_rate)} of its learning rates and {formatting.percent(off_batch)} of its batch sizes."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import NormalDist
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from isoloss.laws import (
     Prediction,
     batch_size_text,
     in_sequences,
+    loss_curvature,
     total_flops_text,
 )
 from isoloss.published import PublishedOptimum
@@ -34,6 +36,42 @@ def on_the_laws(answer: Prediction, laws_length: int | None) -> Prediction:
         return answer
     assert length is not None and laws_length is not None  # noqa: PT018
     return in_sequences(answer, length, laws_length)
+
+
+def question_in_words(
+    answer: Prediction, initial_loss: float | None, parameters: float | None
+) -> str:
+    """What was asked: the checkpoint and the planned training, by what is known of them."""
+    asked = []
+    if parameters:
+        asked.append(f"{formatting.count(parameters)} parameters")
+    if initial_loss is not None:
+        asked.append(f"loss {formatting.number(initial_loss, 4)}")
+    if answer.cpt_flops is None:
+        asked.append(f"{formatting.flops(answer.total_flops.value)} FLOPs in all")
+    elif parameters:
+        tokens = formatting.count(answer.cpt_flops / (6.0 * parameters))
+        asked.append(f"{tokens} more tokens ({formatting.flops(answer.cpt_flops)} FLOPs)")
+    else:
+        asked.append(f"{formatting.flops(answer.cpt_flops)} more FLOPs")
+    said = ", ".join(asked)
+    return f"{said[0].upper()}{said[1:]}"
+
+
+def expected_cost(laws: Laws, answer: Prediction) -> float:
+    """Nats that the answer is expected to lose to the optimum, by its intervals and the curvature of the loss.
+
+    tr(HS) / 2, S of the variances of ln LR and ln B; a given batch size has none.
+    """
+    width = 2.0 * NormalDist().inv_cdf((1.0 + answer.interval_level) / 2.0)
+    intervals = [answer.learning_rate, *(() if answer.batch_size_given else (answer.batch_size,))]
+    bends = np.diag(loss_curvature(laws))
+    return float(
+        sum(
+            0.5 * bend * (np.log(each.high / each.low) / width) ** 2
+            for each, bend in zip(intervals, bends, strict=False)
+        )
+    )
 
 
 def prediction_facts(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isoloss.laws import Interval
-from isoloss.progress.resources import VALIDATED
+from isoloss.status import VALIDATED
 
 Json = Mapping[str, Any]
 DIVERGED = "Diverged"

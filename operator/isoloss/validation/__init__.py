@@ -9,6 +9,7 @@ from isoloss.validation.outcome import (
     Reason,
     Refined,
     Validation,
+    is_verdict,
 )
 from isoloss.validation.probe_length import ShareRefused, refuse_share
 from isoloss.validation.probes import (
@@ -34,6 +35,7 @@ __all__ = [
     "ShareRefused",
     "Validation",
     "in_laws_sequences",
+    "is_verdict",
     "judge",
     "probe_cross",
     "probes_of_runs",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from isoloss.laws import Interval
+from isoloss.laws import Interval, RefusalReason
 from isoloss.validation.probes import Probe
 
 
@@ -19,6 +19,32 @@ class Reason(StrEnum):
     WITHIN_NOISE = "WithinNoise"
     NO_MINIMUM = "NoMinimum"
     TOO_FEW_PROBES = "TooFewProbes"
+
+
+UNDECIDED = frozenset(
+    {
+        *map(str, RefusalReason),
+        "BadConfiguration",
+        "CheckpointChanged",
+        "CheckpointDiffers",
+        "CorpusDiffers",
+        "DataChanged",
+        "InvalidSpec",
+        "LossDiffers",
+        "NoMinimum",
+        "NoResults",
+        "OptimizerDiffers",
+        "TooFewProbes",
+        "TooManyFailedPoints",
+        "WithinNoise",
+    }
+)
+"""Reasons of a Validated that stays Unknown unless a user changes something."""
+
+
+def is_verdict(status: str, reason: str) -> bool:
+    """Whether a Validated says what the points came to, and not what it waits for."""
+    return status in ("True", "False") or reason in UNDECIDED
 
 
 @dataclass(frozen=True)

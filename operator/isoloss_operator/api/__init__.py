@@ -42,6 +42,7 @@ from isoloss_operator.api.statuses import (
     ScalingSweepStatus,
     SearchCostStatus,
     SearchStatus,
+    SizeStatus,
     ValidationStatus,
     VariantStatus,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "SearchCostStatus",
     "SearchPlacement",
     "SearchStatus",
+    "SizeStatus",
     "SweepBudget",
     "ValidationStatus",
     "VariantStatus",

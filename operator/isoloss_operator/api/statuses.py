@@ -207,6 +207,19 @@ class SearchStatus(StatusType):
     """Sizes whose grid was left to the search."""
 
 
+class SizeStatus(StatusType):
+    """How far the points of one size are."""
+
+    proxy: StatusText
+    """Name of the size."""
+    progress: StatusText = ""
+    """Completed points of all points, such as 7/9."""
+    trained: int = 0
+    """Percent of the tokens that are wanted so far of all points together."""
+    loss: StatusText = ""
+    """Lowest loss among the points that were trained furthest, in nats per token."""
+
+
 class ScalingSweepStatus(StatusType):
     """Observed state of the sweep. Details of every point are in the ledger."""
 
@@ -218,6 +231,8 @@ class ScalingSweepStatus(StatusType):
     """Number of points by state."""
     progress: StatusText = ""
     """Completed points of all points, such as 17/18."""
+    sizes: Annotated[tuple[SizeStatus, ...], Field(max_length=20)] = ()
+    """The sizes in the order of the spec."""
     planned_flops: StatusText = ""
     """FLOPs of the whole grid, counted as 6 * active parameters * tokens."""
     spent_flops: StatusText = ""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from isoloss.laws import FitOptions
-from isoloss.progress.resources import is_verdict
 from isoloss.runs import Weights
 from isoloss.stages import stopped_in_words
+from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
 from isoloss_contract.records import content_key
-from isoloss_operator.api import HyperparamPredictionStatus, ScalingSweepSpec
+from isoloss_operator.api import (
+    HyperparamPredictionStatus,
+    ScalingSweepSpec,
+    ScalingSweepStatus,
+)
 from isoloss_operator.decide.conditions import VALIDATED, Finding
 from isoloss_operator.decide.fits import (
     AnswerPage,
@@ -25,7 +29,6 @@ from isoloss_operator.decide.fits import (
     SearchRequest,
     SweepPage,
     SweepRequest,
-    Watched,
 )
 from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
 from isoloss_operator.decide.prediction_status import target_parameters
@@ -81,11 +84,12 @@ def fit_request(
     spec: ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
+    status: ScalingSweepStatus,
     *,
     final: bool,
     search: SearchRequest | None = None,
 ) -> FitRequest | None:
-    """The fit to run now, in place of one that runs; None: no fit is needed, or one is running.
+    """The fit to run now, in place of one that runs; None: no fit is needed, or one is running. Its page shows `status`.
 
     One whose outcome is known is made again only for its report: the outcome stands meanwhile. A step of the search is part of a final fit: both wait until everything that runs has ended.
     """
@@ -101,10 +105,9 @@ def fit_request(
         return None
     if not final and (observed.fit_rests or not _is_worth_it(observed.fit, spec, len(fitted))):
         return None
-    request = _sweep_request(observed, spec, ledger, points, inputs)
-    watched = None if final else _watched(observed, ledger)
+    request = _sweep_request(observed, spec, ledger, points, status, inputs)
     return FitRequest(
-        **vars(replace(request, provisional=not final, watched=watched)),
+        **vars(replace(request, provisional=not final)),
         options=fit_options(spec),
         search=search,
     )
@@ -115,6 +118,7 @@ def _sweep_request(
     spec: ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
+    status: ScalingSweepStatus,
     inputs: str,
 ) -> SweepRequest:
     """What fits and pages of a sweep have in common, of the sweep as it is now. A page without a fit also draws points
@@ -131,14 +135,21 @@ def _sweep_request(
         laws_path=layout.laws_in(folder),
         report_path=layout.report_in(folder),
         missing=tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
-        searched=_watched(observed, ledger) if spec.searches else None,
+        resource=_resource(observed, status),
     )
 
 
-def _watched(observed: ObservedSweep, ledger: Ledger) -> Watched:
-    """The sweep as the page is to show it."""
-    resource = {"metadata": {"generation": observed.generation}, "status": observed.status}
-    return Watched(ledger, observed.progress, resource)
+def _resource(observed: ObservedSweep, status: ScalingSweepStatus) -> dict[str, Any]:
+    """As kubectl prints it, without the spec: pod templates may hold what a bucket's readers must not see."""
+    return {
+        "metadata": {
+            "name": observed.name,
+            "namespace": observed.namespace,
+            "uid": observed.uid,
+            "generation": observed.generation,
+        },
+        "status": status.document(),
+    }
 
 
 def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, final: bool) -> bool:
@@ -213,6 +224,7 @@ def sweep_page(
     spec: ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
+    status: ScalingSweepStatus,
 ) -> SweepPage | None:
     """The page of a sweep on the way, to draw now: from the first report of a point on, once a minute at most, and
     only if it would show something new. The fits draw the others."""
@@ -221,12 +233,12 @@ def sweep_page(
     reported = {key: each.tokens for key, each in observed.progress.items()}
     if not any(reported.values()) and not any(record.tokens for record in ledger.points):
         return None
-    shows = content_key([ledger.digest, reported])
+    said = [[each.type, each.status, each.reason] for each in status.conditions]
+    shows = content_key([ledger.digest, reported, said])
     if shows == observed.page_shows:
         return None
-    request = _sweep_request(observed, spec, ledger, points, shows)
     return SweepPage(
-        **vars(replace(request, watched=_watched(observed, ledger))),
+        **vars(_sweep_request(observed, spec, ledger, points, status, shows)),
         laws=observed.fit.laws if observed.fit is not None else None,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,12 +11,11 @@ from pydantic import Field
 from isoloss.laws import FitOptions, Laws, Prediction
 from isoloss.runs import Weights
 from isoloss.search import SearchOptions, Seen, Size
-from isoloss_contract.ledger import MAX_ADDITIONS, IntentAction, Ledger
+from isoloss_contract.ledger import MAX_ADDITIONS, IntentAction
 from isoloss_contract.records import (
     Finite,
     Name,
     PointConfig,
-    PointProgress,
     PositiveFinite,
     Tokens,
 )
@@ -105,17 +104,6 @@ class MissingPoint:
     reason: str
 
 
-@dataclass(frozen=True)
-class Watched:
-    """A sweep and how far it is, for its page."""
-
-    ledger: Ledger
-    progress: Mapping[str, PointProgress]
-    """Keyed by point key; only points that are training."""
-    resource: Mapping[str, Any]
-    """Its metadata and status as the API server shows them."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the process of a fit is asked for: a fit, or a page that is drawn without one."""
@@ -137,10 +125,8 @@ class SweepRequest(Request):
     points: tuple[FitPoint, ...]
     weights: Weights
     missing: tuple[MissingPoint, ...] = ()
-    searched: Watched | None = None
-    """Of a sweep whose points a search chooses: what it has chosen so far."""
-    watched: Watched | None = None
-    """Of a sweep still under way: its progress."""
+    resource: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Its metadata, and the status of the pass that asks for it: the page shows them, and no law depends on them."""
 
 
 @dataclass(frozen=True, kw_only=True)

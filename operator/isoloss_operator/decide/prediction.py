@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from isoloss.laws import RefusalReason
-from isoloss.progress.resources import is_verdict
+from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_operator.api import Condition, HyperparamPredictionStatus
 from isoloss_operator.decide.conditions import (

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from isoloss.formatting import flops as flops_in_words
 from isoloss.formatting import number
-from isoloss.progress.words import ENDINGS
 from isoloss.search import Point, SearchOptions, Seen, Size
 from isoloss_contract.ledger import (
     FAILED_FOR_GOOD,
@@ -51,6 +51,26 @@ from isoloss_operator.planning.points import (
     plan_points,
 )
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
+
+ENDINGS: Final[Mapping[str, str]] = {
+    "PrecisionReached": "the optimum is known to search.precision",
+    "RegretNegligible": "what is still open about the optimum costs next to nothing",
+    "NothingLeft": "no point near the optima is left to train",
+    "LearningRateAtEdge": (
+        "the best point of the cheaper size is at an edge of the learning rates, far from those of the larger one, and "
+        "spec.search.extendGrid.maxPoints lets no more be added: move learningRates, or raise it"
+    ),
+    "BatchSizeAtEdge": (
+        "the best point of the cheaper size is at an edge of the batch sizes, far from those of the larger one, and "
+        "spec.search.extendGrid.maxPoints lets no more be added: move batchSizes, or raise it"
+    ),
+    "AllDiverged": (
+        "every point of the cheapest size diverged, and spec.search.extendGrid.maxPoints lets no smaller learning rate be "
+        "added: lower learningRates, or raise it"
+    ),
+    "BudgetExhausted": "no further point fits into spec.budget",
+}
+"""isoloss.search.StopReason in words."""
 
 # ---------------------------------------------------------------------------------- what it is asked
 

@@ -211,14 +211,22 @@ def _with_points(view: PointsView) -> SweepPlan:
     )
     status, news = stated(observed, _findings(view), numbers_of(observed, observed, facts))
     fit = fit_request(
-        observed, spec, tasks.written, tasks.points, final=tasks.is_quiet, search=view.search
+        observed,
+        spec,
+        tasks.written,
+        tasks.points,
+        status,
+        final=tasks.is_quiet,
+        search=view.search,
     )
     fit_draws = fit is not None or (tasks.is_quiet and bool(spec.fitted_proxies))
     return SweepPlan(
         status=status,
         **vars(replace(writes, ledger=None if ledger == observed.ledger else ledger)),
         fit=fit,
-        page=None if fit_draws else sweep_page(observed, spec, tasks.written, tasks.points),
+        page=None
+        if fit_draws
+        else sweep_page(observed, spec, tasks.written, tasks.points, status),
         events=(
             *attempt_events(tasks.task_set.stored_ledger, tasks.ledger),
             *search_events(ledger, step, _search_ended(observed)),

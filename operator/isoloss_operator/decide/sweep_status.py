@@ -4,7 +4,7 @@ its findings say, and what follows from them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,6 +19,7 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
+from isoloss_contract.records import PointProgress
 from isoloss_operator.api import (
     ActivePoint,
     FailedPoint,
@@ -62,6 +63,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.size_status import size_statuses
 from isoloss_operator.decide.suspension import suspension
 from isoloss_operator.decide.tasks.task_pass import Spending, remaining_flops
 from isoloss_operator.planning.points import PlannedPoint
@@ -120,6 +122,7 @@ def numbers_of(world: ObservedTasks, stored: PointFiles, facts: SweepFacts) -> S
         else None,
         loss_compute_law=loss_compute_law(laws, provisional=provisional) if laws else None,
         optima=optimum_statuses(laws.frontier, sizes) if laws else (),
+        sizes=size_statuses(records, _reports(stored, facts.active)),
         active=_active(stored, facts.active),
         failures=_failures(records),
         warnings=texts([*_lost(facts.ledger), *facts.warnings, *(laws.warnings if laws else ())]),
@@ -158,6 +161,11 @@ def _counts(facts: SweepFacts) -> PointCounts:
         failed=sum(r.state in FAILED_FOR_GOOD for r in records),
         adopted=sum(r.adopted for r in records),
     )
+
+
+def _reports(stored: PointFiles, jobs: Sequence[ObservedJob]) -> Mapping[str, PointProgress]:
+    """What the points that have a Job reported last, by key."""
+    return {job.key: stored.progress[job.key] for job in jobs if job.key in stored.progress}
 
 
 def _estimated_completion(now: datetime, stored: PointFiles, facts: SweepFacts) -> str:

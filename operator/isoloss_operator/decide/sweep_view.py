@@ -9,7 +9,6 @@ from typing import Final
 
 from isoloss.formatting import are, counted
 from isoloss.laws import Laws
-from isoloss.progress.words import BUDGET_SPENT
 from isoloss_contract.ledger import (
     DONE,
     DerivedModel,

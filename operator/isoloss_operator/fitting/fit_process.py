@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
 import time
@@ -11,14 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from isoloss.laws import Laws, Run, fit_laws
-from isoloss.progress.moment import Moment
-from isoloss.progress.resources import View, planned_flops
-from isoloss.progress.sweep_state import sweep_state
 from isoloss.published import published_opinions
 from isoloss.report.content import PointRow, point_rows
 from isoloss.report.page import render_report
 from isoloss.report.probed import probed_by
 from isoloss.runs import BadTrajectory, run_from_point
+from isoloss.status import View
 from isoloss_contract import layout
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import (
@@ -40,9 +39,9 @@ from isoloss_operator.decide.fits import (
     SearchStep,
     SweepPage,
     SweepRequest,
-    Watched,
 )
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
+from isoloss_operator.decide.page_resource import page_resource
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document, shown_first
@@ -103,7 +102,9 @@ def _fit_and_report(
         if outcome.laws is None:
             return outcome
         on_laws(outcome)
-        written = _write_report(store, job, request, runs, outcome.laws)
+        goes_on = outcome.step is not None and not outcome.step.ended
+        is_final = not request.provisional and not goes_on
+        written = _write_report(store, job, request, runs, outcome.laws, is_final=is_final)
         outcome = replace(outcome, report_written=written)
         # Were the operator killed before, or if this fails, the next one makes the fit again, and with it the report.
         if written:
@@ -135,6 +136,7 @@ def _answer_page(store: Store, job: FitJob, page: AnswerPage) -> FitEnd:
             facts={"laws": _laws_uri(job), "ledger": f"SHA-256 {page.ledger_sha256}"},
             prediction=answer,
             initial_loss=page.initial_loss,
+            parameters=page.parameters,
             opinions=published_opinions(
                 total_flops=answer.total_flops.value, params=page.parameters
             )[0],
@@ -235,33 +237,35 @@ def _search(request: FitRequest, runs: list[Run]) -> SearchStep | None:
 
 
 def _write_report(
-    store: Store, job: FitJob, request: SweepRequest, runs: list[Run], laws: Laws
+    store: Store,
+    job: FitJob,
+    request: SweepRequest,
+    runs: list[Run],
+    laws: Laws,
+    *,
+    is_final: bool = False,
 ) -> bool:
-    """Whether the report page was written. The laws are kept if it cannot be drawn."""
+    """Whether the report page and the status beside it were written. The laws are kept if it cannot be drawn."""
     try:
         rows = (*point_rows(runs, laws), *_missing_rows(request))
-        watched, searched = _moment(request.watched), _moment(request.searched)
+        shown = page_resource(request.resource, laws, len(runs), final=is_final)
         page = render_report(
             laws,
             runs,
             title=job.title,
             facts=_facts(job, request, runs),
             points=rows,
-            search=searched.state if searched is not None else None,
-            watched=watched,
+            status=View(shown),
+            is_over=is_final,
         )
     except Exception:
         logger.exception("report of %s failed", job.title)
         return False
-    return _write_at_last(store, request.report_path, page.encode())
-
-
-def _moment(watched: Watched | None) -> Moment | None:
-    if watched is None:
-        return None
-    view = View(dict(watched.resource))
-    told = planned_flops(view)
-    return Moment(view, sweep_state(watched.ledger, watched.progress, told_flops=told))
+    status_path = layout.page_status_in(request.report_path.rpartition("/")[0])
+    content = json.dumps(shown, allow_nan=False, separators=(",", ":")).encode()
+    return _write_at_last(store, status_path, content) and _write_at_last(
+        store, request.report_path, page.encode()
+    )
 
 
 def _write_at_last(store: Store, path: str, content: bytes) -> bool:

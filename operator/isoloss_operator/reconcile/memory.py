@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Read
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
-from isoloss_operator.api.statuses import StatusType
 from isoloss_operator.cluster.client import Refused
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.cluster.resource_keys import ResourceKey
@@ -70,10 +69,6 @@ class Memory:
     """When the results of points that have failed were last looked for; the first pass is in a hurry."""
     written_at: float = -math.inf
     """When the status was last written."""
-    status_copied: StatusType | None = None
-    """That this process wrote to the store last."""
-    status_folder: Folder | None = None
-    """Where to."""
     stopped: tuple[ObservedJob, ...] = ()
     """Jobs that were stopped without the ledger, which does not have them yet."""
     uncounted: Read[Ledger] | None = None

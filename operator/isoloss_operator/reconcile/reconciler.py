@@ -6,7 +6,6 @@ and the next pass reads everything again.
 
 from __future__ import annotations
 
-import math
 from http import HTTPStatus
 from typing import Generic, Protocol, TypeVar
 
@@ -17,7 +16,6 @@ from isoloss_operator.decide.observation import ObservedResource
 from isoloss_operator.decide.plans import PredictionPlan, SweepPlan
 from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.memory import (
-    Folder,
     Memories,
     after_trouble,
     carry_out,
@@ -25,7 +23,6 @@ from isoloss_operator.reconcile.memory import (
 )
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.services import Services
-from isoloss_operator.reconcile.status_copies import copy_status
 from isoloss_operator.reconcile.status_writes import (
     StatusChanged,
     reporting_failures,
@@ -49,9 +46,6 @@ class Steps(Protocol[Observed, Plan]):
 
     def apply(self, resource: Resource, observed: Observed, plan: Plan) -> None:
         """All writes but the status, in the order of plans.py. Raises StoreError, ClusterError."""
-
-    def folder(self, observed: Observed) -> Folder | None:
-        """Where the store keeps what the operator writes of the resource; None if it may not be written to."""
 
     def show(self, resource: Resource, observed: Observed, plan: Plan) -> None:
         """Metrics, once the status is written."""
@@ -112,9 +106,6 @@ class Reconciler(Generic[Observed, Plan]):
             again = write_status(services, resource, plan.status.document(), plan.events)
         except StatusChanged:
             return 0.0
-        is_written = again == math.inf
-        if is_written and not observed.store_error:
-            copy_status(services, resource, steps.folder(observed), plan.status)
         steps.show(resource, observed, plan)
         look = next_look(plan.requeue_after, services.settings)
         return min(again, look, after_trouble(memory) if was_in_trouble else look)

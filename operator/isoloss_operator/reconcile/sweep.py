@@ -32,7 +32,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.sweep_load import sweep_load
-from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder
+from isoloss_operator.reconcile.memory import STORE_SECONDS
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
 from isoloss_operator.reconcile.references import read_answer, read_prior
@@ -195,13 +195,6 @@ class SweepSteps:
         return FitJob(request, uri, tokenizer, title, anchor)
 
     # ------------------------------------------------------------------------------- and the rest
-
-    def folder(self, observed: ObservedSweep) -> Folder | None:
-        """Its own, in its storage."""
-        first = first_reads(observed)
-        if first is None or observed.storage_refusal:
-            return None
-        return Folder(first.store_uri, first.folder)
 
     def show(self, resource: Resource, observed: ObservedSweep, plan: SweepPlan) -> None:
         """Metrics of the status, and of the load that the sweep is."""

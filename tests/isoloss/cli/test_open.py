@@ -9,9 +9,9 @@ import pytest
 from isoloss.report.content import PAGE_POLICY
 from isoloss_contract.store import Store
 from tests.isoloss.cli.conftest import PutInCluster
-from tests.isoloss.progress.small_sweeps import done, ledger
 from tests.support.command_line import Isoloss
 from tests.support.ledgers import write_ledger
+from tests.support.small_ledgers import done, ledger
 from tests.support.watched import resource
 
 

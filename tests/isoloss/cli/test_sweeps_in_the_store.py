@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,11 @@ import pytest
 from isoloss.laws import laws_to_json
 from isoloss.stored_sweeps import BadSweep, open_sweep, sweep_runs
 from isoloss_contract import layout
-from isoloss_contract.ledger import Intent, IntentAction, Spend
 from isoloss_contract.records import PointResult
 from isoloss_contract.store import Store, StoreUnavailable
 from tests.support.command_line import Isoloss
 from tests.support.empty_figures import draw_empty_figures
-from tests.support.ledgers import with_head, write_ledger
+from tests.support.ledgers import with_head
 from tests.support.planted_laws import fitted_laws
 from tests.support.planted_runs import planted_runs
 from tests.support.stored_sweep import UID, write_sweep
@@ -91,23 +89,20 @@ def test_laws_of_a_sweep_answer_predictions(isoloss: Isoloss, store: Store) -> N
     assert isoloss("predict", store.uri, "--total-flops", "3e19", "--json").code == 0
 
 
-def test_a_report_compares_the_cost_of_a_search_with_what_the_operator_plans(
+def test_a_report_says_what_a_search_has_chosen_as_the_operators_page_does(
     isoloss: Isoloss, store: Store, tmp_path: Path
 ) -> None:
-    """As the operator's own page does."""
-    swept = write_sweep(store)
-    chosen = Intent(IntentAction.RUN, reason="Leader", tokens=swept.points[0].wanted_tokens)
-    points = (replace(swept.points[0], intent=chosen, spent=Spend(9e12)), *swept.points[1:])
-    write_ledger(store, swept.replace(points=points))
-    folder = layout.sweep_folder("dense", UID)
+    write_sweep(store)
     write_laws(store)
     metadata = {"name": "dense", "namespace": "research", "uid": UID, "generation": 1}
-    told = {"metadata": metadata, "status": {"plannedFlops": "1.8e13"}}
-    store.write(layout.status_in(folder), json.dumps(told).encode())
+    search = {"finished": 3, "pruned": 4, "savedFlops": "1.8e13"}
+    beside = {"metadata": metadata, "status": {"search": search}}
+    path = layout.page_status_in(layout.sweep_folder("dense", UID))
+    store.write(path, json.dumps(beside).encode())
     page = tmp_path / "report.html"
     with draw_empty_figures:
         assert isoloss("report", store.uri, "--out", page).code == 0
-    assert "50% of the whole grid" in page.read_text()
+    assert "3 finished, 4 pruned; 1.8e13 FLOPs less than the whole grid." in page.read_text()
 
 
 def test_a_sweep_without_laws_yet_says_how_to_make_them(isoloss: Isoloss, swept: Store) -> None:

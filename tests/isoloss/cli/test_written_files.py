@@ -158,10 +158,10 @@ def test_a_report_removes_the_figures_of_an_earlier_one_that_it_does_not_have(
 ) -> None:
     figures, out = tmp_path / "report-figures", tmp_path / "report.html"
     figures.mkdir()
-    for name in ("laws.png", "iso-loss.png", "trajectories.png", "search.png", "mine.png"):
+    for name in ("laws.png", "iso-loss.png", "trajectories.png", "answer.png", "mine.png"):
         (figures / name).write_bytes(b"old")
     assert isoloss("report", planted_laws, "--out", out).code == 0
-    assert not (figures / "search.png").exists()
+    assert not (figures / "answer.png").exists()
     assert (figures / "mine.png").exists()
     assert (figures / "laws.png").read_bytes() != b"old"
 
@@ -170,7 +170,7 @@ def test_a_report_removes_the_figures_of_an_earlier_one_that_it_does_not_have(
 def test_a_report_removes_nothing_from_a_folder_that_no_report_wrote(
     isoloss: Isoloss, planted_laws: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "search.png").write_bytes(b"mine")
+    (tmp_path / "answer.png").write_bytes(b"mine")
     out = tmp_path / "report.html"
     assert isoloss("report", planted_laws, "--out", out, "--figures", tmp_path).code == 0
-    assert (tmp_path / "search.png").read_bytes() == b"mine"
+    assert (tmp_path / "answer.png").read_bytes() == b"mine"

@@ -26,7 +26,7 @@ from isoloss.report.law_figure import plot_laws
 from isoloss.report.page import render_report
 from isoloss.report.predicted import interval_costs, outside_band
 from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, plot_trajectories
-from tests.support.empty_figures import BLANK
+from tests.support.empty_figures import BLANK, BLANK_ANSWER
 from tests.support.planted_laws import answered
 from tests.support.planted_runs import planted_runs
 
@@ -94,14 +94,14 @@ def test_a_given_batch_size_is_said_to_be_and_has_neither_an_interval_nor_a_cost
     assert both is not None
     assert costs is not None
     assert [row[0].split()[0] for row in costs.rows] == ["learning", "learning"]
-    page = render_report(laws, (), title="x", prediction=at_64, figures=BLANK)
-    head = page.partition('<div class="answer">')[2].partition("</dl>")[0]
+    page = render_report(laws, (), title="x", prediction=at_64, figures=BLANK_ANSWER)
+    head = page.partition('<div class="answer"')[2].partition("</dl>")[0]
     assert re.search(r"batch size \(sequences\)<b>64</b>\s*<span>\(given\)</span>", head)
     assert "64 to 64" not in head
     assert "before rounding" not in head
     assert "<dd>131k (given)</dd>" in head
     assert "64 [64, 64]" not in page
-    plain = render_report(laws, (), title="x", prediction=answer, figures=BLANK)
+    plain = render_report(laws, (), title="x", prediction=answer, figures=BLANK_ANSWER)
     assert "(given)" not in plain
     assert "before rounding" in plain
 
@@ -111,7 +111,7 @@ def test_without_a_surface_the_page_says_that_the_cost_is_not_known(
 ) -> None:
     bare = replace(laws, surface=SurfaceLaw("refused"))
     assert interval_costs(bare, answer) is None
-    page = render_report(bare, runs, title="x", prediction=answer, figures=BLANK)
+    page = render_report(bare, runs, title="x", prediction=answer, figures=BLANK_ANSWER)
     assert "the cost of missing the optimum by an interval is unknown" in page
     assert "noise</dt><dd>not known" in page
 
@@ -156,7 +156,9 @@ def test_a_prediction_outside_the_band_says_so_in_words_and_in_the_figure(
     sentences = [s for s in outside_band(laws, outside) if "learning rate" in s]
     assert len(sentences) == 1
     assert "joint surface" in sentences[0]
-    assert sentences[0] in render_report(laws, runs, title="x", prediction=outside, figures=BLANK)
+    assert sentences[0] in render_report(
+        laws, runs, title="x", prediction=outside, figures=BLANK_ANSWER
+    )
     assert labels(laws, outside)[0] == ["prediction outside the band"]
 
 

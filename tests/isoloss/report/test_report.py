@@ -19,16 +19,17 @@ from isoloss.laws import (
     fit_laws,
 )
 from isoloss.published import published_opinions
-from isoloss.report.content import PointRow, optima_table, point_rows
+from isoloss.report.content import PointRow, optima_table, point_rows, surface_sentence
 from isoloss.report.law_figure import plot_laws
 from isoloss.report.page import ReportFigures, draw_figures, png_files, render_report
-from isoloss.report.surface_figure import PALE, surface_optima
 from isoloss.report.trajectory_figure import plot_trajectories, runs_from_contours
 from isoloss.savings import SearchCost
-from tests.support.empty_figures import BLANK
+from isoloss.status import View
+from tests.support.empty_figures import BLANK, BLANK_ANSWER
 from tests.support.paper_costs import PAPER_COSTS
 from tests.support.planted_laws import answered
 from tests.support.planted_runs import planted_runs
+from tests.support.watched import resource
 
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7919*7907 }} $\\frac$"
 
@@ -68,6 +69,7 @@ def whole_page(
         facts={"namespace": "research"},
         prediction=prediction,
         initial_loss=2.75,
+        parameters=1e9,
         opinions=published_opinions(total_flops=prediction.total_flops.value, params=1e9)[0],
         savings=PAPER_COSTS["dense-8b"],
         figures=figures,
@@ -105,7 +107,8 @@ def test_the_page_needs_nothing_from_outside(page: str) -> None:
 def test_all_sections_are_there(page: str) -> None:
     headings = re.findall(r"<h2 id=.*?>(.*?)</h2>", page)
     assert headings == [
-        *("Prediction", "Laws", "Iso-loss contours", "Trajectories", "Cost", "Optima", "Points"),
+        *("The answer", "Laws", "Iso-loss contours", "Trajectories", "How it was computed"),
+        *("Cost", "Optima", "Points", "Data"),
     ]
     assert page.count("<svg ") == 4
     described = [found for _, found in parsed(page).tags if found.get("role") == "img"]
@@ -116,7 +119,7 @@ def test_all_sections_are_there(page: str) -> None:
 def test_the_contents_link_to_every_section(page: str) -> None:
     contents = re.findall(r'<li><a href="#(.*?)">(.*?)</a>', page)
     assert contents == re.findall(r'<h2 id="(.*?)">(.*?)</h2>', page)
-    assert len(contents) == 7
+    assert len(contents) == 9
 
 
 def test_no_id_is_used_twice_and_every_reference_has_its_target(page: str) -> None:
@@ -208,9 +211,8 @@ def test_the_thinnest_data_still_make_a_page(runs: tuple[Run, ...], kept: int) -
 
 def test_why_there_is_no_prediction_is_in_its_place_and_escaped(laws: Laws) -> None:
     page = render_report(laws, (), title="x", no_answer=(HOSTILE,), figures=BLANK)
-    assert re.findall(r"<h2 id=.*?>(.*?)</h2>", page)[:2] == ["Prediction", "Laws"]
-    assert HOSTILE in parsed(page).text
-    assert '<h2 id="prediction">' not in render_report(laws, (), title="x", figures=BLANK)
+    assert HOSTILE in parsed(page.partition("<nav")[0]).text
+    assert '<h2 id="prediction">' not in page
 
 
 def test_a_provisional_report_says_that_numbers_can_change(runs: tuple[Run, ...]) -> None:
@@ -239,7 +241,7 @@ def test_axes_carry_units(figures: ReportFigures) -> None:
 
 def test_figures_are_also_png(figures: ReportFigures) -> None:
     files = png_files(figures)
-    assert set(files) == {"laws.png", "surface.png", "iso-loss.png", "trajectories.png"}
+    assert set(files) == {"answer.png", "laws.png", "iso-loss.png", "trajectories.png"}
     assert all(content.startswith(b"\x89PNG") for content in files.values())
 
 
@@ -278,42 +280,69 @@ def test_sizes_between_the_trained_ones_are_marked(laws: Laws) -> None:
     assert not between & {f"{size} (not trained)" for size in ("30M", "100M", "300M")}
 
 
-def test_the_surface_is_drawn_with_the_optima_of_each_size(
-    laws: Laws, figures: ReportFigures
+def test_the_page_says_how_far_the_surface_is_from_the_optima_of_single_sizes(
+    laws: Laws,
 ) -> None:
-    assert figures.surface is not None
-    assert laws.surface.planes is not None
-    rate = figures.surface.axes[0]
-    points = [line for line in rate.get_lines() if line.get_linestyle() == "None"]
-    parts = [line for line in rate.get_lines() if line.get_linestyle() != "None"]
-    assert len(points) == len(laws.data.sizes)
-    # Three parts of a size: before its optima, after them, and between.
-    for size, line in zip(np.repeat(sorted(laws.data.sizes), 3), parts, strict=True):
-        tokens, drawn = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
-        expected = laws.surface.planes.at(np.log(size), np.log(tokens))[0]
-        assert np.log(drawn) == pytest.approx(expected)
-
-
-def test_a_refused_surface_is_not_drawn(laws: Laws, runs: tuple[Run, ...]) -> None:
+    """In place of a figure of the residuals."""
+    said = surface_sentence(laws)
+    found = re.fullmatch(
+        r"Half of the (\d+) optima of single sizes, .* within ([\d.]+)% of its learning rates and "
+        r"([\d.]+)% of its batch sizes\.",
+        said,
+    )
+    assert found is not None
+    planes = laws.surface.planes
+    assert planes is not None
+    optima = [o for o in laws.optima if o.params and o.tokens and o.learning_rate and o.batch_size]
+    assert int(found[1]) == len(optima)
+    off = [
+        abs(np.log(o.learning_rate) - planes.at(np.log(o.params), np.log(o.tokens))[0])
+        for o in optima
+    ]
+    assert float(found[2]) == pytest.approx(100 * np.expm1(np.median(off)), abs=0.06)
+    assert said in render_report(laws, (), title="x", figures=BLANK)
     refused = replace(laws, surface=SurfaceLaw("refused"))
-    assert surface_optima(refused) is None
+    assert surface_sentence(refused) == ""
 
 
-def test_a_size_s_line_is_pale_beyond_the_tokens_of_its_own_optima(
-    laws: Laws, figures: ReportFigures, page: str
+def test_the_question_and_the_answer_come_first(page: str) -> None:
+    head = page.partition("<nav")[0].partition("</style>")[2]
+    assert "<h1>1B parameters, loss 2.75, 5B more tokens (3e19 FLOPs)</h1>" in head
+    assert "learning rate<b>" in head
+    assert re.search(r"Expected to lose [\d.e-]+ nats", head)
+    assert "sha256" not in head
+    assert page.index('<h2 id="data">') > page.index('<h2 id="points">')
+
+
+def test_three_caveats_are_shown_and_the_others_are_folded(
+    laws: Laws, prediction: Prediction
 ) -> None:
-    assert figures.surface is not None
-    of_size = {
-        size: [o.tokens for o in laws.optima if o.params == size and o.tokens and o.learning_rate]
-        for size in sorted({o.params for o in laws.optima if o.params is not None})
-    }
-    for panel in figures.surface.axes[:2]:
-        lines = [line for line in panel.lines if line.get_linestyle() != "None"]
-        measured = [
-            np.asarray(line.get_xdata()) for line in lines if line.get_color() == "#111111"
-        ]
-        assert len(measured) == len(of_size)
-        for at, tokens in zip(measured, of_size.values(), strict=True):
-            assert (at[0], at[-1]) == pytest.approx((min(tokens), max(tokens)))
-        assert sum(line.get_color() == PALE for line in lines) == 2 * len(of_size)
-    assert "pale beyond them" in page
+    warned = replace(prediction, warnings=tuple(f"caveat {n}." for n in range(5)))
+    page = render_report(laws, (), title="x", prediction=warned, figures=BLANK_ANSWER)
+    head = page.partition("<nav")[0]
+    shown, folded = head.split("<details>")
+    assert [n for n in range(5) if f"caveat {n}." in shown] == [0, 1, 2]
+    assert "caveat 3." in folded
+    assert "more caveats" in folded
+
+
+def test_a_running_sweep_shows_its_status_and_its_sizes(laws: Laws) -> None:
+    view = View(
+        resource(
+            ("Ready", "False", "Training"),
+            points={"total": 9, "succeeded": 4},
+            plannedFlops="4e19",
+            spentFlops="1e19",
+            sizes=[{"proxy": "tiny", "progress": "4/9", "trained": 47, "loss": "2.5650"}],
+            search={"finished": 3, "pruned": 1, "savedFlops": "1e19"},
+        )
+    )
+    page = render_report(laws, (), title="x", status=view, is_over=False, figures=BLANK)
+    assert "Points 4/9, 0 active, Training." in page
+    assert "Cost so far 1e19 FLOPs, 25% of the whole grid&#39;s 4e19." in page
+    assert "Sweep: Training: why." in page
+    assert '<progress max="100" value="47"' in page
+    assert "3 finished, 1 pruned; 1e19 FLOPs less than the whole grid." in page
+    over = render_report(laws, (), title="x", status=view, figures=BLANK)
+    assert "Sweep: Training" not in over
+    assert "less than the whole grid" in over

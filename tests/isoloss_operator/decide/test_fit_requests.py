@@ -151,8 +151,10 @@ def test_a_page_is_drawn_from_the_first_report_on_without_waiting_for_a_fit() ->
     asked_for = page(on_the_way())
     assert asked_for is not None
     assert asked_for.laws is None
-    assert asked_for.watched is not None
-    assert [each.tokens for each in asked_for.watched.progress.values()] == [500_000]
+    (size, *_) = asked_for.resource["status"]["sizes"]
+    assert (size["progress"], size["trained"] > 0) == ("0/4", True)
+    assert asked_for.resource["metadata"]["namespace"] == "research"
+    assert "spec" not in asked_for.resource
     assert page(on_the_way(tokens=0)) is None, "nothing is reported"
 
 
@@ -167,10 +169,10 @@ def test_a_page_is_drawn_once_a_minute_at_most_and_only_if_it_shows_something_ne
 def test_fits_draw_the_page_themselves_and_a_finished_sweep_has_its_report() -> None:
     """A page that is drawn beside a fit would be older than the fit's own."""
     fits = done(4, page_seconds=3600.0)
-    assert asked(fits).watched is not None
+    assert asked(fits).provisional
     assert page(fits) is None
     over = done(len(POINTS), page_seconds=3600.0)
-    assert asked(over).watched is None
+    assert not asked(over).provisional
     assert page(over) is None
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from isoloss.progress.words import BUDGET_SPENT, ENDINGS, REASONS
 from isoloss.search import Reason as SearchReason
 from isoloss.search import StopReason
 from isoloss.search.state import FEWEST_SHARE
 from isoloss_contract.ledger import (
+    BUDGET_SPENT,
     NOT_CHOSEN,
     AddedPoint,
     Intent,
@@ -28,8 +28,8 @@ from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.search import ENDINGS
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.tasks.task_pass import BUDGET_RAISED
 from isoloss_operator.plan_command.figures import planned
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE, InvalidSpec
@@ -163,19 +163,11 @@ def test_a_point_at_its_rung_is_done_until_more_is_wanted_of_it() -> None:
     assert [point.finished for point in fit.points] == [False, False]
 
 
-def test_the_report_of_a_search_gets_the_ledger_and_that_of_a_whole_grid_does_not() -> None:
-    fit = asked(next_pass(at_first_rung()))
-    assert fit.searched is not None
-    assert fit.searched.ledger.digest == fit.ledger_sha256
-    exhaustive = observed(sweep_spec(), results={p.key: result(p) for p in points(sweep_spec())})
-    plan = decide_sweep(exhaustive)
-    for _ in range(3):
-        if plan.fit is not None:
-            break
-        exhaustive = after(exhaustive, plan)
-        plan = decide_sweep(exhaustive)
-    assert plan.fit is not None
-    assert plan.fit.searched is None
+def test_the_page_of_a_search_gets_the_status_with_what_was_chosen() -> None:
+    world = next_pass(at_first_rung())
+    status = decide_sweep(world).status.document()
+    assert asked(world).resource["status"] == status
+    assert status["search"]["notChosen"] > 0
 
 
 def test_a_pruned_point_keeps_its_trajectory_its_reason_and_its_bound() -> None:
@@ -385,7 +377,6 @@ def test_a_sweep_too_short_for_its_first_rung_is_refused_by_field() -> None:
 
 def test_words_and_shares_are_those_of_the_search() -> None:
     assert set(ENDINGS) == {str(reason) for reason in StopReason}
-    assert set(REASONS) == {*SearchReason, NOT_CHOSEN, BUDGET_SPENT, BUDGET_RAISED}
     assert FIRST_JUDGED_SHARE == FEWEST_SHARE
     assert "NotChosenYet" not in {str(reason) for reason in SearchReason}
 

@@ -14,11 +14,14 @@ from itertools import count
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from isoloss.laws import FitOptions, Run
+from isoloss.page_status import read_page_status
+from isoloss.status import View
 from isoloss_contract import layout
 from isoloss_contract.records import (
     OptimizerConfig,
@@ -35,7 +38,7 @@ from isoloss_contract.store import (
     StoreRefused,
     StoreUnavailable,
 )
-from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, Watched
+from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest
 from isoloss_operator.fitting import fit_process, fitter
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.fitting.fit_process import fit, read_runs
@@ -43,7 +46,6 @@ from isoloss_operator.fitting.fitter import run_in_process
 from isoloss_operator.process import logs
 from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcome
 from isoloss_operator.store.storage import Storage
-from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.clock import Clock
 from tests.support.empty_figures import draw_empty_figures
 from tests.support.planted_trainer import planted_loss
@@ -133,15 +135,60 @@ def fitted(work: FitJob) -> FitOutcome:
     return outcome
 
 
-def test_the_report_of_a_search_compares_its_cost_with_what_the_status_says_is_planned(
-    tmp_path: Path,
-) -> None:
-    point = done(1, flops=9e12)
-    status = {"metadata": {"generation": 1}, "status": {"plannedFlops": "1.8e13"}}
-    searched = Watched(ledger(point, record(2)), {}, status)
-    fit(job(tmp_path, replace(plant(tmp_path), searched=searched)))
-    page = (tmp_path / "sweeps/x/report.html").read_text()
-    assert "cost so far 9e12 FLOPs, 50% of the whole grid" in page
+def conditions(**said: str) -> list[dict[str, Any]]:
+    """Conditions by type: their status, with a reason and a message."""
+    return [
+        {
+            "type": kind,
+            "status": status,
+            "reason": "Fitting",
+            "message": "why",
+            "observedGeneration": 1,
+        }
+        for kind, status in said.items()
+    ]
+
+
+def sweep_resource(**said: str) -> dict[str, Any]:
+    """As a pass hands it to a fit."""
+    metadata = {"name": "dense", "namespace": "research", "uid": "u", "generation": 1}
+    return {"metadata": metadata, "status": {"conditions": conditions(**said)}}
+
+
+UNDER_WAY = {"Ready": "False", "Stalled": "False", "Reconciling": "True"}
+
+
+def beside_the_page(folder: Path) -> View:
+    """What `isoloss watch` reads in the store."""
+    return View(read_page_status(Store(f"file://{folder}"), "sweeps/x"))
+
+
+def test_the_status_beside_the_last_page_says_that_the_sweep_is_over(tmp_path: Path) -> None:
+    """The pass that asked for the fit could not know yet."""
+    request = replace(plant(tmp_path), resource=sweep_resource(**UNDER_WAY), provisional=False)
+    outcome = fitted(job(tmp_path, request))
+    assert outcome.laws is not None
+    view = beside_the_page(tmp_path)
+    assert view.is_settled
+    refused = outcome.laws.status == "refused" and outcome.laws.only_batch_size is None
+    assert bool(view.stalled) is refused
+    assert view.is_ready is not refused
+    assert view.sweep["status"]["learningRateLaw"]["status"] in ("Fitted", "Refused")
+
+
+def test_the_status_beside_a_page_on_the_way_is_that_of_the_pass(tmp_path: Path) -> None:
+    request = replace(plant(tmp_path), resource=sweep_resource(**UNDER_WAY), provisional=True)
+    fitted(job(tmp_path, request))
+    view = beside_the_page(tmp_path)
+    assert not view.is_settled
+    assert view.sweep["status"]["learningRateLaw"]["status"] in ("Provisional", "Refused")
+
+
+def test_a_sweep_that_was_stalled_stays_so_on_its_last_page(tmp_path: Path) -> None:
+    said = {**UNDER_WAY, "Stalled": "True", "Reconciling": "False"}
+    request = replace(plant(tmp_path), resource=sweep_resource(**said), provisional=False)
+    fitted(job(tmp_path, request))
+    assert beside_the_page(tmp_path).stalled["reason"] == "Fitting"
 
 
 def test_a_fit_leaves_laws_report_and_a_record_that_a_restart_finds(

@@ -19,12 +19,11 @@ import pytest
 from isoloss.formatting import learning_rate
 from isoloss.laws import FitOptions, Prediction, PredictionQuery, predict
 from isoloss_contract.store import Store
-from isoloss_operator.decide.fits import AnswerPage, FitOutcome, FitRequest, SweepPage, Watched
+from isoloss_operator.decide.fits import AnswerPage, FitOutcome, FitRequest, SweepPage
 from isoloss_operator.fitting import fit_process
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, fit_result
 from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
 from isoloss_operator.store.storage import Storage
-from tests.isoloss.progress.small_sweeps import ledger, record, report
 from tests.support.empty_figures import draw_empty_figures
 from tests.support.planted_laws import fitted_laws
 
@@ -513,7 +512,6 @@ def test_the_operator_itself_loads_nothing_that_only_a_fit_needs() -> None:
 
 def test_a_page_on_the_way_shows_how_far_it_is_and_leaves_no_laws(tmp_path: Path) -> None:
     """Also before there is a law or a finished point."""
-    trains = record(1)
     condition = {
         "type": "Ready",
         "status": "False",
@@ -521,15 +519,15 @@ def test_a_page_on_the_way_shows_how_far_it_is_and_leaves_no_laws(tmp_path: Path
         "message": "1 of 1 points trains.",
         "observedGeneration": 1,
     }
-    resource = {"metadata": {"generation": 1}, "status": {"conditions": [condition]}}
-    watched = Watched(ledger(trains), {trains.key: report(trains, 250_000)}, resource)
-    request = replace(page_without_laws("first"), watched=watched)
+    status = {"conditions": [condition], "points": {"total": 4, "succeeded": 1, "active": 1}}
+    resource = {"metadata": {"generation": 1}, "status": status}
+    request = replace(page_without_laws("first"), resource=resource)
     uri = f"file://{tmp_path}"
     end = fit_process.fit(FitJob(request, uri, None, "research/dense"))
     assert end == FitOutcome(inputs="first", laws=None, report_written=True)
     assert fit_result(end) == "drawn"
     shown = Store(uri).read(REQUEST.report_path).decode()
-    assert "1 training" in shown
+    assert "Points 1/4, 1 active" in shown
     assert "Training: 1 of 1 points trains." in shown
     assert not Store(uri).exists(REQUEST.laws_path)
 

@@ -16,7 +16,6 @@ from isoloss_operator.process.sweep_load import (
     job_state,
     sweep_load,
 )
-from tests.isoloss.progress.small_sweeps import done, ledger, record
 from tests.support.builders import (
     NOW,
     after,
@@ -28,6 +27,7 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
+from tests.support.small_ledgers import done, ledger, record
 
 POINTS = points()
 RUNS = {"working_since": NOW - timedelta(hours=1), "accelerators": 4}

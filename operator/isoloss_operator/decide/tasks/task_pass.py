@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from isoloss.formatting import flops as flops_in_words
-from isoloss.progress.words import BUDGET_SPENT
 from isoloss_contract.ledger import (
+    BUDGET_SPENT,
     DONE,
     FAILED_FOR_GOOD,
     NOT_CHOSEN,

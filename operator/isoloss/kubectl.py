@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isoloss.errors import BadInput
-from isoloss.progress.resources import View, ledger_folder
+from isoloss.status import View
 
 CALL_SECONDS = 30
 SWEEP, PREDICTION = "scalingsweep.isoloss.dev", "hyperparamprediction.isoloss.dev"
@@ -77,25 +77,6 @@ def _get(resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]
     except ValueError as error:
         raise BadInput(f"{' '.join(command[:4])}: the answer is not JSON") from error
     return found if isinstance(found, dict) else {}
-
-
-def stored_sweep_uri(argument: str, namespace: str) -> str:
-    """The URI of a sweep in the store: what was given, or what a resource's status names.
-
-    Raises BadInput if there is no such resource, or it has nothing in the store yet.
-    """
-    from isoloss.stored_sweeps import is_sweep_uri  # it brings the laws along
-
-    if is_sweep_uri(argument):
-        if namespace:
-            raise BadInput(f"--namespace: {argument} is a URI in the store, which has none")
-        return argument
-    view = read_view(resource_name(argument, namespace))
-    if uri := ledger_folder(view):
-        return uri
-    if not view.sweep:
-        raise BadInput(f"{argument}: the ScalingSweep of its spec.sweepRef does not exist")
-    raise BadInput(f"{argument}: status.ledger is empty: the operator has written nothing yet")
 
 
 def read_view(resource: ResourceName) -> View:

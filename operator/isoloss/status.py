@@ -1,4 +1,4 @@
-"""A ScalingSweep and a HyperparamPrediction as the API server shows them, told in words."""
+"""A ScalingSweep and a HyperparamPrediction in words, from their statuses."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from isoloss.formatting import given
-from isoloss.laws import RefusalReason
-from isoloss.summaries import aligned, not_yet
-from isoloss_contract import layout
+from isoloss.formatting import flops, given, number
+from isoloss.summaries import not_yet
+from isoloss.validation import is_verdict
 from isoloss_contract.timestamps import parse_timestamp
 
 Json = dict[str, Any]
 _LAWS = (
-    ("law of the learning rate", "learningRateLaw"),
-    ("law of the batch size", "batchSizeLaw"),
+    ("learning rate", "learningRateLaw"),
+    ("batch size", "batchSizeLaw"),
     ("loss over compute", "lossComputeLaw"),
 )
 STALE, VALIDATED = "Stale", "Validated"
@@ -23,30 +22,6 @@ DONE = ("Succeeded", "Diverged")
 """States of a place near the answer with a result."""
 NO_ANSWER = "NothingWrong"
 """Reason of Stale without an answer that could be out of date."""
-UNDECIDED = frozenset(
-    {
-        *map(str, RefusalReason),
-        "BadConfiguration",
-        "CheckpointChanged",
-        "CheckpointDiffers",
-        "CorpusDiffers",
-        "DataChanged",
-        "InvalidSpec",
-        "LossDiffers",
-        "NoMinimum",
-        "NoResults",
-        "OptimizerDiffers",
-        "TooFewProbes",
-        "TooManyFailedPoints",
-        "WithinNoise",
-    }
-)
-"""Reasons of a Validated that stays Unknown unless a user changes something."""
-
-
-def is_verdict(status: str, reason: str) -> bool:
-    """Whether a Validated says what the points came to, and not what it waits for."""
-    return status in ("True", "False") or reason in UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -54,7 +29,7 @@ class View:
     """Both resources, read together."""
 
     sweep: Json
-    """Empty: that of the prediction is gone, or the store has no copy of its status yet."""
+    """Empty: that of the prediction is gone, or the store has no page of it yet."""
     prediction: Json | None = None
     """None: only the sweep is watched."""
 
@@ -162,33 +137,6 @@ def _verdict(validated: Json) -> str:
     return reason if status == "Unknown" else f"Validated {status}: {reason}"
 
 
-def probe_lines(view: View) -> list[str]:
-    """A table of the probes and what laws and probes say together; none if none are planned."""
-    status = (view.prediction or {}).get("status", {})
-    found = status.get("validation") or {}
-    places = found.get("places", ())
-    if not places:
-        return []
-    header = ("learning rate", "batch", "state", "loss", "to answer")
-    lines = [f"probes of {found.get('tokens', 0):,} tokens: {_places_done(found)}"]
-    lines += aligned([header, *map(_probe_row, places)]).splitlines()
-    refined = status.get("refined") or {}
-    return lines + _intervals("with the probes", view, refined)
-
-
-def _probe_row(place: Json) -> tuple[str, ...]:
-    margin = place.get("standardError", "")
-    difference = f"{place['difference']} +- {margin}" if place.get("difference") else ""
-    shown = (place.get("learningRate", ""), place.get("batchSize", ""), place.get("state", ""))
-    return (*map(str, shown), place.get("loss", ""), difference)
-
-
-def active_points(view: View) -> list[tuple[str, str, str]]:
-    """Name, tokens and loss of the points that are training."""
-    found = view.sweep.get("status", {}).get("active", ())
-    return [(p["name"], f"{p.get('tokens', 0):,}", p.get("loss", "")) for p in found]
-
-
 def _time_left(completion: str) -> str:
     """How long it is until an RFC 3339 time, in words; empty if it is none."""
     end = parse_timestamp(completion)
@@ -222,25 +170,73 @@ def waited_for(view: View) -> str:
     return "\n".join(told)
 
 
-def ledger_folder(view: View) -> str:
-    """URI of the sweep's folder in the store, by its status; empty before there is a ledger."""
-    uri = str((view.sweep.get("status", {}).get("ledger") or {}).get("uri", ""))
-    return uri.removesuffix(layout.ledger_in(""))
-
-
-def cost_so_far(view: View) -> str:
-    """FLOPs spent and planned, as the status has them."""
+def cost_line(view: View) -> str:
+    """FLOPs and accelerator hours so far; empty before anything is planned."""
     status = view.sweep.get("status", {})
-    spent, planned = status.get("spentFlops", ""), status.get("plannedFlops", "")
-    return f"cost so far {spent} FLOPs, the whole grid {planned}" if spent and planned else ""
+    names = ("spentFlops", "plannedFlops", "acceleratorHours")
+    spent, planned, hours = (_number(status.get(name)) for name in names)
+    if not planned:
+        return ""
+    told = (
+        f"cost so far {flops(spent)} FLOPs, {spent / planned:.0%} of the whole grid's "
+        f"{flops(planned)}"
+    )
+    return f"{told}; {number(hours)} accelerator hours" if hours else told
 
 
-def planned_flops(view: View) -> float:
-    """FLOPs of the whole grid, as the status has them; 0: it has none."""
+def _number(text: Any) -> float:
+    """0 for what is none: a status is shown whatever it holds."""
     try:
-        return float(view.sweep.get("status", {}).get("plannedFlops") or 0.0)
+        return float(text or 0.0)
     except ValueError:
         return 0.0
+
+
+@dataclass(frozen=True)
+class SizeLine:
+    """How far one size is."""
+
+    name: str
+    points: str
+    """Done of all, such as 7/9."""
+    trained: int
+    """Percent of the tokens that are wanted so far."""
+    loss: str
+    """Lowest one among the points that came furthest, nats per token; empty: none is known."""
+
+
+def size_lines(view: View) -> list[SizeLine]:
+    """The sizes in the order of the spec."""
+    return [
+        SizeLine(
+            str(size.get("proxy", "")),
+            str(size.get("progress", "")),
+            int(size.get("trained", 0)),
+            str(size.get("loss", "")),
+        )
+        for size in view.sweep.get("status", {}).get("sizes", ())
+    ]
+
+
+def search_line(view: View) -> str:
+    """What a sequential search has chosen, and what that saves; empty without one."""
+    found = view.sweep.get("status", {}).get("search")
+    if not found:
+        return ""
+    counts = (
+        ("finished", "finished"),
+        ("paused", "stopped on the way"),
+        ("pruned", "pruned"),
+        ("notChosen", "not chosen"),
+        ("added", "added to the grid"),
+        ("replicates", "repeated with other seeds"),
+    )
+    told = [f"{found[field]} {words}" for field, words in counts if found.get(field)]
+    if not told:
+        return ""
+    saved = _number(found.get("savedFlops"))
+    words = "less" if saved >= 0 else "more"
+    return f"{', '.join(told)}; {flops(abs(saved))} FLOPs {words} than the whole grid"
 
 
 def law_lines(view: View) -> list[str]:
@@ -265,8 +261,12 @@ def _law_in_words(view: View, law: Json) -> str:
 
 
 def answer_lines(view: View) -> list[str]:
-    """The answer, if there is one."""
-    return _intervals("predicted", view, (view.prediction or {}).get("status", {}))
+    """The answer of the laws and that of laws and probes together, those that there are."""
+    status = (view.prediction or {}).get("status", {})
+    return [
+        *_intervals("predicted", view, status),
+        *_intervals("with the probes", view, status.get("refined") or {}),
+    ]
 
 
 def _intervals(title: str, view: View, answer: Json) -> list[str]:

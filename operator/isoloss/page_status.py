@@ -1,5 +1,8 @@
-"""What the operator writes next to a sweep's ledger: status.json, which has what kubectl shows, for users with access to the
-store only, and fit.json next to laws.json."""
+"""report.json: what the page of a sweep shows, for programs and for users with access to the store alone.
+
+The operator writes it with the page, next to it. It is the resource as kubectl prints it, without the spec, with the laws
+that are on the page.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from isoloss_contract.store import NotFound, Store
 
 
 class _Shown(Report):
-    """Part of the status. Only what is shown here is read, and that strictly."""
+    """Part of the file. Only what is shown is read, and that strictly."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 
@@ -35,6 +38,28 @@ class Law(_Shown):
     status: str = ""
     formula: str = ""
     reason: str = ""
+    message: str = ""
+
+
+class Size(_Shown):
+    """One of status.sizes."""
+
+    proxy: str
+    progress: str = ""
+    trained: int = 0
+    loss: str = ""
+
+
+class Search(_Shown):
+    """The counts of status.search."""
+
+    finished: int = 0
+    paused: int = 0
+    pruned: int = 0
+    not_chosen: int = 0
+    added: int = 0
+    replicates: int = 0
+    saved_flops: str = ""
 
 
 class Metadata(_Shown):
@@ -42,58 +67,39 @@ class Metadata(_Shown):
 
     name: str
     namespace: str
-    uid: str
     generation: int
 
 
 class SweepStatus(_Shown):
-    """What `isoloss watch` shows of a sweep in addition to its maps."""
+    """What is shown of a sweep."""
 
     conditions: list[Condition] = Field(default_factory=list, max_length=32)
     points: dict[str, int] = Field(default_factory=dict)
+    sizes: list[Size] = Field(default_factory=list, max_length=64)
     planned_flops: str = ""
+    spent_flops: str = ""
+    accelerator_hours: str = ""
     estimated_completion: str = ""
     learning_rate_law: Law | None = None
     batch_size_law: Law | None = None
     loss_compute_law: Law | None = None
+    search: Search | None = None
 
 
-class StoredStatus(_Shown):
-    """status.json."""
+class PageStatus(_Shown):
+    """report.json."""
 
     metadata: Metadata
     status: SweepStatus
 
 
-def read_status(store: Store, folder: str) -> dict[str, Any]:
-    """The parts of the resource that are shown, as kubectl would print them; {} before the first copy.
+def read_page_status(store: Store, folder: str) -> dict[str, Any]:
+    """The parts that are shown of the sweep in `folder`; {} before the first page.
 
     Raises BadRecord naming the file and the field, and StoreUnavailable.
     """
     try:
-        found = store.read_record(layout.status_in(folder), StoredStatus)
+        found = store.read_record(layout.page_status_in(folder), PageStatus)
     except NotFound:
         return {}
     return found.model_dump(by_alias=True, exclude_none=True)
-
-
-class FitSummary(Report):
-    """What is needed here of fit.json."""
-
-    points: int = Field(ge=0)
-    """Runs that the fit was given."""
-    laws_sha256: str = Field(default="", max_length=64)
-    """Digest of laws.json; empty if there are none."""
-    error: str = Field(default="", max_length=2048)
-    """Why the fit failed, in a sentence."""
-
-
-def read_fit(store: Store, folder: str) -> FitSummary | None:
-    """The newest fit of the sweep in `folder`; None if there was none.
-
-    Raises BadRecord or StoreUnavailable.
-    """
-    try:
-        return store.read_record(layout.fit_in(folder), FitSummary)
-    except NotFound:
-        return None

@@ -1,0 +1,62 @@
+"""A sweep as the page beside it is to show it: its status, with the laws that are on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from isoloss.laws import Laws
+from isoloss_operator.decide.conditions import (
+    FIT_READY,
+    READY,
+    RECONCILING,
+    STALLED,
+    Finding,
+    reconciling,
+    stalled,
+)
+from isoloss_operator.decide.law_status import hyperparameter_law, laws_finding, loss_compute_law
+
+
+def page_resource(
+    resource: Mapping[str, Any], laws: Laws, points: int, *, final: bool
+) -> dict[str, Any]:
+    """`resource` with laws of `points` runs. With final laws its conditions say what the next pass will say of them.
+
+    A sweep that was stalled before stays so: laws do not change that.
+    """
+    status = dict(resource.get("status", {}))
+    provisional = not final
+    if laws.data.runs:
+        status["learningRateLaw"] = hyperparameter_law(
+            laws.learning_rate, provisional=provisional
+        ).document()
+        status["batchSizeLaw"] = hyperparameter_law(
+            laws.batch_size, provisional=provisional
+        ).document()
+        status["lossComputeLaw"] = loss_compute_law(laws, provisional=provisional).document()
+    before = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    if final and before.get(STALLED) != "True":
+        found = laws_finding(laws, points, final=True)
+        said = {
+            READY: found,
+            FIT_READY: found,
+            STALLED: stalled(found),
+            RECONCILING: reconciling(found, ""),
+        }
+        status["conditions"] = [
+            _as(each, said.get(each["type"])) for each in status.get("conditions", ())
+        ]
+    return {**resource, "status": status}
+
+
+def _as(condition: Mapping[str, Any], found: Finding | None) -> dict[str, Any]:
+    """The condition as a finding has it."""
+    if found is None:
+        return dict(condition)
+    return {
+        **condition,
+        "status": found.status,
+        "reason": str(found.reason),
+        "message": found.message,
+    }
