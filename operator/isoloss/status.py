@@ -235,8 +235,8 @@ def search_line(view: View) -> str:
     if not told:
         return ""
     saved = _number(found.get("savedFlops"))
-    words = "less" if saved >= 0 else "more"
-    return f"{', '.join(told)}; {flops(abs(saved))} FLOPs {words} than the whole grid"
+    words = "saved" if saved >= 0 else "more than the whole grid"
+    return f"{', '.join(told)}; {flops(abs(saved))} FLOPs {words}"
 
 
 def law_lines(view: View) -> list[str]:

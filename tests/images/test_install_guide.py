@@ -263,7 +263,7 @@ def test_the_rules_can_be_had_without_the_prometheus_operator(walk: Walk) -> Non
 def test_a_sweep_is_watched_in_the_store_and_in_the_cluster(walk: Walk, user: User) -> None:
     walk.open(WATCH)
     watched = walk.step("isoloss watch s3://lm-sweeps/dense")
-    assert f"{POINTS} finished" in watched
+    assert f"points {POINTS}/{POINTS}, laws fitted" in watched
     assert walk.left == []
 
 

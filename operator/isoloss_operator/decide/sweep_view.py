@@ -10,6 +10,7 @@ from typing import Final
 from isoloss.formatting import are, counted
 from isoloss.laws import Laws
 from isoloss_contract.ledger import (
+    BUDGET_SPENT,
     DONE,
     DerivedModel,
     KnownCheckpoint,

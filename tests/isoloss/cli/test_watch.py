@@ -80,8 +80,8 @@ def test_a_single_picture_ends_with_0_whatever_it_shows(isoloss: Isoloss, store:
     assert ended.code == 0
     assert ended.out.startswith("points 9/50, 0 active, Training\n")
     tiny, small = ended.out.splitlines()[1:3]
-    assert re.fullmatch(r"tiny +━+ +62% +9/25 +best 2\.5650 *", tiny)
-    assert re.fullmatch(r"small +━+ +14% +0/25 *", small)
+    assert re.fullmatch(r"tiny +[━╸]+ +62% +9/25 +best 2\.5650 *", tiny)
+    assert re.fullmatch(r"small +[━╸]+ +14% +0/25 *", small)
     assert "sweep: Training: why" in ended.out
     found = isoloss("watch", store.uri, "--json").document
     assert found["ready"] is False

@@ -342,7 +342,7 @@ def test_a_running_sweep_shows_its_status_and_its_sizes(laws: Laws) -> None:
     assert "Cost so far 1e19 FLOPs, 25% of the whole grid&#39;s 4e19." in page
     assert "Sweep: Training: why." in page
     assert '<progress max="100" value="47"' in page
-    assert "3 finished, 1 pruned; 1e19 FLOPs less than the whole grid." in page
+    assert "3 finished, 1 pruned; 1e19 FLOPs saved." in page
     over = render_report(laws, (), title="x", status=view, figures=BLANK)
     assert "Sweep: Training" not in over
-    assert "less than the whole grid" in over
+    assert "1e19 FLOPs saved" in over
