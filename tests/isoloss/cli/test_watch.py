@@ -402,9 +402,9 @@ def test_the_probes_of_a_prediction_are_watched_until_their_verdict(
     [
         ("False", "BetterAnswerNearby", True),
         ("Unknown", "WithinNoise", True),
-        ("Unknown", "ProbesNotPossible", True),
+        ("Unknown", "CheckpointDiffers", True),
         ("Unknown", "BudgetTooSmall", True),
-        ("Unknown", "DataRemoved", True),
+        ("Unknown", "NoResults", True),
         ("Unknown", "Queued", False),
         ("Unknown", "AnswerAwaited", False),
     ],
