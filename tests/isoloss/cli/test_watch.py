@@ -21,7 +21,6 @@ from isoloss.kubectl import (
 )
 from isoloss.status import View, answer_lines, cost_line, headline
 from isoloss_contract import layout
-from isoloss_contract.ledger import Spend
 from isoloss_contract.store import Store
 from tests.isoloss.cli.conftest import PutInCluster
 from tests.support.command_line import Isoloss
