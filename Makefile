@@ -122,7 +122,7 @@ soak: setup ## Random sweeps, edits and faults for half an hour (ARGS="--minutes
 bench-laws: setup ## Law fitting against the same chain with scipy.optimize in a loop
 	$(PY) -m benchmarks.bench_laws
 
-bench-trainer: setup ## Trainer against Hugging Face, and torchtitan and litgpt where they are installed (ARGS=--dry counts memory)
+bench-trainer: setup ## Trainer against Hugging Face, and torchtitan and litgpt where they are installed
 	$(PY) -m benchmarks.bench_trainer $(ARGS)
 
 gpu-check: $(if $(GPU_PYTHON),,setup) ## Everything that only a GPU can show, step by step, resumable (docs/guides/gpu-check.md)

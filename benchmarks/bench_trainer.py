@@ -1,7 +1,7 @@
 """How fast the trainer steps, against the Hugging Face Trainer, a hand-written loop, torchtitan and litgpt.
 
     python -m benchmarks.bench_trainer [--shape toy|toy-moe|dense-100m|dense-500m|moe-100m|moe-500m]
-                                       [--rounds 5] [--json FILE] [--dry]
+                                       [--rounds 5] [--json FILE]
 
 Same tokens, shapes, precision and optimizer (AdamW), and the same FLOPs per token. Ours and a rival take turns,
 and a ratio is that of their times in the same round, so that a busy machine slows down both; printed are
@@ -16,8 +16,7 @@ MFU is in the PaLM convention (6 x matrix parameters + 6 x layers x heads x (que
 no causal halving; sizes as the model has them, not as kernels widen them) against the dense bfloat16 peak of the
 device's data sheet. Peak memory is what torch allocated, in GiB.
 
---dry needs no GPU: it checks the large shapes, counts memory and writes docs/reference/memory.md
-(benchmarks/trainer_memory.py). Start-up time and the shares of evaluation, checkpoints and data come from
+Start-up time and the shares of evaluation, checkpoints and data come from
 a real run of the toy shape, unless --shape is given.
 """
 
@@ -319,15 +318,12 @@ def parse(arguments: list[str] | None, *, cuda: bool) -> argparse.Namespace:
     parser.add_argument("--shape", choices=SHAPES, action="append", help="default: all that suit")
     parser.add_argument("--rounds", type=int, help="of each rival; default 5")
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
-    parser.add_argument("--dry", action="store_true", help="count memory; no GPU needed")
     options = parser.parse_args(arguments)
-    if options.dry and (options.shape or options.rounds is not None or options.json):
-        parser.error("--dry counts all presets: it takes no --shape, --rounds or --json")
     if options.rounds is not None and options.rounds < 2:
         parser.error("--rounds must be 2 or more: one round shows no spread")
     large = [name for name in options.shape or () if name not in TOY_SHAPES]
     if large and not cuda:
-        parser.error(f"--shape {large[0]} needs a GPU; --dry counts its memory without one")
+        parser.error(f"--shape {large[0]} needs a GPU")
     if options.json and not options.json.absolute().parent.is_dir():
         parser.error(f"--json {options.json}: its folder does not exist")
     return options
@@ -337,11 +333,6 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     cuda = torch.cuda.is_available()
     options = parse(arguments, cuda=cuda)
-    if options.dry:
-        from benchmarks.trainer_memory import write_page
-
-        write_page()
-        return
     large = [name for name in SHAPES if name not in TOY_SHAPES]
     found: dict[str, Any] = {"machine": machine()}
     for name in options.shape or (large if cuda else TOY_SHAPES):

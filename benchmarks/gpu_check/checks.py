@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from benchmarks.bench_trainer import compare
-from benchmarks.gpu_check.heads import compare_heads
 from benchmarks.gpu_check.reading import read
 from benchmarks.gpu_check.steps import attention_times, equal_bits, gradients_of, small_models
 from benchmarks.gpu_check.training import train
@@ -48,10 +47,9 @@ def has_gpu() -> bool:
 
 
 def environment(setting: Setting) -> Found:
-    """Versions, device, and which rivals of the cross entropy can be imported."""
+    """Versions and device."""
     found: Found = {**versions(), "machine": platform.machine(), "CUDA": torch.version.cuda}
-    for name in ("triton", "liger_kernel", "cut_cross_entropy"):
-        found[name] = "there" if importlib.util.find_spec(name) else "not installed"
+    found["triton"] = "there" if importlib.util.find_spec("triton") else "not installed"
     if setting.device == "cuda":
         properties = torch.cuda.get_device_properties(0)
         found["device"] = properties.name
@@ -125,11 +123,6 @@ def _toy_preset(preset: str) -> str:
     return "moe-tiny" if preset.startswith("moe") else "dense-tiny"
 
 
-def cross_entropy(setting: Setting) -> Found:
-    """The head's loss alone: time forward and backward, peak memory and errors."""
-    return compare_heads(setting.device, toy=setting.toy)
-
-
 def interruption(setting: Setting) -> Found:
     """SIGTERM in the middle of a run, and whether the resumed run ends where an uninterrupted one does."""
     return interrupted_run(setting.folder / "interruption", toy=setting.toy)
@@ -155,7 +148,6 @@ CHECKS: dict[str, Check] = {
     "agreement": agreement,
     "deterministic": deterministic,
     "attention": attention,
-    "cross-entropy": cross_entropy,
     **{f"training-{preset}": _training(preset) for preset in GPU_PRESETS},
     "interruption": interruption,
     "several-gpus": several_gpus,

@@ -10,21 +10,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from benchmarks.study import Say, conduct, study_parser
+import torch
+
 from benchmarks.transfer.design import BRIEF, FULL
-from benchmarks.transfer.measuring import measure
+from benchmarks.transfer.measuring import Say, measure
 from benchmarks.transfer.table import tables
 from benchmarks.transfer.texts import provide_texts
 from benchmarks.transfer.training import Workshop
-from isoloss_trainer.termination import Interruption
+from isoloss_contract.records import ExitCode
+from isoloss_trainer.termination import Interrupted, Interruption
 
 
 def main() -> int:
-    parser = study_parser(__doc__ or "", "transfer")
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path(".bench/transfer"))
+    parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
     parser.add_argument("--brief", action="store_true", help="fewer checkpoints, shorter runs")
     options = parser.parse_args()
 
@@ -36,6 +43,28 @@ def main() -> int:
         return tables(measure(workshop, say))
 
     return conduct(options, found)
+
+
+def conduct(given: Namespace, tables: Callable[[Interruption, Say], Iterable[str]]) -> int:
+    """Train in this process by one thread and print the tables; the exit code."""
+    torch.set_num_threads(1)
+    started, cpu = time.monotonic(), time.process_time()
+
+    def say(line: str) -> None:
+        passed = time.monotonic() - started
+        print(
+            f"{passed:6.0f} s, {time.process_time() - cpu:6.0f} s of CPU here: {line}", flush=True
+        )
+
+    try:
+        text = "\n".join(tables(Interruption().listen(), say))
+    except Interrupted:
+        say("stopped; the same command continues from here")
+        return ExitCode.INTERRUPTED
+    print(text)
+    if given.markdown is not None:
+        given.markdown.write_text(text + "\n")
+    return 0
 
 
 if __name__ == "__main__":

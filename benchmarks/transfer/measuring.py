@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.measured_optimum import FEWEST
-from benchmarks.study import Say
 from benchmarks.transfer.design import Checkpoint, Design, Grid, Place, Size
-from benchmarks.transfer.judging import best_place, losses_at, optimum, widened
+from benchmarks.transfer.judging import FEWEST, best_place, losses_at, optimum, widened
 from benchmarks.transfer.training import Workshop
 from isoloss.laws import Run
 
 Runs = dict[Place, Run]
+
+Say = Callable[[str], None]
+"""Told of progress."""
 
 
 @dataclass(frozen=True)

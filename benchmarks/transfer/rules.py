@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.measured_optimum import Optimum
 from benchmarks.transfer.design import Checkpoint, Place
+from benchmarks.transfer.judging import Optimum
 from isoloss.laws import Laws, Point, PredictionQuery, Refused, Route, predict
 
 

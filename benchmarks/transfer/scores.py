@@ -8,9 +8,8 @@ from itertools import product
 
 import numpy as np
 
-from benchmarks.measured_optimum import FEWEST, Optimum
 from benchmarks.transfer.design import KNOWN_BUDGETS, KNOWN_SIZES, KNOWN_TEXTS, LONGER
-from benchmarks.transfer.judging import losses_at, optimum
+from benchmarks.transfer.judging import FEWEST, Optimum, losses_at, optimum
 from benchmarks.transfer.measuring import Continued, Measured
 from benchmarks.transfer.rules import (
     REGISTERED,

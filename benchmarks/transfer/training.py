@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.point_trainer import PointTrainer
 from benchmarks.transfer.design import (
     DECAY,
     OPTIMIZER,
@@ -20,6 +19,7 @@ from benchmarks.transfer.design import (
     Size,
 )
 from benchmarks.transfer.design import MIXTURES as PRETRAINING
+from benchmarks.transfer.point_trainer import PointTrainer
 from isoloss.laws import Run
 from isoloss_contract import layout
 from isoloss_contract.records import (

@@ -111,16 +111,6 @@ def test_every_rival_is_measured(found) -> None:
         assert low <= median <= high
 
 
-@pytest.mark.slow
-@pytest.mark.whole
-def test_the_head_is_measured_alone_and_says_what_is_not_installed(found) -> None:
-    rows = found["cross-entropy"]
-    assert rows["ours"]["loss off by, nats"] < 1e-4 < rows["plain"]["loss off by, nats"]
-    assert rows["ours"]["gradient off by, relative"] < 0.01
-    assert rows["ours"]["ms"] > 0
-    assert rows["Liger"] in ({"ms": "not installed"}, {"ms": "needs a GPU"})
-
-
 @pytest.mark.whole
 def test_a_random_checkpoint_knows_nothing(found) -> None:
     row = found["initial-loss"]

@@ -1,7 +1,7 @@
 """What training a model takes of an accelerator's memory and of the host's, and which accelerators a task fits on.
 
 isoloss_contract.footprint has what is on the accelerator, part by part: the operator counts the same from a config. What
-the compiler keeps beyond or below that, `make bench-trainer ARGS=--dry` counts.
+the compiler keeps beyond or below that is in docs/reference/memory.md.
 """
 
 from __future__ import annotations
