@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from benchmarks.bench_trainer import compare
-from benchmarks.gpu_check.reading import read
 from benchmarks.gpu_check.steps import attention_times, equal_bits, gradients_of, small_models
 from benchmarks.gpu_check.training import train
 from benchmarks.gpu_check.whole_runs import interrupted_run, random_checkpoint_loss, run_on_several
@@ -133,11 +132,6 @@ def initial_loss(setting: Setting) -> Found:
     return random_checkpoint_loss(setting.folder / "initial-loss", toy=setting.toy)
 
 
-def reading(setting: Setting) -> Found:
-    """How fast a checkpoint of 8B parameters is read, against a loop of transformers' own loss."""
-    return read(setting.device, toy=setting.toy)
-
-
 def several_gpus(setting: Setting) -> Found:
     """How far the losses of a run on all GPUs are from those of one GPU."""
     return run_on_several(setting.folder / "several-gpus", toy=setting.toy)
@@ -153,7 +147,6 @@ CHECKS: dict[str, Check] = {
     "several-gpus": several_gpus,
     **{f"speed-{preset}": _speed(preset) for preset in GPU_PRESETS},
     "initial-loss": initial_loss,
-    "reading": reading,
 }
 """In the order in which they are worth having."""
 

@@ -1,4 +1,4 @@
-"""Which packages the checks need beside torch and transformers, and how to bring them to a machine without network.
+"""Which packages the checks need beside torch and transformers.
 
 Imports nothing but the standard library: it speaks where the rest cannot be imported.
 """
@@ -40,8 +40,6 @@ SMALL: Mapping[str, str] = {
     "zstandard": "zstandard",
 }
 """What may be brought along, with all that it needs in turn and torch and transformers do not."""
-NEEDS_TORCH = ("accelerate",)
-"""Fetched without what it needs: that would be torch."""
 
 
 def missing() -> list[str]:
@@ -61,23 +59,7 @@ def advice(lacking: list[str]) -> str:
         )
     small = [name for name in lacking if name not in stack]
     if small:
-        words += [
-            "The others can be brought along (docs/guides/gpu-check.md). Where there is a network:"
-        ]
-        words += [f"  {command}" for command in _downloads(small, version)]
-        words += [
-            "and here:",
-            f"  {sys.executable} -m pip install --no-index --no-deps --find-links wheels "
-            f"--target packages {' '.join(small)}",
-            "  GPU_PACKAGES=$PWD/packages make gpu-check",
-        ]
+        words.append(
+            f"docs/guides/gpu-check.md says how to bring along {', '.join(small)}, and GPU_PACKAGES where they are."
+        )
     return "\n".join(words)
-
-
-def _downloads(names: list[str], version: str) -> list[str]:
-    """With what they need, so that the versions suit each other."""
-    fetch = f"python3 -m pip download --only-binary :all: --python-version {version} -d wheels"
-    alone = [name for name in names if name in NEEDS_TORCH]
-    others = [name for name in names if name not in NEEDS_TORCH]
-    found = [f"{fetch} {' '.join(others)}"] if others else []
-    return found + ([f"{fetch} --no-deps {' '.join(alone)}"] if alone else [])

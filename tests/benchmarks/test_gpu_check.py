@@ -119,14 +119,6 @@ def test_a_random_checkpoint_knows_nothing(found) -> None:
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_reading_a_checkpoint_is_held_against_a_loop_of_transformers_own_loss(found) -> None:
-    rows = found["reading"]
-    assert rows["ours"]["tokens/s"] > 0 < rows["labels"]["tokens/s"]
-    assert rows["ours"]["loss off by, nats"] < 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.whole
 def test_several_processes_learn_what_one_does(found) -> None:
     row = found["several-gpus"]
     assert row["processes"] == 2
@@ -199,7 +191,7 @@ def test_results_of_another_machine_are_not_overwritten(tmp_path: Path) -> None:
 def test_missing_packages_are_told_apart_from_the_stack() -> None:
     words = advice(["torch", "pydantic"])
     assert "torch must come with the machine" in words
-    assert "-d wheels pydantic\n" in words
+    assert "how to bring along pydantic," in words
 
 
 def test_the_packages_to_bring_are_all_that_is_needed_beside_the_stack() -> None:
