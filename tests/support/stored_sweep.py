@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from isoloss.laws import Run
 from isoloss_contract import layout
@@ -23,9 +24,15 @@ from tests.support.planted_runs import planted_runs
 UID = "0b6f6b3e-0000-4000-8000-000000000001"
 
 
-def write_sweep(store: Store, name: str = "dense", uid: str = UID, digest: str = "a") -> Ledger:
-    """A sweep of planted runs as operator and trainer leave it."""
-    records = [_write_point(store, run) for run in planted_runs()]
+def write_sweep(
+    store: Store,
+    name: str = "dense",
+    uid: str = UID,
+    digest: str = "a",
+    runs: Sequence[Run] | None = None,
+) -> Ledger:
+    """A sweep of planted runs, or of these, as operator and trainer leave it."""
+    records = [_write_point(store, run) for run in (planted_runs() if runs is None else runs)]
     ledger = Ledger(
         sweep=name, namespace="research", uid=uid, data_digest=digest * 32, points=tuple(records)
     )
@@ -42,6 +49,7 @@ def _write_point(store: Store, run: Run) -> PointRecord:
         learning_rate=run.learning_rate,
         batch_size=int(run.batch_size),
         sequence_length=run.sequence_length,
+        initial_weights="s3://models/dense" if run.started_from == "Checkpoints" else None,
     )
     rows = [
         TrajectoryRow(step=i, tokens=int(tokens), loss=loss + 0.01, averaged_loss=loss)

@@ -52,7 +52,10 @@ def validate(
     ],
     runs: Annotated[
         list[str] | None,
-        typer.Argument(help="Tables of the probes; without any, the probes are planned."),
+        typer.Argument(
+            help="Tables of the probes, or the URI of a sweep in the store that continues the checkpoint; without any, the "
+            "probes are planned."
+        ),
     ] = None,
     asked: PredictionQuery = querying.NOTHING_ASKED,
     factor: Annotated[
@@ -187,8 +190,13 @@ def _judged(
     if isinstance(answer, Refused):
         return print_refused(answer, as_json=as_json)
     warnings = (*found.warnings, *_of_other_lengths(laws, found.runs), *answer.warnings)
+    continued = tuple(run for run in found.runs if run.started_from != "Scratch")
+    if found.runs and not continued:
+        raise BadInput(
+            f"{', '.join(sources)}: runs from scratch show nothing of a checkpoint: give runs that continue it"
+        )
     try:
-        runs = in_laws_sequences(found.runs, laws)
+        runs = in_laws_sequences(continued, laws)
         probes, tokens = probes_of_runs(
             runs,
             stated_noise=noise,

@@ -7,9 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from isoloss.laws import Run
+from isoloss_contract.store import Store
 from tests.support.command_line import Isoloss
+from tests.support.stored_sweep import write_sweep
 from tests.support.tables import write_probes
 
 TOKENS = 1.2e10
@@ -281,3 +285,47 @@ def test_doubts_about_the_probes_are_told_with_the_verdict(
     document = validate(runs, *QUESTION, "--json").document
     (doubt,) = [each for each in document["warnings"] if "look like bits per token" in each]
     assert f"warning: {doubt}" in validate(runs, *QUESTION).err
+
+
+def continued_runs(places: list[dict[str, Any]], best: float) -> list[Run]:
+    """Runs of a checkpoint at these places, with the lowest loss at `best` times the first one's learning rate."""
+    middle, tokens = places[0], np.geomspace(TOKENS / 50, TOKENS, 8)
+
+    def loss(place: dict[str, Any]) -> float:
+        rate = math.log(place["learning_rate"] / middle["learning_rate"] / best)
+        return (
+            2.6 + 0.08 * rate**2 + 0.04 * math.log(place["batch_size"] / middle["batch_size"]) ** 2
+        )
+
+    return [
+        Run(
+            name=f"near-{number}",
+            params=3e8,
+            batch_size=place["batch_size"],
+            sequence_length=2048,
+            learning_rate=place["learning_rate"],
+            tokens=tokens,
+            losses=loss(place) + 0.1 * (TOKENS / tokens) ** 0.1 - 0.1,
+            started_from="Checkpoints",
+        )
+        for number, place in enumerate(places)
+    ]
+
+
+@pytest.mark.parametrize(("best", "reason"), [(1.0, "AnswerHolds"), (4.0, "BetterAnswerNearby")])
+def test_a_sweep_in_the_store_that_continues_the_checkpoint_judges_as_a_table_does(
+    validate: Isoloss, tmp_path: Path, best: float, reason: str
+) -> None:
+    store = Store(f"file://{tmp_path / 'store'}")
+    write_sweep(store, runs=continued_runs(planned(validate)["probes"], best))
+    ended = validate(store.uri, *QUESTION, "--json")
+    assert ended.code == 0, ended.err
+    assert ended.document["reason"] == reason
+
+
+def test_a_sweep_of_runs_from_scratch_judges_nothing(validate: Isoloss, tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path / 'store'}")
+    write_sweep(store)
+    ended = validate(store.uri, *QUESTION)
+    assert ended.code == 2
+    assert "runs from scratch show nothing of a checkpoint" in ended.err
