@@ -20,11 +20,13 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import POINT, Ledger, LedgerHeader, PointRecord
 from isoloss_contract.store import BadRecord, Store, limits, parse_record, parse_record_lines
 
-OLDEST: Final = 5
-"""The oldest version of the format that is read."""
-VERSION: Final = 5
-"""Increased with every change of the format. A ledger with a larger one is left alone: this version would lose
-what it does not know."""
+SCHEMAS: Final = {5: "85145117e008c028151ff28bc8586924"}
+"""Hash of the schema by version of the format. Every change of it, a new optional field too, is a new version: an older
+operator leaves a ledger of a newer one alone, as it would lose what it does not know."""
+OLDEST: Final = min(SCHEMAS)
+"""The oldest version that is read."""
+VERSION: Final = max(SCHEMAS)
+"""The version that is written."""
 MAX_TEXT_BYTES: Final = 64 * 2**20
 """Size of a ledger before compression: of 45,000 points that failed twice each, or of 150,000 without a failure."""
 MAX_LINES: Final = 200_000

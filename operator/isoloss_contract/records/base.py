@@ -10,13 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 CONTRACT_VERSION = 1
 """Part of every content key: increment it when an unchanged task would give a different result."""
+KEYED_SCHEMAS: Final = {
+    "PointConfig": "32abba55f4e593f24572325fe3c6450d",
+    "PrepareConfig": "8122351070b32fe452131fbde1044540",
+    "EvaluateConfig": "160cc27223f78fc9b1823271ee3c5801",
+}
+"""Hash of the schema of each record with a key, by its name. It may change without CONTRACT_VERSION only by a field with
+a default under which everything is as it was before."""
 
 
 MAX_INTEGER = 2**63 - 1
@@ -92,6 +99,16 @@ def canonical_json(value: Any) -> str:
 def content_key(value: Any) -> str:
     """The first 32 hexadecimal digits of the SHA-256 of the canonical JSON of `value`."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:32]
+
+
+def record_key(record: Record) -> str:
+    """The content key of a record that determines a result.
+
+    Fields at their defaults are left out, so that another optional field changes no key. What such a default means must
+    never change; the version of the contract is part of every key.
+    """
+    stated = record.model_dump(mode="json", exclude_defaults=True)
+    return content_key({**stated, "contract_version": CONTRACT_VERSION})
 
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]

@@ -15,7 +15,7 @@ from isoloss_contract.records.base import (
     Report,
     Tokens,
     Uri,
-    content_key,
+    record_key,
 )
 from isoloss_contract.records.points import DomainLoss, ParameterCounts
 
@@ -38,7 +38,7 @@ class EvaluateConfig(Record):
     @property
     def key(self) -> str:
         """The evaluation's name in the store."""
-        return content_key(self.model_dump(mode="json"))
+        return record_key(self)
 
 
 class EvaluateTask(Record):

@@ -18,7 +18,7 @@ from isoloss_contract.records.base import (
     Report,
     Tokens,
     Uri,
-    content_key,
+    record_key,
 )
 
 
@@ -97,7 +97,7 @@ class PointConfig(Record):
     @property
     def key(self) -> str:
         """The point's name in the store."""
-        return content_key(self.model_dump(mode="json"))
+        return record_key(self)
 
     @field_validator("mixture")
     @classmethod

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from isoloss_contract.records.base import Digest, Name, Record, Report, Tokens, Uri, content_key
+from isoloss_contract.records.base import Digest, Name, Record, Report, Tokens, Uri, record_key
 
 
 class DomainSource(Record):
@@ -34,7 +34,7 @@ class PrepareConfig(Record):
     @property
     def key(self) -> str:
         """Names the folder of the prepared data; the manifest's digest names its content."""
-        return content_key(self.model_dump(mode="json"))
+        return record_key(self)
 
 
 class PrepareTask(Record):

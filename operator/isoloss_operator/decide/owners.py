@@ -100,7 +100,7 @@ def _shaping(owner: ObservedTasks) -> str:
     sweep = owner.sweep.spec if owner.sweep else None
     if not isinstance(sweep, ScalingSweepSpec):
         return ""
-    training = sweep.training.model_dump(mode="json")
+    training = sweep.training.model_dump(mode="json", exclude_defaults=True)
     return content_key([owner.operator_template, template_digest(sweep), training])[:16]
 
 

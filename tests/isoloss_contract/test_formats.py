@@ -1,0 +1,110 @@
+"""What is in the store outlives the version that wrote it: formats, keys and digests do not change by accident."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from isoloss_contract.ledger import Ledger, PointRecord, PointState
+from isoloss_contract.ledger_files import SCHEMAS, VERSION, LedgerHead, decoded
+from isoloss_contract.records import EvaluateConfig, PointConfig, PrepareConfig
+from isoloss_contract.records.base import KEYED_SCHEMAS, content_key
+from isoloss_contract.store import parse_record
+
+FILES = Path(__file__).parent / "formats"
+"""As the first version with these formats wrote them; they are never written again."""
+KEYED = {
+    "point": (PointConfig, "083c0594c7b727cdbf1e73928f0b0955"),
+    "preparation": (PrepareConfig, "ca27a80afa0384dccf636a18d885ba29"),
+    "evaluation": (EvaluateConfig, "1c85e4ea020bd6196801c2d1c1e2c6f4"),
+}
+LEDGER_DIGEST = "878537c80293af5249f277b593a429a211bc1ece4124d057389b1c7029c0066c"
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_a_configuration_of_an_earlier_version_is_read_and_keeps_its_key(name: str) -> None:
+    """With another key every result in every store would be trained again."""
+    model, key = KEYED[name]
+    content = (FILES / f"{name}.json").read_bytes()
+    assert parse_record(content, model, name).key == key
+
+
+def test_a_ledger_of_an_earlier_version_is_read_and_keeps_its_digest() -> None:
+    content = (FILES / "ledger-5.jsonl.gz").read_bytes()
+    ledger, head = decoded(content, "ledger-5.jsonl.gz")
+    assert (head.ledger_version, head.epoch) == (5, 7)
+    assert [record.state for record in ledger.points] == [PointState.SUCCEEDED, PointState.PENDING]
+    assert ledger.points[1].attempts.charged == {"Crashed": 2}
+    assert len(ledger.former) == 1
+    assert ledger.spent.flops == 3.5e15
+    assert ledger.digest == LEDGER_DIGEST
+
+
+class NewerPoint(PointConfig):
+    """With one more optional field."""
+
+    mood: str = "bright"
+
+
+class NewerPreparation(PrepareConfig):
+    """With one more optional field."""
+
+    mood: str = "bright"
+
+
+class NewerEvaluation(EvaluateConfig):
+    """With one more optional field."""
+
+    mood: str = "bright"
+
+
+class NewerLedger(Ledger):
+    """With one more optional field."""
+
+    mood: str = "bright"
+
+
+@pytest.mark.parametrize(
+    ("name", "newer"),
+    [("point", NewerPoint), ("preparation", NewerPreparation), ("evaluation", NewerEvaluation)],
+)
+def test_another_optional_field_changes_no_key(name: str, newer: Any) -> None:
+    content = (FILES / f"{name}.json").read_bytes()
+    assert parse_record(content, newer, name).key == KEYED[name][1]
+    other = parse_record(content, newer, name).model_copy(update={"mood": "grim"})
+    assert other.key != KEYED[name][1]
+
+
+def test_another_optional_field_changes_no_digest_of_a_ledger() -> None:
+    ledger, _ = decoded((FILES / "ledger-5.jsonl.gz").read_bytes(), "x")
+    fields = {name: getattr(ledger, name) for name in Ledger.model_fields}
+    assert NewerLedger(**fields).digest == LEDGER_DIGEST
+    assert NewerLedger(**fields, mood="grim").digest != LEDGER_DIGEST
+
+
+def schema(model: Any) -> Any:
+    """What a reader of a format refuses and takes, without what is there for people."""
+
+    def plain(part: Any) -> Any:
+        if isinstance(part, list):
+            return [plain(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        left_out = ("description", "title") if isinstance(part.get("description", ""), str) else ()
+        return {name: plain(each) for name, each in part.items() if name not in left_out}
+
+    return plain(TypeAdapter(model).json_schema())
+
+
+def test_the_schema_of_the_ledger_does_not_change_without_its_version() -> None:
+    """If this fails, add a version to ledger_files.SCHEMAS, and a file of it to formats/."""
+    assert content_key([schema(LedgerHead), schema(PointRecord)]) == SCHEMAS[VERSION]
+
+
+@pytest.mark.parametrize("model", [PointConfig, PrepareConfig, EvaluateConfig])
+def test_the_schema_of_what_has_a_key_does_not_change_unnoticed(model: Any) -> None:
+    """If this fails, see records.base.KEYED_SCHEMAS: most changes need another CONTRACT_VERSION."""
+    assert content_key(schema(model)) == KEYED_SCHEMAS[model.__name__]
