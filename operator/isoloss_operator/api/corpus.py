@@ -25,11 +25,11 @@ class Storage(ApiType):
 
     # Another place would delete the running Jobs and start the sweep over, as other data would.
     uri: Annotated[FolderUri, IDENTITY]
-    """Folder for tokenized data, points, ledger and laws (s3://, gs:// or file://). It must be under
-    a prefix that the operator's configuration allows for the namespace. Immutable."""
+    """Folder for tokenized data, points, ledger and laws (s3://, gs:// or file://), under a prefix that is allowed
+    for the namespace. Immutable."""
     secret_name: ObjectName | None = None
-    """Name of a Secret in the same namespace whose keys become environment variables of all pods,
-    such as AWS_ACCESS_KEY_ID. The operator itself never reads it."""
+    """Name of a Secret in the same namespace whose keys, such as AWS_ACCESS_KEY_ID, become environment variables of
+    all pods. The operator never reads it."""
 
 
 class Domain(ApiType):
@@ -38,8 +38,8 @@ class Domain(ApiType):
     name: DnsLabel
     """Name under which losses are reported."""
     uri: StoreUri
-    """Files or a glob pattern: .parquet, .jsonl, .json, .arrow or .txt, plain, .gz or .zst. Under a
-    prefix that the operator's configuration allows for the namespace."""
+    """Files or a glob pattern under an allowed prefix: .parquet, .jsonl, .json, .arrow or .txt, plain, .gz or
+    .zst."""
     text_field: str = Field(default="text", min_length=1, max_length=253)
     """Field of each document that holds the text, or a path to it, such as meta.text."""
     weight: int = Field(ge=1, le=1_000_000)
@@ -51,18 +51,16 @@ class Validation(ApiType):
     """Held-out documents."""
 
     documents_per_thousand: int = Field(default=5, ge=1, le=500)
-    """Number of documents out of 1000 that are held out of training, chosen by a hash of their
-    text."""
+    """Documents out of 1000 that are held out of training, chosen by a hash of their text."""
     sequences_per_domain: int = Field(default=1024, ge=1, le=1_000_000)
-    """Maximum number of validation sequences per domain. Every run is evaluated on the same ones."""
+    """Maximum number of validation sequences per domain, the same for every run."""
 
 
 class Data(ApiType):
     """The corpus and how it is tokenized."""
 
     tokenizer: Annotated[FolderUri, IDENTITY]
-    """Folder with a tokenizer in Hugging Face format (tokenizer.json), under a prefix that the
-    operator's configuration allows for the namespace. Immutable."""
+    """Folder with a tokenizer in Hugging Face format (tokenizer.json), under an allowed prefix. Immutable."""
     sequence_length: Annotated[int, Field(ge=8, le=1_048_576), IDENTITY]
     """Tokens per training sequence. Immutable."""
     domains: Annotated[
@@ -77,12 +75,10 @@ class Data(ApiType):
     validation: Annotated[Validation, IDENTITY] = Validation()
     """Held-out documents. Immutable."""
     bad_documents: Annotated[Literal["Skip", "Refuse"], IDENTITY] = "Skip"
-    """What becomes of documents that cannot be used: without text, not JSON, not UTF-8, or with text that the
-    tokenizer reads as its end token. They are skipped and counted, and if they are more than 1 % of a domain the
-    corpus is refused; or it is refused for the first one. Immutable."""
+    """Documents without text, that are not JSON or UTF-8, or that contain the tokenizer's end token: Skip counts them
+    and refuses the corpus above 1% of a domain; Refuse refuses it for the first one. Immutable."""
     parallelism: int = Field(default=1, ge=1, le=1000)
-    """Number of pods that tokenize the corpus side by side, each some of its files. They are one Job and
-    count as one against spec.parallelism."""
+    """Number of pods that tokenize the corpus, each some of its files. They are one Job."""
     pod_template: PodTemplate | None = None
-    """Merged into each pod that tokenizes the corpus, after spec.podTemplate. Tokenizing needs no
-    accelerator: set the limit that spec.podTemplate asks for to 0 here."""
+    """Merged into each pod that tokenizes the corpus, after spec.podTemplate. Set an accelerator limit of
+    spec.podTemplate to 0 here."""

@@ -33,8 +33,8 @@ class Checkpoint(ApiType):
     uri: FolderUri
     """Folder in Hugging Face format (config.json, safetensors)."""
     secret_name: ObjectName | None = None
-    """Name of a Secret in the same namespace whose keys become environment variables of the
-    evaluation pod, in addition to those of the sweep's storage.secretName. Its values win."""
+    """Name of a Secret in the same namespace whose keys become environment variables of the evaluation pod, and
+    override those of the sweep's storage.secretName."""
     pod_template: PodTemplate | None = None
     """Merged into the evaluation pod, after the sweep's podTemplate."""
 
@@ -134,24 +134,22 @@ class HyperparamPredictionSpec(ApiType):
     """Active parameters of the target in matrix products, output head included. Only with initialLoss:
     a checkpoint has its own."""
     target_sequence_length: int | None = Field(default=None, ge=8, le=1_048_576)
-    """Tokens per sequence of the planned run. The predicted batch size keeps its tokens and is given in
-    sequences of this length. Defaults to the sweep's data.sequenceLength."""
+    """Tokens per sequence of the planned run, in which the batch size is given. Defaults to the sweep's
+    data.sequenceLength."""
     pretraining_tokens: PositiveTokens | None = None
     """Tokens of the original pre-training. Adds variant B to the answer."""
     composition: Literal["Measured", "Paper"] = "Measured"
-    """How laws of runs from scratch are taken to a continued run. Paper: it wants what a run from scratch of C_pre + C_cpt
-    wants. Measured: the learning rate is also multiplied by the square root of s = C_cpt / (C_pre + C_cpt), and the
-    batch size by 2 - s, as continued runs of small checkpoints wanted. The other one is among status.variants."""
+    """How laws of runs from scratch apply to a continued run. Paper: as to a run from scratch of C_pre + C_cpt.
+    Measured: with the learning rate times the square root of s = C_cpt / (C_pre + C_cpt) and the batch size times 2 -
+    s, as continued runs of small checkpoints wanted. status.variants has the other one."""
     batch_size: int | None = Field(default=None, ge=1, le=MAX_BATCH_SIZE)
-    """Batch size of the planned run in sequences, if it cannot be chosen. The answer is then the best learning rate
-    at it, and status.batchSizeCost is what it costs over the best batch size. The best pair is among
-    status.secondOpinions."""
+    """Batch size of the planned run in sequences, if it is fixed. The answer is the best learning rate at it;
+    status.batchSizeCost is its cost over the best batch size, and status.secondOpinions has the best pair."""
     batch_size_tolerance: Decimal | None = None
     """Nats. status.affordableBatchSizes are then the smallest and largest batch size that are expected to cost at
     most so much more than the best one."""
     batch_size_multiple_of: int = Field(default=1, ge=1, le=MAX_BATCH_SIZE)
-    """Round the batch size to a multiple of this number. If that is far from the best one, the learning rate is the
-    best one there."""
+    """Round the batch size to a multiple of this number, with the best learning rate there."""
     max_extrapolation: AtLeastOne = "1000"
     """Maximum ratio of the total compute to the largest compute of the sweep. Predictions beyond are
     refused."""

@@ -59,7 +59,7 @@ class Like(ApiType):
     a prefix that is allowed for the namespace. Supported families: llama, mistral, qwen3, qwen3_moe,
     mixtral and deepseek_v3."""
     parameters: int = Field(ge=1000, le=10**13, json_schema_extra={"format": "int64"})
-    """Active parameters in matrix products, output head included. The proxy is within 10 % of this
+    """Active parameters in matrix products, output head included. The proxy is within 10% of this
     number, or refused."""
 
 
@@ -127,8 +127,8 @@ class Grid(ApiType):
     """The grid of batch sizes and learning rates."""
 
     batch_sizes: BatchSizes
-    """Sequences per optimizer step, in ascending order: at least three, or a single one for all sizes in spec.grid if
-    predictions are to set spec.batchSize to it."""
+    """Sequences per optimizer step, ascending: at least three, or a single one in spec.grid for predictions that set
+    spec.batchSize to it."""
     learning_rates: LearningRates
     """Peak learning rates as quoted decimals ("2e-4"), at least two values in ascending order."""
 
@@ -183,8 +183,8 @@ class InitialCheckpoint(ApiType):
     """Folder in Hugging Face format (config.json, safetensors), which the operator reads config.json of. It must be
     under a prefix that is allowed for the namespace. Immutable while a proxy of this name exists."""
     secret_name: ObjectName | None = None
-    """Name of a Secret in the same namespace whose keys become environment variables of the training pods of this
-    size, in addition to those of the sweep's storage.secretName. Its values win."""
+    """Name of a Secret in the same namespace whose keys become environment variables of this size's training pods,
+    and override those of the sweep's storage.secretName."""
 
 
 class Proxy(ApiType):
@@ -219,10 +219,10 @@ class Proxy(ApiType):
     """Training tokens of each point; of a checkpoint that is continued, those of the continuation. Points continue
     from where they are when it is raised."""
     grid: ProxyGrid | None = None
-    """Grid of this size. Defaults to spec.grid; without either, search.placement places its first points."""
+    """Grid of this size. Defaults to spec.grid."""
     nodes: Nodes | None = None
-    """Number of pods that train each point together, each with the accelerators that the pod template asks for. They are
-    one Job and count as one against spec.parallelism. Defaults to 1."""
+    """Number of pods that train each point together, each with the pod template's accelerators. They are one Job.
+    Defaults to 1."""
     pod_template: PodTemplate | None = None
     """Merged into the training pods of this size, after spec.podTemplate."""
 

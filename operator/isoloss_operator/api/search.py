@@ -16,7 +16,7 @@ class ExtendGrid(ApiType):
     """Points that the search may add beyond the edges of the grids."""
 
     max_points: int | None = Field(default=None, ge=0, le=1000)
-    """Maximum number of added points, over all sizes. When absent 6, or 6 for each size without a grid."""
+    """Maximum number of added points, over all sizes. Defaults to 6, or 6 for each size without a grid."""
 
     def limit(self, placed_sizes: int) -> int:
         """The maximum if so many sizes have no grid in the spec."""
@@ -26,7 +26,7 @@ class ExtendGrid(ApiType):
 
 
 class SearchPrecision(ApiType):
-    """How narrow the 80 % interval of the optimum at the largest size must be for the search to end."""
+    """How narrow the 80% interval of the optimum at the largest size must be for the search to end."""
 
     learning_rate: Factor = "1.3"
     """Factor between the answer and either end of the interval of the learning rate."""
@@ -63,18 +63,16 @@ class Search(ApiType):
     """Which points of the grid are trained, and how far."""
 
     strategy: Literal["Exhaustive", "Sequential"] = "Exhaustive"
-    """Exhaustive trains every point to its end. Sequential trains the smallest size first, stops points
-    at 30 and 60 % of their tokens, prunes those that cannot end lowest, aims the larger sizes by the laws
-    of the smaller, and ends once the optimum is known to `precision`. Changing it keeps all that was
-    trained: Exhaustive finishes what Sequential left out."""
+    """Exhaustive trains every point to its end. Sequential trains the smallest size first, stops points at 30% and
+    60% of their tokens, prunes those that cannot end lowest, places larger sizes by the laws of the smaller, and ends
+    once the optimum is known to `precision`. It may be changed at any time."""
     extend_grid: ExtendGrid = ExtendGrid()
     """Points that Sequential may add if an optimum is on the edge of a grid."""
     precision: SearchPrecision = SearchPrecision()
     """When Sequential ends before every point near the optima is trained."""
     replicates: int = Field(default=2, ge=0, le=8)
-    """Number of times that Sequential repeats the best point of the cheapest size with other seeds, for 60 %
-    of its tokens. They show how much losses differ by chance: pruning, intervals and the verdicts of
-    validations rest on it."""
+    """Number of times that Sequential repeats the best point of the cheapest size with other seeds, for 60% of its
+    tokens, to measure the noise of losses."""
     placement: SearchPlacement = SearchPlacement()
     """First points of sizes that have no grid."""
     prior: SearchPrior | None = None

@@ -101,9 +101,9 @@ class IntervalStatus(StatusType):
     value: StatusText | None = None
     """Best estimate."""
     low: StatusText | None = None
-    """Lower end of the 80 % interval."""
+    """Lower end of the 80% interval."""
     high: StatusText | None = None
-    """Upper end of the 80 % interval."""
+    """Upper end of the 80% interval."""
 
 
 class LawStatus(StatusType):
@@ -201,8 +201,8 @@ class SearchStatus(StatusType):
     replicates: int = 0
     """Number of points that repeat the best one of the cheapest size with other seeds."""
     saved_flops: StatusText = ""
-    """FLOPs of the whole grid, each point trained to its end, less those of all points so far as they are
-    trained or wanted. Negative if added points cost more than was saved."""
+    """FLOPs of the whole grid less those of all points as trained or wanted. Negative if added points cost more than
+    was saved."""
     placed: Annotated[tuple[PlacedSizeStatus, ...], Field(max_length=20)] = ()
     """Sizes whose grid was left to the search."""
 
@@ -236,14 +236,12 @@ class ScalingSweepStatus(StatusType):
     planned_flops: StatusText = ""
     """FLOPs of the whole grid, counted as 6 * active parameters * tokens."""
     spent_flops: StatusText = ""
-    """FLOPs of this sweep's own attempts: those that ended, including failed ones and points that an
-    edit dropped, and those that run. An attempt without a result counts up to its last report."""
+    """FLOPs of this sweep's own attempts, running, failed and dropped ones included, up to their last report."""
     accelerator_hours: StatusText = ""
     """Accelerator hours of the same attempts: running time of their pods times the accelerators that
     these held."""
     estimated_completion: StatusText = ""
-    """Estimated time of completion, from the seconds that a token of each size has taken so far (RFC 3339). A search
-    is assumed to take the average share of such grids, with as many Jobs as they keep at work."""
+    """Estimated time of completion, from the pace of each size so far (RFC 3339)."""
     learning_rate_law: LawStatus | None = None
     """Law of the optimal learning rate over loss."""
     batch_size_law: LawStatus | None = None
@@ -269,8 +267,8 @@ class ScalingSweepStatus(StatusType):
     laws_sha256: StatusText = ""
     """SHA-256 of laws.json."""
     report_uri: StatusText = ""
-    """URI of the report page. While the sweep runs it shows how far it is, at most a minute old. The last one is drawn
-    after the laws are ready; until then Reconciling is True."""
+    """URI of the report page, at most a minute old while the sweep runs. Reconciling is True until the last one is
+    drawn."""
 
 
 class SearchCostStatus(StatusType):
@@ -301,9 +299,8 @@ class VariantStatus(StatusType):
     """An answer under another assumption."""
 
     name: StatusText
-    """Of a variant, paper or measured: by the other composition than that of the spec; A: without the compute of the
-    pre-training; B: with the compute of the raw pre-training tokens. Of a second opinion, the name of a published law or of
-    the other fitting route."""
+    """paper or measured: the other composition; A: without the pre-training's compute; B: with that of its raw
+    tokens. Of a second opinion, the published law or the other fitting route."""
     learning_rate: StatusText = ""
     """Learning rate."""
     batch_size: StatusText = ""
@@ -419,8 +416,7 @@ class HyperparamPredictionStatus(StatusType):
     sweep_uid: StatusText = ""
     """UID of the sweep that the answer was computed from."""
     question_digest: StatusText = ""
-    """Digest of what the spec asks: all but suspend, publish, validation and how the evaluation pod runs. An answer
-    stands as long as it is the same."""
+    """Digest of what the spec asks: all but suspend, publish, validation and how the evaluation pod runs."""
     laws_sha256: StatusText = ""
     """SHA-256 of the laws.json that the answer was computed from."""
     ledger_sha256: StatusText = ""

@@ -38,9 +38,8 @@ class Fit(ApiType):
     irreducible_loss: IrreducibleLoss | None = None
     """Irreducible loss L0 in nats per token. Fitted when absent."""
     form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
-    """Form of the hyperparameter laws along the sizes of least compute. LinearInLogCompute is answered by them even
-    if the target's size is known: the joint surface has power laws alone. The intervals then allow for how far
-    that size is from the one of least compute."""
+    """Form of the iso-loss laws. With LinearInLogCompute they answer even if the target's size is known, because the
+    joint surface has power laws only."""
 
 
 class SweepBudget(ApiType):
@@ -69,11 +68,10 @@ class FailurePolicy(ApiType):
     max_failed_points: int = Field(default=2, ge=0, le=MAX_POINTS)
     """Maximum number of points that may fail for good before the sweep fails."""
     stall_seconds: int = Field(default=3600, ge=60, le=2_592_000)
-    """Seconds without reported progress after which a training attempt counts as hung and is
-    ended as a failure."""
+    """Seconds without reported progress after which a training attempt ends as a failure."""
     attempt_deadline_seconds: int | None = Field(default=None, ge=60, le=31_536_000)
-    """activeDeadlineSeconds of each Job: an attempt that runs longer is ended as a failure. Time spent
-    suspended by Kueue does not count. No limit when absent."""
+    """activeDeadlineSeconds of each Job: a longer attempt ends as a failure. Time suspended by Kueue does not count.
+    No limit when absent."""
 
 
 class TtlSecondsAfterFinished(ApiType):
@@ -106,8 +104,8 @@ class Queue(ApiType):
     which there is no quota do not keep others from starting. Kueue may admit them at any time: at most
     parallelism + maxWaiting Jobs then run."""
     managed_by: Literal["kueue.x-k8s.io/multikueue"] | None = None
-    """spec.managedBy of the Jobs: MultiKueue runs them in another cluster. Their pods are not seen here,
-    so that a failed attempt is told from the Job's own conditions and counts as a crash."""
+    """spec.managedBy of the Jobs: MultiKueue runs them in another cluster. Their pods are not seen here, so a failed
+    attempt counts as a crash."""
 
 
 _IS_AROUND = "(has(p.grid) && has(p.grid.around))"
@@ -260,13 +258,11 @@ class ScalingSweepSpec(ApiType):
     ]
     """Model sizes. Fitting the laws takes at least two; those with grid.around are not fitted."""
     grid: Grid | None = None
-    """Grid of every size without one of its own. May be absent if every proxy has a grid, or if
-    search.strategy is Sequential: search.placement then places the first points."""
+    """Grid of every size without its own. Without any grid, search.strategy Sequential places the first points."""
     design: Literal["Checked", "Unchecked"] = "Checked"
-    """Whether sizes, grids and tokens that can give no laws are refused: a single size, fewer than three learning
-    rates or batch sizes if no search adds points, runs of fewer than 100 steps. A single batch size in spec.grid
-    is no mistake: the sweep then answers predictions that set spec.batchSize to it. Unchecked trains them all
-    the same, as a part of a sweep that is to grow, say."""
+    """Checked refuses a design that can give no laws: a single size, fewer than three learning rates or batch sizes
+    if no search adds points, runs of fewer than 100 steps. A single batch size in spec.grid is allowed: it answers
+    predictions that set spec.batchSize to it. Unchecked trains any design."""
     optimizer: Annotated[Optimizer, IDENTITY] = Optimizer()
     """Optimizer of every run. Immutable."""
     evaluation: Annotated[Evaluation, IDENTITY] = Evaluation()
@@ -288,8 +284,7 @@ class ScalingSweepSpec(ApiType):
     queue: Queue | None = None
     """Kueue queue of the Jobs. When absent, Jobs start without admission."""
     pod_template: PodTemplate | None = None
-    """Merged into every pod, after the operator's own defaults: image, resources, nodeSelector,
-    tolerations, volumes and so on. The container is named trainer."""
+    """Merged into every pod, after the operator's defaults."""
 
     def grid_of(self, proxy: Proxy) -> Grid:
         """The grid of one size: its own or the sweep's. Raises ValueError if it is still to be placed."""

@@ -33,20 +33,19 @@ class Optimizer(ApiType):
     gradient_clip: Decimal = "1.0"
     """Maximum norm of the gradient."""
     warmup_tokens: NonNegativeTokens | None = None
-    """Length of the linear learning-rate warm-up in tokens, the same for every batch size. When absent, each
-    size warms up over as many tokens as it has active parameters, at most just under half of
-    evaluation.firstTokens, so that every evaluation is fitted: `isoloss plan` prints the number. 0: none."""
+    """Length of the linear learning-rate warm-up in tokens, for every batch size. When absent, as many tokens as the
+    size has active parameters, at most just under half of evaluation.firstTokens; `isoloss plan` prints it. 0:
+    none."""
     second_moment_tokens: NonNegativeTokens = 0
-    """Time constant of the second moment in tokens, in place of beta2, so that it is the same at every
-    batch size. 0 means beta2 applies."""
+    """Time constant of the second moment in tokens, in place of beta2, for every batch size. 0: beta2 applies."""
     weight_decay_tokens: NonNegativeTokens = 0
-    """Time constant of the weight decay in tokens, in place of weightDecay, so that it is the same at every
-    batch size and learning rate. At least ten of the largest batches. 0 means weightDecay applies."""
+    """Time constant of the weight decay in tokens, in place of weightDecay, for every batch size and learning rate.
+    At least ten of the largest batches. 0: weightDecay applies."""
     z_loss: LossWeight = "0"
-    """Weight of the squared log of the softmax's denominator in the gradient, which keeps logits small.
-    Losses never include it."""
+    """Weight of the squared log of the softmax's denominator in the gradient, which keeps logits small; not part of
+    reported losses."""
     schedule: Literal["Constant"] = "Constant"
-    """Learning rate after the warm-up. Only Constant: every loss level on the way is fitted."""
+    """Learning rate after the warm-up."""
 
 
 class Evaluation(ApiType):
@@ -79,16 +78,14 @@ class Training(ApiType):
     additional_seeds: Annotated[
         tuple[Annotated[int, Field(ge=0, le=2_147_483_647)], ...], Field(max_length=20)
     ] = ()
-    """Further seeds: every point of the grid is trained with each of these, too. Fits average the runs that
-    differ in nothing but the seed, and tell the noise of a run by them."""
+    """Every point is trained with each of these seeds too. Fits average such runs and measure the noise by them."""
     checkpoint_seconds: int = Field(default=600, ge=1, le=86_400)
     """Maximum number of seconds between two checkpoints."""
     deterministic: bool = False
-    """Use only GPU kernels that give equal bits for equal input, at some cost in speed. Without it, two runs
-    of a point on a GPU differ by rounding; on a CPU they never do. Changing it affects later attempts."""
+    """Use only GPU kernels that give equal bits for equal input, at some cost in speed. On a CPU runs are always
+    equal. Changing it affects later attempts."""
     release_checkpoints: bool = False
-    """Delete the training state of a point once it is done. This saves storage, but a point then
-    starts over when its tokens are raised."""
+    """Delete a point's training state once it is done. The point then starts over when its tokens are raised."""
 
     @property
     def seeds(self) -> tuple[int, ...]:

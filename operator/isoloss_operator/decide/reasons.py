@@ -191,7 +191,7 @@ class Reason(StrEnum):
     OPTIMIZER_DIFFERS = "OptimizerDiffers"
     """The sweep that spec.validation names trains with another optimizer than the laws'."""
     ANSWER_HOLDS = "AnswerHolds"
-    """The answer loses no more than spec.validation.tolerance, with a probability of 80 % by these points alone."""
+    """The answer loses no more than spec.validation.tolerance, with a probability of 80% by these points alone."""
     BETTER_ANSWER_NEARBY = "BetterAnswerNearby"
     """The answer loses more than spec.validation.tolerance, with the same probability, and a better one
     lies on the side that the message names."""

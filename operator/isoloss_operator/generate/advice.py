@@ -10,13 +10,13 @@ from isoloss_operator.decide.jobs.failures import FailureClass as Failed
 from isoloss_operator.decide.reasons import Reason
 
 NOTHING: Final = "Nothing."
-_TRAINER_MESSAGE: Final = "Correct the file that the message names."
+_TRAINER_MESSAGE: Final = "Correct the named file."
 
 ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NOT_YET_KNOWN: NOTHING,
     Reason.NOTHING_WRONG: NOTHING,
     Reason.ACCEPTED: NOTHING,
-    Reason.INVALID_SPEC: "Correct the fields that the message names. Running Jobs continue meanwhile, beyond any budget; `spec.suspend` "
+    Reason.INVALID_SPEC: "Correct the named fields. Running Jobs continue meanwhile, beyond any budget; `spec.suspend` "
     "stops them.",
     Reason.STORAGE_NOT_ALLOWED: "Use a prefix that the message lists, or have one added to the chart's `storage.allowedPrefixes`.",
     Reason.STORAGE_UNREACHABLE: "Check the store, the bucket's name and the operator's credentials.",
@@ -26,8 +26,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     "refused (422), apply the CRDs of the operator's version.",
     Reason.API_SERVER_UNAVAILABLE: "Check the API server's health and load.",
     Reason.INTERNAL_ERROR: "Report the traceback in the operator's log. Other resources are not affected.",
-    Reason.BAD_CONFIGURATION: "Correct the field that the message names.",
-    Reason.JOB_REFUSED: "Correct the pod template that the message names, or make room in the quota.",
+    Reason.BAD_CONFIGURATION: "Correct the named field.",
+    Reason.JOB_REFUSED: "Correct the pod template, or make room in the quota.",
     Reason.DATA_PREPARED: NOTHING,
     Reason.PREPARING_DATA: "Nothing; the prepare pod's log shows the progress.",
     Reason.BAD_DATA: _TRAINER_MESSAGE,
@@ -36,14 +36,14 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.NO_FILES: "Correct the domain's `uri`, or upload the files.",
     Reason.UNREADABLE_FILE: _TRAINER_MESSAGE,
     Reason.BAD_JSON: _TRAINER_MESSAGE,
-    Reason.NOT_UTF8: "Convert the file that the message names to UTF-8.",
-    Reason.DOCUMENT_TOO_LARGE: "Split the document that the message names.",
+    Reason.NOT_UTF8: "Convert the named file to UTF-8.",
+    Reason.DOCUMENT_TOO_LARGE: "Split the named document.",
     Reason.TOO_FEW_DOCUMENTS: "Add documents to the domain, or raise `validation.documentsPerThousand` if "
     "validation lacks them.",
     Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`, or the checkpoint's: a folder with tokenizer.json under an allowed prefix.",
     Reason.DATA_CHANGED: "Put the former corpus back, or create another ScalingSweep for the new one.",
     Reason.CHECKPOINT_CHANGED: "Put the former files back, or create another ScalingSweep for the new ones.",
-    Reason.MANIFEST_UNREADABLE: "Nothing; the corpus is prepared again. Check who else writes to the store.",
+    Reason.MANIFEST_UNREADABLE: "Check who else writes to the store.",
     Reason.TRAINING: NOTHING,
     Reason.SEARCHING: NOTHING,
     Reason.SEARCH_STEP: NOTHING,
@@ -52,7 +52,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.WAITING_TO_RETRY: "Nothing. If it recurs, the sweep's events say why attempts end.",
     Reason.QUEUED: "Nothing, or look at the LocalQueue that `queue.localQueueName` names.",
     Reason.WORKLOAD_DEACTIVATED: "Set the Workloads' `spec.active` to true.",
-    Reason.SECRET_MISSING: "Create the Secret or ConfigMap that the message names.",
+    Reason.SECRET_MISSING: "Create it.",
     Reason.IMAGE_PULL_FAILED: "Correct the image or its pull secret in the pod template or the chart.",
     Reason.UNSCHEDULABLE: "Compare the pod template's requests and node selectors with the nodes.",
     Reason.POD_WAITING: "Read the message; `kubectl describe pod` has the details.",
@@ -78,12 +78,12 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.SWEEP_INVALID: "Correct the spec of the sweep that is referred to.",
     Reason.DATA_REMOVED: "Restore the folder that the message names, prepare it with a new ScalingSweep of the same `storage.uri` and `data`, "
     "or give `initialLoss`.",
-    Reason.LAWS_UNREADABLE: "Nothing; the sweep fits its laws again. Check who else writes to the store.",
+    Reason.LAWS_UNREADABLE: "Nothing; the laws are fitted again. Check who else writes to the store.",
     Reason.EVALUATING: NOTHING,
     Reason.EVALUATED: NOTHING,
     Reason.INITIAL_LOSS_GIVEN: NOTHING,
     Reason.NOT_A_CHECKPOINT: "Point `checkpoint.uri` to a folder with config.json and safetensors files.",
-    Reason.WEIGHTS_MISSING: "Upload the shards that the message names.",
+    Reason.WEIGHTS_MISSING: "Upload the named shards.",
     Reason.WEIGHTS_UNEXPECTED: "Make config.json describe the model that was trained, or remove the tensors that the message names.",
     Reason.NON_FINITE_WEIGHTS: "Use an earlier checkpoint.",
     Reason.NON_FINITE_LOSS: "Check that checkpoint and tokenizer belong together.",
@@ -127,7 +127,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     ),
     Refused.OPTIMUM_ON_LEARNING_RATE_EDGE: (
         "The best learning rate lies at the edge of the grid or beyond.",
-        "Add learning rates on the side that the message names.",
+        "Add learning rates on the named side.",
     ),
     Refused.OPTIMUM_ON_BATCH_SIZE_EDGE: (
         "The best batch size lies at the edge of the grid or beyond.",
@@ -140,7 +140,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     Refused.CURVATURE_NOT_IDENTIFIED: (
         "The points do not show how the loss curves in one direction: too few learning rates or batch sizes, or only a "
         "cross.",
-        "Train the points that the message names.",
+        "Train the named points.",
     ),
     Refused.TREND_INDISTINGUISHABLE_FROM_NOISE: (
         "The answer would be too uncertain to use.",
@@ -198,7 +198,7 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
     ),
     Refused.DUPLICATED_RUN: (
         "Two runs of one configuration differ by more than seeds do.",
-        "Remove one of the two that the message names.",
+        "Remove one of the two.",
     ),
     Refused.LAW_REFUSED: ("A law that the question needs was refused.", "Read the message."),
 }
@@ -213,7 +213,7 @@ FAILURES: Final[Mapping[Failed, str]] = {
     Failed.HOST_OUT_OF_MEMORY: "If it recurs, raise the memory limit of the pod template.",
     Failed.MEMORY_REFUSED: "Nothing; the attempt runs again from its checkpoint with half the micro-batch.",
     Failed.BAD_CONFIGURATION: "Correct the field that the condition names.",
-    Failed.BAD_DATA: "Correct the file that the message names.",
+    Failed.BAD_DATA: "Correct the named file.",
     Failed.STORE_UNAVAILABLE: "Nothing. If it recurs, check the store and the network to it.",
     Failed.STORAGE: "Check the pods' credentials and the store.",
     Failed.DEADLINE: "Raise `failurePolicy.attemptDeadlineSeconds`.",
