@@ -8,12 +8,14 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow
 import pyarrow.ipc
@@ -21,7 +23,8 @@ import pyarrow.parquet
 import pytest
 import zstandard
 from fsspec.implementations.local import LocalFileSystem
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from fsspec.implementations.memory import MemoryFile
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 import isoloss_trainer.corpus as corpus_module
 import isoloss_trainer.prepare as prepare_module
@@ -301,7 +304,31 @@ def test_what_goes_wrong_while_a_file_is_read_is_called_what_it_is(
 # ---------------------------------------------------------------------------------- refusals
 
 GOOD = documents(60)
+ZSTD_FRAME = bytes.fromhex("28b52ffd") + bytes([0, (28 - 10) << 3])
+"""The beginning of one with a window of 256 MiB, as `zstd --long=28` writes; a raw block of 5 bytes may follow."""
 REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a window that takes too much memory": (
+        lambda p: (p / "x.jsonl.zst").write_bytes(ZSTD_FRAME + bytes([41, 0, 0]) + b"hello"),
+        "UnreadableFile",
+        "pack it again with zstd --long=27",
+    ),
+    "compressed, but not called so": (
+        lambda p: (p / "x.jsonl").write_bytes(gzip.compress(lines(GOOD))),
+        "UnreadableFile",
+        "x.jsonl: is compressed (gzip), which its name does not say: call it .jsonl.gz",
+    ),
+    "a folder beside files": (
+        lambda p: [
+            write_json_lines(p / each, GOOD) for each in ("x.jsonl", "f.jsonl/part-0.jsonl")
+        ],
+        "NoFiles",
+        "f.jsonl, whose files would be left out",
+    ),
+    "bytes that are no text": (
+        lambda p: pyarrow.parquet.write_table(pyarrow.table({"text": [b"\xff"]}), p / "x.parquet"),
+        "NotUtf8",
+        "row 1: not UTF-8 at byte 0",
+    ),
     "nothing matches": (lambda p: None, "NoFiles", "nothing matches"),
     "a field is missing": (
         lambda p: (p / "x.jsonl").write_bytes(lines(GOOD[:2]) + b'{"body": "x"}\n'),
@@ -463,10 +490,10 @@ def unigram_tokenizer(folder: Path) -> None:
 
 
 def word_tokenizer(folder: Path) -> None:
-    words = sorted({word for text in MANY for word in text.split()})
+    words = sorted({word for text in MANY for word in re.findall(r"\s|\S+", text)})
     vocabulary = {word: number for number, word in enumerate(["<unk>", END, *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s"), "isolated")
     tokenizer.add_special_tokens([END])
     tokenizer.save(str(folder / "tokenizer.json"))
 
@@ -715,6 +742,33 @@ def test_files_that_others_put_beside_data_are_no_data(corpus: Path, tmp_path: P
         (tmp_path / name).write_bytes(b"")
     (domain,) = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*")).domains
     assert domain.training_documents + domain.validation_documents == len(GOOD)
+
+
+def test_markers_of_folders_are_no_data(tmp_path: Path) -> None:
+    """Consoles make an object of 0 bytes whose name ends in a slash, EMR one that is called NAME_$folder$."""
+    fsspec.filesystem("memory").store.clear()
+    for name, content in {
+        "/c/": b"",
+        "/c/part/": b"",
+        "/c/part_$folder$": b"",
+        "/c/empty/": b"",
+        "/c/x.jsonl": lines(GOOD),
+        "/c/part/y.jsonl": lines(GOOD),
+    }.items():
+        fsspec.filesystem("memory").store[name] = MemoryFile(None, name, content)
+    source = DomainSource(name="text", uri="memory://c/**", text_field="text")
+    _, files = find_files(source)
+    assert [file.path for file in files] == ["/c/part/y.jsonl", "/c/x.jsonl"]
+
+
+@pytest.mark.parametrize("kind", [pyarrow.binary(), pyarrow.large_binary()])
+def test_text_that_is_stored_as_bytes_is_read(tmp_path: Path, kind: pyarrow.DataType) -> None:
+    """As Spark, DuckDB and ClickHouse write it without the mark of text."""
+    texts = pyarrow.array([text.encode() for text in GOOD], kind)
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "x.parquet")
+    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/*.parquet", text_field="text")
+    filesystem, (file,) = find_files(source)
+    assert list(read_documents(filesystem, file, "text")) == GOOD
 
 
 def test_folders_that_others_put_beside_data_are_no_data(tmp_path: Path) -> None:

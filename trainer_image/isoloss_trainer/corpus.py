@@ -23,6 +23,17 @@ MAX_DOCUMENT_BYTES = 256 * 2**20
 ROWS_AT_ONCE = 1024
 MARK = "\ufeff".encode()
 """Byte order mark, which some editors and exports put before a text in UTF-8."""
+MARKER = "_$folder$"
+PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+}
+"""What compressed files begin with."""
+TOO_WIDE = "requires too much memory"
+"""What zstd says of a frame whose window is above 128 MiB."""
 STORAGE_LIBRARIES = ("botocore", "aiohttp", "huggingface_hub", "httpx")
 """Their OSErrors are storage errors even without an error number."""
 
@@ -61,14 +72,39 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
     except Exception as error:
         # Every file system has its own exceptions; none of them is about the corpus.
         raise StoreUnavailable(f"{source.uri}: {str(error)[:400]}") from error
-    files = [
-        _describe(path, info, source)
-        for path, info in sorted(found.items())
-        if info.get("type") != "directory" and not _is_beside_data(path, pattern)
-    ]
+    folders, paths = [], []
+    for path, info in sorted(found.items()):
+        if _is_beside_data(path, pattern):
+            continue
+        if info.get("type") == "directory":
+            folders.append(path.rstrip("/"))
+        elif not _is_marker(path, info, found):
+            paths.append(path)
+    files = [_describe(path, found[path], source) for path in paths]
     if not files:
         raise BadData("NoFiles", f"domain {source.name}: {_why_none(source.uri, found)}", field)
+    unread = [each for each in folders if not any(path.startswith(f"{each}/") for path in paths)]
+    if unread and _has_files(filesystem, unread[0]):
+        raise BadData(
+            "NoFiles",
+            f"domain {source.name}: {source.uri} matches the folder {unread[0]}, whose files would be left out: name files "
+            f"alone, or those in folders with /* or /** at the end",
+            field,
+        )
     return filesystem, files
+
+
+def _is_marker(path: str, info: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether an object stands for a folder: consoles make one of 0 bytes whose name ends in "/", EMR one that is called
+    NAME_$folder$."""
+    if path.endswith((MARKER, "/")) or str(info.get("name", "")).endswith("/"):
+        return True
+    is_empty = not info.get("size")
+    return is_empty and any(other.startswith(f"{path}/") for other in found)
+
+
+def _has_files(filesystem: fsspec.AbstractFileSystem, folder: str) -> bool:
+    return any(info.get("size") for info in filesystem.find(folder, detail=True).values())
 
 
 def _is_beside_data(path: str, pattern: str) -> bool:
@@ -108,7 +144,7 @@ def read_documents(
     `text_field` may be a path, such as `meta.text`, unless a field has that very name.
     """
     try:
-        _check_compressed(filesystem, file)
+        _check_packing(filesystem, file)
         with filesystem.open(file.path, "rb") as raw, _decompress(raw, file) as stream:
             yield from _READERS[file.format](stream, file, text_field)
     except (TrainerError, MemoryError):
@@ -122,6 +158,11 @@ def read_documents(
             away = error.errno is not None or isinstance(error, TimeoutError)
             if away or kind.startswith(STORAGE_LIBRARIES):
                 raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
+        if TOO_WIDE in str(error):
+            message = (
+                "its window is above the 128 MiB that are read: pack it again with zstd --long=27"
+            )
+            raise BadData("UnreadableFile", f"{file.path}: {message}") from error
         raise BadData("UnreadableFile", f"{file.path}: {str(error)[:300]}") from error
     except Exception as error:
         module = type(error).__module__.split(".")[0]
@@ -132,15 +173,24 @@ def read_documents(
         raise StoreUnavailable(f"{file.path}: {str(error)[:400]}") from error
 
 
-def _check_compressed(filesystem: fsspec.AbstractFileSystem, file: CorpusFile) -> None:
-    """Raises BadData for a compressed file of 0 bytes, of which gzip and Arrow make an empty one: an upload failed."""
-    if not file.compression or file.bytes:
+def _check_packing(filesystem: fsspec.AbstractFileSystem, file: CorpusFile) -> None:
+    """Raises BadData for a compressed file of 0 bytes, of which gzip and Arrow make an empty one: an upload failed; and for
+    compressed content under a name that says nothing of it."""
+    if file.compression and file.bytes:
         return
     # Some storage does not report sizes.
     with filesystem.open(file.path, "rb") as raw:
-        if not raw.read(1):
-            message = f"{file.path}: is empty, without even a header of {file.compression}"
-            raise BadData("UnreadableFile", message)
+        start = raw.read(8)
+    if file.compression and not start:
+        message = f"{file.path}: is empty, without even a header of {file.compression}"
+        raise BadData("UnreadableFile", message)
+    kind = next((kind for mark, kind in PACKED.items() if start.startswith(mark)), "")
+    if kind and not file.compression:
+        raise BadData(
+            "UnreadableFile",
+            f"{file.path}: is compressed ({kind}), which its name does not say: call it {file.format}.gz or "
+            f"{file.format}.zst, packed as such",
+        )
 
 
 def _decompress(raw: IO[bytes], file: CorpusFile) -> IO[bytes]:
@@ -269,6 +319,8 @@ def _text_of(row: Any, field: str, where: str) -> str:
 
 
 def _checked_text(value: Any, field: str, where: str) -> str:
+    if isinstance(value, bytes):  # as Spark, DuckDB and ClickHouse may write text to Parquet
+        return _decode(value, where)
     if not isinstance(value, str):
         kind = type(value).__name__
         raise BadDocument("TextFieldMissing", f"{where}: field {field!r} is {kind}, not text")
