@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from isoloss_contract.store import Store
 from isoloss_operator.planning.qk_norm import with_qk_norm
 from isoloss_trainer.__main__ import main
 from isoloss_trainer.evaluate import evaluate
+from isoloss_trainer.export import older_names
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train
 from tests.isoloss_trainer.builders import (
@@ -73,6 +75,56 @@ def test_an_exported_point_has_its_loss_and_generates(
     written = network.generate(prompt, max_new_tokens=8, min_new_tokens=8, do_sample=False)
     assert written.shape[1] == prompt.shape[1] + 8
     assert tokenizer.decode(written[0].tolist()).startswith("Bada")
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        (
+            {"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}},
+            {"rope_theta": 5e5},
+        ),
+        (
+            {"rope_parameters": {"rope_theta": 1e4, "rope_type": "linear", "factor": 2.0}},
+            {"rope_theta": 1e4, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        ),
+        (
+            {
+                "rope_parameters": {
+                    "full_attention": {"rope_theta": 1e6, "rope_type": "linear", "factor": 8.0},
+                    "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+                }
+            },
+            {
+                "rope_theta": 1e6,
+                "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+                "rope_local_base_freq": 1e4,
+            },
+        ),
+        ({"rope_parameters": {"rope_theta": 2.0}, "rope_theta": 1.0}, {}),
+        ({"num_local_experts": 8}, {"num_experts": 8}),
+        ({"rope_parameters": None}, {}),
+    ],
+)
+def test_settings_have_their_older_names_beside(
+    config: dict[str, Any], found: dict[str, Any]
+) -> None:
+    assert older_names(config) == found
+
+
+@pytest.mark.parametrize("model", [LLAMA, QWEN3_MOE], ids=["dense", "qwen3_moe"])
+def test_an_export_is_described_in_the_words_of_older_versions_too(
+    prepared: Prepared, corpus: Path, tmp_path: Path, model: dict[str, Any]
+) -> None:
+    """transformers 4.57 takes 10,000 for a rope_theta that it does not find, and needs num_experts."""
+    rotation = {"rope_theta": 500_000.0, "rope_type": "linear", "factor": 2.0}
+    result = trained(prepared, tmp_path, model={**model, "rope_parameters": rotation})
+    exported(prepared, corpus, result, tmp_path / "model", "raw")
+    written = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert written["rope_theta"] == written["rope_parameters"]["rope_theta"] == 500_000.0
+    assert written["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
+    if model is QWEN3_MOE:
+        assert written["num_experts"] == model["num_experts"]
 
 
 def test_a_point_with_qk_norm_is_exported_as_what_it_is(

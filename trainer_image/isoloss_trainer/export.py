@@ -5,6 +5,8 @@ The proxies are transformers' own models, so that every point can be written, de
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +22,8 @@ from isoloss_trainer.termination import BadConfiguration, BadData
 from isoloss_trainer.tokenization import FILES, MAX_TOKENIZER_BYTES, load_tokenizer
 
 Weights = Literal["raw", "averaged"]
+UNSCALED = ("rope_theta", "partial_rotary_factor")
+"""Settings of rope_parameters that were on their own before it."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -50,6 +54,9 @@ def export(
     step, network = trained_network(store, point, weights, log)
     _describe(network, manifest)
     network.save_pretrained(folder)
+    file = folder / "config.json"
+    described = json.loads(file.read_text())
+    file.write_text(json.dumps({**described, **older_names(described)}, indent=2) + "\n")
     if tokenizer is not None:
         _copy_tokenizer(tokenizer, folder)
     tokens = step * point.batch_size * point.sequence_length
@@ -83,6 +90,26 @@ def _describe(network: Any, manifest: DataManifest | None) -> None:
     if manifest is not None:
         network.config.eos_token_id = manifest.end_token
         network.generation_config.eos_token_id = manifest.end_token
+
+
+def older_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What transformers before version 5 calls settings of a `config` that version 5 wrote.
+
+    It would take its own default for a rope_theta that it does not find, 10,000 for 500,000, without a word.
+    """
+    found: dict[str, Any] = {}
+    rotation = config.get("rope_parameters") or {}
+    if "full_attention" in rotation:
+        local = rotation.get("sliding_attention") or {}
+        found |= {"rope_local_base_freq": local["rope_theta"]} if "rope_theta" in local else {}
+        rotation = rotation["full_attention"]
+    scaling = {name: value for name, value in rotation.items() if name not in UNSCALED}
+    found |= {name: rotation[name] for name in UNSCALED if name in rotation}
+    if scaling.get("rope_type", "default") != "default":
+        found["rope_scaling"] = scaling
+    if "num_local_experts" in config:
+        found["num_experts"] = config["num_local_experts"]
+    return {name: value for name, value in found.items() if name not in config}
 
 
 def _manifest(store: Store, point: PointConfig) -> DataManifest | None:
