@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,141 @@ def _edit_config(folder: Path, **changes: Any) -> None:
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
 
+def _add_shards(folder: Path) -> None:
+    """Newer weights in shards beside the single file of older ones."""
+    build_network(LLAMA, seed=1).save_pretrained(folder / "newer", max_shard_size="20KB")
+    for path in (folder / "newer").glob("model*"):
+        shutil.move(path, folder / path.name)
+
+
+def _edit_index(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    (folder / "model.safetensors").unlink()
+    _add_shards(folder)
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    change(index)
+    path.write_text(json.dumps(index))
+
+
+UNCLEAR: dict[str, tuple[Callable[[Path], object], str]] = {
+    "an old file beside newer shards": (
+        _add_shards,
+        r"both model\.safetensors and model\.safetensors\.index\.json",
+    ),
+    "an adapter": (
+        lambda f: (f / "adapter_config.json").write_text("{}"),
+        r"adapter_config\.json names an adapter",
+    ),
+    "no index": (
+        lambda f: (f / "model.safetensors").rename(f / "model-00001-of-00001.safetensors"),
+        r"neither model\.safetensors nor model\.safetensors\.index\.json",
+    ),
+    "an index without metadata": (
+        lambda f: _edit_index(f, lambda index: index.pop("metadata")),
+        r"model\.safetensors\.index\.json: no metadata",
+    ),
+    "an index without names": (
+        lambda f: _edit_index(f, lambda index: index.pop("weight_map")),
+        r"model\.safetensors\.index\.json: no weight_map",
+    ),
+    "a shard that is not there": (
+        lambda f: _edit_index(f, lambda index: index["weight_map"].update({"x": "y.safetensors"})),
+        r"no y\.safetensors, which model\.safetensors\.index\.json names",
+    ),
+    "a shard elsewhere": (
+        lambda f: _edit_index(f, lambda i: i["weight_map"].update({"x": "../y.safetensors"})),
+        r"\.\./y\.safetensors is no \.safetensors file of this folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNCLEAR)
+@pytest.mark.parametrize("copied", [False, True], ids=["volume", "bucket"])
+def test_weights_that_would_not_be_those_of_the_checkpoint_are_refused_by_file(
+    prepared: Prepared,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    copied: bool,
+) -> None:
+    if copied:
+        monkeypatch.setattr(foreign_model_module, "LOCAL", "no scheme")
+    spoil, words = UNCLEAR[case]
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
+    spoil(folder)
+    with pytest.raises(BadData, match=words) as caught:
+        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    assert caught.value.code == "NotACheckpoint"
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["volume", "bucket"])
+@pytest.mark.parametrize("size", ["10GB", "20KB"], ids=["one file", "sharded"])
+def test_files_that_are_not_loaded_are_not_looked_at(
+    prepared: Prepared,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    copied: bool,
+    size: str,
+) -> None:
+    """Such as the weights of a draft model, or the same ones in eight bits."""
+    if copied:
+        monkeypatch.setattr(foreign_model_module, "LOCAL", "no scheme")
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer", max_shard_size=size)
+    codes = {"layers.0.weight": torch.ones(4, 4, dtype=torch.int8)}
+    save_file(codes, folder / "consolidated.safetensors")
+    (folder / "draft.safetensors").write_bytes(b"no safetensors")
+    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    assert run(task, tmp_path).loss > 0
+    names = [path.name for path in (tmp_path / "checkpoint").glob("*.safetensors")]
+    assert not {"consolidated.safetensors", "draft.safetensors"} & {*names}
+
+
+COMMON, _ = Counter(
+    word for text in documents(240) for word in text.split() if len(word) > 3
+).most_common(1)[0]
+
+
+def _add_token(folder: Path, text: str) -> int:
+    """Add a token behind all others, as fine-tuning codes do; returns its number."""
+    description = json.loads((folder / "tokenizer.json").read_text())
+    number = max(
+        [*description["model"]["vocab"].values(), *(t["id"] for t in description["added_tokens"])]
+    )
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    description["added_tokens"].append({"id": number + 1, "content": text, **flags})
+    (folder / "tokenizer.json").write_text(json.dumps(description))
+    return number + 1
+
+
+@pytest.mark.parametrize("text", [COMMON, "<|other|>"], ids=["a word", "an end of text"])
+def test_a_token_beyond_the_embeddings_is_bad_data_that_names_it(
+    prepared: Prepared, tmp_path: Path, text: str
+) -> None:
+    """An IndexError, or an assertion of the device, would be retried and charged."""
+    tokenizer = make_tokenizer(tmp_path / "tokenizer", documents(10), vocabulary=300)
+    folder = save(tmp_path / "model", {**LLAMA, "vocab_size": 300}, tokenizer)
+    assert _add_token(folder, text) == 300
+    if text != COMMON:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": text}))
+    with pytest.raises(BadData, match=re.escape(f"token {text!r} (300)")) as caught:
+        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    assert caught.value.code == "TokenizerDiffers"
+    assert "embeddings for 300 tokens" in caught.value.message
+
+
+def test_a_token_beyond_the_embeddings_that_no_text_has_does_not_matter(
+    prepared: Prepared, corpus: Path, tmp_path: Path
+) -> None:
+    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
+    plain = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    added = save(tmp_path / "added", LLAMA, corpus / "tokenizer")
+    _add_token(added, "<|tool_call|>")
+    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(added)), tmp_path)
+    assert (result.same_tokenizer, result.loss) == (True, plain.loss)
+
+
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda f: (f / "config.json").unlink(), "NotACheckpoint"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "NotACheckpoint"),
@@ -317,7 +453,9 @@ def test_a_stop_ends_a_fetch_which_says_how_far_it_is(
             uri(tmp_path), tmp_path / "scratch", fetching(interruption, Log(output, seconds=0.0))
         )
     told = [json.loads(line) for line in output.getvalue().splitlines()]
-    assert [(line["event"], line["bytes"]) for line in told] == [("fetch", 4), ("fetch", 8)]
+    assert [(line["event"], line["bytes"]) for line in told] == [
+        ("fetch", size) for size in (4, 8, 12)
+    ]
 
 
 HARMLESS = {
@@ -344,6 +482,22 @@ def test_what_checkpoints_carry_beside_the_weights_is_passed_over(
     loaded = load_network(tmp_path, uri(tmp_path), torch.float32)
     for name, weight in network.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], weight), name
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_layers_for_later_tokens_are_passed_over_at_any_depth(tmp_path: Path, behind: int) -> None:
+    """By what config.json counts of them, not at the published depth alone."""
+    layer = DEEPSEEK["num_hidden_layers"] + behind
+    save(tmp_path, DEEPSEEK)
+    _edit_config(tmp_path, num_nextn_predict_layers=1)
+    later = {f"model.layers.{layer}.eh_proj.weight": torch.ones(2, 2)}
+    _spoil_weights(tmp_path, lambda w: w.update(later))
+    if not behind:
+        load_network(tmp_path, uri(tmp_path), torch.float32)
+        return
+    with pytest.raises(BadData, match=rf"layers\.{layer}\.eh_proj") as caught:
+        load_network(tmp_path, uri(tmp_path), torch.float32)
+    assert caught.value.code == "WeightsUnexpected"
 
 
 def test_code_that_transformers_has_by_now_is_passed_over(
@@ -500,6 +654,7 @@ def test_what_sees_the_tokens_that_it_is_to_predict_is_refused_by_name(
 def test_the_docs_list_the_families_that_are_evaluated_here() -> None:
     """With what computes their attention."""
     text = (Path(__file__).parents[2] / "docs/reference/checkpoints.md").read_text()
+    text = text.partition("| refusal |")[0]
     listed = {}
     for names, attention in re.findall(r"^\| (`.*`) \| (.*) \|$", text, re.M):
         listed |= dict.fromkeys(re.findall(r"`(\w+)`", names), attention)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,9 +101,11 @@ def measure(
     # Text in other tokens may take more of them; one place is for a token before the first.
     longest = config.sequence_length * (1 if same else LONGEST_SHARE) + 1
     model = ForeignModel(network, longest, config.checkpoint)
+    if tokenizer is None:
+        _check_vocabulary(model, data)
     if same:
-        _check_vocabulary(model, data, config.sequence_length)
-    reading = _Reading(config, data, model, None if same else tokenizer, world, check)
+        check_fits(model.config, vocabulary=0, sequence_length=config.sequence_length)
+    reading = _Reading(config, data, model, tokenizer, same, world, check)
     first = tokenizer.first_token if tokenizer else None
     if first is not None and first < model.head.shape[0]:
         reading.choose_first_token(first, log)
@@ -168,7 +171,9 @@ class _Reading:
     data: PreparedData
     model: ForeignModel
     tokenizer: TextTokenizer | None
-    """The checkpoint's, if it is not the sweep's."""
+    """The checkpoint's own, if it has one."""
+    same_tokenizer: bool
+    """Whether its tokens are the sweep's."""
     world: World
     check: Check
 
@@ -176,14 +181,35 @@ class _Reading:
         """At most `limit` sequences of each domain."""
         validation = ValidationSet(self.data, self.config.mixture, limit)
         tokenizer = self.tokenizer
-        if tokenizer is None:
+        if tokenizer is None or self.same_tokenizer:
+            self._check_rows(int(each.tokens.max()) for each in validation.domains.values())
             return _Text(validation, {})
         longest = self.model.longest_input
         foreign = {
             name: ForeignSequences.of(tokenizer, self.data, name, ours, longest)
             for name, ours in validation.domains.items()
         }
+        self._check_rows(
+            int(sequence.max()) for theirs in foreign.values() for sequence in theirs.sequences
+        )
         return _Text(validation, foreign)
+
+    def _check_rows(self, tokens: Iterable[int]) -> None:
+        """Raises BadData(TokenizerDiffers) if the text has a token that the model has no embedding for: a word, or an end
+        of text, that was added to the tokenizer alone."""
+        rows = min(
+            self.model.head.shape[0], self.model.network.get_input_embeddings().weight.shape[0]
+        )
+        token = max(tokens)
+        if token >= rows:
+            tokenizer = self.tokenizer and self.tokenizer.tokenizer
+            named = f"{tokenizer.id_to_token(token)!r} ({token})" if tokenizer else str(token)
+            message = (
+                f"{self.config.checkpoint}: its tokenizer reads token {named} in the held-out text, but the model has "
+                f"embeddings for {rows} tokens: take added tokens out of tokenizer.json, or train the model with them "
+                "(resize_token_embeddings)"
+            )
+            raise BadData("TokenizerDiffers", message, FIELD)
 
     def losses(self, text: _Text) -> tuple[Loss, dict[str, Loss]]:
         """Losses of the mixture and of each domain."""
@@ -216,7 +242,7 @@ class _Reading:
         return CPU_MICRO_BATCH_TOKENS if self.world.on_cpu else MICRO_BATCH_TOKENS
 
 
-def _check_vocabulary(model: ForeignModel, data: PreparedData, sequence_length: int) -> None:
+def _check_vocabulary(model: ForeignModel, data: PreparedData) -> None:
     """Evaluated on the sweep's tokens, the checkpoint must have all of them."""
     vocabulary = data.manifest.vocabulary_size
     if model.head.shape[0] < vocabulary:
@@ -225,7 +251,6 @@ def _check_vocabulary(model: ForeignModel, data: PreparedData, sequence_length: 
             f"{vocabulary}, and it has no tokenizer of its own"
         )
         raise BadData("TokenizerDiffers", message, FIELD)
-    check_fits(model.config, vocabulary=vocabulary, sequence_length=sequence_length)
 
 
 def _checked_error(loss: Loss, uri: str) -> float:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -38,7 +38,9 @@ OF_A_TOKENIZER = (
     "*.tiktoken",
 )
 """Files of a checkpoint with a tokenizer of its own, of which tokenizer.json alone is read."""
-FILES = ("*.json", "*.safetensors", *OF_A_TOKENIZER)
+WEIGHTS = "*.safetensors"
+SINGLE, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
+FILES = ("*.json", WEIGHTS, *OF_A_TOKENIZER)
 PROBE_TOKENS = 64
 NUMBERS = ("F16", "BF16", "F32", "F64")
 """Types of weights, as safetensors names them."""
@@ -46,6 +48,7 @@ COMPUTED = re.compile(
     r"\.(inv_freq|cos_cached|sin_cached|position_ids|masked_bias|causal_mask|_extra_state|attn(\.attention)?\.bias)$"
 )
 """Masks, positions and scales of 8-bit training, which older or other code saved along with the weights."""
+LAYER = re.compile(r"\.layers\.(\d+)\.")
 NAMED_WEIGHTS = 3
 
 
@@ -65,35 +68,88 @@ def fetching(interruption: Interruption, log: Log) -> Fetched:
 
 def fetch_directory(uri: str, scratch: Path, fetched: Fetched = lambda _: None) -> Path:
     """A local folder with the checkpoint: the directory itself on a shared volume, else a copy of those of its files that
-    match FILES. Raises BadData(NotACheckpoint), and what `fetched` raises between two parts of a file.
+    match FILES, of weights those that are loaded. Raises BadData(NotACheckpoint), and what `fetched` raises between two
+    parts of a file.
     """
     if is_hub_name(uri):
         folder = hub_snapshot(uri, FILES)
-        _check_names([path.name for path in folder.iterdir()], uri)
+        weight_files(folder, [path.name for path in folder.iterdir()], uri)
         return folder
     store = Store(uri, PATIENT)
     names = [name for name in store.names("") if any(fnmatchcase(name, form) for form in FILES)]
-    _check_names(names, uri)
     if uri.startswith(LOCAL):
-        return Path(uri.removeprefix(LOCAL))
+        folder = Path(uri.removeprefix(LOCAL))
+        weight_files(folder, names, uri)
+        return folder
     folder = scratch / "checkpoint"
     # Files of another checkpoint would be read as part of this one.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     size = 0
-    for name in names:
+
+    def fetch(name: str) -> None:
+        nonlocal size
         with (folder / name).open("wb") as target:
             for part in store.parts(name):
                 size += target.write(part)
                 fetched(size)
+
+    for name in names:
+        if not fnmatchcase(name, WEIGHTS):
+            fetch(name)
+    for name in weight_files(folder, names, uri):
+        fetch(name)
     return folder
 
 
-def _check_names(names: list[str], uri: str) -> None:
+def weight_files(folder: Path, names: Collection[str], uri: str) -> list[str]:
+    """Which of the files called `names` transformers loads the weights from: a single file, or those that the index names.
+    `folder` has the index, if there is one.
+
+    Raises BadData(NotACheckpoint) where that is not what the checkpoint is: where a single file would be taken in place of
+    newer shards, an adapter be passed over, or a file be missing.
+    """
     if "config.json" not in names:
-        raise BadData("NotACheckpoint", f"{uri}: no config.json", FIELD)
-    if not any(name.endswith(".safetensors") for name in names):
-        raise BadData("NotACheckpoint", f"{uri}: no .safetensors file", FIELD)
+        raise _not_a_checkpoint(f"{uri}: no config.json")
+    if ADAPTER in names:
+        raise _not_a_checkpoint(
+            f"{uri}: {ADAPTER} names an adapter, which would be passed over: merge it into the model (with peft: "
+            "model.merge_and_unload().save_pretrained(FOLDER)), or remove it to measure the model without it"
+        )
+    shards = _indexed(folder / INDEX, uri) if INDEX in names else None
+    if SINGLE in names:
+        if shards is not None and shards != [SINGLE]:
+            raise _not_a_checkpoint(
+                f"{uri}: both {SINGLE} and {INDEX}, which names other files, and transformers would take the first: remove "
+                f"{SINGLE} if the shards are the checkpoint, else {INDEX}"
+            )
+        return [SINGLE]
+    if shards is None:
+        raise _not_a_checkpoint(f"{uri}: neither {SINGLE} nor {INDEX}")
+    if missing := [name for name in shards if name not in names]:
+        raise _not_a_checkpoint(f"{uri}: no {missing[0]}, which {INDEX} names")
+    return shards
+
+
+def _indexed(file: Path, uri: str) -> list[str]:
+    """The files that an index names, in order. Raises BadData(NotACheckpoint) for one that transformers cannot read."""
+    where = f"{uri}/{INDEX}"
+    try:
+        index = json.loads(file.read_bytes())
+        shards = sorted(set(index["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _not_a_checkpoint(f"{where}: no weight_map with a file for each weight") from error
+    if not isinstance(index.get("metadata"), dict):
+        raise _not_a_checkpoint(
+            f'{where}: no metadata, which transformers asks for: add "metadata": {{}}'
+        )
+    if odd := [name for name in shards if not fnmatchcase(name, WEIGHTS) or "/" in name]:
+        raise _not_a_checkpoint(f"{where}: {odd[0]} is no .safetensors file of this folder")
+    return shards
+
+
+def _not_a_checkpoint(message: str) -> BadData:
+    return BadData("NotACheckpoint", message, FIELD)
 
 
 def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
@@ -156,9 +212,11 @@ def load_network(
     if broken:
         message = f"{uri}: weights are missing or have the wrong shape ({len(broken)}, first {broken[0]})"
         raise BadData("WeightsMissing", message, FIELD)
-    # What transformers itself leaves out for the family, such as layers that predict later tokens, is not among them.
+    # transformers itself leaves out layers that predict later tokens at a family's published depths alone.
     unknown = sorted(
-        name for name in report.get("unexpected_keys", ()) if not COMPUTED.search(name)
+        name
+        for name in report.get("unexpected_keys", ())
+        if not (COMPUTED.search(name) or _predicts_later_tokens(name, described))
     )
     if unknown:
         # With code of its own it may be another model under a known name: its weights show it.
@@ -174,6 +232,17 @@ def load_network(
         if not bool(torch.isfinite(parameter).all()):
             raise BadData("NonFiniteWeights", f"{uri}: {name} is not finite", FIELD)
     return network
+
+
+def _predicts_later_tokens(name: str, described: Mapping[str, Any]) -> bool:
+    """Whether a weight is of the layers behind the last one that config.json counts as num_nextn_predict_layers."""
+    text = described.get("text_config")
+    counts = text if isinstance(text, dict) else described
+    first, more = counts.get("num_hidden_layers"), counts.get("num_nextn_predict_layers")
+    layer = LAYER.search(name)
+    if layer is None or not isinstance(first, int) or not isinstance(more, int):
+        return False
+    return first <= int(layer[1]) < first + more
 
 
 @contextmanager
@@ -212,7 +281,7 @@ def load_weights(
 
 
 def _take_weights(network: Any, folder: Path, uri: str) -> None:
-    theirs = load_network(folder, uri, _kept_type(folder))
+    theirs = load_network(folder, uri, _kept_type(folder, uri))
     ours, given = network.state_dict(), theirs.state_dict()
     different = sorted(
         name
@@ -237,24 +306,24 @@ def _take_weights(network: Any, folder: Path, uri: str) -> None:
             raise BadData("WeightsDiffer", message, "initial_weights")
 
 
-def _kinds(folder: Path) -> dict[str, str]:
-    """What safetensors calls the type of each tensor, by the tensor's name."""
+def _kinds(folder: Path, uri: str) -> dict[str, str]:
+    """What safetensors calls the type of each tensor that is loaded, by the tensor's name."""
     found: dict[str, str] = {}
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, framework="pt") as tensors:
+    for file in weight_files(folder, [path.name for path in folder.iterdir()], uri):
+        with safe_open(folder / file, framework="pt") as tensors:
             found |= {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (no mapping)
     return found
 
 
-def _kept_type(folder: Path) -> torch.dtype:
+def _kept_type(folder: Path, uri: str) -> torch.dtype:
     """bfloat16 if all tensors are, which takes half the host's memory; else float32, which holds any."""
-    return torch.bfloat16 if set(_kinds(folder).values()) == {"BF16"} else torch.float32
+    return torch.bfloat16 if set(_kinds(folder, uri).values()) == {"BF16"} else torch.float32
 
 
 def _refuse_codes(folder: Path, uri: str) -> None:
     """Weights in few bits are codes, which transformers would take for the numbers. Masks are in integers, too."""
     with _named(uri):
-        kinds = _kinds(folder).items()
+        kinds = _kinds(folder, uri).items()
     codes = [name for name, kind in kinds if name.endswith("weight") and kind not in NUMBERS]
     if codes:
         message = f"{uri}: {codes[0]} is in {dict(kinds)[codes[0]]}, and config.json has no quantization_config"

@@ -15,7 +15,12 @@ from isoloss_trainer.held_out import MAX_HELD_OUT_BYTES, unpack_texts, validatio
 from isoloss_trainer.model import LanguageModel
 from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData
-from isoloss_trainer.tokenization import TextTokenizer, load_tokenizer
+from isoloss_trainer.tokenization import (
+    HOW_TO_CHECK,
+    TextTokenizer,
+    check_keeps_text,
+    load_tokenizer,
+)
 from isoloss_trainer.world import World
 
 COMPARED_DOCUMENTS = 200
@@ -42,7 +47,7 @@ def own_tokenizer(folder: Path, uri: str) -> TextTokenizer | None:
     if other := sorted({path.name for form in OF_A_TOKENIZER for path in folder.glob(form)}):
         message = (
             f"{uri}: has {other[0]}, but no tokenizer.json, the one form that is read: make it with "
-            "AutoTokenizer.from_pretrained(FOLDER, use_fast=True).save_pretrained(FOLDER), or remove "
+            f"AutoTokenizer.from_pretrained(FOLDER, use_fast=True).save_pretrained(FOLDER) and {HOW_TO_CHECK}, or remove "
             f"{', '.join(other)[:200]} if the checkpoint reads the sweep's tokens"
         )
         raise BadData("TokenizerNotLoadable", message, FIELD)
@@ -104,8 +109,8 @@ class ForeignSequences:
         ours: DomainSequences,
         longest: int,
     ) -> ForeignSequences:
-        """Raises BadData if the corpus lacks the bytes of its tokens. `longest`: tokens that the
-        checkpoint takes at once."""
+        """Raises BadData if the corpus lacks the bytes of its tokens, or the tokenizer loses text. `longest`: tokens
+        that the checkpoint takes at once."""
         texts = validation_documents(data, domain)
         ends = np.cumsum(data.validation_lengths(domain), dtype=np.int64)
         text_ends = np.cumsum([len(text.encode()) + 1 for text in texts], dtype=np.int64)
@@ -161,6 +166,7 @@ class _ForeignText:
         sizes = np.array([len(text.encode()) + 1 for text in texts], dtype=np.int64)
         before = np.concatenate([[0], np.cumsum(sizes)])
         encoded = tokenizer.encode_closed([texts[number] for number in numbers.tolist()])
+        check_keeps_text(encoded, "the checkpoint's tokenizer", FIELD)
         lengths = [part.lengths.astype(np.int64) for part in encoded]
         ends = np.concatenate(
             [

@@ -40,7 +40,7 @@ from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import count_twins, sketches
 from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadConfiguration, BadData, Interruption
-from isoloss_trainer.tokenization import load_tokenizer
+from isoloss_trainer.tokenization import check_keeps_text, load_tokenizer
 from isoloss_trainer.units import (
     BadDocuments,
     Preparation,
@@ -187,6 +187,7 @@ def _domain_data(
     """Write the domain's validation files and describe the whole domain."""
     held_out = _held_out(run, units)
     encoded = run.tokenizer.encode_closed(held_out)
+    check_keeps_text(encoded, f"{run.config.tokenizer}, domain {source.name}", "tokenizer")
     run.store.write(f"{run.folder}/{validation_texts(source.name)}", pack_texts(held_out))
     folder = f"{source.name}/validation"
     validation = _write_array(run, f"{folder}.bin", [part.tokens for part in encoded])

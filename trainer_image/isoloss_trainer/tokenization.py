@@ -4,7 +4,8 @@ tokenizers of two checkpoints are recognised."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ MAX_TOKENIZER_BYTES = 256 * 2**20
 FILES = ("*token*.json", "generation_config.json", "config.json")
 TEXTS_AT_ONCE = 256
 """The library keeps a hundred bytes of every token of a batch."""
+LOST_SHARE = 0.01
+"""A tokenizer that loses a larger share of a text's bytes is not the text's: what it drops would cost nothing and count
+as read."""
+FEWEST_ENTRIES = 0.5
+"""As a share of `vocab_size`: models have a few per cent more embeddings than their tokenizer has entries."""
 _BEHAVIOUR = ("model", "normalizer", "pre_tokenizer", "added_tokens")
 """The parts of tokenizer.json that determine how text becomes tokens."""
 
@@ -33,6 +39,12 @@ class MeasuredTokens:
     lengths: NDArray[np.uint32]
     """UTF-8 bytes; the end of the document counts as one. Of the tokens that make up one character,
     the first has all of its bytes."""
+    bytes: int
+    """UTF-8 bytes of the text."""
+    lost_bytes: int
+    """How many of them lie in no token's offsets, or in unknown tokens."""
+    lost_text: str
+    """The first that is lost; empty if nothing is."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,8 @@ class TextTokenizer:
     digest: str
     first_token: int | None = None
     """The token that the tokenizer's own files put before a text, as Gemma's do; None: none."""
+    unknown_token: int | None = None
+    """What stands for all text that the vocabulary has no token for; None: such text has no token."""
 
     def encode(self, texts: list[str]) -> list[NDArray[np.uint32]]:
         """Tokens of each text, without the end token. Uses all cores."""
@@ -60,10 +74,46 @@ class TextTokenizer:
     def _encode_closed(self, texts: list[str]) -> Iterator[MeasuredTokens]:
         batch = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         for text, encoding in zip(texts, batch, strict=True):
+            widths = _byte_widths(text)
+            known = [
+                offsets
+                for token, offsets in zip(encoding.ids, encoding.offsets, strict=True)
+                if token != self.unknown_token
+            ]
+            is_lost = _is_lost(text, known)
+            lost = np.flatnonzero(is_lost)
             yield MeasuredTokens(
-                np.array([*encoding.ids, self.end_token], dtype=np.uint32),
-                _lengths(text, [end for _start, end in encoding.offsets]),
+                tokens=np.array([*encoding.ids, self.end_token], dtype=np.uint32),
+                lengths=_lengths(widths, [end for _start, end in encoding.offsets]),
+                bytes=int(widths.sum()),
+                lost_bytes=int(widths[is_lost].sum()),
+                lost_text=text[lost[0] : lost[0] + LOST_CHARACTERS] if len(lost) else "",
             )
+
+
+def check_keeps_text(measured: Sequence[MeasuredTokens], tokenizer: str, field: str) -> None:
+    """Raises BadData(TokenizerLosesText), which names the `tokenizer`, if more than LOST_SHARE of the bytes of these texts
+    lie in none of its tokens or in unknown ones."""
+    size = sum(each.bytes for each in measured)
+    lost = sum(each.lost_bytes for each in measured)
+    if lost <= LOST_SHARE * size:
+        return
+    first = next(each.lost_text for each in measured if each.lost_text)
+    raise BadData(
+        "TokenizerLosesText",
+        f"{tokenizer}: {lost / size:.1%} of the bytes of the held-out text are in none of its tokens or in unknown ones, the "
+        f"first at {first!r}: a loss would count them as read at no cost. Take the tokenizer that the text is for; "
+        f"{HOW_TO_CHECK}",
+        field,
+    )
+
+
+HOW_TO_CHECK = (
+    "check one by len(tokenizer), which is close to vocab_size, and by tokenizer.decode(tokenizer.encode(TEXT)), which gives "
+    "the text back"
+)
+LOST_CHARACTERS = 20
+"""Of the first text that is lost, as a message shows it."""
 
 
 def load_tokenizer(uri: str) -> TextTokenizer:
@@ -91,9 +141,38 @@ def load_tokenizer(uri: str) -> TextTokenizer:
     # It could only add special tokens, or take white space out of the offsets.
     tokenizer.post_processor = None
     behaviour = {part: description.get(part) for part in _BEHAVIOUR}
-    size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    _check_size(folder, len(vocabulary))
     digest = content_key({"behaviour": behaviour, "end_token": end_token})
-    return TextTokenizer(tokenizer, end_token, size, digest, first_token)
+    return TextTokenizer(
+        tokenizer=tokenizer,
+        end_token=end_token,
+        vocabulary_size=max(vocabulary.values()) + 1,
+        digest=digest,
+        first_token=first_token,
+        unknown_token=_unknown_token(description, tokenizer),
+    )
+
+
+def _check_size(folder: Store, entries: int) -> None:
+    """Compare the tokenizer with the model of its folder, if there is one. Raises BadData(TokenizerNotLoadable)."""
+    config = _read_json(folder, "config.json")
+    text = config.get("text_config")
+    size = (text if isinstance(text, dict) else config).get("vocab_size")
+    if isinstance(size, int) and entries < FEWEST_ENTRIES * size:
+        raise _bad(
+            f"{folder.uri}: tokenizer.json has {entries} entries, but vocab_size in config.json is {size}: it is not the "
+            f"model's tokenizer. Write it again; {HOW_TO_CHECK}"
+        )
+
+
+def _unknown_token(description: dict[str, Any], tokenizer: Tokenizer) -> int | None:
+    """Unigram models name it by number, others by its text."""
+    model = description.get("model") or {}
+    if isinstance(number := model.get("unk_id"), int):
+        return number
+    text = model.get("unk_token")
+    return tokenizer.token_to_id(text) if isinstance(text, str) else None
 
 
 def _end_token(folder: Store, tokenizer: Tokenizer) -> int:
@@ -127,14 +206,42 @@ def _first_token(folder: Store, tokenizer: Tokenizer) -> int | None:
     return None if number is None else int(number)
 
 
-def _lengths(text: str, ends: list[int]) -> NDArray[np.uint32]:
+def _byte_widths(text: str) -> NDArray[np.int64]:
+    """UTF-8 bytes of each character."""
+    points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    wider = sum((points >= limit).astype(np.int64) for limit in (0x80, 0x800, 0x10000))
+    return np.asarray(1 + wider, dtype=np.int64)
+
+
+def _is_lost(text: str, offsets: list[tuple[int, int]]) -> NDArray[np.bool_]:
+    """For each character of a text, whether it lies in none of `offsets`."""
+    depth = np.zeros(len(text) + 1, dtype=np.int64)
+    if offsets:
+        starts, ends = np.array(offsets, dtype=np.int64).T
+        np.add.at(depth, starts, 1)
+        np.add.at(depth, ends, -1)
+    is_outside: NDArray[np.bool_] = np.cumsum(depth)[:-1] == 0
+    if not is_outside.any():
+        return is_outside
+    # A normalizer that composes characters gives the whole the place of the first.
+    kinds, numbers = np.unique(np.array(list(text)), return_inverse=True)
+    joins = np.array([_joins(kind) for kind in kinds])[numbers]
+    places = np.arange(len(text))
+    before = np.maximum.accumulate(np.where(joins, 0, places))
+    return np.asarray(is_outside & (is_outside[before] | ~joins))
+
+
+def _joins(character: str) -> bool:
+    """Whether it may become one with the character before it: marks, and vowels and endings of Hangul."""
+    return unicodedata.category(character).startswith("M") or "\u1160" <= character <= "\u11ff"
+
+
+def _lengths(widths: NDArray[np.int64], ends: list[int]) -> NDArray[np.uint32]:
     """MeasuredTokens.lengths of tokens that end at the characters `ends`, and of the end token, which
     also takes what no token stands for at the end of the text."""
-    points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-    widths = 1 + sum((points >= limit).astype(np.int64) for limit in (0x80, 0x800, 0x10000))
     bytes_before = np.concatenate([[0], np.cumsum(widths)])
     # A token may end before the one in front of it: normalizers reorder and drop characters.
-    reached = np.maximum.accumulate(np.array([0, *ends, len(text)], dtype=np.int64))
+    reached = np.maximum.accumulate(np.array([0, *ends, len(widths)], dtype=np.int64))
     lengths = np.diff(bytes_before[reached])
     lengths[-1] += 1
     return lengths.astype(np.uint32)

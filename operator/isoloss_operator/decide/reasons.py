@@ -65,6 +65,8 @@ class Reason(StrEnum):
     """A domain leaves too few documents for training or validation."""
     TOKENIZER_NOT_LOADABLE = "TokenizerNotLoadable"
     """The tokenizer cannot be loaded."""
+    TOKENIZER_LOSES_TEXT = "TokenizerLosesText"
+    """More than 1 % of the bytes of the held-out text lie in none of the tokenizer's tokens or in unknown ones."""
     DATA_CHANGED = "DataChanged"
     """The tokenized corpus in the store is not the one that the sweep's points were trained on."""
     CHECKPOINT_CHANGED = "CheckpointChanged"
@@ -215,6 +217,7 @@ TRAINER_REASONS: Final = frozenset(
         Reason.DOCUMENT_TOO_LARGE,
         Reason.TOO_FEW_DOCUMENTS,
         Reason.TOKENIZER_NOT_LOADABLE,
+        Reason.TOKENIZER_LOSES_TEXT,
         Reason.NOT_A_CHECKPOINT,
         Reason.WEIGHTS_MISSING,
         Reason.WEIGHTS_UNEXPECTED,

@@ -1,0 +1,151 @@
+"""A tokenizer that loses text is refused: what it drops would cost nothing and count as read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from isoloss_contract.records import DomainSource
+from isoloss_trainer.evaluate import evaluate
+from isoloss_trainer.prepare import prepare
+from isoloss_trainer.termination import BadData, Interruption
+from isoloss_trainer.tokenization import MeasuredTokens, check_keeps_text, load_tokenizer
+from tests.isoloss_trainer.builders import (
+    END,
+    LLAMA,
+    documents,
+    evaluate_task,
+    make_tokenizer,
+    prepare_task,
+    quiet,
+    uri,
+    write_json_lines,
+)
+from tests.isoloss_trainer.conftest import Prepared
+from tests.isoloss_trainer.test_evaluate import save
+
+GREEK = "μῆνιν ἄειδε θεὰ Πηληϊάδεω Ἀχιλῆος "
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def written(folder: Path, tokenizer: Tokenizer) -> Path:
+    folder.mkdir(parents=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": END}))
+    return folder
+
+
+def of_letters(letters: str, **options: Any) -> Tokenizer:
+    """A tokenizer of single characters, without bytes for others."""
+    vocabulary = {piece: number for number, piece in enumerate([END, "<unk>", *letters])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], **options))
+    tokenizer.add_special_tokens([END])
+    return tokenizer
+
+
+def measured(tokenizer: Tokenizer, text: str, folder: Path) -> MeasuredTokens:
+    (found,) = load_tokenizer(uri(written(folder / "tokenizer", tokenizer))).encode_closed([text])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "text", "lost"),
+    [
+        pytest.param(of_letters(LETTERS), "abcd", "", id="known letters"),
+        pytest.param(of_letters(LETTERS), "abμ", "μ", id="a letter without a token"),
+        pytest.param(of_letters(LETTERS, unk_token="<unk>"), "abμd", "μ", id="an unknown token"),
+        pytest.param(
+            of_letters(LETTERS, unk_token="<unk>", fuse_unk=True), "aμῆν", "μῆν", id="one for many"
+        ),
+        pytest.param(of_letters(""), "abcd", "abcd", id="nothing is known"),
+    ],
+)
+def test_text_in_no_token_and_in_unknown_ones_is_lost(
+    tokenizer: Tokenizer, text: str, lost: str, tmp_path: Path
+) -> None:
+    found = measured(tokenizer, text, tmp_path)
+    assert (found.bytes, found.lost_bytes) == (len(text.encode()), len(lost.encode()))
+    assert found.lost_text[: len(lost)] == lost
+
+
+def test_the_unknown_token_of_a_unigram_model_is_known_by_its_number(tmp_path: Path) -> None:
+    pieces = [(END, 0.0), ("<unk>", -9.0), *((letter, -3.0) for letter in LETTERS)]
+    found = measured(Tokenizer(models.Unigram(pieces, unk_id=1)), "abμd", tmp_path)
+    assert found.lost_bytes == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["naïve – 漢字 🙂 e\u0301", "\u1112\u1161\u11ab", " spaces  \n\n ", "", "ﬁ Ⅸ"]
+)
+def test_nothing_is_lost_to_bytes_and_to_normalizers(text: str, tmp_path: Path) -> None:
+    folder = make_tokenizer(tmp_path / "tokenizer", documents(10))
+    assert load_tokenizer(uri(folder)).encode_closed([text])[0].lost_bytes == 0
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    assert measured(tokenizer, text, tmp_path / "normalized").lost_bytes == 0
+    spaced = of_letters(f"{LETTERS}▁")
+    spaced.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert measured(spaced, "a word or two", tmp_path / "spaced").lost_bytes == 0
+
+
+def test_a_hundredth_may_be_lost_and_no_more(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(uri(written(tmp_path / "t", of_letters(LETTERS))))
+    for letters, refused in ((198, False), (196, True)):
+        found = tokenizer.encode_closed(["a" * letters + "μ"])
+        if not refused:
+            check_keeps_text(found, "t", "tokenizer")
+            continue
+        with pytest.raises(BadData, match=r"t: 1\.0% of the bytes .* the first at 'μ'") as caught:
+            check_keeps_text(found, "t", "tokenizer")
+        assert (caught.value.code, caught.value.field) == ("TokenizerLosesText", "tokenizer")
+
+
+@pytest.mark.parametrize("letters", ["", f"{LETTERS}{LETTERS.upper()} .,"])
+def test_a_corpus_is_not_prepared_by_a_tokenizer_that_loses_its_text(
+    letters: str, tmp_path: Path
+) -> None:
+    """Three entries make end tokens of it; Latin letters drop half."""
+    texts = [f"{text[:200]} {GREEK * 3}" for text in documents(300)]
+    write_json_lines(tmp_path / "x.jsonl", texts)
+    folder = written(tmp_path / "tokenizer", of_letters(letters))
+    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/x.jsonl", text_field="text")
+    task = prepare_task(
+        uri(tmp_path),
+        uri(tmp_path / "store"),
+        domains=(source,),
+        tokenizer=uri(folder),
+        sequence_length=8,
+    )
+    with pytest.raises(
+        BadData, match=r"domain text: .* of the bytes of the held-out text"
+    ) as caught:
+        prepare(task, tmp_path, Interruption(), quiet())
+    assert caught.value.code == "TokenizerLosesText"
+
+
+def test_a_checkpoints_own_tokenizer_that_loses_the_held_out_text_measures_nothing(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    tokenizer = written(tmp_path / "tokenizer", of_letters("aeiou "))
+    folder = save(tmp_path / "model", {**LLAMA, "vocab_size": 8}, tokenizer)
+    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    with pytest.raises(BadData, match="of the bytes of the held-out text") as caught:
+        evaluate(task, tmp_path, Interruption(), quiet())
+    assert (caught.value.code, caught.value.field) == ("TokenizerLosesText", "checkpoint.uri")
+
+
+def test_a_tokenizer_of_three_entries_is_not_that_of_its_model(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    """As transformers 5.23 writes it of a folder with vocab.json and merges.txt, without a word."""
+    tokenizer = written(tmp_path / "tokenizer", of_letters("a"))
+    folder = save(tmp_path / "model", LLAMA, tokenizer)
+    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    size = LLAMA["vocab_size"]
+    with pytest.raises(BadData, match=f"has 3 entries, but vocab_size .* is {size}") as caught:
+        evaluate(task, tmp_path, Interruption(), quiet())
+    assert caught.value.code == "TokenizerNotLoadable"
