@@ -122,7 +122,6 @@ EDITABLE: dict[str, Any] = {
     "jobs.ttlSecondsAfterFinished.failed": 0,
     "queue.localQueueName": "other",
     "queue.workloadPriorityClassName": "high",
-    "queue.maxWaiting": 2,
     "queue.managedBy": "kueue.x-k8s.io/multikueue",
     "podTemplate.metadata.labels": {"a": "c"},
     "podTemplate.metadata.annotations": {"c": "e"},

@@ -222,12 +222,6 @@ class EditedWorld(FakeWorld):
             total += six_nd(point.proxy.parameters, tokens)
         return total
 
-    @property
-    def most_allowed(self) -> int:
-        """With those that Kueue has yet to admit."""
-        queue = self.spec.get("queue") or {}
-        return super().most_allowed + int(queue.get("maxWaiting", 0))
-
     def _created(self, point: PlannedPoint | str, request: JobRequest) -> ObservedJob:
         is_queued = bool(request.local_queue)
         return job(

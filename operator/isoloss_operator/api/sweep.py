@@ -99,10 +99,6 @@ class Queue(ApiType):
     them."""
     workload_priority_class_name: DnsLabel | None = None
     """Name of a WorkloadPriorityClass."""
-    max_waiting: int = Field(default=0, ge=0, le=1000)
-    """Number of Jobs that may wait for admission without counting toward parallelism, so that Jobs for
-    which there is no quota do not keep others from starting. Kueue may admit them at any time: at most
-    parallelism + maxWaiting Jobs then run."""
     managed_by: Literal["kueue.x-k8s.io/multikueue"] | None = None
     """spec.managedBy of the Jobs: MultiKueue runs them in another cluster. Their pods are not seen here, so a failed
     attempt counts as a crash."""

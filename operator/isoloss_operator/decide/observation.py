@@ -224,11 +224,6 @@ class ObservedJob:
         """Whether it counts toward parallelism: it may still run a pod, or one of its pods still runs."""
         return not self.is_finished or self.unfinished_pods > 0
 
-    @property
-    def waits_in_its_queue(self) -> bool:
-        """Whether it is suspended and none of its pods still runs."""
-        return self.suspended and not self.is_finished and self.unfinished_pods == 0
-
 
 # --------------------------------------------------------------------------------- either kind
 

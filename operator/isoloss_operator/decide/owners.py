@@ -170,7 +170,6 @@ def policy_of(spec: ScalingSweepSpec) -> Policy:
     return Policy(
         parallelism=spec.parallelism,
         is_queued=spec.queue is not None,
-        may_wait=spec.queue.max_waiting if spec.queue is not None else 0,
         budget=Budget(budget.flops or "", budget.accelerator_hours) if budget else None,
         retries=failures.retries_per_point,
         max_failed=failures.max_failed_points,

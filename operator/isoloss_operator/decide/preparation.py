@@ -20,7 +20,7 @@ from isoloss_operator.decide.jobs.requests import (
     prepare_template,
 )
 from isoloss_operator.decide.observation import ObservedJob
-from isoloss_operator.decide.owners import for_spec, policy_of
+from isoloss_operator.decide.owners import for_spec
 from isoloss_operator.decide.plans import SetAside, SweepPlan
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_status import (
@@ -121,7 +121,7 @@ def _has_room(view: SweepView) -> bool:
         return False
     # A Job whose trainer has ended is deleted once that is recorded, which takes the corpus.
     at_work = tuple(job for job in observed.jobs if not job.must_be_deleted)
-    taken = slots_taken(replace(observed, jobs=at_work), policy_of(view.spec))
+    taken = slots_taken(replace(observed, jobs=at_work))
     return taken < view.spec.parallelism
 
 

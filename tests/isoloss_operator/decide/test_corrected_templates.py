@@ -124,16 +124,8 @@ def test_a_job_whose_trainer_may_have_started_goes_on_under_its_own_template(
     assert not decide_sweep(edited(world, CORRECTED)).delete
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        {**QUEUE, "queue": {"localQueueName": "reserch", "maxWaiting": 5}},
-        {**QUEUE, "parallelism": 4, "failurePolicy": {"stallSeconds": 60}},
-    ],
-)
-def test_a_job_keeps_its_place_in_the_queue_if_nothing_else_is_asked_of_it(
-    after: Mapping[str, Any],
-) -> None:
+def test_a_job_keeps_its_place_in_the_queue_if_nothing_else_is_asked_of_it() -> None:
+    after = {**QUEUE, "parallelism": 4, "failurePolicy": {"stallSeconds": 60}}
     assert not decide_sweep(edited(three(QUEUE, **QUEUED), after)).delete
 
 

@@ -631,30 +631,23 @@ def test_a_lost_preparation_is_deleted_although_its_manifest_is_there() -> None:
     assert names(decide_sweep(training(jobs=(lost,))).delete)
 
 
-def in_a_queue(waiting: int, running: int, **queue: Any) -> ObservedSweep:
+def in_a_queue(waiting: int, running: int) -> ObservedSweep:
     """Jobs of the first points wait in the queue, those of the next are admitted."""
     jobs = [job(p, suspended=True, pod=None, unfinished_pods=0) for p in POINTS[:waiting]]
     jobs += [job(p) for p in POINTS[waiting : waiting + running]]
-    spec = sweep_spec(queue={"localQueueName": "research", **queue}, parallelism=4)
+    spec = sweep_spec(queue={"localQueueName": "research"}, parallelism=4)
     return replace(training(jobs=tuple(jobs)), spec=parsed(spec))
 
 
 def test_queued_jobs_hold_their_slots() -> None:
-    """Without maxWaiting Kueue can never admit more than parallelism."""
+    """Kueue can never admit more than parallelism."""
     assert len(decide_sweep(in_a_queue(waiting=2, running=1)).create) == 1
 
 
-@pytest.mark.parametrize(("waiting", "started"), [(0, 3), (2, 3), (3, 2), (5, 0), (6, 0)])
-def test_so_many_jobs_may_wait_beyond_parallelism(waiting: int, started: int) -> None:
-    """parallelism 4, one is running, two may wait: at most six Jobs in all."""
-    plan = decide_sweep(in_a_queue(waiting=waiting, running=1, maxWaiting=2))
-    assert len(plan.create) == started
-
-
-@pytest.mark.parametrize(("running", "warned"), [(6, False), (7, True)])
-def test_admission_of_all_that_may_wait_is_no_excess(running: int, warned: bool) -> None:
-    """parallelism 4 and two that might wait: only a seventh is one too many."""
-    plan = decide_sweep(in_a_queue(waiting=0, running=running, maxWaiting=2))
+@pytest.mark.parametrize(("running", "warned"), [(4, False), (5, True)])
+def test_more_jobs_than_parallelism_are_warned_of(running: int, warned: bool) -> None:
+    """It may have been lowered while they run."""
+    plan = decide_sweep(in_a_queue(waiting=0, running=running))
     assert plan.create == ()
     assert ("1 Job more than the spec allows" in str(plan.status)) == warned
 

@@ -132,10 +132,9 @@ class Fuzz(RuleBasedStateMachine):
     def another_failure_policy(self, retries: int, failed: int) -> None:
         self.world.edit(failurePolicy={"retriesPerPoint": retries, "maxFailedPoints": failed})
 
-    @rule(waiting=st.sampled_from([None, 0, 2]))
-    def another_queue(self, waiting: int | None) -> None:
-        queue = {"localQueueName": "gpus", "maxWaiting": waiting}
-        self.world.edit(queue=None if waiting is None else queue)
+    @rule(name=st.sampled_from([None, "gpus"]))
+    def another_queue(self, name: str | None) -> None:
+        self.world.edit(queue=None if name is None else {"localQueueName": name})
 
     @rule()
     def an_invalid_spec(self) -> None:

@@ -52,7 +52,7 @@ def store_label(uri: str) -> str:
 
 def asked(owner: ObservedTasks, spec: ScalingSweepSpec, template: str) -> str:
     """LABEL_TEMPLATE of Jobs whose pods the resources shape as the digest `template` says."""
-    queue = spec.queue.model_dump(exclude={"max_waiting"}) if spec.queue else None
+    queue = spec.queue.model_dump() if spec.queue else None
     return content_key([owner.operator_template, template, queue])[:16]
 
 

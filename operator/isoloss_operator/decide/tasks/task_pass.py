@@ -303,20 +303,14 @@ class Admission:
     budget_message: str = ""
 
 
-def slots_taken(world: ObservedTasks, policy: Policy) -> int:
-    """Jobs and orphaned pods that count toward parallelism; Jobs being deleted count until they are gone.
-
-    Of the Jobs that wait in their queue, only those beyond `policy.may_wait` count.
-    """
-    waiting = sum(job.waits_in_its_queue for job in world.jobs)
-    holding = sum(job.holds_a_slot for job in world.jobs) + len(world.orphaned_pods)
-    return holding - min(waiting, policy.may_wait)
+def slots_taken(world: ObservedTasks) -> int:
+    """Jobs and orphaned pods that count toward parallelism; Jobs being deleted count until they are gone."""
+    return sum(job.holds_a_slot for job in world.jobs) + len(world.orphaned_pods)
 
 
 def slots_exceeded(world: ObservedTasks, policy: Policy) -> int:
     """Slots taken beyond what the policy allows; 0 or less: none. It may have been lowered meanwhile."""
-    # Kueue may have admitted all that were let wait.
-    return slots_taken(world, policy) - policy.parallelism - policy.may_wait
+    return slots_taken(world) - policy.parallelism
 
 
 def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spending) -> Admission:
@@ -339,7 +333,7 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
     committed = _committed(training, ledger, tasks, spent)
     count, message = affordable(policy.budget, spent, committed, pending, records)
     due, later = _by_delay(pending[:count], records, world.now)
-    free = max(0, policy.parallelism - slots_taken(world, policy))
+    free = max(0, policy.parallelism - slots_taken(world))
     if world.create_error:
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
     return Admission(

@@ -73,8 +73,6 @@ class Policy:
     """Jobs that may hold a slot at a time."""
     is_queued: bool
     """Whether Jobs are created suspended, for Kueue to admit."""
-    may_wait: int
-    """Jobs in their queue that take no slot."""
     budget: Budget | None
     retries: int
     """Charged failures that a task may have."""
