@@ -29,6 +29,7 @@ from benchmarks.byte_meter import Meter
 from benchmarks.operator_figures import Figures, read_figures
 from benchmarks.scale_figures import Measured, over_rounds, report
 from tests.faults.stage import BUCKET, Stage, own_stage
+from tests.support.models import example_model
 from tests.support.operator_process import (
     OperatorProcess,
     User,
@@ -72,8 +73,8 @@ def manifest(name: str, points: int, uri: str, parallelism: int) -> Json:
     """A sweep of two sizes with that many points in all."""
     batches, rates = GRIDS[points]
     proxies = [
-        {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000},
-        {"name": "small", "model": {"preset": "dense-small"}, "tokens": 8_000_000},
+        {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 4_000_000},
+        {"name": "small", "model": {"config": example_model("dense-small")}, "tokens": 8_000_000},
     ]
     return sweep_manifest(
         name,

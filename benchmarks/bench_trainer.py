@@ -63,9 +63,9 @@ from benchmarks.trainer_rivals import (
 )
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.run_log import peak_of
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
+from tests.support.models import example_model
 
 REFUSED = (OutOfMemory, MemoryRefused)
 
@@ -103,13 +103,13 @@ def compare(
     started = time.monotonic()
     setting = Setting.of(shape)
     makers = rivals(setting)
-    progress(f"{shape.preset}: first round of {OURS}")
+    progress(f"{shape.model}: first round of {OURS}")
     own = _Turns(setting, makers.pop(OURS), shape.batch)
     found: dict[str, Measured | None] = {}
     for number, (name, rival) in enumerate(makers.items(), 1):
         end = started + seconds_at_most * number / len(makers)
         found[name] = _against(setting, own, name, rival, rounds, end)
-        progress(f"{shape.preset}: {name} {_line(found[name])}")
+        progress(f"{shape.model}: {name} {_line(found[name])}")
     found = {OURS: _measured(setting, own, []) if own.fits else None, **found}
     print_table(setting, found)
     return found
@@ -120,17 +120,17 @@ def _against(
 ) -> Measured | None:
     """Rounds of both in turns until `end`. The rival is gone afterwards: not all would fit on the host."""
     gc.collect()  # the last rival's tensors wait on the host, in cycles
-    preset = setting.shape.preset
-    progress(f"{preset}: first round of {name}")
+    model = setting.shape.model
+    progress(f"{model}: first round of {name}")
     theirs = _Turns(setting, rival, first_micro_batch(setting))
     if not theirs.fits:
         return None
     before = len(own.seconds)
     for number in range(rounds):
         if number and time.monotonic() > end:
-            progress(f"{preset}: out of time after {number} rounds with {name}")
+            progress(f"{model}: out of time after {number} rounds with {name}")
             break
-        progress(f"{preset}: round {number + 1} of {rounds} with {name}")
+        progress(f"{model}: round {number + 1} of {rounds} with {name}")
         if own.fits:
             own.take()
         theirs.take()
@@ -250,7 +250,7 @@ def print_table(setting: Setting, found: Mapping[str, Measured | None]) -> None:
     shape = setting.shape
     clock = "CPU seconds" if setting.world.on_cpu else "seconds"
     print(
-        f"{shape.preset}: {parameter_counts(setting.config).active:,} active matrix parameters, "
+        f"{shape.model}: {parameter_counts(setting.config).active:,} active matrix parameters, "
         f"S {shape.sequence_length}, B {shape.batch}, {setting.point.precision}, {clock}\n"
         f"  on {machine()}"
     )
@@ -286,7 +286,7 @@ def real_run(tokens: int) -> None:
     progress("a real run")
     with tempfile.TemporaryDirectory() as name:
         manifest, store = prepared(Path(name) / "run", 128)
-        config = preset_config("dense-tiny", builders.VOCABULARY)
+        config = example_model("dense-tiny", builders.VOCABULARY)
         evaluation = EvaluationConfig(
             first_tokens=tokens // 10, per_decade=8, sequences_per_domain=32
         )

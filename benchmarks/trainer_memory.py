@@ -1,4 +1,4 @@
-"""Which preset fits which GPU: writes the table of docs/reference/memory.md.
+"""Which model fits which GPU: writes the table of docs/reference/memory.md.
 
     python -m benchmarks.trainer_memory
 
@@ -16,15 +16,13 @@ import torch
 
 from isoloss_contract.footprint import Footprint, sequences_beside_state
 from isoloss_contract.memory import DEVICES, USABLE_SHARE
-from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer.memory import footprint, host_footprint
 from isoloss_trainer.model import build_network
+from tests.support.models import SHAPES, example_model
 
 PAGE = Path(__file__).parents[1] / "docs/reference/memory.md"
-TABLE = re.compile(r"^\| preset \| GPUs \|(?:.*\n)+?(?=\n)", re.MULTILINE)
+TABLE = re.compile(r"^\| model \| GPUs \|(?:.*\n)+?(?=\n)", re.MULTILINE)
 LENGTH = 8192
-GPU_PRESETS = tuple(name for name, preset in PRESETS.items() if preset.vocabulary is not None)
-"""Those with a vocabulary of their own; the others are for a CPU."""
 GPUS = (1, 8)
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -60,10 +58,10 @@ def write_page() -> None:
 
 
 def fits_table() -> str:
-    """Which preset trains on which device, on how many of them, with how many sequences at once."""
+    """Which model trains on which device, on how many of them, with how many sequences at once."""
     columns = [f"{name}{words}" for name in DEVICES for words in ("", ", recomputed")]
     heads = [
-        "preset",
+        "model",
         "GPUs",
         "state",
         "whole",
@@ -73,9 +71,9 @@ def fits_table() -> str:
         "host, training",
     ]
     lines = ["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * (len(heads) - 1)]
-    for preset in GPU_PRESETS:
-        network = _network(preset_config(preset))
-        lines += [_fit_of(f"`{preset}`", network, count, "random") for count in GPUS]
+    for model in SHAPES:
+        network = _network(example_model(model))
+        lines += [_fit_of(f"`{model}`", network, count, "random") for count in GPUS]
     for name, config in LIKES.items():
         network = _network(config)
         lines += [_fit_of(name, network, count, "bf16") for count in GPUS_OF_LIKES]

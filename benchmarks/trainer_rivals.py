@@ -14,11 +14,11 @@ import torch
 from benchmarks.packaged_rivals import Packaged, why_not
 from isoloss_contract.footprint import Precision
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointConfig
-from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.kernels import preferred_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.model import build_network
 from isoloss_trainer.world import World
+from tests.support.models import example_model
 
 LEARNING_RATE, WEIGHT_DECAY, LARGEST_NORM = 1e-3, 0.01, 1.0
 BYTES_PER_LOGIT = 14
@@ -29,7 +29,7 @@ BYTES_PER_LOGIT = 14
 class Shape:
     """What is trained: `batch` sequences a step, for `steps` steps a round."""
 
-    preset: str
+    model: str
     sequence_length: int
     batch: int
     steps: int
@@ -61,7 +61,7 @@ class Setting:
     def of(cls, shape: Shape) -> Setting:
         """Random tokens for a shape, on the accelerator where there is one."""
         world = World.of_environment().joined()
-        config = preset_config(shape.preset)
+        config = example_model(shape.model)
         generator = torch.Generator().manual_seed(0)
         size = (shape.steps, shape.batch, shape.sequence_length + 1)
         tokens = torch.randint(config["vocab_size"], size, generator=generator)

@@ -19,7 +19,7 @@ from benchmarks.trainer_rivals import SHAPES, Shape
 from isoloss_trainer.attempt import versions
 
 Found = dict[str, Any]
-GPU_PRESETS = ("dense-100m", "moe-100m", "dense-500m", "moe-500m")
+GPU_MODELS = ("dense-100m", "moe-100m", "dense-500m", "moe-500m")
 SPEED_SECONDS = 400
 """After which no further round of a comparison begins."""
 
@@ -71,35 +71,35 @@ def agreement(setting: Setting) -> Found:
 
 def attention(setting: Setting) -> Found:
     """What attention takes with each kernel: runs take the first of kernels.ORDER that can run."""
-    presets = ["dense-tiny", "moe-tiny"] if setting.toy else GPU_PRESETS
-    return {name: attention_times(name, setting.device, toy=setting.toy) for name in presets}
+    models = ["dense-tiny", "moe-tiny"] if setting.toy else GPU_MODELS
+    return {name: attention_times(name, setting.device, toy=setting.toy) for name in models}
 
 
 def deterministic(setting: Setting) -> Found:
     """Whether two runs of five steps end with equal bits, with the switch and without."""
     return {
-        f"{preset}, {'deterministic' if wanted else 'fastest'} kernels": equal_bits(
-            preset, setting.device, wanted=wanted
+        f"{model}, {'deterministic' if wanted else 'fastest'} kernels": equal_bits(
+            model, setting.device, wanted=wanted
         )
-        for preset in ("dense-tiny", "moe-tiny")
+        for model in ("dense-tiny", "moe-tiny")
         for wanted in (True, False)
     }
 
 
-def _training(preset: str) -> Check:
+def _training(model: str) -> Check:
     def training(setting: Setting) -> Found:
         """Ours alone, from the first step to a checkpoint."""
-        name = _toy_preset(preset) if setting.toy else preset
-        folder = setting.folder / f"training-{preset}"
+        name = _toy_model(model) if setting.toy else model
+        folder = setting.folder / f"training-{model}"
         return {name: train(name, setting.device, folder, toy=setting.toy)}
 
     return training
 
 
-def _speed(preset: str) -> Check:
+def _speed(model: str) -> Check:
     def speed(setting: Setting) -> Found:
         """Tokens per second, MFU and peak memory of a step against the rivals'."""
-        shape = Shape(_toy_preset(preset), 64, 2, 3) if setting.toy else SHAPES[preset]
+        shape = Shape(_toy_model(model), 64, 2, 3) if setting.toy else SHAPES[model]
         found: Found = {}
         for rival, measured in compare(shape, 2 if setting.toy else 5, SPEED_SECONDS).items():
             if measured is None:
@@ -118,8 +118,8 @@ def _speed(preset: str) -> Check:
     return speed
 
 
-def _toy_preset(preset: str) -> str:
-    return "moe-tiny" if preset.startswith("moe") else "dense-tiny"
+def _toy_model(model: str) -> str:
+    return "moe-tiny" if model.startswith("moe") else "dense-tiny"
 
 
 def interruption(setting: Setting) -> Found:
@@ -142,10 +142,10 @@ CHECKS: dict[str, Check] = {
     "agreement": agreement,
     "deterministic": deterministic,
     "attention": attention,
-    **{f"training-{preset}": _training(preset) for preset in GPU_PRESETS},
+    **{f"training-{model}": _training(model) for model in GPU_MODELS},
     "interruption": interruption,
     "several-gpus": several_gpus,
-    **{f"speed-{preset}": _speed(preset) for preset in GPU_PRESETS},
+    **{f"speed-{model}": _speed(model) for model in GPU_MODELS},
     "initial-loss": initial_loss,
 }
 """In the order in which they are worth having."""

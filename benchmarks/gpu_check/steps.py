@@ -14,13 +14,13 @@ import torch
 
 from benchmarks.trainer_rivals import point_of
 from isoloss_contract.footprint import Precision
-from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attention import causal_attention, head_sizes
 from isoloss_trainer.checkpoint import Tensors
 from isoloss_trainer.kernels import ORDER, deterministic_kernels, preferred_kernels
 from isoloss_trainer.learner import Learner, local
 from isoloss_trainer.model import build_network, model_config
 from isoloss_trainer.world import World
+from tests.support.models import example_model
 
 TOY_LENGTH, LENGTH = 128, 8192
 
@@ -29,11 +29,11 @@ def small_models(*, toy: bool) -> dict[str, dict[str, Any]]:
     """Configs whose gradients a CPU computes in seconds; at full size also two layers of the proxies, with
     their own head sizes, which decide what kernels run."""
     names = ["dense-tiny", "moe-tiny"]
-    found = {name: preset_config(name) for name in names}
+    found = {name: example_model(name) for name in names}
     if not toy:
         for name in ("dense-100m", "moe-100m"):
             layers = {"num_hidden_layers": 2, "vocab_size": 4096}
-            found[f"two layers of {name}"] = {**preset_config(name), **layers}
+            found[f"two layers of {name}"] = {**example_model(name), **layers}
     return found
 
 
@@ -98,7 +98,7 @@ def part_of(tensors: Tensors, part: str) -> Tensors:
     }
 
 
-def equal_bits(preset: str, device: str, *, wanted: bool) -> str:
+def equal_bits(model: str, device: str, *, wanted: bool) -> str:
     """Whether two runs of five steps end with equal weights, in words."""
     world = World(device="cuda:0" if device == "cuda" else "cpu")
     ends = []
@@ -107,7 +107,7 @@ def equal_bits(preset: str, device: str, *, wanted: bool) -> str:
             try:
                 kernels.enter_context(deterministic_kernels(wanted))
                 kernels.enter_context(preferred_kernels(world, "bf16", deterministic=wanted))
-                learner, batch = learner_of(preset_config(preset), device, "bf16")
+                learner, batch = learner_of(example_model(model), device, "bf16")
                 for number in range(1, 6):
                     learner.step(batch, number * batch[:, 1:].numel())
             except RuntimeError as error:
@@ -119,12 +119,12 @@ def equal_bits(preset: str, device: str, *, wanted: bool) -> str:
     return "equal" if torch.equal(*ends) else "different"
 
 
-def attention_times(preset: str, device: str, *, toy: bool) -> dict[str, Any]:
+def attention_times(model: str, device: str, *, toy: bool) -> dict[str, Any]:
     """Milliseconds of one layer's attention, forward and backward, with each kernel, or why it cannot run; where values
     are narrower than queries, also with padded ones."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    config = model_config(preset_config(preset))
+    config = model_config(example_model(model))
     length, kind = TOY_LENGTH if toy else LENGTH, torch.bfloat16
     heads = config.num_attention_heads
     groups = getattr(config, "num_key_value_heads", None) or heads

@@ -1,4 +1,4 @@
-"""How a preset trains on the device, from the first step to a checkpoint: one learner for all of it."""
+"""How a model trains on the device, from the first step to a checkpoint: one learner for all of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from benchmarks.bench_trainer import mfu
 from benchmarks.gpu_check.steps import TOY_LENGTH, learner_of, seconds
 from benchmarks.trainer_rivals import SHAPES, Shape
 from isoloss_contract.store import Store
-from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.attempt import TrainingState
 from isoloss_trainer.checkpoint import Checkpoints
 from isoloss_trainer.evaluation import run_losses
@@ -26,6 +25,7 @@ from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.memory import footprint
 from isoloss_trainer.model import build_network
+from tests.support.models import example_model
 
 STEPS = 5
 TOKENS_AT_ONCE = 65_536
@@ -40,9 +40,9 @@ Found = dict[str, Any]
 class Training:
     """A learner with random tokens on the device, and what is found about it."""
 
-    def __init__(self, preset: str, device: str, *, toy: bool) -> None:
-        self.shape = Shape(preset, TOY_LENGTH, 8, STEPS) if toy else SHAPES[preset]
-        self.config = preset_config(preset)
+    def __init__(self, model: str, device: str, *, toy: bool) -> None:
+        self.shape = Shape(model, TOY_LENGTH, 8, STEPS) if toy else SHAPES[model]
+        self.config = example_model(model)
         self.learner, self.batch = learner_of(
             self.config, device, "bf16", batch=self.shape.batch, length=self.shape.sequence_length
         )
@@ -73,13 +73,13 @@ class Training:
         return self.batch[:, 1:].numel()
 
 
-def train(preset: str, device: str, folder: Path, *, toy: bool) -> Found:
+def train(model: str, device: str, folder: Path, *, toy: bool) -> Found:
     """Speed, memory and graphs of steps and evaluations, and what a checkpoint written to `folder` costs them."""
     from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
     counters.clear()
-    training = Training(preset, device, toy=toy)
+    training = Training(model, device, toy=toy)
     with preferred_kernels(training.learner.world, "bf16"):
         return {
             **_steps(training),
@@ -106,7 +106,7 @@ def _steps(training: Training) -> Found:
         "sequences at once": training.learner.micro_batch,
         "peak, GiB": None,
         "planned peak, GiB": planned_gib(
-            shape.preset, shape.sequence_length, training.learner.micro_batch
+            shape.model, shape.sequence_length, training.learner.micro_batch
         ),
     }
     if not training.learner.world.on_cpu:
@@ -114,10 +114,10 @@ def _steps(training: Training) -> Found:
     return found
 
 
-def planned_gib(preset: str, length: int, sequences: int) -> float:
+def planned_gib(model: str, length: int, sequences: int) -> float:
     """What isoloss_contract.footprint expects at the peak of a step in bfloat16 on one device."""
     with torch.device("meta"):
-        network = build_network(preset_config(preset))
+        network = build_network(example_model(model))
     needed = footprint(network, "bf16")
     activations = needed.of_sequences(sequences, length, recompute=False)
     return (needed.fixed + activations) / 2**30

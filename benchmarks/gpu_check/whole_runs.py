@@ -26,11 +26,11 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.store import Store, parse_record_lines
-from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer.model import build_network
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.termination import Interruption
 from tests.isoloss_trainer import builders
+from tests.support.models import example_model
 
 LENGTH = 128
 TOKENS, TOY_TOKENS = 1_000_000, 60_000
@@ -65,7 +65,7 @@ def interrupted_run(folder: Path, *, toy: bool) -> dict[str, Any]:
         manifest,
         store,
         tokens=TOY_TOKENS if toy else TOKENS,
-        model=preset_config("dense-tiny", builders.VOCABULARY),
+        model=example_model("dense-tiny", builders.VOCABULARY),
         sequence_length=LENGTH,
         evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
         precision="bf16",
@@ -105,7 +105,7 @@ def run_on_several(folder: Path, *, toy: bool) -> dict[str, Any]:
             manifest,
             store,
             tokens=TOY_TOKENS // 4 if toy else TOKENS,
-            model=preset_config(model, builders.VOCABULARY),
+            model=example_model(model, builders.VOCABULARY),
             sequence_length=LENGTH,
             batch_size=2 * processes,
             evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
@@ -155,7 +155,7 @@ def random_checkpoint_loss(folder: Path, *, toy: bool) -> dict[str, Any]:
     weights: the log of the vocabulary."""
     length = LENGTH if toy else 8192
     manifest, store = prepared(folder, length)
-    config = preset_config("dense-tiny", builders.VOCABULARY) if toy else LLAMA_1B
+    config = example_model("dense-tiny", builders.VOCABULARY) if toy else LLAMA_1B
     build_network(config, seed=0).to(torch.bfloat16).save_pretrained(folder / "model")
     precision = "float32" if toy else "bf16"
     options = {"sequence_length": length, "precision": precision}

@@ -2,7 +2,7 @@
 
 Weights, gradients and optimizer state are counted exactly, and so is the output head. Activations are
 those that a fused forward pass keeps for the backward pass: the operands of the matrix products and of
-attention. On an H200, steps of the presets took 2 to 7 % less than this (docs/evidence/gpu.md).
+attention. On an H200, steps of the models of crds/examples took 2 to 7 % less than this (docs/evidence/gpu.md).
 """
 
 from __future__ import annotations

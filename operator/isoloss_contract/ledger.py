@@ -33,7 +33,6 @@ MAX_FAILURE_MESSAGE = 120
 MAX_VERSIONS = 32
 MAX_ADDITIONS = 10_000
 MAX_PLACEMENTS = 100
-MAX_DERIVED = 100
 MAX_CONTINUED = 20
 """Sizes of a sweep."""
 
@@ -123,22 +122,8 @@ class Placement:
     source: Annotated[str, Field(max_length=300)]
     """Whose laws placed it, such as published:step-law."""
     model: Digest
-    """Digest of its configuration without a vocabulary: identifies a size that was renamed, or removed and added
+    """Digest of its configuration: identifies a size that was renamed, or removed and added
     again."""
-
-
-@dataclass(frozen=True)
-class DerivedModel:
-    """A model that was derived from a checkpoint's config.json. Once it is in a ledger it moves no more."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
-
-    checkpoint: Annotated[str, Field(max_length=1024)]
-    """URI, as the spec has it."""
-    parameters: Annotated[int, Field(ge=1)]
-    """Active ones that the spec asks for."""
-    config: dict[str, Any]
-    """Configuration of the transformers model."""
 
 
 @dataclass(frozen=True)
@@ -342,8 +327,6 @@ class LedgerHeader(Record):
     """Placements of sizes that have no grid in the spec."""
     former_placements: tuple[Placement, ...] = Field(default=(), max_length=MAX_PLACEMENTS)
     """Placements of sizes that an edit of the spec removed or gave a grid: they return to their places."""
-    derived: tuple[DerivedModel, ...] = Field(default=(), max_length=MAX_DERIVED)
-    """Models of sizes that are like a checkpoint."""
     checkpoints: tuple[KnownCheckpoint, ...] = Field(default=(), max_length=MAX_CONTINUED)
     """Those that sizes continue."""
     neighbourhoods: tuple[Neighbourhood, ...] = Field(default=(), max_length=MAX_CONTINUED)

@@ -82,6 +82,18 @@ def silent_storage(settings: Settings) -> Iterator[str]:
                 yield f"storage {prefix}: there is no such folder"
 
 
+TINY = {
+    "model_type": "llama",
+    "vocab_size": 1024,
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 1024,
+}
+"""A model that the API server has nothing to object to."""
+
+
 def refused_sweep(client: ApiClient, namespace: str) -> Iterator[str]:
     """Why the API server does not take a sweep."""
     sweep = {
@@ -95,7 +107,7 @@ def refused_sweep(client: ApiClient, namespace: str) -> Iterator[str]:
                 "sequenceLength": 1024,
                 "domains": [{"name": "text", "uri": "s3://helm-test/*.jsonl", "weight": 1}],
             },
-            "proxies": [{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000}],
+            "proxies": [{"name": "tiny", "model": {"config": TINY}, "tokens": 1_000_000}],
             "grid": {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3"]},
             "design": "Unchecked",
             "evaluation": {"firstTokens": 100_000},

@@ -15,7 +15,7 @@ from benchmarks.bench_trainer import compare, main
 from benchmarks.packaged_rivals import Packaged
 from benchmarks.trainer_rivals import Entrant, Setting, Shape
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.presets import preset_config
+from tests.support.models import example_model
 
 SHAPE = Shape("dense-tiny", 32, 2, 2)
 
@@ -23,7 +23,7 @@ SHAPE = Shape("dense-tiny", 32, 2, 2)
 @pytest.mark.parametrize("package", ["torchtitan", "litgpt"])
 def test_a_packages_model_has_as_many_matrix_parameters_as_ours(package: str) -> None:
     pytest.importorskip(package)
-    config = preset_config("dense-100m")
+    config = example_model("dense-100m")
     model = Packaged(package, config, 64, torch.device("meta"))
     counts = parameter_counts(config)
     number = sum(p.numel() for p in model.parameters() if p.dim() >= 2)
@@ -33,7 +33,7 @@ def test_a_packages_model_has_as_many_matrix_parameters_as_ours(package: str) ->
 def test_a_packages_model_learns() -> None:
     pytest.importorskip("litgpt")
     torch.manual_seed(0)
-    config = preset_config("dense-tiny")
+    config = example_model("dense-tiny")
     model = Packaged("litgpt", config, 32, torch.device("cpu"))
     tokens = torch.randint(config["vocab_size"], (2, 33))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

@@ -16,6 +16,7 @@ from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.generate.crdgen import definitions
 from tests.support.crds import create
 from tests.support.kubectl import Kubectl
+from tests.support.models import example_model
 from tests.support.published_configs import LLAMA_3_8B, QWEN3_8B, SMALL_DEEPSEEK, write_checkpoint
 from tests.support.refused_manifests import ACCEPTED, REFUSED, Refused, prediction, sweep
 
@@ -137,7 +138,11 @@ def test_kubectl_is_told_to_quote_a_number(
 def test_two_owners_can_each_apply_a_proxy(isoloss_api: client.ApiClient, namespace: str) -> None:
     """Proxies are a list by name, so that server-side apply does not replace it whole."""
     create(isoloss_api, namespace, sweep())
-    proxy = {"name": "larger", "model": {"preset": "dense-100m"}, "tokens": 3_000_000}
+    proxy = {
+        "name": "larger",
+        "model": {"config": example_model("dense-100m")},
+        "tokens": 3_000_000,
+    }
     body = sweep() | {"spec": {"proxies": [proxy]}}
     applied: Any = client.CustomObjectsApi(isoloss_api).patch_namespaced_custom_object(
         GROUP,

@@ -15,7 +15,8 @@ from isoloss_operator.api import GROUP, SWEEP_PLURAL, VERSION
 from isoloss_operator.api.fields import IDENTITY
 from isoloss_operator.generate.crdgen import definitions
 from tests.support.crds import create
-from tests.support.refused_manifests import ABSENT, LIKE, grid, sweep
+from tests.support.models import example_model
+from tests.support.refused_manifests import ABSENT, grid, sweep
 
 pytestmark = pytest.mark.cluster
 NAME = f"identity-{secrets.token_hex(4)}"
@@ -31,9 +32,12 @@ COMPLETE = sweep(
         "data.validation": {"documentsPerThousand": 5, "sequencesPerDomain": 64},
         "data.podTemplate": TEMPLATE,
         "proxies": [
-            {"name": "small", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000},
+            {
+                "name": "small",
+                "model": {"config": example_model("dense-tiny")},
+                "tokens": 1_000_000,
+            },
             {"name": "large", "model": {"config": CONFIG}, "tokens": 2_000_000},
-            {"name": "derived", "model": {"like": LIKE}, "tokens": 2_000_000},
         ],
         "proxies.0.grid": grid(3, 3),
         "proxies.0.nodes": 2,
@@ -59,11 +63,7 @@ IMMUTABLE: dict[str, Any] = {
     "data.badDocuments": "Refuse",
     "data.validation.documentsPerThousand": 6,
     "data.validation.sequencesPerDomain": 65,
-    "proxies.0.model.preset": "dense-small",
     "proxies.1.model.config.model_type": "mistral",
-    "proxies.1.model.qkNorm": True,
-    "proxies.2.model.like.checkpoint": "s3://bucket/other",
-    "proxies.2.model.like.parameters": 200_000_000,
     "optimizer.beta1": "0.8",
     "optimizer.beta2": "0.95",
     "optimizer.epsilon": "1e-9",
@@ -127,14 +127,8 @@ EDITABLE: dict[str, Any] = {
     "podTemplate.metadata.annotations": {"c": "e"},
     "podTemplate.spec": {"priority": 2},
 }
-WITHOUT_GRIDS: dict[str, Any] = {
-    "grid": ABSENT,
-    "proxies.0.grid": ABSENT,
-    "search": {"strategy": "Sequential", "prior": {"name": "former"}},
-}
 EDITABLE_ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
     "search.strategy": ({}, "Sequential"),
-    "search.prior.name": (WITHOUT_GRIDS, "other"),
 }
 """Fields with a value that this sweep is refused: what it is to be changed by for them, and the value."""
 FIXED = {
@@ -147,7 +141,7 @@ IMMUTABLE_EDITS = {
     "a key of a model's config": {"proxies.1.model.config.hidden_size": 128},
     "a key added to a model's config": {"proxies.1.model.config.num_attention_heads": 4},
     "a key dropped from a model's config": {"proxies.1.model.config.hidden_size": ABSENT},
-    "a model of another kind": {"proxies.1.model": {"preset": "dense-small"}},
+    "a model of another kind": {"proxies.1.model": {"config": example_model("dense-small")}},
     "an optimizer left out": {"optimizer": ABSENT},
     "a validation left out": {"data.validation": ABSENT},
     "domains in another order": {"data.domains": COMPLETE["spec"]["data"]["domains"][::-1]},
@@ -160,7 +154,11 @@ EDITS = {
     "a proxy more": {
         "proxies": [
             *COMPLETE["spec"]["proxies"],
-            {"name": "new", "model": {"preset": "dense-small"}, "tokens": 3_000_000},
+            {
+                "name": "new",
+                "model": {"config": example_model("dense-small")},
+                "tokens": 3_000_000,
+            },
         ]
     },
     "a proxy without its grid": {"proxies.0.grid": ABSENT},

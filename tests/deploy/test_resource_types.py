@@ -10,11 +10,9 @@ from pydantic import ValidationError
 from isoloss_operator.api import (
     SWEEP_KIND,
     HyperparamPredictionSpec,
-    Model,
     ScalingSweepSpec,
     ScalingSweepStatus,
 )
-from isoloss_operator.planning.presets import PRESETS
 from tests.support.refused_manifests import ACCEPTED, REFUSED, Refused
 
 
@@ -46,11 +44,6 @@ def test_a_sweep_counts_its_points_over_all_proxies_and_their_own_grids() -> Non
     spec = parse(ACCEPTED["10,000 points"])
     assert isinstance(spec, ScalingSweepSpec)
     assert spec.points == 10_000
-
-
-def test_the_presets_of_the_api_are_those_whose_parameters_can_be_counted() -> None:
-    schema = Model.model_json_schema()["properties"]["preset"]["anyOf"][0]
-    assert schema["enum"] == list(PRESETS)
 
 
 def test_a_status_of_another_version_is_read_without_its_unknown_fields() -> None:

@@ -27,6 +27,7 @@ from isoloss_trainer.log import Log
 from isoloss_trainer.termination import Interruption
 from isoloss_trainer.train import train
 from tests.support.cluster import wait_until
+from tests.support.models import example_model
 from tests.support.operator_process import OperatorProcess, User, env_template, sweep_manifest
 from tests.support.texts import text
 
@@ -88,8 +89,8 @@ def real_sweep(store: Store) -> Json:
             "validation": {"documentsPerThousand": 100, "sequencesPerDomain": 8},
         },
         proxies=[
-            {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 24_000},
-            {"name": "short", "model": {"preset": "dense-small"}, "tokens": 4_000},
+            {"name": "long", "model": {"config": example_model("dense-tiny")}, "tokens": 24_000},
+            {"name": "short", "model": {"config": example_model("dense-small")}, "tokens": 4_000},
         ],
         grid={"batchSizes": [1], "learningRates": ["1e-3", "4e-3"]},
         optimizer={"warmupTokens": 500},
@@ -184,7 +185,12 @@ def test_two_pods_train_one_point_and_go_on_together_after_one_was_deleted(
 ) -> None:
     """The second pod has no checkpoint of its own: the first one saves for both, and both are replaced."""
     manifest = real_sweep(store)
-    size = {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 12_000, "nodes": 2}
+    size = {
+        "name": "long",
+        "model": {"config": example_model("dense-tiny")},
+        "tokens": 12_000,
+        "nodes": 2,
+    }
     manifest["spec"] |= {"proxies": [size], "parallelism": 1}
     operator.start()
     user.apply_sweep(manifest)

@@ -18,6 +18,7 @@ from tests.faults.injection import Fault
 from tests.faults.journal import is_final
 from tests.faults.servers import Server, hasten_fits, kill_all, new_operator, new_server
 from tests.faults.stage import BUCKET, Player, Stage
+from tests.support.models import example_model
 from tests.support.operator_process import (
     OperatorProcess,
     User,
@@ -39,7 +40,9 @@ WIDE_GRID = {**GRID, "learningRates": ["1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2"]
 """30 points, whose laws can be fitted."""
 WIDE: Json = {"grid": WIDE_GRID, "parallelism": WIDE_PARALLELISM}
 SEARCHED: Json = {
-    "proxies": [{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000}],
+    "proxies": [
+        {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 4_000_000}
+    ],
     "grid": {"batchSizes": [6, 18, 54], "learningRates": ["1.2e-3", "2.4e-3"]},
     "search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 4}},
 }

@@ -57,13 +57,6 @@ def huge_model(deep: int = 0, **config: Any) -> Callable[[Json], str]:
     return change
 
 
-def itself_as_prior(spec: Json) -> str:
-    number = spec["storage"]["uri"].rpartition("-")[2]
-    spec["grid"] = None
-    spec["search"] = {"strategy": "Sequential", "prior": {"name": f"attempt-{number}"}}
-    return "{}"
-
-
 def longest_uri(spec: Json) -> str:
     spec["storage"]["uri"] += "/" + "é" * ((512 - len(spec["storage"]["uri"]) - 1) // 2)
     return "{}"
@@ -81,7 +74,6 @@ ATTEMPTS: dict[str, Callable[[Json], str]] = {
     "a pod template just too deep": deep_template(110),
     "four hundred million layers": huge_model(num_hidden_layers=400_000_000),
     "a number beyond every count": huge_model(hidden_size=10**18),
-    "itself as its prior": itself_as_prior,
     "a URI of as many bytes as may be": longest_uri,
     "3,000 environment variables of control characters": every_environment_variable,
     "a model setting of 200 kB": huge_model(rope_scaling="\u202e\u0001x" * 40_000),

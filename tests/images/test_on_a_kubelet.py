@@ -25,6 +25,7 @@ from isoloss_contract.store import Store
 from isoloss_operator.decide.observation import LABEL_KIND
 from tests.images.conftest import TAGS, KubeletCluster
 from tests.support.cluster import wait_until
+from tests.support.models import example_model
 from tests.support.operator_process import (
     PLANTED_TRAINER,
     User,
@@ -131,8 +132,8 @@ def real_sweep(name: str, limits: Json | None = None) -> Json:
             "validation": {"documentsPerThousand": 100, "sequencesPerDomain": 8},
         },
         proxies=[
-            {"name": "long", "model": {"preset": "dense-tiny"}, "tokens": 40_000},
-            {"name": "short", "model": {"preset": "dense-small"}, "tokens": 4_000},
+            {"name": "long", "model": {"config": example_model("dense-tiny")}, "tokens": 40_000},
+            {"name": "short", "model": {"config": example_model("dense-small")}, "tokens": 4_000},
         ],
         grid={"batchSizes": [1, 4], "learningRates": ["1e-3", "4e-3"]},
         optimizer={"warmupTokens": 500},

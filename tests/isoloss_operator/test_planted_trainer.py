@@ -9,9 +9,9 @@ import pytest
 from isoloss_contract.records import OptimizerConfig, PointConfig
 from isoloss_contract.schedule import evaluation_steps
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.presets import preset_config
 from tests.support import planted_trainer
 from tests.support.builders import points, sweep_spec
+from tests.support.models import example_model
 
 
 @pytest.mark.parametrize("weights", [None, "s3://models/base"])
@@ -20,7 +20,7 @@ def test_its_keys_are_the_contracts(rate: float, weights: str | None) -> None:
     point = PointConfig(
         data_digest="0" * 64,
         mixture={"a": 0.75, "b": 0.25},
-        model=preset_config("dense-tiny", 64),
+        model=example_model("dense-tiny", 64),
         optimizer=OptimizerConfig(),
         learning_rate=rate,
         batch_size=8,
@@ -44,7 +44,7 @@ def test_its_evaluations_are_the_contracts(batches: list[int], first: int) -> No
         assert [row["step"] for row in rows] == sorted(wanted)
 
 
-@pytest.mark.parametrize("preset", ["dense-tiny", "dense-small"])
-def test_its_parameter_counts_are_the_cores(preset: str) -> None:
-    model = preset_config(preset, planted_trainer.VOCABULARY)
+@pytest.mark.parametrize("name", ["dense-tiny", "dense-small"])
+def test_its_parameter_counts_are_the_cores(name: str) -> None:
+    model = example_model(name, planted_trainer.VOCABULARY)
     assert planted_trainer.counts(model) == parameter_counts(model).model_dump()

@@ -17,8 +17,8 @@ from isoloss_contract.ledger_files import read_ledger
 from isoloss_contract.store import Store
 from tests.isoloss_operator.conftest import Place, sweep
 from tests.support.cluster import wait_until
+from tests.support.models import example_model
 from tests.support.operator_process import OperatorProcess, User
-from tests.support.planted_trainer import optimum
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -28,7 +28,9 @@ GRID = {
 }
 AROUND = {"batchSizes": [4, 8, 16, 32], "learningRates": ["2e-3", "4e-3", "8e-3"]}
 SEQUENTIAL = {"strategy": "Sequential", "extendGrid": {"maxPoints": 4}}
-ONE_SIZE = [{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000}]
+ONE_SIZE = [
+    {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 4_000_000}
+]
 
 
 def searched(place: Place, **spec: Any) -> dict[str, Any]:
@@ -72,31 +74,6 @@ def trained_twice(place: Place) -> list[str]:
 def wants(ledger: Ledger) -> dict[str, tuple[Intent, str]]:
     """What is wanted of each point, and what it has."""
     return {r.name: (r.intent, r.trajectory_sha256) for r in ledger.points}
-
-
-@pytest.mark.whole
-def test_a_search_without_a_grid_begins_where_a_finished_sweep_has_its_optima(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    later = searched(place, search={"strategy": "Sequential", "prior": {"name": "dense"}})
-    later["metadata"]["name"] = "later"
-    del later["spec"]["grid"]
-    user.apply_sweep(later)
-    user.wait_for(lambda: user.sweep("later"), "Ready", "False", "SweepNotFound")
-    user.apply_sweep(sweep(place, grid=AROUND, parallelism=12))
-    user.wait_for(lambda: user.sweep("dense"), "Ready", "True", seconds=300)
-
-    def places() -> list[dict[str, Any]]:
-        return user.sweep("later")["status"].get("search", {}).get("placed") or []
-
-    wait_until(lambda: bool(places()), "its first points to be placed", 120)
-    placed = places()
-    assert [size["source"] for size in placed] == ["ScalingSweep dense"] * 2
-    for size, (params, tokens) in zip(placed, ((157_696, 4e6), (684_032, 8e6)), strict=True):
-        rate, batch = optimum(params, tokens)
-        assert 0.7 < float(size["learningRates"][1]) / rate < 1.4
-        assert 0.6 < size["batchSizes"][1] / batch < 1.7
 
 
 def test_a_search_spends_less_and_killed_at_random_moments_it_decides_the_same(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from isoloss_operator.planning.qk_norm import with_qk_norm
 
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult, ExitCode, PointResult
 from isoloss_contract.store import Store
-from isoloss_operator.planning.qk_norm import with_qk_norm
 from isoloss_trainer.__main__ import main
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.export import older_names

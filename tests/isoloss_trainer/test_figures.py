@@ -17,7 +17,6 @@ from isoloss_contract import layout
 from isoloss_contract.records import TrainTask
 from isoloss_contract.store import Store
 from isoloss_operator.planning.flops import Convention, token_flops
-from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer import run_log
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network, count_parameters
@@ -37,6 +36,7 @@ from isoloss_trainer.train import train
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
+from tests.support.models import SHAPES, TOYS, example_model
 
 GPU = World(device="cuda:0", size=2)
 
@@ -50,9 +50,9 @@ def _no_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------- utilisation
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_flops_of_a_token_are_the_planned_ones_in_both_conventions(preset: str) -> None:
-    config = preset_config(preset, 32_000)
+@pytest.mark.parametrize("name", SHAPES + TOYS)
+def test_flops_of_a_token_are_the_planned_ones_in_both_conventions(name: str) -> None:
+    config = example_model(name, 32_000)
     with torch.device("meta"):
         network = build_network(config)
     found = flops_per_token(network.config, count_parameters(network), 2048)

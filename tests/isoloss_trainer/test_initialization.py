@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from isoloss_operator.planning.qk_norm import with_qk_norm
 
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.qk_norm import with_qk_norm
 from isoloss_trainer.model import build_network, count_parameters
 from tests.isoloss_trainer.builders import LLAMA
 

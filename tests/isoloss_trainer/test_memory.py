@@ -13,7 +13,6 @@ from isoloss_contract.footprint import Fit, Footprint, fit, fit_beside_state
 from isoloss_contract.memory import DEVICES, PROCESS_BYTES, state_memory
 from isoloss_contract.records import ExitCode
 from isoloss_operator.planning.parameters import model_shape
-from isoloss_operator.planning.presets import preset_config
 from isoloss_trainer import learner as learning
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.memory import footprint, host_footprint, micro_batch, plan, shape_of
@@ -31,6 +30,7 @@ from tests.isoloss_trainer.builders import (
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.families import FAMILIES as OTHER_FAMILIES
+from tests.support.models import example_model
 from tests.support.warm_python import WarmPython
 
 GPU = DEVICES["80 GB"]
@@ -38,7 +38,7 @@ LENGTH = 8192
 
 
 MODELS = {
-    **{name: preset_config(name) for name in ("dense-100m", "dense-500m", "moe-100m", "moe-500m")},
+    **{name: example_model(name) for name in ("dense-100m", "dense-500m", "moe-100m", "moe-500m")},
     **LIKES,
 }
 
@@ -92,13 +92,13 @@ def test_nodes_share_the_training_state_and_have_processes_of_their_own() -> Non
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
-@pytest.mark.parametrize("preset", ["dense-100m", "dense-500m", "moe-100m", "moe-500m"])
+@pytest.mark.parametrize("name", ["dense-100m", "dense-500m", "moe-100m", "moe-500m"])
 def test_a_run_begins_with_what_its_plan_says(
-    monkeypatch: pytest.MonkeyPatch, prepared: Prepared, preset: str, device: int
+    monkeypatch: pytest.MonkeyPatch, prepared: Prepared, name: str, device: int
 ) -> None:
     """On a device that is its own: all but the gradients of the state is there already."""
     with torch.device("meta"):
-        network = build_network(preset_config(preset))
+        network = build_network(example_model(name))
     given = {"batch_size": 256, "sequence_length": LENGTH, "precision": "bf16"}
     point = train_task(prepared.manifest, prepared.uri, **given).point
     needed = footprint(network, "bf16")
@@ -113,9 +113,9 @@ def test_a_run_begins_with_what_its_plan_says(
     assert (not beside.recompute, beside.sequences) < (not planned.recompute, planned.sequences)
 
 
-def shapes(preset: str) -> Any:
+def shapes(name: str) -> Any:
     with torch.device("meta"):
-        return build_network(preset_config(preset))
+        return build_network(example_model(name))
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
@@ -156,7 +156,7 @@ def test_a_model_of_8_billion_parameters_continues_on_one_node_of_80_gb(
     assert 16 * number < host.train - 8 * PROCESS_BYTES < 20 * number
 
 
-def test_the_largest_preset_needs_several_small_gpus_or_a_large_one() -> None:
+def test_the_largest_example_needs_several_small_gpus_or_a_large_one() -> None:
     largest, smaller = shapes("moe-500m"), shapes("dense-500m")
     alone = footprint(largest, "bf16")
     assert fit(alone, LENGTH, GPU) == Fit(4, recompute=True)
@@ -187,7 +187,7 @@ def test_a_batch_without_a_fitting_divisor_takes_no_fewer_sequences_at_once(
 
 
 def test_a_plan_says_how_many_sequences_the_trainer_takes(prepared: Prepared) -> None:
-    few = preset_config("dense-100m")
+    few = example_model("dense-100m")
     for batch, words in ((24, "12 at once"), (23, "16 at once")):
         task = train_task(
             prepared.manifest,
@@ -201,7 +201,7 @@ def test_a_plan_says_how_many_sequences_the_trainer_takes(prepared: Prepared) ->
 
 
 def test_a_plan_says_what_fits_where(prepared: Prepared) -> None:
-    large = preset_config("moe-500m")
+    large = example_model("moe-500m")
     task = train_task(
         prepared.manifest, prepared.uri, model=large, sequence_length=LENGTH, precision="bf16"
     )

@@ -11,7 +11,6 @@ import torch
 
 from isoloss_operator.planning.architectures import unknown_keys
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
-from isoloss_operator.planning.presets import PRESETS, preset_config
 from isoloss_trainer import attention
 from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.model import (
@@ -26,6 +25,7 @@ from isoloss_trainer.model import (
 from isoloss_trainer.termination import BadConfiguration
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3, QWEN3_MOE, SEQUENCE_LENGTH
 from tests.isoloss_trainer.families import FAMILIES as OTHER_FAMILIES
+from tests.support.models import SHAPES, TOYS, example_model
 from tests.support.warm_python import WarmPython
 
 MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": None}
@@ -43,9 +43,9 @@ def family(config: dict[str, Any]) -> str:
     return str(config["model_type"])
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_built_presets_have_the_counted_parameters(name: str) -> None:
-    config = preset_config(name)
+@pytest.mark.parametrize("name", SHAPES + TOYS)
+def test_built_examples_have_the_counted_parameters(name: str) -> None:
+    config = example_model(name)
     with torch.device("meta"):
         network = build_network(config)
     assert count_parameters(network) == parameter_counts(config)
@@ -104,7 +104,7 @@ def test_random_numbers_in_training_are_refused_by_the_operator_and_by_the_train
     "config",
     [
         *FAMILIES,
-        *(preset_config(name) for name in PRESETS),
+        *(example_model(name) for name in SHAPES + TOYS),
         {**MISTRAL, "sliding_window": 16},
         {name: value for name, value in MISTRAL.items() if name != "sliding_window"},
         {**DEEPSEEK, "v_head_dim": 24},

@@ -27,6 +27,7 @@ from isoloss_operator.planning.placement import placements, with_placed_grids
 from isoloss_operator.planning.points import PlannedPoint, job_name, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
 from tests.support.ledgers import read_back
+from tests.support.models import example_model
 
 NOW = datetime(2026, 9, 1, 12, 0, tzinfo=UTC)
 STORE = "s3://bucket/sweeps"
@@ -47,8 +48,16 @@ def sweep_spec(**changes: Any) -> dict[str, Any]:
             ],
         },
         "proxies": [
-            {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000},
-            {"name": "small", "model": {"preset": "dense-small"}, "tokens": 2_000_000},
+            {
+                "name": "tiny",
+                "model": {"config": example_model("dense-tiny")},
+                "tokens": 1_000_000,
+            },
+            {
+                "name": "small",
+                "model": {"config": example_model("dense-small")},
+                "tokens": 2_000_000,
+            },
         ],
         "grid": {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3"]},
         "evaluation": {"firstTokens": 10_000},

@@ -21,6 +21,8 @@ from devcluster.control_plane import ControlPlane
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.rbac import NAME, account
 from tests.support.cluster import looks, wait_until
+from tests.support.models import example_model
+from tests.support.planted_trainer import VOCABULARY
 from tests.support.warm_operator import DRAWS, LOG
 from tests.support.warm_python import WarmProcess, WarmPython
 
@@ -369,8 +371,16 @@ def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
                 ],
             },
             "proxies": [
-                {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000},
-                {"name": "small", "model": {"preset": "dense-small"}, "tokens": 8_000_000},
+                {
+                    "name": "tiny",
+                    "model": {"config": example_model("dense-tiny", VOCABULARY)},
+                    "tokens": 4_000_000,
+                },
+                {
+                    "name": "small",
+                    "model": {"config": example_model("dense-small", VOCABULARY)},
+                    "tokens": 8_000_000,
+                },
             ],
             "grid": {"batchSizes": [4, 8, 16], "learningRates": ["2e-3", "4e-3", "8e-3"]},
             "evaluation": {"firstTokens": 100_000, "perDecade": 24},

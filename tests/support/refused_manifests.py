@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND
+from tests.support.models import example_model
 
 Manifest = dict[str, Any]
 ABSENT = object()
@@ -33,8 +34,16 @@ def sweep(changes: Mapping[str, Any] | None = None, name: str = "sweep") -> Mani
             ],
         },
         "proxies": [
-            {"name": "small", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000},
-            {"name": "large", "model": {"preset": "dense-small"}, "tokens": 2_000_000},
+            {
+                "name": "small",
+                "model": {"config": example_model("dense-tiny")},
+                "tokens": 1_000_000,
+            },
+            {
+                "name": "large",
+                "model": {"config": example_model("dense-small")},
+                "tokens": 2_000_000,
+            },
         ],
         "grid": {"batchSizes": [2, 4, 8], "learningRates": ["5e-4", "1e-3", "2e-3"]},
         "evaluation": {"firstTokens": 10_000},
@@ -122,7 +131,6 @@ _PATTERN = "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH"
 _SEGMENTS = "must not contain empty, '.' or '..' path segments"
 _FIRST = {"evaluation.firstTokens": 1}
 _UNCHECKED = {"design": "Unchecked"}
-LIKE = {"checkpoint": "s3://bucket/checkpoint", "parameters": 100_000_000}
 
 CHECKPOINT = {"uri": "s3://bucket/checkpoint"}
 CONTINUED = {"name": "probe", "checkpoint": CHECKPOINT, "tokens": 1_000_000}
@@ -289,17 +297,6 @@ GRIDS = (
         "must be a number from 1.5 to 10",
     ),
     _sweep(
-        "a prior where every size has a grid",
-        {"search": {"strategy": "Sequential", "prior": {"name": "earlier"}}},
-        "search.prior places sizes without a grid for search.strategy Sequential, and there are none",
-    ),
-    _sweep(
-        "a prior without a name",
-        {"grid": ABSENT, "search": {"strategy": "Sequential", "prior": {}}},
-        "spec.search.prior.name: Required value",
-        "Field required",
-    ),
-    _sweep(
         "a batch size of zero",
         {"grid.batchSizes": [0, 4]},
         "should be greater than or equal to 1",
@@ -376,21 +373,11 @@ REST_OF_SWEEP = (
             "a parallelism of zero": {"parallelism": 0},
         },
     ),
-    *_alike(
-        _sweep,
-        "set exactly one of preset, config and like",
-        {
-            "both preset and config": {"proxies.0.model.config": {"model_type": "llama"}},
-            "neither preset nor config nor like": {"proxies.0.model": {}},
-            "both preset and like": {"proxies.0.model.like": LIKE},
-            "preset, config and like at once": {
-                "proxies.0.model": {
-                    "preset": "dense-tiny",
-                    "config": {"model_type": "llama"},
-                    "like": LIKE,
-                }
-            },
-        },
+    _sweep(
+        "a model without a configuration",
+        {"proxies.0.model": {}},
+        "config: Required value",
+        "Field required",
     ),
     _sweep(
         "tokens as text", {"proxies.0.tokens": "1e6"}, "must be of type integer", "valid integer"
@@ -414,33 +401,6 @@ REST_OF_SWEEP = (
         "a first evaluation after the end of a run",
         {"evaluation": {}},
         "evaluation.firstTokens (100000000 unless set) must be less than every proxy's tokens",
-    ),
-    _sweep(
-        "an unknown preset",
-        {"proxies.0.model": {"preset": "dense-3b"}},
-        'supported values: "dense-100m"',
-        "should be 'dense-100m'",
-    ),
-    _sweep(
-        "a like without a size",
-        {"proxies.0.model": {"like": {"checkpoint": LIKE["checkpoint"]}}},
-        "like.parameters: Required value",
-        "Field required",
-    ),
-    _sweep(
-        "a like of no size to speak of",
-        {"proxies.0.model": {"like": {**LIKE, "parameters": 999}}},
-        "should be greater than or equal to 1000",
-    ),
-    _sweep(
-        "a like of a model hub's checkpoint",
-        {"proxies.0.model": {"like": {**LIKE, "checkpoint": "hf://org/model"}}},
-        _PATTERN,
-    ),
-    _sweep(
-        "a like of many checkpoints",
-        {"proxies.0.model": {"like": {**LIKE, "checkpoint": "s3://bucket/models/*"}}},
-        "must name one folder, not a pattern",
     ),
     _sweep(
         "a model config without its type",
@@ -677,9 +637,6 @@ ACCEPTED = {
         {"search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 0}}}
     ),
     "a search without a grid": sweep({"grid": ABSENT, "search.strategy": "Sequential"}),
-    "a search that begins at an earlier sweep's optima": sweep(
-        {"grid": ABSENT, "search": {"strategy": "Sequential", "prior": {"name": "earlier.sweep"}}}
-    ),
     "a search with a grid for one size of two": sweep(
         {
             "grid": ABSENT,
@@ -708,7 +665,6 @@ ACCEPTED = {
             }
         }
     ),
-    "a proxy like a checkpoint": sweep({"proxies.0.model": {"like": LIKE}}),
     "betas and decay of zero": sweep(
         {"optimizer": {"beta1": "0", "beta2": "0.0", "weightDecay": "0"}}
     ),

@@ -16,6 +16,7 @@ from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from tests.support.builders import manifest, placed, sweep_spec
 from tests.support.fake_world import FakeWorld
+from tests.support.models import example_model
 from tests.support.planted_trainer import planted_loss
 
 EVALUATIONS = 24
@@ -25,8 +26,16 @@ def searched_spec(**changes: Any) -> dict[str, Any]:
     """Two sizes with a grid of 5 x 5 each about the planted optimum, and a sequential search."""
     spec = {
         "proxies": [
-            {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000},
-            {"name": "small", "model": {"preset": "dense-small"}, "tokens": 8_000_000},
+            {
+                "name": "tiny",
+                "model": {"config": example_model("dense-tiny")},
+                "tokens": 4_000_000,
+            },
+            {
+                "name": "small",
+                "model": {"config": example_model("dense-small")},
+                "tokens": 8_000_000,
+            },
         ],
         "grid": {
             "batchSizes": [4, 8, 16, 32, 64],
@@ -42,8 +51,8 @@ def searched_spec(**changes: Any) -> dict[str, Any]:
 
 NO_GRID: dict[str, Any] = {
     "proxies": [
-        {"name": "small", "model": {"preset": "dense-100m"}, "tokens": 4_000_000},
-        {"name": "large", "model": {"preset": "dense-500m"}, "tokens": 8_000_000},
+        {"name": "small", "model": {"config": example_model("dense-100m")}, "tokens": 4_000_000},
+        {"name": "large", "model": {"config": example_model("dense-500m")}, "tokens": 8_000_000},
     ],
     "grid": None,
     "search": {"strategy": "Sequential"},

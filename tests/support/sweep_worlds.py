@@ -31,16 +31,9 @@ from tests.support.builders import (
     sweep_spec,
 )
 from tests.support.planted_laws import fitted_laws
-from tests.support.published_configs import TOY_CHECKPOINT
 
 POINTS = points()
 FIRST = POINTS[0]
-CHECKPOINT = "s3://bucket/models/target"
-LIKE = {
-    "name": "alike",
-    "model": {"like": {"checkpoint": CHECKPOINT, "parameters": 1_000_000}},
-    "tokens": 1_000_000,
-}
 SEQUENTIAL = {"strategy": "Sequential"}
 PREPARE_KEY = prepare_config(parse_sweep_spec(sweep_spec())).key
 
@@ -76,12 +69,6 @@ def with_fit(world: ObservedSweep, laws: Any, **changes: Any) -> ObservedSweep:
 def ready() -> ObservedSweep:
     """Its final laws are in the status."""
     return known(with_fit(all_done(), fitted_laws()))
-
-
-def derived() -> ObservedSweep:
-    """The ledger has the model of a size that is like a checkpoint."""
-    spec = sweep_spec(proxies=[LIKE])
-    return known(observed(spec, like_configs={CHECKPOINT: TOY_CHECKPOINT}))
 
 
 def search_answered(**outcome: Any) -> ObservedSweep:

@@ -80,7 +80,7 @@ class PointConfig(Record):
     mixture: dict[Name, PositiveFinite] = Field(min_length=1)
     """Share of the training tokens per domain, and its weight in the validation loss; sums to 1."""
     model: dict[str, Any]
-    """A transformers config dictionary with `model_type`; presets are already resolved."""
+    """A transformers config dictionary with `model_type`."""
     optimizer: OptimizerConfig
     learning_rate: PositiveFinite
     batch_size: int = Field(ge=1, le=MAX_BATCH_SIZE)

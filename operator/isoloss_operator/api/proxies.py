@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -51,50 +51,13 @@ TransformersConfig = Annotated[
 ]
 
 
-class Like(ApiType):
-    """A checkpoint to derive a proxy from, and the proxy's size."""
-
-    checkpoint: FolderUri
-    """Folder of the checkpoint; the operator reads its config.json and nothing else. It must be under
-    a prefix that is allowed for the namespace. Supported families: llama, mistral, qwen3, qwen3_moe,
-    mixtral and deepseek_v3."""
-    parameters: int = Field(ge=1000, le=10**13, json_schema_extra={"format": "int64"})
-    """Active parameters in matrix products, output head included. The proxy is within 10% of this
-    number, or refused."""
-
-
 class Model(ApiType):
-    """Exactly one of preset, config and like."""
+    """An architecture."""
 
-    rules: ClassVar = (
-        Rule(
-            "[has(self.preset), has(self.config), has(self.like)].exists_one(given, given)",
-            "set exactly one of preset, config and like",
-            lambda model: [model.preset, model.config, model.like].count(None) == 2,
-        ),
-    )
-
-    preset: (
-        Literal[
-            "dense-100m",
-            "dense-500m",
-            "moe-100m",
-            "moe-500m",
-            "dense-tiny",
-            "dense-small",
-            "moe-tiny",
-        ]
-        | None
-    ) = None
-    """Name of a known proxy. `isoloss plan` prints its parameter counts."""
-    config: TransformersConfig | None = None
-    """A transformers configuration with model_type, as in a config.json."""
-    like: Like | None = None
-    """A proxy derived from a checkpoint: the same family, head sizes, aspect ratio, vocabulary and
-    expert layout, smaller in width and depth. `isoloss plan` prints its size."""
-    qk_norm: bool = False
-    """Normalise the queries and keys of every head. For llama: the model is then a Qwen3 of the same
-    shape. Qwen3 has it anyway, and other families do not have it."""
+    config: TransformersConfig
+    """A transformers configuration with model_type, as in a config.json. crds/examples has four of 100 to 500 million
+    parameters, and `isoloss init` derives them from a checkpoint's. Supported families: llama, mistral, qwen3,
+    qwen3_moe, mixtral and deepseek_v3."""
 
 
 def _ascends(values: Sequence[float]) -> bool:

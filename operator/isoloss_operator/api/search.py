@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from isoloss_operator.api.fields import ApiType, Factor, ObjectName, PlacementFactor
+from isoloss_operator.api.fields import ApiType, Factor, PlacementFactor
 
 USUAL_ADDITIONS = 6
 """Points that one more line of learning rates, or of batch sizes, takes about an optimum, and two to spare."""
@@ -52,13 +52,6 @@ class SearchPlacement(ApiType):
         return self.lines**2
 
 
-class SearchPrior(ApiType):
-    """A finished ScalingSweep in the same namespace."""
-
-    name: ObjectName
-    """Name of the sweep."""
-
-
 class Search(ApiType):
     """Which points of the grid are trained, and how far."""
 
@@ -75,6 +68,3 @@ class Search(ApiType):
     tokens, to measure the noise of losses."""
     placement: SearchPlacement = SearchPlacement()
     """First points of sizes that have no grid."""
-    prior: SearchPrior | None = None
-    """A finished sweep whose laws place sizes that have no grid, in place of a published law. Training waits
-    until it is ready. What is placed stays where it is, whatever becomes of that sweep."""

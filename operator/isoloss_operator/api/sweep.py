@@ -225,16 +225,6 @@ class ScalingSweepSpec(ApiType):
             lambda spec: all(spec.evaluation.first_tokens < p.tokens for p in spec.proxies),
         ),
         Rule(
-            "!has(self.search.prior) || (self.search.strategy == 'Sequential' && !has(self.grid)"
-            " && self.proxies.exists(p, !has(p.grid)))",
-            "search.prior places sizes without a grid for search.strategy Sequential, and there are none:"
-            " remove it, or the grids",
-            lambda spec: (
-                spec.search.prior is None
-                or (spec.searches and not spec.grid and not all(p.grid for p in spec.proxies))
-            ),
-        ),
-        Rule(
             "self.search.strategy != 'Sequential' || self.training.additionalSeeds.size() == 0",
             "search.strategy Sequential trains every point with one seed: remove training.additionalSeeds",
             lambda spec: not spec.searches or not spec.training.additional_seeds,

@@ -312,14 +312,10 @@ class ObservedSweep(ObservedResource, StoredPoints):
 
     spec: ScalingSweepSpec | InvalidSpec
     manifest: Read[DataManifest] = ABSENT
-    like_configs: Mapping[str, Read[Mapping[str, Any]]] = field(default_factory=dict)
-    """config.json by checkpoint, for those of reads.likenesses_to_read."""
     checkpoints: Mapping[str, ObservedCheckpoint] = field(default_factory=dict)
     """By URI without a trailing slash, those that sizes continue."""
     answers: Mapping[str, ObservedAnswer] = field(default_factory=dict)
     """By name, the predictions around whose answers points lie; one that does not exist is left out."""
-    prior: ObservedPrior | None = None
-    """The sweep of search.prior, while its laws are still to place a size."""
     fit: FitOutcome | None = None
     """The newest outcome of a fit for this sweep, whatever ledger it belongs to."""
     fit_running: FitRequest | None = None
@@ -417,18 +413,6 @@ class ObservedAnswer:
     def told(self) -> HyperparamPredictionStatus:
         """Its numbers; an empty status if they cannot be read."""
         return HyperparamPredictionStatus.read(self.status)
-
-
-@dataclass(frozen=True)
-class ObservedPrior:
-    """The sweep whose laws place the first points of another."""
-
-    reference: ObservedReference | None
-    """None: it does not exist."""
-    storage_refusal: str = ""
-    """Why this namespace may not read its storage; empty: it may."""
-    fit: Read[FitOutcome] = ABSENT
-    """Its laws as stored."""
 
 
 Course = Sequence[tuple[int, float]]

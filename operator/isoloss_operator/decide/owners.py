@@ -186,15 +186,13 @@ def owned_tasks(
     spec: ScalingSweepSpec,
     manifest: DataManifest,
     points: Iterable[PlannedPoint],
-    *,
-    written: ScalingSweepSpec | None = None,
 ) -> TaskSet:
-    """The points that `owner` trains, planned as those of a sweep with this spec; `written`: as its user wrote that."""
+    """The points that `owner` trains, planned as those of a sweep with this spec."""
     return TaskSet(
         world=owner,
         stored=stored,
         policy=policy_of(spec),
-        models=_model_fields(written or spec),
+        models=_model_fields(spec),
         asked=cache(partial(asked, owner, spec)),
         store=store_label(store_uri(spec)),
         points={point.key: point for point in points},
@@ -204,11 +202,8 @@ def owned_tasks(
 
 
 def _model_fields(spec: ScalingSweepSpec) -> tuple[str, ...]:
-    """preset, config or like of each size, as the manifest has it; checkpoint for one without a model."""
-    return tuple(
-        "checkpoint" if m is None else "like" if m.like else "config" if m.config else "preset"
-        for m in (proxy.model for proxy in spec.proxies)
-    )
+    """What gives each size its model: config or checkpoint."""
+    return tuple("config" if p.checkpoint is None else "checkpoint" for p in spec.proxies)
 
 
 def task_writes(tasks: TaskPass, spec: ScalingSweepSpec) -> TaskWrites:

@@ -22,7 +22,6 @@ from isoloss_operator.decide.observation import (
     ObservedTasks,
     PointReads,
 )
-from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.prediction_view import corpus_of_laws
 from isoloss_operator.decide.sweep_view import SweepView, known_tasks, sweep_tasks
 from isoloss_operator.decide.tasks.outcomes import is_done
@@ -51,21 +50,6 @@ def first_reads(sweep: ObservedSweep | ObservedReference | None) -> FirstReads |
         folder=layout.sweep_folder(sweep.name, sweep.uid),
         manifest=layout.data_manifest(prepare_config(spec).key),
         sources=sources(spec),
-    )
-
-
-def likenesses_to_read(observed: ObservedSweep) -> tuple[str, ...]:
-    """URIs of the checkpoints from which a size is still to be derived: what the ledger has is not derived again."""
-    spec = observed.spec
-    if isinstance(spec, InvalidSpec):
-        return ()
-    known = {(d.checkpoint, d.parameters) for d in sweep_ledger(observed).ledger.derived}
-    models = [proxy.model for proxy in spec.proxies if proxy.model is not None]
-    likes = [model.like for model in models if model.like is not None]
-    return tuple(
-        dict.fromkeys(
-            like.checkpoint for like in likes if (like.checkpoint, like.parameters) not in known
-        )
     )
 
 

@@ -122,7 +122,7 @@ def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> lis
     budget = None if spec.budget is None else spec.budget.model_dump(mode="json")
     points = [[r.key, str(r.state), str(r.intent.action), r.intent.tokens] for r in records]
     # Where points are placed shows in the sizes.
-    search = spec.search.model_dump(mode="json", exclude={"placement", "prior"})
+    search = spec.search.model_dump(mode="json", exclude={"placement"})
     return [search, spec.design, budget, sizes, points]
 
 

@@ -84,7 +84,7 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
             assert view.unplaced  # sweep_tasks says so
             return _without_places(view, view.manifest, view.unplaced)
     except InvalidSpec as error:
-        # A proxy that cannot be derived, a corpus that does not fit, or a sweep that is its own prior.
+        # A size without a place, or a corpus that does not fit.
         found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
         return _without_points(observed, Findings(ready=found, accepted=found))
     tasks, manifest = planned
@@ -152,7 +152,7 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     # A store that returns some results is there: what it withholds concerns those points alone.
     if not all(isinstance(result, Unanswered) and not result.alone for result in results):
         results = ()
-    reads = (observed.manifest, observed.ledger, *observed.like_configs.values(), *results)
+    reads = (observed.manifest, observed.ledger, *results)
     unanswered = (read.message for read in reads if isinstance(read, Unanswered))
     message = observed.store_error or next(unanswered, "")
     if isinstance(observed.spec, ScalingSweepSpec):
@@ -171,7 +171,7 @@ def _without_points(observed: ObservedSweep, findings: Findings) -> SweepPlan:
 
 
 def _without_places(view: SweepView, manifest: DataManifest, finding: Finding) -> SweepPlan:
-    """The prior says nothing yet, or nothing of use."""
+    """Some size has no points yet."""
     accepted = finding if finding.reason is Reason.STORAGE_NOT_ALLOWED else ALL_ACCEPTED
     findings = Findings(ready=finding, accepted=accepted, data=_prepared(manifest))
     return _without_points(view.observed, findings)

@@ -12,7 +12,6 @@ from isoloss.laws import Laws
 from isoloss_contract.ledger import (
     BUDGET_SPENT,
     DONE,
-    DerivedModel,
     KnownCheckpoint,
     Ledger,
     Neighbourhood,
@@ -31,8 +30,6 @@ from isoloss_operator.decide.jobs.requests import store_label, store_uri
 from isoloss_operator.decide.left_open import (
     known_checkpoints,
     neighbourhoods,
-    placements_by_prior,
-    without_likenesses,
 )
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.owners import owned_tasks, sweep_ledger
@@ -54,7 +51,7 @@ from isoloss_operator.planning.points import (
     plan_points,
     repeated_domains,
 )
-from isoloss_operator.planning.specs import InvalidSpec, derived_models, prepare_config
+from isoloss_operator.planning.specs import InvalidSpec, prepare_config
 
 ENDING_SECONDS: Final = 60.0
 """How long after DataReady the Jobs of the preparation may go on. What still runs then does work that another
@@ -66,16 +63,12 @@ class SweepView:
     """A sweep with a valid spec."""
 
     observed: ObservedSweep
-    written: ScalingSweepSpec
-    """The spec as its user wrote it."""
     spec: ScalingSweepSpec
-    """The same with a model for every size, and a grid for every size that is fitted."""
+    """With a model for every size, and a grid for every size that is fitted."""
     placements: tuple[Placement, ...] = ()
     """Placements of sizes whose grid the user left to the search."""
     former_placements: tuple[Placement, ...] = ()
     """Placements of sizes that the search no longer places."""
-    models: tuple[DerivedModel, ...] = ()
-    """Models of sizes that are like a checkpoint."""
     checkpoints: tuple[KnownCheckpoint, ...] = ()
     """Those that sizes continue."""
     neighbourhoods: tuple[Neighbourhood, ...] = ()
@@ -85,34 +78,23 @@ class SweepView:
 
     @classmethod
     def of(cls, observed: ObservedSweep) -> SweepView:
-        """Raises InvalidSpec if the spec is, a proxy cannot be derived from its checkpoint, or no law places its grid."""
+        """Raises InvalidSpec if the spec is, a checkpoint is none, or no law places a grid."""
         spec = observed.spec
         if isinstance(spec, InvalidSpec):
             raise InvalidSpec(spec.errors)
-        ledger, manifest = sweep_ledger(observed).ledger, value_of(observed.manifest)
-        derived = without_likenesses(observed, spec)
-        models = derived_models(spec, derived, ledger.derived)
+        ledger = sweep_ledger(observed).ledger
         checkpoints = known_checkpoints(observed, spec)
-        derived = with_checkpoint_models(derived, checkpoints)
+        spec = with_checkpoint_models(spec, checkpoints)
         known = (*ledger.placements, *ledger.former_placements)
-        if derived.search.prior is None:
-            placed = placements(derived, known)
-        else:
-            vocabulary = None if manifest is None else manifest.vocabulary_size
-            found = placements_by_prior(observed, derived, known, vocabulary)
-            if isinstance(found, Finding):
-                return cls(observed, spec, derived, unplaced=found)
-            placed = found
-        around = neighbourhoods(observed, derived)
+        placed = placements(spec, known)
+        around = neighbourhoods(observed, spec)
         if isinstance(around, Finding):
-            return cls(observed, spec, derived, unplaced=around)
+            return cls(observed, spec, unplaced=around)
         return cls(
             observed,
-            spec,
-            with_placed_grids(derived, placed),
+            with_placed_grids(spec, placed),
             placed,
-            former_places(known, placed, former_names(derived, known)),
-            models,
+            former_places(known, placed, former_names(spec, known)),
             checkpoints,
             around,
         )
@@ -196,7 +178,7 @@ class PointsView:
 
     @property
     def spec(self) -> ScalingSweepSpec:
-        """Without a `like`."""
+        """With a model for every size, and a grid for every size that is fitted."""
         return self.sweep.spec
 
     @cached_property
@@ -304,9 +286,7 @@ def _tasks_of(view: SweepView, manifest: DataManifest) -> TaskSet:
     ledger = _as_placed(_under_present_names(known.ledger, view, manifest), view)
     planned = _planned_points(view, manifest, ledger)
     known = replace(known, ledger=ledger)
-    tasks = owned_tasks(
-        observed, observed, known, view.spec, manifest, planned, written=view.written
-    )
+    tasks = owned_tasks(observed, observed, known, view.spec, manifest, planned)
     return replace(
         tasks,
         kept=frozenset(job.uid for job in view.prepare_jobs if _may_still_end(view, job)),
@@ -354,12 +334,10 @@ def _under_present_names(ledger: Ledger, view: SweepView, manifest: DataManifest
 
 
 def _as_placed(ledger: Ledger, view: SweepView) -> Ledger:
-    """With the places and models that the spec's sizes have now."""
+    """With the places that the spec's sizes have now."""
     places = (view.placements, view.former_placements)
     if (ledger.placements, ledger.former_placements) != places:
         ledger = ledger.replace(placements=places[0], former_placements=places[1])
-    if ledger.derived != view.models:
-        ledger = ledger.replace(derived=view.models)
     continued = (view.checkpoints, view.neighbourhoods)
     if (ledger.checkpoints, ledger.neighbourhoods) != continued:
         ledger = ledger.replace(checkpoints=continued[0], neighbourhoods=continued[1])

@@ -1,1 +1,1 @@
-"""Generated files: CRDs, the API reference, the table of presets."""
+"""Generated files: CRDs, the API reference."""

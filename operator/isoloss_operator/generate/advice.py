@@ -75,8 +75,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.UP_TO_DATE: NOTHING,
     Reason.CONVERGING: NOTHING,
     Reason.PREDICTED: NOTHING,
-    Reason.SWEEP_NOT_FOUND: "Create the ScalingSweep in the same namespace, or correct `sweepRef.name` or `search.prior.name`.",
-    Reason.SWEEP_NOT_READY: "Nothing; the prediction, or the search that takes its first points from that sweep, follows automatically.",
+    Reason.SWEEP_NOT_FOUND: "Create the ScalingSweep in the same namespace, or correct `sweepRef.name`.",
+    Reason.SWEEP_NOT_READY: "Nothing; the prediction follows automatically.",
     Reason.SWEEP_INVALID: "Correct the spec of the sweep that is referred to.",
     Reason.DATA_REMOVED: "Restore the folder that the message names, prepare it with a new ScalingSweep of the same `storage.uri` and `data`, "
     "or give `initialLoss`.",

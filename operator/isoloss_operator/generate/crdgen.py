@@ -30,7 +30,6 @@ from isoloss_operator.api.crd_schema import Schema, structural_schema
 from isoloss_operator.cluster import rbac
 from isoloss_operator.generate.apidoc import api_page
 from isoloss_operator.generate.chartdoc import chart_page
-from isoloss_operator.generate.presetdoc import presets_page
 from isoloss_operator.generate.reasondoc import metrics_page, reasons_page
 
 HEADER = "# Written by `python -m isoloss_operator.generate.crdgen` from isoloss_operator.api; do not edit.\n"
@@ -98,7 +97,6 @@ def generated_files() -> dict[str, str]:
         files[f"helm/isoloss/templates/crds/{name}.yaml"] = _chart_template(text)
     files["helm/isoloss/templates/_rules.tpl"] = _chart_rules()
     files["docs/reference/api.md"] = api_page(crds)
-    files["docs/reference/presets.md"] = presets_page()
     files["docs/reference/reasons.md"] = reasons_page()
     files["docs/reference/metrics.md"] = metrics_page()
     return files

@@ -60,7 +60,6 @@ from isoloss_operator.planning.specs import (
     InvalidSpec,
     parse_prediction_spec,
     parse_sweep_spec,
-    with_derived_proxies,
 )
 
 SEARCH_LINES, GRID_LINES = 3, 4
@@ -237,8 +236,7 @@ def _plan_of(written: Written) -> Planned:
         parse_prediction_spec(prediction["spec"])
         for each in around:
             with_continued_models(parse_sweep_spec(each["spec"]), known)
-        spec = with_derived_proxies(parse_sweep_spec(sweep["spec"]), known)
-        return planned(spec)
+        return planned(parse_sweep_spec(sweep["spec"]))
     except (InvalidSpec, BadInput) as error:
         refusal = str(error).replace(f"; {GIVE_A_GRID}", "")
         raise BadInput(f"{_blamed(written, refusal)}: {refusal}") from error

@@ -64,8 +64,10 @@ class NoDesign(ValueError):
 class ProxySize:
     """A size that can be derived from the checkpoint."""
 
+    config: Mapping[str, Any]
+    """Its transformers configuration."""
     parameters: int
-    """As `like` asks for them."""
+    """Active ones that it was derived for; it has about as many."""
     active: int
     total: int
     body: int
@@ -191,7 +193,7 @@ def _ladder(config: Mapping[str, Any], active: int) -> Iterator[ProxySize]:
             continue
         counts = parameter_counts(proxy)
         layers = int(proxy["num_hidden_layers"])
-        size = ProxySize(wanted, counts.active, counts.total, counts.body_active, layers)
+        size = ProxySize(proxy, wanted, counts.active, counts.total, counts.body_active, layers)
         if size.is_sound and size.accelerators is not None:
             yield size
 

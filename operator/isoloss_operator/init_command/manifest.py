@@ -77,6 +77,11 @@ def _scalar(text: str) -> str:
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
+def _value(value: object) -> str:
+    """A setting of a model: JSON is YAML."""
+    return _scalar(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def _head(written: Written) -> Iterator[str]:
     tokens = formatting.count(written.cpt_tokens)
     yield f"# Which learning rate and batch size for {tokens} more tokens of {written.checkpoint.uri}?"
@@ -164,11 +169,8 @@ def _proxies(written: Written) -> Iterator[str]:
         ratio = run.tokens / size.active
         yield f"    - name: {name} # {_counts(size.active, size.total)}"
         yield "      model:"
-        yield "        like:"
-        yield f"          checkpoint: {_scalar(written.checkpoint.uri)}"
-        yield f"          parameters: {size.parameters}"
-        # What is filled in inside a list reads as a change at every apply.
-        yield "        qkNorm: false # beyond what the checkpoint has"
+        yield "        config:"
+        yield from (f"          {key}: {_value(value)}" for key, value in size.config.items())
         yield f"      tokens: {run.tokens} # {formatting.number(ratio, 2)} per parameter"
         if (grid := by_name.get(name)) is not None:
             rates = ", ".join(

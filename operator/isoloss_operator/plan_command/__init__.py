@@ -29,7 +29,7 @@ from isoloss_operator.planning.pace import (
     SMALL_PARAMETERS,
     SMALL_UTILISATION,
 )
-from isoloss_operator.planning.specs import InvalidSpec, with_derived_proxies
+from isoloss_operator.planning.specs import InvalidSpec
 
 FEWEST = 10_000.0
 """Parameters, or tokens, of a target; smaller counts are in billions, and a grid of such runs would seem cheaper than any sweep."""
@@ -79,11 +79,10 @@ def plan(
     target = _target(target_params, target_tokens)
     try:
         sweep, predictions, judging = read_manifest(manifest)
-        checkpoints = read_checkpoints(sweep)
-        written = with_continued_models(with_derived_proxies(sweep, checkpoints), checkpoints)
-        found = planned(written)
+        checkpoints = read_checkpoints(sweep, *judging.values())
+        found = planned(with_continued_models(sweep, checkpoints))
         validations = {
-            name: planned(with_continued_models(spec, read_checkpoints(spec)))
+            name: planned(with_continued_models(spec, checkpoints))
             for name, spec in judging.items()
         }
     except InvalidSpec as error:

@@ -217,8 +217,6 @@ class PlacedSize:
 class Planned:
     """What a sweep would train."""
 
-    written: ScalingSweepSpec
-    """With derived proxies, grids as in the manifest."""
     spec: ScalingSweepSpec
     """With a grid for every size."""
     placed: Sequence[PlacedSize]
@@ -296,7 +294,7 @@ def _assumed(spec: ScalingSweepSpec) -> Continued:
 
 
 def planned(written: ScalingSweepSpec) -> Planned:
-    """The plan of a spec with derived proxies. Raises BadInput if it cannot be trained."""
+    """The plan of a manifest's spec. Raises BadInput if it cannot be trained."""
     try:
         places = placements(written)
         spec = with_placed_grids(written, places)
@@ -315,7 +313,7 @@ def planned(written: ScalingSweepSpec) -> Planned:
     ]
     estimate = search_estimate(points, most, search.replicates) if spec.searches else None
     first = _first_step(spec, points) if spec.searches else None
-    return Planned(written, spec, placed, sizes, estimate, first)
+    return Planned(spec, placed, sizes, estimate, first)
 
 
 def _first_step(spec: ScalingSweepSpec, points: Sequence[PlannedPoint]) -> Step:
@@ -338,12 +336,12 @@ def out_of_reach(
 ) -> dict[str, str]:
     """Why predictions will be refused for the size of their target, by name; those whose size is known here.
 
-    Of a checkpoint it is if proxies are like it, whose config.json `checkpoints` has by URI.
+    Of a checkpoint it is if sizes continue it, whose config.json `checkpoints` has by URI.
     """
     refusals = {}
     for name, spec in predictions.items():
         params = spec.target_parameters
-        config = checkpoints.get(spec.checkpoint.uri) if spec.checkpoint else None
+        config = checkpoints.get(spec.checkpoint.uri.rstrip("/")) if spec.checkpoint else None
         if isinstance(config, Mapping):
             params = parameter_counts(config).active
         if params and (refusal := size_refusal(params, [size.params for size in sizes])):

@@ -19,7 +19,6 @@ from isoloss_operator.api import (
 )
 from isoloss_operator.planning.specs import (
     checkpoint_uris,
-    like_checkpoints,
     parse_prediction_spec,
     parse_sweep_spec,
 )
@@ -82,10 +81,10 @@ def _documents(path: Path) -> list[Any]:
         raise BadInput(f"{path}: not YAML: {error}") from error
 
 
-def read_checkpoints(spec: ScalingSweepSpec) -> dict[str, dict[str, Any] | StoreError]:
-    """The config.json of the checkpoints that sizes are to be like, or continue, by URI."""
-    uris = {**like_checkpoints(spec), **checkpoint_uris(spec)}
-    return {uri: _model_config(uri) for uri in uris.values()}
+def read_checkpoints(*specs: ScalingSweepSpec) -> dict[str, dict[str, Any] | StoreError]:
+    """The config.json of the checkpoints that sizes continue, by URI."""
+    uris = {uri for spec in specs for uri in checkpoint_uris(spec).values()}
+    return {uri: _model_config(uri) for uri in sorted(uris)}
 
 
 def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:

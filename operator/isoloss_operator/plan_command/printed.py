@@ -26,7 +26,7 @@ WORTH_SAYING = 0.05
 def print_plan(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
     """All of it but for predictions."""
     print_sizes(planned.spec, planned.sizes, pace, cost)
-    print_placed(planned.written, planned.placed)
+    print_placed(planned.placed)
     print_search(planned)
     print_budget(planned, pace)
     print_elapsed(planned.elapsed(pace), planned.sizes)
@@ -139,7 +139,7 @@ def _print_evaluation(spec: ScalingSweepSpec) -> None:
         )
 
 
-def print_placed(spec: ScalingSweepSpec, placed: Sequence[PlacedSize]) -> None:
+def print_placed(placed: Sequence[PlacedSize]) -> None:
     """The grids of sizes that have none of their own."""
     for size in placed:
         rates = ", ".join(formatting.learning_rate(rate) for rate in size.learning_rates)
@@ -148,12 +148,7 @@ def print_placed(spec: ScalingSweepSpec, placed: Sequence[PlacedSize]) -> None:
             f"Grid of {size.name}, placed by {size.source}: learning rates {rates}; batch sizes "
             f"{batches} sequences."
         )
-    if spec.search.prior is not None:
-        _say(
-            f"In the cluster the laws of ScalingSweep {spec.search.prior.name} place them instead; other batch "
-            "sizes and learning rates cost the same."
-        )
-    elif placed:
+    if placed:
         _say(COVERAGE)
 
 

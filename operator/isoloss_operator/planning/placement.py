@@ -50,7 +50,7 @@ def sizes_to_place(spec: ScalingSweepSpec) -> tuple[Proxy, ...]:
 def placements(spec: ScalingSweepSpec, known: Sequence[Placement] = ()) -> tuple[Placement, ...]:
     """One for each size to place, in order of the proxies: as `known`, else by the published law.
 
-    Models must be derived (`with_derived_proxies`). Raises InvalidSpec if the law does not apply.
+    Raises InvalidSpec if the law does not apply.
     """
     kept = kept_places(spec, known)
     found, errors = [], []
@@ -65,14 +65,13 @@ def placements(spec: ScalingSweepSpec, known: Sequence[Placement] = ()) -> tuple
 
 
 def _by_law(spec: ScalingSweepSpec, proxy: Proxy) -> Placement:
-    # Neither part depends on the vocabulary, which is known only once the corpus is prepared.
     counts = parameter_counts(model_config(proxy.model))
     place = placed_by_law(counts.body_total, proxy.tokens, spec.data.sequence_length)
     return Placement(proxy.name, place.learning_rate, place.batch_size, SOURCE, model_key(proxy))
 
 
 def model_key(proxy: Proxy) -> str:
-    """What a size is, whatever it is called. Its model must be derived."""
+    """What a size is, whatever it is called."""
     return content_key(model_config(proxy.model))
 
 
@@ -136,9 +135,7 @@ def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> Sc
         errors += _grid_errors(spec, proxy, grid)
     if errors:
         raise InvalidSpec(errors)
-    # A prior with grids alone would be refused.
-    search = spec.search.model_copy(update={"prior": None})
-    return spec.model_copy(update={"proxies": tuple(proxies), "search": search})
+    return spec.model_copy(update={"proxies": tuple(proxies)})
 
 
 def placed_grid(placement: Placement, shape: SearchPlacement) -> Grid:

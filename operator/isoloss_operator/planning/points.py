@@ -31,7 +31,6 @@ from isoloss_operator.planning.specs import (
     SpecError,
     model_config,
     optimizer_config,
-    same_model_errors,
 )
 
 MAX_JOB_NAME = 63
@@ -247,7 +246,7 @@ def planned_proxy(
     """What the points of spec.proxies[index] share; `stamps` are of checkpoints, by URI. Raises UnsupportedModel."""
     proxy = spec.proxies[index]
     secret = proxy.checkpoint.secret_name if proxy.checkpoint is not None else None
-    model = model_config(proxy.model, manifest.vocabulary_size if manifest else None)
+    model = model_config(proxy.model)
     parameters = parameter_counts(model)
     optimizer, evaluation = optimizer_config(spec, parameters), evaluation_config(spec)
     return PlannedProxy(
@@ -341,9 +340,9 @@ def without_shards(manifest: DataManifest) -> DataManifest:
 def _corpus_errors(spec: ScalingSweepSpec, manifest: DataManifest) -> list[SpecError]:
     errors = []
     for index, proxy in enumerate(spec.proxies):
-        vocabulary = model_config(proxy.model, manifest.vocabulary_size)["vocab_size"]
+        vocabulary = model_config(proxy.model)["vocab_size"]
         if vocabulary < manifest.vocabulary_size:
-            part = "checkpoint" if proxy.checkpoint is not None else "model"
+            part = "checkpoint" if proxy.checkpoint is not None else "model.config.vocab_size"
             errors.append(
                 SpecError(
                     f"spec.proxies[{index}].{part}",
@@ -365,8 +364,7 @@ def _corpus_errors(spec: ScalingSweepSpec, manifest: DataManifest) -> list[SpecE
                     "sequence: raise validation.documentsPerThousand or add documents",
                 )
             )
-    # A preset with the tokenizer's vocabulary may be another proxy's config: only the corpus shows it.
-    return errors or same_model_errors(spec, [manifest.vocabulary_size])
+    return errors
 
 
 def repeated_domains(spec: ScalingSweepSpec, manifest: DataManifest) -> dict[str, float]:

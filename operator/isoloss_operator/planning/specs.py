@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from isoloss_contract.ledger import MAX_DERIVED, DerivedModel
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
     DomainSource,
@@ -23,27 +22,15 @@ from isoloss_contract.records import (
     PrepareConfig,
     content_key,
 )
-from isoloss_contract.store import StoreError
-from isoloss_operator.api import (
-    HyperparamPredictionSpec,
-    Like,
-    Model,
-    Proxy,
-    ScalingSweepSpec,
-)
+from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
-from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_operator.planning.presets import preset_config
-from isoloss_operator.planning.qk_norm import with_qk_norm
 from isoloss_operator.planning.same_models import alike_sizes_problem, same_model_problems
 
 FIRST_JUDGED_SHARE = 0.3
 """Share of a proxy's tokens at which a search compares points for the first time (isoloss.search)."""
 JUDGED_AFTER = 2.0
 """Factor in tokens between the first evaluation that counts and that comparison."""
-ANY_VOCABULARIES = (1024, 2048)
-"""Models that are the same with either tokenizer are the same with any: toy presets take its vocabulary."""
 MAX_ERRORS = 10
 """Errors in one message."""
 
@@ -80,10 +67,7 @@ def in_words(errors: Sequence[SpecError]) -> str:
 
 
 def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
-    """The spec of a ScalingSweep, with every check that is possible without its corpus.
-
-    Models with `like` are checked by `with_derived_proxies`. Raises InvalidSpec.
-    """
+    """The spec of a ScalingSweep, with every check that is possible without its corpus. Raises InvalidSpec."""
     spec = parsed(raw, ScalingSweepSpec)
     errors = [*_proxy_errors(spec), *_search_errors(spec)]
     if errors:
@@ -102,8 +86,7 @@ def sources(spec: ScalingSweepSpec) -> dict[str, str]:
         f"spec.data.domains[{index}].uri": domain.uri
         for index, domain in enumerate(spec.data.domains)
     }
-    checkpoints = {**like_checkpoints(spec), **checkpoint_uris(spec)}
-    return {"spec.data.tokenizer": spec.data.tokenizer, **domains, **checkpoints}
+    return {"spec.data.tokenizer": spec.data.tokenizer, **domains, **checkpoint_uris(spec)}
 
 
 def checkpoint_uris(spec: ScalingSweepSpec) -> dict[str, str]:
@@ -120,90 +103,9 @@ def checkpoint_uri(proxy: Proxy) -> str:
     return proxy.checkpoint.uri.rstrip("/") if proxy.checkpoint is not None else ""
 
 
-def like_checkpoints(spec: ScalingSweepSpec) -> dict[str, str]:
-    """URIs of the checkpoints that proxies are derived from, by the field that names them."""
-    return {
-        f"spec.proxies[{index}].model.like.checkpoint": proxy.model.like.checkpoint
-        for index, proxy in enumerate(spec.proxies)
-        if proxy.model is not None and proxy.model.like is not None
-    }
-
-
-def known_models(spec: ScalingSweepSpec) -> dict[str, Model]:
-    """By size, the models that need nothing to be read: not those that are like a checkpoint, or continue one."""
-    models = {proxy.name: proxy.model for proxy in spec.proxies if proxy.model is not None}
-    return {name: model for name, model in models.items() if model.like is None}
-
-
-def with_derived_proxies(
-    spec: ScalingSweepSpec,
-    configs: Mapping[str, Mapping[str, Any] | StoreError],
-    known: Sequence[DerivedModel] = (),
-) -> ScalingSweepSpec:
-    """The spec with a `config` in place of every `like`: as `known`, else derived now.
-
-    `configs` are the checkpoints' config.json by URI. Raises InvalidSpec if there is none, or no
-    proxy can be derived from it.
-    """
-    if not like_checkpoints(spec):
-        return spec
-    recorded = {(each.checkpoint, each.parameters): each.config for each in known}
-    proxies, errors = [], []
-    for index, proxy in enumerate(spec.proxies):
-        like = None if proxy.model is None else proxy.model.like
-        if proxy.model is None or like is None:
-            proxies.append(proxy)
-            continue
-        try:
-            config = recorded.get((like.checkpoint, like.parameters)) or _derived_config(
-                like, configs.get(like.checkpoint)
-            )
-            model = Model(config=config, qk_norm=proxy.model.qk_norm)
-            proxies.append(proxy.model_copy(update={"model": model}))
-            errors += _qk_norm_errors(model, f"spec.proxies[{index}].model")
-        except NoDerivedProxy as error:
-            field = f"spec.proxies[{index}].model.like.{error.field}"
-            errors.append(SpecError(field, error.message))
-    if errors:
-        raise InvalidSpec(errors)
-    derived = spec.model_copy(update={"proxies": tuple(proxies)})
-    errors = [*position_errors(derived), *same_model_errors(derived)]
-    if errors:
-        raise InvalidSpec(errors)
-    return derived
-
-
-def derived_models(
-    spec: ScalingSweepSpec, derived: ScalingSweepSpec, known: Sequence[DerivedModel] = ()
-) -> tuple[DerivedModel, ...]:
-    """What the ledger is to keep: the `known`, also of sizes that the spec no longer has, and what is new.
-
-    `derived` is made of `spec` by `with_derived_proxies`.
-    """
-    kept = {(each.checkpoint, each.parameters): each for each in known}
-    used = set()
-    for proxy, found in zip(spec.proxies, derived.proxies, strict=True):
-        if proxy.model is None or found.model is None:
-            continue
-        if (like := proxy.model.like) is not None:
-            model = DerivedModel(like.checkpoint, like.parameters, dict(found.model.config or {}))
-            used.add((like.checkpoint, like.parameters))
-            kept.setdefault((like.checkpoint, like.parameters), model)
-    unused = [key for key in kept if key not in used]
-    for key in unused[: max(0, len(kept) - MAX_DERIVED)]:
-        del kept[key]
-    return tuple(kept.values())
-
-
-def _derived_config(like: Like, found: Mapping[str, Any] | StoreError | None) -> dict[str, Any]:
-    if found is None:
-        raise NoDerivedProxy("checkpoint", "its config.json was not read")
-    if isinstance(found, StoreError):
-        raise NoDerivedProxy("checkpoint", str(found))
-    config = derive_proxy(found, like.parameters)
-    if problem := _positions_problem(config):
-        raise NoDerivedProxy("checkpoint", f"config.json: max_position_embeddings: {problem}")
-    return config
+def known_models(spec: ScalingSweepSpec) -> dict[str, dict[str, Any]]:
+    """Configurations by size, without those of checkpoints that are not read yet."""
+    return {p.name: p.model.config for p in spec.proxies if p.model is not None}
 
 
 def _positions_problem(config: Mapping[str, Any]) -> str:
@@ -249,25 +151,11 @@ def optimizer_config(spec: ScalingSweepSpec, parameters: ParameterCounts) -> Opt
     return OptimizerConfig.model_validate(values, strict=False)
 
 
-def model_config(model: Model | None, tokenizer_vocabulary: int | None = None) -> dict[str, Any]:
-    """The transformers configuration of a proxy, without a `like` (see `with_derived_proxies`).
-
-    Raises UnsupportedModel.
-    """
+def model_config(model: Model | None) -> dict[str, Any]:
+    """The transformers configuration of a proxy. Raises UnsupportedModel for a checkpoint's that is not read yet."""
     if model is None:
         raise UnsupportedModel("checkpoint", "its config.json was not read yet")
-    config = _config_without_options(model, tokenizer_vocabulary)
-    return with_qk_norm(config) if model.qk_norm else config
-
-
-def _config_without_options(
-    model: Model, tokenizer_vocabulary: int | None = None
-) -> dict[str, Any]:
-    if model.preset is not None:
-        return preset_config(model.preset, tokenizer_vocabulary)
-    if model.config is None:
-        raise UnsupportedModel("like", "the checkpoint's config.json was not read yet")
-    return dict(model.config)
+    return model.config
 
 
 # ------------------------------------------------------------------------------------- parsing
@@ -317,39 +205,29 @@ def _lower(message: str) -> str:
 def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     errors = []
     for index, proxy in enumerate(spec.proxies):
-        if proxy.model is not None and proxy.model.like is None:
-            errors += _model_errors(proxy.model, f"spec.proxies[{index}].model")
+        if proxy.model is not None:
+            errors += _model_errors(proxy.model.config, f"spec.proxies[{index}].model.config")
     return errors or [*position_errors(spec), *same_model_errors(spec)]
 
 
-def _model_errors(model: Model, field: str) -> list[SpecError]:
-    part = f"{field}.config" if model.config is not None else field
+def _model_errors(config: Mapping[str, Any], field: str) -> list[SpecError]:
     try:
-        config = _config_without_options(model)
-        errors = [SpecError(f"{part}.{key}", text) for key, text in unknown_keys(config).items()]
+        unknown = unknown_keys(config)
         parameter_counts(config)
     except UnsupportedModel as error:
-        return [SpecError(f"{part}.{error.field}", error.message)]
-    if problem := _positions_problem(config):
-        errors.append(SpecError(f"{part}.max_position_embeddings", problem))
-    return errors or _qk_norm_errors(model, field)
-
-
-def _qk_norm_errors(model: Model, field: str) -> list[SpecError]:
-    """QK-norm errors of a model whose config is sound without its options."""
-    try:
-        model_config(model)
-    except UnsupportedModel as error:
         return [SpecError(f"{field}.{error.field}", error.message)]
-    return []
+    errors = [SpecError(f"{field}.{key}", text) for key, text in unknown.items()]
+    if problem := _positions_problem(config):
+        errors.append(SpecError(f"{field}.max_position_embeddings", problem))
+    return errors
 
 
 def position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     """Sequences longer than the positions of a model, if its config is known."""
     length = spec.data.sequence_length
     errors = []
-    for name, model in known_models(spec).items():
-        count = model_config(model).get("max_position_embeddings")
+    for name, config in known_models(spec).items():
+        count = config.get("max_position_embeddings")
         if not isinstance(count, int):
             message = (
                 f"the model of proxy {name} does not say for how many (max_position_embeddings)"
@@ -361,14 +239,9 @@ def position_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     return errors
 
 
-def same_model_errors(
-    spec: ScalingSweepSpec, vocabularies: Sequence[int] = ANY_VOCABULARIES
-) -> list[SpecError]:
-    """Sizes that are one with tokenizers of these vocabularies, as far as their configs are known."""
-    configs = {
-        name: [model_config(model, each) for each in vocabularies]
-        for name, model in known_models(spec).items()
-    }
+def same_model_errors(spec: ScalingSweepSpec) -> list[SpecError]:
+    """Sizes that are one, as far as their configs are known."""
+    configs = known_models(spec)
     starts = {proxy.name: proxy.checkpoint for proxy in spec.proxies if proxy.checkpoint}
     keys = {
         name: content_key([config, starts[name].uri] if name in starts else config)
@@ -377,8 +250,7 @@ def same_model_errors(
     found = [*same_model_problems(spec, keys)]
     fitted = [proxy.name for proxy in spec.fitted_proxies]
     if not found and fitted and all(name in configs for name in fitted):
-        # The fewest tokens in a vocabulary leave sizes the farthest apart.
-        active = {name: parameter_counts(configs[name][0]).active for name in fitted}
+        active = {name: parameter_counts(configs[name]).active for name in fitted}
         found = [each for each in (alike_sizes_problem(spec, active),) if each is not None]
     return [SpecError(field, message) for field, message in found]
 

@@ -6,13 +6,7 @@ from isoloss_contract import layout
 from isoloss_contract.reading import Read
 from isoloss_operator.cluster.client import PREDICTION, SWEEP
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.observation import (
-    FirstReads,
-    ObservedAnswer,
-    ObservedPrior,
-    ObservedReference,
-)
-from isoloss_operator.decide.reads import first_reads
+from isoloss_operator.decide.observation import FirstReads, ObservedAnswer, ObservedReference
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from isoloss_operator.reconcile.resource import parsed
 from isoloss_operator.reconcile.services import Services
@@ -51,14 +45,3 @@ def read_laws(
     """The stored laws of a sweep."""
     known = (reference.status.get("lawsSha256") or "") if reference else ""
     return services.storage.fit_outcome(reads.store_uri, layout.laws_in(reads.folder), known)
-
-
-def read_prior(services: Services, namespace: str, name: str) -> ObservedPrior:
-    """The sweep whose laws are to place the first points of another in its namespace."""
-    reference, settings = read_reference(services, namespace, name), services.settings
-    reads = first_reads(reference)
-    if reads is None:
-        return ObservedPrior(reference)
-    if not settings.allows_storage(namespace, reads.store_uri):
-        return ObservedPrior(reference, settings.storage_refusal(namespace))
-    return ObservedPrior(reference, fit=read_laws(services, reads, reference))

@@ -11,7 +11,6 @@ from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, SweepPage
-from isoloss_operator.decide.left_open import prior_to_read
 from isoloss_operator.decide.observation import (
     FirstReads,
     ObservedAnswer,
@@ -23,7 +22,6 @@ from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.reads import (
     checkpoints_to_read,
     first_reads,
-    likenesses_to_read,
     needs_manifest,
     predictions_to_read,
     sweep_reads,
@@ -35,7 +33,7 @@ from isoloss_operator.process.sweep_load import sweep_load
 from isoloss_operator.reconcile.memory import STORE_SECONDS
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
-from isoloss_operator.reconcile.references import read_answer, read_prior
+from isoloss_operator.reconcile.references import read_answer
 from isoloss_operator.reconcile.resource import Resource, first_look
 from isoloss_operator.reconcile.services import Services
 
@@ -83,10 +81,8 @@ class SweepSteps:
             fit_rests=fitter.rests(owner.uid),
             **observed_page(services, resource),
         )
-        likes = likenesses_to_read(observed)
         observed = replace(
             observed,
-            like_configs={c: storage.model_config(c) for c in likes},
             checkpoints={
                 uri: ObservedCheckpoint(storage.checkpoint_stamp(uri), storage.model_config(uri))
                 for uri in checkpoints_to_read(observed)
@@ -104,8 +100,6 @@ class SweepSteps:
             if not needs_manifest(quiet):
                 return quiet
         observed = replace(observed, manifest=storage.manifest(uri, first.manifest))
-        if prior := prior_to_read(observed):
-            observed = replace(observed, prior=read_prior(services, owner.namespace, prior))
         return self._with_points(resource, observed, uri)
 
     def _answers(self, observed: ObservedSweep) -> dict[str, ObservedAnswer]:

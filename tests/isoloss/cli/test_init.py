@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from isoloss.cli.inputs import count
 from isoloss.laws import size_refusal
 from isoloss.yaml_text import read_documents
+from isoloss_operator.planning.derived_proxies import derive_proxy
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from tests.support.command_line import Ended, Isoloss
 from tests.support.published_configs import (
@@ -86,6 +88,11 @@ def test_a_share_that_is_none_is_refused(init: Isoloss, llama: str, share: str) 
     assert "--validate: must be above 0 and at most 1" in ended.err
 
 
+def named_size(name: str) -> int:
+    """Parameters that a size was derived for, which its name has."""
+    return count("size", name.removeprefix("proxy-").replace("-", ".").upper())
+
+
 @pytest.mark.parametrize("grid", [(), ("--grid",)], ids=["search", "grid"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_written_is_valid_and_the_plan_reads_it(
@@ -99,7 +106,8 @@ def test_what_is_written_is_valid_and_the_plan_reads_it(
     path = Path(ended.document["manifest"])
     assert path == Path(f"{family}.yaml")
     sweep, prediction = specs(path)
-    assert {proxy.model.like.checkpoint for proxy in sweep.proxies} == {uri}
+    for proxy in sweep.proxies:
+        assert proxy.model.config == derive_proxy(FAMILIES[family], named_size(proxy.name))
     assert sweep.searches is not bool(grid)
     assert prediction.checkpoint.uri == uri
     assert prediction.budget.tokens == 55_000_000_000
@@ -320,7 +328,7 @@ def test_runs_as_long_as_a_short_planned_run_cost_what_they_train(
     sweep, prediction = specs(Path("mistral.yaml"))
     assert {proxy.tokens for proxy in sweep.proxies} == {prediction.budget.tokens}
     # Half of the planned run is allowed. Runs as long as the sizes want cost 1.4 of 3B tokens, and 4.2 of 1B.
-    sizes = [proxy.model.like.parameters for proxy in sweep.proxies]
+    sizes = [named_size(proxy.name) for proxy in sweep.proxies]
     assert sizes == [39_000_000, 100_000_000, 260_000_000]
 
 

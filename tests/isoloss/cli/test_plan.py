@@ -28,12 +28,24 @@ from isoloss_operator.planning.pace import (
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.command_line import Isoloss
+from tests.support.models import example_model
 from tests.support.published_configs import LLAMA_3_8B, TOY_CHECKPOINT, write_checkpoint
 
 EXAMPLES = Path(__file__).parents[3] / "crds" / "examples"
 EXAMPLE = EXAMPLES / "dense-sweep.yaml"
 SEARCHING = ("  grid:\n", "  search: {strategy: Sequential}\n  grid:\n")
 SEARCH_EXAMPLE = EXAMPLES / "search-sweep.yaml"
+LLAMA_70B = {
+    "model_type": "llama",
+    "vocab_size": 131072,
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 8192,
+}
 
 
 @dataclass(frozen=True)
@@ -329,14 +341,6 @@ def test_a_plan_shows_the_points_of_sizes_without_a_grid_and_what_placed_them(
     assert "(the whole grid and 12 added points)" in said
 
 
-def test_a_plan_says_that_another_sweep_will_place_the_points(plan: Plan) -> None:
-    raw = manifest(SEARCH_EXAMPLE)
-    raw["spec"]["search"]["prior"] = {"name": "earlier"}
-    said = plan.words(plan.text(json.dumps(raw)))
-    assert "In the cluster the laws of ScalingSweep earlier place them instead" in said
-    assert "33 of 33 cells" not in said
-
-
 # ---------------------------------------------------------------------------------- accelerators
 
 
@@ -395,15 +399,16 @@ def test_a_plan_says_how_many_sequences_fit_beside_the_training_state(plan: Plan
     """At most a device's share of the largest batch; computed twice if not one fits otherwise; or none at all."""
     fits = "sequences at once in the rest: on 80 GB 8, on 141 GB 15; memory of a node: up to"
     assert fits in plan.words()
-    alone = ("nvidia.com/gpu: 8", "nvidia.com/gpu: 1")
-    few = ("batchSizes: [64, 128, 256]", "batchSizes: [2, 3, 4]")
-    path = plan.changed(alone, few, ("preset: dense-500m", "preset: moe-500m"))
+    raw = manifest(plan.changed(("nvidia.com/gpu: 8", "nvidia.com/gpu: 1")))
+    raw["spec"]["grid"]["batchSizes"] = [2, 3, 4]
+    raw["spec"]["proxies"][1]["model"]["config"] = example_model("moe-500m")
+    path = plan.text(json.dumps(raw))
     small, large = plan.document(path)["sizes"]
     assert small["fits"]["80 GB"] == {"sequences": 4, "recompute": False}
     assert large["fits"]["80 GB"] == {"sequences": 4, "recompute": True}
     assert "on 80 GB 4 with layers computed twice" in plan.words(path)
-    huge = "{config: {model_type: llama, vocab_size: 131072, hidden_size: 8192, intermediate_size: 28672, num_hidden_layers: 80, num_attention_heads: 64, num_key_value_heads: 8, head_dim: 128, max_position_embeddings: 8192}, qkNorm: false}"
-    path = plan.changed(alone, ("{preset: dense-500m, qkNorm: false}", huge))
+    raw["spec"]["proxies"][1]["model"]["config"] = LLAMA_70B
+    path = plan.text(json.dumps(raw))
     assert "on 80 GB none, on 141 GB none" in plan.words(path)
 
 
@@ -510,41 +515,33 @@ def test_a_plan_says_what_it_needs_of_a_checkpoint_that_is_continued(plan: Plan)
     assert "config.json" in said
 
 
-def alike(folder: Path, config: object | None) -> tuple[str, str]:
-    """Makes the first proxy of the example like a checkpoint with that config.json."""
-    checkpoint = folder / "models" / "llama"
-    checkpoint.mkdir(parents=True)
-    if config is not None:
-        (checkpoint / "config.json").write_text(json.dumps(config))
-    like = f'like: {{checkpoint: "{checkpoint.as_uri()}", parameters: 100000000}}'
-    return "preset: dense-100m", like
+def test_a_plan_knows_the_size_of_a_checkpoint_that_a_sweep_continues(
+    plan: Plan, tmp_path: Path
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "llama", {**LLAMA_3_8B, "num_hidden_layers": 320})
+    asked = prediction(f'checkpoint: {{uri: "{uri}"}}')
+    path = plan.changed(then=asked + near(uri))
+    assert list(plan.document(path)["refused_predictions"]) == ["target"]
 
 
 @pytest.mark.parametrize(
     ("target", "is_refused"),
     [
-        ('checkpoint: {uri: "CHECKPOINT"}', True),
         ('checkpoint: {uri: "s3://models/of-unknown-size"}', False),
-        ('initialLoss: "2.1"\n  targetParameters: 7500000000', True),
-        ('initialLoss: "2.1"\n  targetParameters: 1500000000', False),
+        ('initialLoss: "2.1"\n  targetParameters: 75000000000', True),
+        ('initialLoss: "2.1"\n  targetParameters: 5000000000', False),
         ('initialLoss: "2.1"', False),
     ],
 )
 def test_a_plan_says_of_which_target_the_size_will_be_refused(
-    plan: Plan, tmp_path: Path, target: str, is_refused: bool
+    plan: Plan, target: str, is_refused: bool
 ) -> None:
-    """From 100M and 180M parameters to 1.8B; nothing is known of what a checkpoint has that no proxy is like."""
-    uri = (tmp_path / "models" / "llama").as_uri()
-    second = f'like: {{checkpoint: "{uri}", parameters: 180000000}}'
-    path = plan.changed(
-        alike(tmp_path, LLAMA_3_8B),
-        ("preset: dense-500m", second),
-        then=prediction(target.replace("CHECKPOINT", uri)),
-    )
+    """From 187 and 640 million parameters ; of a checkpoint nothing is known here."""
+    path = plan.changed(then=prediction(target))
     refused = plan.document(path)["refused_predictions"]
     assert list(refused) == (["target"] if is_refused else [])
     said = plan.words(path)
-    sentence = "would refuse prediction target (ExtrapolationTooFar): The target size, 7.5e+09"
+    sentence = "would refuse prediction target (ExtrapolationTooFar): The target size, 7.5e+10"
     assert (sentence in said) is is_refused
     assert ("Train a larger proxy, of at least" in said) is is_refused
 
@@ -582,26 +579,3 @@ def test_a_manifest_with_a_key_twice_is_refused_with_both_lines(plan: Plan) -> N
 def test_a_key_that_is_merged_may_be_given_again() -> None:
     text = "a: &a {flops: 1}\nb: &b {<<: *a, flops: 2}\nc: [{<<: *b, flops: 3}]\n"
     assert read_documents(text) == [{"a": {"flops": 1}, "b": {"flops": 2}, "c": [{"flops": 3}]}]
-
-
-def test_a_plan_reads_the_checkpoint_that_a_proxy_is_to_be_like(
-    plan: Plan, tmp_path: Path
-) -> None:
-    document = plan.document(plan.changed(alike(tmp_path, LLAMA_3_8B)))
-    assert document["sizes"][0]["params"] == pytest.approx(100e6, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        (None, "llama/config.json: not found"),
-        ([], "not a JSON object"),
-        ({"model_type": "gemma3"}, "'gemma3' is not supported"),
-    ],
-)
-def test_a_plan_names_the_field_of_a_checkpoint_that_nothing_can_be_like(
-    plan: Plan, tmp_path: Path, config: object | None, says: str
-) -> None:
-    message = plan.error(plan.changed(alike(tmp_path, config)))
-    assert message.startswith("spec.proxies[0].model.like.checkpoint: ")
-    assert says in message

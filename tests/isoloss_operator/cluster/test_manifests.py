@@ -36,8 +36,8 @@ from isoloss_operator.decide.observation import (
     LABEL_OWNER_UID,
 )
 from isoloss_operator.decide.plans import JobRequest
-from isoloss_operator.planning.presets import preset_config
 from isoloss_operator.settings import Settings
+from tests.support.models import example_model
 
 GOLDEN = Path(__file__).parent / "golden"
 OWNER = Owner(SWEEP, "research", "dense", "0b1e0c1e-0000-4000-8000-000000000001")
@@ -236,11 +236,11 @@ def on_gpus(count: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("preset", "seconds"), [("dense-100m", 120), ("dense-500m", 120), ("moe-500m", 273)]
+    ("name", "seconds"), [("dense-100m", 120), ("dense-500m", 120), ("moe-500m", 273)]
 )
-def test_the_grace_period_is_long_enough_for_a_checkpoint(preset: str, seconds: int) -> None:
+def test_the_grace_period_is_long_enough_for_a_checkpoint(name: str, seconds: int) -> None:
     """Of 16 bytes a parameter, at 200 MB a second, beside half a minute for a micro-batch."""
-    task = train_task(**preset_config(preset))
+    task = train_task(**example_model(name))
     job = made(task=task)
     assert pod_spec(job)["terminationGracePeriodSeconds"] == seconds
     own = {"spec": {"terminationGracePeriodSeconds": 30}}

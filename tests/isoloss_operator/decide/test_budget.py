@@ -32,6 +32,7 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
+from tests.support.models import example_model
 from tests.support.sweep_worlds import FIRST, POINTS, all_done, flops_of, known, started, training
 
 
@@ -333,7 +334,9 @@ def test_before_the_first_result_hours_are_estimated_as_isoloss_plan_does() -> N
     """A budget of a fraction of the first point's time starts nothing."""
     hours = cost(1) * assumed_seconds_per_flop(POINTS) / 3600
     assert hours < 1  # toy points: the smallest budget that the API allows is larger
-    big = [{"name": "big", "model": {"preset": "dense-500m"}, "tokens": 10_000_000_000}]
+    big = [
+        {"name": "big", "model": {"config": example_model("dense-500m")}, "tokens": 10_000_000_000}
+    ]
     world = observed(sweep_spec(proxies=big, budget={"acceleratorHours": 2}))
     plan = decide_sweep(world)
     assert plan.create == ()
@@ -343,9 +346,9 @@ def test_before_the_first_result_hours_are_estimated_as_isoloss_plan_does() -> N
 def test_a_mixture_is_assumed_to_take_its_own_share_of_the_peak() -> None:
     """As `isoloss plan` does: 0.3 instead of a large dense model's 0.45."""
     paces = {}
-    for preset in ("dense-500m", "moe-500m"):
-        proxies = [{"name": "big", "model": {"preset": preset}, "tokens": 10**10}]
-        paces[preset] = assumed_seconds_per_flop(points(sweep_spec(proxies=proxies)))
+    for name in ("dense-500m", "moe-500m"):
+        proxies = [{"name": "big", "model": {"config": example_model(name)}, "tokens": 10**10}]
+        paces[name] = assumed_seconds_per_flop(points(sweep_spec(proxies=proxies)))
     assert paces["moe-500m"] / paces["dense-500m"] == pytest.approx(0.45 / 0.3)
     assert assumed_seconds_per_flop([]) == 0.0
 
@@ -359,8 +362,8 @@ def test_what_runs_measures_the_pace_before_the_first_result() -> None:
 
 
 LARGE = [
-    {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000},
-    {"name": "large", "model": {"preset": "dense-500m"}, "tokens": 10_000_000_000},
+    {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 1_000_000},
+    {"name": "large", "model": {"config": example_model("dense-500m")}, "tokens": 10_000_000_000},
 ]
 
 
@@ -404,8 +407,8 @@ def test_a_budget_without_room_for_any_point_is_named_with_what_to_do() -> None:
 
 
 LONGER = [
-    {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 1_200_000},
-    {"name": "small", "model": {"preset": "dense-small"}, "tokens": 2_400_000},
+    {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 1_200_000},
+    {"name": "small", "model": {"config": example_model("dense-small")}, "tokens": 2_400_000},
 ]
 
 

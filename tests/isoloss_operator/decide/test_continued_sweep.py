@@ -20,6 +20,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
 from isoloss_operator.planning.points import PlannedPoint
 from tests.support.builders import after, condition, manifest, observed, result, sweep_spec
+from tests.support.models import example_model
 from tests.support.predictions import CHECKPOINT, STAMP, parsed_prediction, prediction_spec
 from tests.support.predictions import observed as observed_prediction
 from tests.support.published_configs import TOY_CHECKPOINT
@@ -275,7 +276,12 @@ def test_a_sweep_of_such_points_is_ready_without_laws_once_they_are_done() -> No
 def test_laws_of_a_mixed_sweep_are_fitted_to_its_grids_alone() -> None:
     grid = {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3"]}
     sizes = [
-        {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 1_000_000, "grid": grid},
+        {
+            "name": "tiny",
+            "model": {"config": example_model("dense-tiny")},
+            "tokens": 1_000_000,
+            "grid": grid,
+        },
         {**SIZE, "grid": {"around": {"prediction": "dense-8b"}}},
     ]
     done = finished(world(sweep_spec(proxies=sizes, parallelism=9), answer()))

@@ -940,19 +940,6 @@ def test_an_evaluation_that_failed_is_tried_again_in_another_pod() -> None:
     assert len(decide_prediction(replace(world, sweep=fixed, jobs=())).create) == 1
 
 
-def test_an_answer_stands_while_an_edited_sweep_finds_no_places_by_its_prior() -> None:
-    """The laws that were refused are of another sweep and for another question."""
-    message = "The laws of ScalingSweep old place no points of big: too far."
-    edited = sweep("False", "ExtrapolationTooFar", message, generation=2)
-    ready, _ = edited.status["conditions"]
-    unknown = {**ready, "type": "FitReady", "status": "Unknown", "reason": "Unknown"}
-    waiting = replace(edited, status={**edited.status, "conditions": [ready, unknown]})
-    plan = decide_prediction(replace(answered(), sweep=waiting))
-    assert condition(plan, "Ready")[:2] == ("True", "Predicted")
-    assert condition(plan, "Stale")[:2] == ("True", "SweepNotReady")
-    assert plan.status.learning_rate is not None
-
-
 def test_sequences_longer_than_the_best_batch_has_tokens_for_are_answered_or_refused() -> None:
     """By whole multiples, at least one."""
     found = {}

@@ -231,13 +231,6 @@ def test_whatever_a_continued_size_refuses_is_about_its_checkpoint(field: str) -
     assert spec_field(field, proxy=2, model="checkpoint") == "spec.proxies[2].checkpoint"
 
 
-@pytest.mark.parametrize("given", ["preset", "like"])
-def test_only_a_config_has_the_keys_of_a_model(given: str) -> None:
-    """Nobody can fix a key that they did not write."""
-    found = spec_field("model.vocab_size", proxy=2, model=given)
-    assert found == f"spec.proxies[2].model.{given}"
-
-
 def test_what_a_node_did_names_the_node_and_what_to_cordon() -> None:
     said = "nvidia-container-cli: device error: unknown device"
     broken = failed(

@@ -44,6 +44,7 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
+from tests.support.models import example_model
 from tests.support.planted_trainer import optimum
 from tests.support.searched_world import NO_GRID, SearchedWorld, searched_spec
 
@@ -441,7 +442,7 @@ def test_a_budget_has_room_for_the_whole_first_rung_or_for_nothing(share: float)
     """Counted in whole steps, as when points are admitted."""
     short = {
         "proxies": [
-            {"name": name, "model": {"preset": f"dense-{name}"}, "tokens": tokens}
+            {"name": name, "model": {"config": example_model(f"dense-{name}")}, "tokens": tokens}
             for name, tokens in (("tiny", 850_000), ("small", 1_700_000))
         ],
         "evaluation": {"firstTokens": 20_000},
@@ -459,7 +460,7 @@ def test_accelerator_hours_below_the_first_rung_start_nothing() -> None:
     """By the pace that isoloss plan assumes, until a point has told how fast they are."""
     large: dict[str, Any] = {
         "proxies": [
-            {"name": name, "model": {"preset": f"dense-{name}"}, "tokens": tokens}
+            {"name": name, "model": {"config": example_model(f"dense-{name}")}, "tokens": tokens}
             for name, tokens in (("100m", 2_000_000_000), ("500m", 4_000_000_000))
         ],
         "evaluation": {"firstTokens": 10_000_000},
@@ -579,7 +580,9 @@ def test_each_size_without_a_grid_may_be_extended() -> None:
 
 
 def test_a_size_that_no_law_can_place_is_refused_by_its_field() -> None:
-    proxies = [{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 10**13}]
+    proxies = [
+        {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 10**13}
+    ]
     plan = decide_sweep(observed({**UNPLACED, "proxies": proxies}))
     status, reason, message = condition(plan, "Ready")
     assert (status, reason) == ("False", "InvalidSpec")
@@ -608,7 +611,9 @@ def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it
 def small() -> SearchedWorld:
     """Six points of one size, whose search takes about thirty passes: it prunes three and adds two."""
     spec = searched_spec(
-        proxies=[{"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000}],
+        proxies=[
+            {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 4_000_000}
+        ],
         grid={"batchSizes": [6, 18, 54], "learningRates": ["1.2e-3", "2.4e-3"]},
         parallelism=4,
     )
@@ -684,11 +689,11 @@ def test_a_search_whose_budget_was_lowered_below_what_is_spent_goes_on_once_it_i
 def test_two_sizes_of_one_model_are_refused_since_a_search_may_add_one_run_to_both() -> None:
     """Also if their grids have no point in common: the ledger could not tell their points apart."""
     grid = {"batchSizes": [32, 64], "learningRates": ["1e-3", "2e-3"]}
-    tiny = {"model": {"preset": "dense-tiny"}}
+    tiny = {"model": {"config": example_model("dense-tiny")}}
     proxies = [
         {"name": "short", **tiny, "tokens": 10**6},
         {"name": "long", **tiny, "tokens": 2 * 10**6, "grid": grid},
-        {"name": "small", "model": {"preset": "dense-small"}, "tokens": 2 * 10**6},
+        {"name": "small", "model": {"config": example_model("dense-small")}, "tokens": 2 * 10**6},
     ]
     plan = decide_sweep(observed(sweep_spec(**SEQUENTIAL, proxies=proxies), manifest=manifest()))
     ready = condition(plan, "Ready")

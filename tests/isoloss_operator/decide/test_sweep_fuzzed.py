@@ -25,14 +25,15 @@ from isoloss_operator.reconcile.memory import Memory
 from tests.support.builders import UID, points
 from tests.support.edited_world import ENDS, EditedWorld
 from tests.support.fuzzing import fuzz
+from tests.support.models import example_model
 
 PASSES_TO_THE_END: Final = 120
 """Without disturbances: a dozen points one after the other, each with retries, and their fit."""
 SIZES: Final[dict[str, dict[str, Any]]] = {
-    "tiny": {"model": {"preset": "dense-tiny"}, "tokens": 1_000_000},
-    "small": {"model": {"preset": "dense-small"}, "tokens": 2_000_000},
-    "renamed": {"model": {"preset": "dense-small"}, "tokens": 2_000_000},
-    "large": {"model": {"preset": "dense-100m"}, "tokens": 2_000_000},
+    "tiny": {"model": {"config": example_model("dense-tiny")}, "tokens": 1_000_000},
+    "small": {"model": {"config": example_model("dense-small")}, "tokens": 2_000_000},
+    "renamed": {"model": {"config": example_model("dense-small")}, "tokens": 2_000_000},
+    "large": {"model": {"config": example_model("dense-100m")}, "tokens": 2_000_000},
 }
 TEMPLATES: Final = (
     None,

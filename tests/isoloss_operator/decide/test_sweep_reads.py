@@ -11,7 +11,6 @@ import pytest
 from isoloss_contract.reading import ABSENT
 from isoloss_operator.decide.reads import (
     first_reads,
-    likenesses_to_read,
     needs_manifest,
     sweep_reads,
 )
@@ -29,12 +28,9 @@ from tests.support.builders import (
     sweep_spec,
 )
 from tests.support.sweep_worlds import (
-    CHECKPOINT,
     FIRST,
-    LIKE,
     POINTS,
     PREPARE_KEY,
-    derived,
     known,
     ready,
     training,
@@ -106,18 +102,6 @@ def test_results_of_points_that_have_failed_are_wanted_now_and_then_only() -> No
     reads = sweep_reads(recorded, frozenset())
     assert reads.results == ()
     assert set(reads.results_of_failed) == {FIRST.key, POINTS[1].key}
-
-
-def test_a_checkpoint_is_read_until_the_ledger_has_the_model_derived_from_it() -> None:
-    assert likenesses_to_read(observed(sweep_spec(proxies=[LIKE]))) == (CHECKPOINT,)
-    assert likenesses_to_read(derived()) == ()
-    smaller = {
-        **LIKE,
-        "name": "smaller",
-        "model": {"like": {**LIKE["model"]["like"], "parameters": 700_000}},
-    }
-    wider = replace(derived(), spec=parsed(sweep_spec(proxies=[LIKE, smaller])))
-    assert likenesses_to_read(wider) == (CHECKPOINT,)
 
 
 def test_the_manifest_is_read_while_something_is_left_to_train() -> None:

@@ -31,17 +31,13 @@ from tests.support.builders import (
     words,
 )
 from tests.support.planted_laws import fitted_laws
-from tests.support.published_configs import TOY_CHECKPOINT
 from tests.support.sweep_worlds import (
-    CHECKPOINT,
     FIRST,
-    LIKE,
     POINTS,
     PREPARE_KEY,
     SEQUENTIAL,
     all_done,
     chosen,
-    derived,
     flops_of,
     hung,
     known,
@@ -129,17 +125,6 @@ ROWS: dict[str, Row] = {
     "a manifest that a newer version wrote is not prepared again": Row(
         lambda: training(manifest=Newer("manifest.json: written by a newer isoloss")),
         ("False", "StorageUnreachable"),
-    ),
-    "a proxy like a checkpoint without a config.json stalls and names the field": Row(
-        lambda: observed(
-            sweep_spec(proxies=[LIKE]),
-            manifest=manifest(),
-            like_configs={CHECKPOINT: ABSENT},
-        ),
-        ("False", "InvalidSpec"),
-        stalled=True,
-        also={"Accepted": ("False", "InvalidSpec")},
-        says=f"spec.proxies[0].model.like.checkpoint: {CHECKPOINT}/config.json: not found",
     ),
     "a model with a smaller vocabulary than the tokenizer is refused": Row(
         lambda: observed(manifest=manifest(vocabulary_size=2048), spec=parsed(_llama_spec())),
@@ -236,7 +221,7 @@ ROWS: dict[str, Row] = {
         ("False", "BadConfiguration"),
         stalled=True,
         also={"Accepted": ("False", "BadConfiguration")},
-        says="spec.proxies[0].model.preset: must divide 64",
+        says="spec.proxies[0].model.config.num_heads: must divide 64",
     ),
     "more failed points than allowed fail the sweep, and nothing starts": Row(
         lambda: out_of_memory(3),
@@ -447,24 +432,6 @@ ROWS: dict[str, Row] = {
             "tiny-b16-lr1e-3",
         ),
         also={"DataReady": ("True", "DataPrepared"), "Progressing": ("True", "Training")},
-    ),
-    "a proxy like a checkpoint trains once its config.json is read": Row(
-        lambda: observed(
-            sweep_spec(proxies=[LIKE]),
-            manifest=manifest(),
-            like_configs={CHECKPOINT: TOY_CHECKPOINT},
-        ),
-        ("False", "Training"),
-        starts=(
-            "alike-b8-lr1e-3",
-            "alike-b8-lr2e-3",
-            "alike-b16-lr1e-3",
-        ),
-    ),
-    "a model that was derived once is not derived again": Row(
-        lambda: replace(derived(), like_configs={CHECKPOINT: ABSENT}),
-        ("False", "Training"),
-        starts=("alike-b8-lr1e-3", "alike-b8-lr2e-3", "alike-b16-lr1e-3"),
     ),
     "with the parallelism filled nothing starts": Row(
         training,

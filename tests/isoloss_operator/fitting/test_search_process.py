@@ -17,6 +17,7 @@ from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.builders import sweep_spec
+from tests.support.models import example_model
 from tests.support.planted import Planted
 
 TRUTH = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(900.0, -0.05, 0.10))
@@ -118,7 +119,7 @@ def test_no_batch_is_added_whose_run_would_be_shorter_than_the_spec_may_ask_for(
     tokens = {"tiny": 4_000_000, "small": 4_000_000_000_000}
     sizes = searched(
         proxies=[
-            {"name": name, "model": {"preset": f"dense-{name}"}, "tokens": of}
+            {"name": name, "model": {"config": example_model(f"dense-{name}")}, "tokens": of}
             for name, of in tokens.items()
         ],
         grid={"batchSizes": [4, 8], "learningRates": ["1e-3", "2e-3", "4e-3"]},

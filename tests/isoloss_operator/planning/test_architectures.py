@@ -1,4 +1,4 @@
-"""Presets and parameter counts: closed forms against figures that others published or built."""
+"""Parameter counts: closed forms against figures that others published or built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
 from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
-from isoloss_operator.planning.presets import PRESETS, preset_config
+from tests.support.models import SHAPES, TOYS, example_model
 from tests.support.published_configs import PUBLISHED, QWEN3_30B_A3B
 
 LLAMA = {
@@ -25,35 +25,35 @@ MOE_KEYS = {"num_experts_per_tok": 2, "num_key_value_heads": 2}
 
 
 @pytest.mark.parametrize(
-    ("preset", "body", "head"),
+    ("name", "body", "head"),
     [
         ("dense-100m", 86_114_304, 100_663_296),
         ("dense-500m", 471_859_200, 167_772_160),
     ],
 )
-def test_the_dense_presets_have_about_the_published_counts(
-    preset: str, body: int, head: int
+def test_the_dense_examples_have_about_the_published_counts(
+    name: str, body: int, head: int
 ) -> None:
     """Within 1.5 % of body 85 M and head 101 M, and of body 476 M and head 168 M."""
-    counts = parameter_counts(preset_config(preset))
+    counts = parameter_counts(example_model(name))
     assert (counts.body_active, counts.body_total, counts.head) == (body, body, head)
     assert counts.embedding == head
-    published = {"dense-100m": 84_934_656, "dense-500m": 475_791_360}[preset]
+    published = {"dense-100m": 84_934_656, "dense-500m": 475_791_360}[name]
     assert body == pytest.approx(published, rel=0.015)
 
 
-@pytest.mark.parametrize("preset", ["dense-100m", "dense-500m"])
-def test_the_dense_presets_group_their_queries(preset: str) -> None:
+@pytest.mark.parametrize("name", ["dense-100m", "dense-500m"])
+def test_the_dense_examples_group_their_queries(name: str) -> None:
     """As the paper's dense model; feed-forward widths are multiples of 128."""
-    config = preset_config(preset)
+    config = example_model(name)
     assert config["num_attention_heads"] > config["num_key_value_heads"] == 2
     assert config["intermediate_size"] % 128 == 0
 
 
-@pytest.mark.parametrize("preset", ["moe-100m", "moe-500m"])
-def test_the_mixtures_have_the_papers_proportions(preset: str) -> None:
+@pytest.mark.parametrize("name", ["moe-100m", "moe-500m"])
+def test_the_mixtures_have_the_papers_proportions(name: str) -> None:
     """Head sizes 128/64/128; feed-forward 2 h, experts h/3, ranks h/2 and h/6 but for rounding."""
-    config = preset_config(preset)
+    config = example_model(name)
     hidden = config["hidden_size"]
     sizes = [config[f"{part}_head_dim"] for part in ("qk_nope", "qk_rope", "v")]
     assert sizes == [128, 64, 128]
@@ -65,27 +65,20 @@ def test_the_mixtures_have_the_papers_proportions(preset: str) -> None:
     assert config["first_k_dense_replace"] == config["n_shared_experts"] == 1
 
 
-@pytest.mark.parametrize(("preset", "body"), [("moe-100m", 85e6), ("moe-500m", 476e6)])
+@pytest.mark.parametrize(("name", "body"), [("moe-100m", 85e6), ("moe-500m", 476e6)])
 def test_the_mixtures_have_about_the_active_size_of_their_dense_twins(
-    preset: str, body: float
+    name: str, body: float
 ) -> None:
     """Within 3 %, and with several times as many parameters in all."""
-    counts = parameter_counts(preset_config(preset))
+    counts = parameter_counts(example_model(name))
     assert counts.body_active == pytest.approx(body, rel=0.03)
     assert counts.body_total > 5 * counts.body_active
 
 
-@pytest.mark.parametrize(("preset", "active"), [("dense-tiny", 0.15e6), ("dense-small", 0.7e6)])
-def test_the_toys_have_about_the_size_they_promise(preset: str, active: float) -> None:
+@pytest.mark.parametrize(("name", "active"), [("dense-tiny", 0.15e6), ("dense-small", 0.7e6)])
+def test_the_toys_have_about_the_size_they_promise(name: str, active: float) -> None:
     """Head included, with a vocabulary of 1024."""
-    assert parameter_counts(preset_config(preset)).active == pytest.approx(active, rel=0.06)
-
-
-def test_toys_take_the_tokenizers_vocabulary_and_the_others_keep_theirs() -> None:
-    """131,072 is the paper's."""
-    assert preset_config("dense-tiny", 600)["vocab_size"] == 600
-    assert preset_config("dense-tiny")["vocab_size"] == 1024
-    assert preset_config("dense-100m", 600)["vocab_size"] == 131_072
+    assert parameter_counts(example_model(name)).active == pytest.approx(active, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -133,16 +126,16 @@ def test_counts_add_up_by_hand_for_llama(changes: dict[str, Any]) -> None:
         ),
         (
             {
-                **preset_config("moe-tiny"),
+                **example_model("moe-tiny"),
                 "q_lora_rank": None,
                 "attention_bias": True,
                 "n_shared_experts": 2,
             },
             246_816,
         ),
-        (preset_config("moe-tiny"), 238_496),
-        (preset_config("moe-100m"), 647_209_728),
-        (preset_config("moe-500m"), 3_027_354_368),
+        (example_model("moe-tiny"), 238_496),
+        (example_model("moe-100m"), 647_209_728),
+        (example_model("moe-500m"), 3_027_354_368),
     ],
 )
 def test_totals_are_those_of_the_models_that_transformers_builds(
@@ -206,24 +199,17 @@ def test_misspelt_keys_are_found_with_a_suggestion() -> None:
     assert set(found) == {"hiden_size", "auto_map"}
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_is_valid_and_knows_its_keys(preset: str) -> None:
-    """No preset trips over the rules for free configurations."""
-    config = preset_config(preset)
+@pytest.mark.parametrize("name", SHAPES + TOYS)
+def test_the_examples_are_valid_and_know_their_keys(name: str) -> None:
+    config = example_model(name)
     assert unknown_keys(config) == {}
     assert parameter_counts(config).active > 0
     assert config["max_position_embeddings"] == 8192
 
 
-def test_an_unknown_preset_lists_those_that_exist() -> None:
-    """The message is the documentation."""
-    with pytest.raises(UnsupportedModel, match="dense-100m, dense-500m"):
-        preset_config("dense-7b")
-
-
 def test_latent_attention_has_its_own_widths() -> None:
     """Queries of nope + rope, values of v_head_dim."""
-    shape = attention_shape({**preset_config("moe-tiny"), "v_head_dim": 40})
+    shape = attention_shape({**example_model("moe-tiny"), "v_head_dim": 40})
     assert (shape.query_width, shape.value_width) == (2 * 48, 2 * 40)
 
 

@@ -19,6 +19,7 @@ from isoloss_operator.planning.continued import (
 from isoloss_operator.planning.points import Continued, PlannedPoint, plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from tests.support.builders import manifest, sweep_spec
+from tests.support.models import example_model
 from tests.support.published_configs import DEEPSEEK_V3, LLAMA_3_8B, PUBLISHED, TOY_CHECKPOINT
 
 URI = "s3://models/dense-8b"
@@ -190,15 +191,25 @@ def test_points_whose_batch_sizes_end_at_different_tokens_are_refused() -> None:
     ("proxies", "says"),
     [
         ([{"name": "p", "tokens": 10**6}], "exactly one of model and checkpoint"),
-        ([continued(model={"preset": "dense-tiny"})], "exactly one of model and checkpoint"),
+        (
+            [continued(model={"config": example_model("dense-tiny")})],
+            "exactly one of model and checkpoint",
+        ),
         ([continued(grid={"around": {"prediction": "p"}, "batchSizes": [8]})], "or around"),
         ([continued(grid={"batchSizes": [8, 16]})], "or around"),
         (
-            [around(checkpoint=None, model={"preset": "dense-tiny"})],
+            [around(checkpoint=None, model={"config": example_model("dense-tiny")})],
             "grid.around is about continued runs",
         ),
         (
-            [continued(), {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 10**6}],
+            [
+                continued(),
+                {
+                    "name": "tiny",
+                    "model": {"config": example_model("dense-tiny")},
+                    "tokens": 10**6,
+                },
+            ],
             "put them into two ScalingSweeps",
         ),
     ],

@@ -21,11 +21,12 @@ from isoloss_operator.planning.placement import (
 from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from tests.support.builders import manifest, sweep_spec
+from tests.support.models import example_model
 
 SEQUENTIAL = {"strategy": "Sequential"}
 PROXIES = [
-    {"name": "tiny", "model": {"preset": "dense-tiny"}, "tokens": 4_000_000},
-    {"name": "small", "model": {"preset": "dense-small"}, "tokens": 8_000_000},
+    {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 4_000_000},
+    {"name": "small", "model": {"config": example_model("dense-small")}, "tokens": 8_000_000},
 ]
 OWN = {"batchSizes": [4, 8], "learningRates": ["1e-3", "2e-3"]}
 
@@ -158,7 +159,11 @@ def test_points_are_counted_before_they_are_placed() -> None:
 
 def test_all_experts_of_a_mixture_count_for_its_learning_rate() -> None:
     """By its active parameters alone it would be three times as high."""
-    proxy = {"name": "experts", "model": {"preset": "moe-100m"}, "tokens": 10_000_000_000}
+    proxy = {
+        "name": "experts",
+        "model": {"config": example_model("moe-100m")},
+        "tokens": 10_000_000_000,
+    }
     (found,) = placements(unplaced(proxies=[proxy], evaluation={}))
     assert found.learning_rate == 1.4e-3
 
@@ -220,7 +225,13 @@ def test_a_lattice_beyond_what_a_grid_may_have_names_the_fields_that_made_it(
         sweep_spec(
             grid=None,
             search={"strategy": "Sequential", "placement": {"lines": 9, **factors}},
-            proxies=[{"name": "a", "model": {"preset": "dense-100m"}, "tokens": 20_000_000_000}],
+            proxies=[
+                {
+                    "name": "a",
+                    "model": {"config": example_model("dense-100m")},
+                    "tokens": 20_000_000_000,
+                }
+            ],
         )
     )
     with pytest.raises(InvalidSpec, match=says) as refused:

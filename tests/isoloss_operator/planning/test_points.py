@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 
 from isoloss import runs
 from isoloss_contract.ledger import AddedPoint
-from isoloss_contract.store import BadRecord, NotFound
-from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.planning.derived_proxies import derive_proxy
 from isoloss_operator.planning.points import (
     decimal_label,
     job_name,
@@ -24,13 +21,11 @@ from isoloss_operator.planning.points import (
 from isoloss_operator.planning.specs import (
     WARMUP_MULTIPLE,
     InvalidSpec,
-    like_checkpoints,
     parse_sweep_spec,
     sources,
-    with_derived_proxies,
 )
 from tests.support.builders import domain, manifest, points, sweep_spec
-from tests.support.published_configs import TOY_CHECKPOINT
+from tests.support.models import example_model
 
 
 def spec_errors(spec: dict[str, Any], **changes: Any) -> dict[str, str]:
@@ -124,74 +119,9 @@ def test_points_are_counted_before_the_corpus_is_prepared() -> None:
         _ = planned[0].config
 
 
-LIKE = {
-    "name": "alike",
-    "model": {"like": {"checkpoint": "s3://bucket/models/x", "parameters": 1_000_000}},
-    "tokens": 1_000_000,
-}
-
-
-def alike(found: Any, **changes: Any) -> ScalingSweepSpec:
-    """A sweep with one proxy like a checkpoint whose config.json is `found`."""
-    spec = parse_sweep_spec(sweep_spec(proxies=[LIKE, sweep_spec()["proxies"][0]], **changes))
-    return with_derived_proxies(spec, {"s3://bucket/models/x": found})
-
-
-def test_a_derived_proxy_is_the_same_run_as_its_configuration_written_out() -> None:
-    """Its points depend on the model, not on how it was asked for."""
-    spec = alike(TOY_CHECKPOINT)
-    config = derive_proxy(TOY_CHECKPOINT, 1_000_000)
-    written = [{**LIKE, "model": {"config": config}}, sweep_spec()["proxies"][0]]
-    keys = [point.key for point in plan_points(spec, manifest())]
-    assert keys == [point.key for point in points(sweep_spec(proxies=written))]
-    assert len(set(keys)) == 8
-
-
 def test_a_spec_names_what_it_reads_by_the_field_to_blame() -> None:
-    """A sweep that is like no checkpoint is left as it is."""
-    spec = parse_sweep_spec(sweep_spec(proxies=[sweep_spec()["proxies"][0], LIKE]))
-    field = "spec.proxies[1].model.like.checkpoint"
-    assert like_checkpoints(spec) == {field: "s3://bucket/models/x"}
-    corpus = {"spec.data.tokenizer", "spec.data.domains[0].uri", "spec.data.domains[1].uri"}
-    assert sources(spec).keys() == {*corpus, field}
-    plain = parse_sweep_spec(sweep_spec())
-    assert like_checkpoints(plain) == {}
-    assert with_derived_proxies(plain, {}) is plain
-
-
-@pytest.mark.parametrize(
-    ("found", "field", "says"),
-    [
-        (NotFound("s3://bucket/models/x/config.json: not found"), "checkpoint", "not found"),
-        (BadRecord("s3://bucket/models/x/config.json: not JSON: x"), "checkpoint", "not JSON"),
-        (None, "checkpoint", "was not read"),
-        ({"model_type": "gpt2"}, "checkpoint", "'gpt2' is not supported; use one of llama"),
-        ({**TOY_CHECKPOINT, "vocab_size": 50_000}, "parameters", "the nearest has"),
-        (
-            {k: v for k, v in TOY_CHECKPOINT.items() if k != "max_position_embeddings"},
-            "checkpoint",
-            "max_position_embeddings: must be set",
-        ),
-    ],
-)
-def test_a_checkpoint_that_nothing_can_be_like_is_blamed_by_field(
-    found: Any, field: str, says: str
-) -> None:
-    """Before anything is trained."""
-    with pytest.raises(InvalidSpec) as refusal:
-        alike(found)
-    (error,) = refusal.value.errors
-    assert error.field == f"spec.proxies[0].model.like.{field}"
-    assert says in error.message
-
-
-def test_a_derived_proxy_must_have_the_positions_and_the_vocabulary() -> None:
-    """As any other model."""
-    with pytest.raises(InvalidSpec, match="128 is more than the 64 positions of proxy alike"):
-        alike({**TOY_CHECKPOINT, "max_position_embeddings": 64})
-    small = alike({**TOY_CHECKPOINT, "vocab_size": 512})
-    with pytest.raises(InvalidSpec, match="a vocabulary of 512 is smaller"):
-        plan_points(small, manifest())
+    fields = {"spec.data.tokenizer", "spec.data.domains[0].uri", "spec.data.domains[1].uri"}
+    assert sources(parse_sweep_spec(sweep_spec())).keys() == fields
 
 
 def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
@@ -222,11 +152,6 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
             "use one",
         ),
         (
-            with_model({**OWN, "model_type": "qwen3"}, qkNorm=True),
-            "spec.proxies[0].model.qkNorm",
-            "qwen3 has QK-norm of its own: leave qkNorm out",
-        ),
-        (
             with_model({k: v for k, v in OWN.items() if k != "max_position_embeddings"}),
             "spec.proxies[0].model.config.max_position_embeddings",
             "must be set",
@@ -238,12 +163,15 @@ def test_the_mixture_sums_to_one_and_tokens_end_with_a_whole_step() -> None:
         ),
         (
             with_model({**OWN, "vocab_size": 512}),
-            "spec.proxies[0].model",
+            "spec.proxies[0].model.config.vocab_size",
             "a vocabulary of 512 is smaller than the tokenizer's 1024",
         ),
         (
             sweep_spec(
-                proxies=[{**p, "model": {"preset": "dense-tiny"}} for p in sweep_spec()["proxies"]]
+                proxies=[
+                    {**p, "model": {"config": example_model("dense-tiny")}}
+                    for p in sweep_spec()["proxies"]
+                ]
             ),
             "spec.proxies",
             "are the same run",
@@ -272,7 +200,7 @@ def named(*models: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return sweep_spec(**{"proxies": proxies, "grid": GRID, "design": "Checked", **changes})
 
 
-TINY, SMALL = {"preset": "dense-tiny"}, {"preset": "dense-small"}
+TINY, SMALL = {"config": example_model("dense-tiny")}, {"config": example_model("dense-small")}
 SEARCH = {"strategy": "Sequential"}
 
 
@@ -280,13 +208,13 @@ SEARCH = {"strategy": "Sequential"}
     ("spec", "says"),
     [
         (named(TINY, TINY), "a and b are the same model, and one size gives no laws"),
-        (named({"config": OWN}, {"config": OWN}), "spec.proxies[0].model, spec.proxies[1].model"),
+        (named(TINY, TINY), "change one of spec.proxies[0].model, spec.proxies[1].model"),
         (named(TINY, TINY, search=SEARCH), "one size gives no laws"),
         (named(TINY, TINY, search=SEARCH, design="Unchecked"), "may add the same run to both"),
         (named(TINY, TINY, SMALL, search=SEARCH), "b and a are the same model, and a search"),
         (named(TINY, SMALL, TINY), "their points of batch size 8 and learning rate 0.001 are"),
     ],
-    ids=["presets", "configs", "search", "unchecked search", "two of three", "one grid"],
+    ids=["one size", "fields", "search", "unchecked search", "two of three", "one grid"],
 )
 def test_two_names_of_one_model_are_refused_before_the_corpus_is_prepared(
     spec: dict[str, Any], says: str
@@ -300,28 +228,13 @@ def test_two_names_of_one_model_are_refused_before_the_corpus_is_prepared(
     [
         named(TINY, TINY, SMALL),
         named(TINY, TINY, design="Unchecked"),
-        # A toy preset has the tokenizer's vocabulary, which may be another.
-        named(TINY, {"config": OWN}),
     ],
-    ids=["other sizes as well", "unchecked", "perhaps another vocabulary"],
+    ids=["other sizes as well", "unchecked"],
 )
 def test_two_names_of_one_model_may_have_grids_apart_beside_another_size(
     spec: dict[str, Any],
 ) -> None:
     assert plan_points(parse_sweep_spec(spec))
-
-
-def test_a_preset_that_turns_out_to_be_anothers_config_is_refused_with_the_corpus() -> None:
-    same = named(TINY, {"config": OWN})
-    with pytest.raises(
-        InvalidSpec, match="a and b are the same model, and one size gives no laws"
-    ):
-        plan_points(parse_sweep_spec(same), manifest())
-    same["design"] = "Unchecked"
-    assert plan_points(parse_sweep_spec(same), manifest())
-    same["proxies"][1]["grid"] = GRID
-    with pytest.raises(InvalidSpec, match="are the same run: give a and b different models"):
-        plan_points(parse_sweep_spec(same), manifest())
 
 
 def test_sizes_too_alike_to_show_what_a_size_does_are_refused_before_they_are_trained() -> None:
@@ -332,13 +245,6 @@ def test_sizes_too_alike_to_show_what_a_size_does_are_refused_before_they_are_tr
         parse_sweep_spec(alike)
     alike["design"] = "Unchecked"
     assert plan_points(parse_sweep_spec(alike), manifest())
-
-
-def test_proxies_that_turn_out_to_be_one_model_are_refused_once_they_are_derived() -> None:
-    found = {"s3://bucket/models/x": TOY_CHECKPOINT}
-    spec = parse_sweep_spec(named(LIKE["model"], LIKE["model"]))
-    with pytest.raises(InvalidSpec, match="one size gives no laws"):
-        with_derived_proxies(spec, found)
 
 
 def test_a_domain_without_held_out_text_is_refused() -> None:

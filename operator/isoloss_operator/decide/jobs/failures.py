@@ -251,9 +251,8 @@ def spec_field(
 ) -> str:
     """The manifest's field behind a field of the trainer's task, such as `domains.math.text_field`.
 
-    `domains` are the names in the spec's order, `proxy` the index of the size at fault and `model` how
-    its model is given, or checkpoint: only a `config` has the keys that the trainer speaks of. A field that has no
-    counterpart is passed on as it is.
+    `domains` are the names in the spec's order, `proxy` the index of the size at fault and `model` what gives it its
+    model: config or checkpoint. A field that has no counterpart is passed on as it is.
     """
     head, _, rest = field.partition(".")
     if head in ("domains", "mixture"):
@@ -266,9 +265,7 @@ def spec_field(
         if model == "checkpoint":
             return f"spec.proxies[{proxy}].checkpoint"
         given = f"spec.proxies[{proxy}].model"
-        if not rest:
-            return given
-        return f"{given}.config.{rest}" if model == "config" else f"{given}.{model}"
+        return f"{given}.config.{rest}" if rest else given
     return _joined(_SPEC_FIELDS[head], rest) if head in _SPEC_FIELDS else field
 
 

@@ -101,7 +101,7 @@ class TaskSet:
     data_digest: str
     """Digest of the corpus that the points train on."""
     models: Sequence[str]
-    """Field of spec.proxies[].model that gives each size its model."""
+    """config or checkpoint: what gives each size its model."""
     asked: Callable[[str], str]
     """LABEL_TEMPLATE of a Job by the `template_digest` of its point's proxy."""
     kept: frozenset[str] = frozenset()
