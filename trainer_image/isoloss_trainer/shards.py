@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss_contract.records import DataManifest, DomainData, HashedShard, Shard
+from isoloss_contract.records import DataManifest, DomainData, HashedShard, PointConfig, Shard
 from isoloss_contract.store import BadRecord, NotFound, Patience, Store
-from isoloss_trainer.termination import BadData
+from isoloss_trainer.termination import BadConfiguration, BadData
 from isoloss_trainer.world import World
 
 if TYPE_CHECKING:
@@ -224,6 +224,18 @@ class PreparedData:
                 f"{self.store.uri}: digest {self.manifest.digest} differs from the task's {wanted}"
             )
             raise BadData("DataChanged", message, "data")
+
+    def check_point(self, point: PointConfig) -> None:
+        """Raises BadData or BadConfiguration unless these are the data that the point's key stands for."""
+        self.check_digest(point.data_digest)
+        length = self.manifest.sequence_length
+        if length != point.sequence_length:
+            message = (
+                f"the data are prepared for sequences of {length}, not {point.sequence_length}"
+            )
+            raise BadConfiguration("SequenceLengthDiffers", message, "sequence_length")
+        for name in point.mixture:
+            self.domain(name)
 
     @property
     def is_mapped(self) -> bool:

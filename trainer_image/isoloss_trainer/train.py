@@ -44,7 +44,7 @@ def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) 
     result = existing_result(Store(task.store_uri, PATIENT), task)
     if result is None:
         data = PreparedData(task.data_uri, scratch)
-        _check_data(task, data)
+        data.check_point(task.point)
         _check_decay(task.point)
         fence = Fence(store, task.point.key, task.claimant)
         world = World.of_environment()
@@ -114,21 +114,6 @@ def existing_result(store: Store, task: TrainTask) -> PointResult | None:
         return None
     reached = result.tokens >= task.tokens
     return result if reached or result.outcome is Outcome.DIVERGED else None
-
-
-def _check_data(task: TrainTask, data: PreparedData) -> None:
-    """The prepared data must be those that the point's key stands for."""
-    manifest, point = data.manifest, task.point
-    data.check_digest(point.data_digest)
-    if manifest.sequence_length != point.sequence_length:
-        raise BadConfiguration(
-            "SequenceLengthDiffers",
-            f"the data are prepared for sequences of {manifest.sequence_length}, "
-            f"not {point.sequence_length}",
-            "sequence_length",
-        )
-    for name in point.mixture:
-        data.domain(name)
 
 
 def _check_decay(point: PointConfig) -> None:
