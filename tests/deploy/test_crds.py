@@ -62,7 +62,7 @@ def test_the_check_names_the_file_that_is_out_of_step(
     assert crdgen.main([str(ungenerated)]) == 0
     assert crdgen.main(["--check", str(ungenerated)]) == 0
     stale = ungenerated / "crds" / "isoloss.dev_scalingsweeps.yaml"
-    stale.write_text(stale.read_text().replace("dense-100m", "dense-101m"))
+    stale.write_text(stale.read_text().replace("Sequential", "Sequentially"))
     assert crdgen.main(["--check", str(ungenerated)]) == 1
     said = capsys.readouterr().err
     assert f"{stale} is out of step" in said
