@@ -8,7 +8,9 @@ import pytest
 
 from isoloss_contract.records import OptimizerConfig, PointConfig
 from isoloss_contract.schedule import evaluation_steps
+from isoloss_contract.store import parse_record
 from isoloss_operator.planning.parameters import parameter_counts
+from tests.isoloss_contract.test_formats import FILES, KEYED
 from tests.support import planted_trainer
 from tests.support.builders import points, sweep_spec
 from tests.support.models import example_model
@@ -28,6 +30,13 @@ def test_its_keys_are_the_contracts(rate: float, weights: str | None) -> None:
         initial_weights=weights,
     )
     assert planted_trainer.canonical_key(json.loads(point.model_dump_json())) == point.key
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_its_keys_are_those_of_the_stored_formats(name: str) -> None:
+    model, key = KEYED[name]
+    config = parse_record((FILES / f"{name}.json").read_bytes(), model, name)
+    assert planted_trainer.canonical_key(json.loads(config.model_dump_json())) == key
 
 
 @pytest.mark.parametrize("batches", [[1, 3], [8, 16], [30, 200]])

@@ -132,9 +132,55 @@ class Store:
         return answer.status, answer.read()
 
 
-def canonical_key(value: object) -> str:
-    """contract.content_key, without importing it."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+EVALUATION = {
+    "first_tokens": 1_000_000,
+    "per_decade": 16,
+    "sequences_per_domain": 256,
+    "averaging_tokens": 0,
+}
+OPTIMIZER = {
+    "name": "AdamW",
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-8,
+    "weight_decay": 0.01,
+    "gradient_clip": 1.0,
+    "warmup_tokens": 0,
+    "schedule": "Constant",
+    "second_moment_tokens": 0,
+    "weight_decay_tokens": 0,
+    "z_loss": 0.0,
+}
+OTHERS = {
+    "seed": 0,
+    "precision": "bf16",
+    "initial_weights": None,
+    "initial_weights_stamp": "",
+    "bad_documents": "Skip",
+    "checkpoint_stamp": "",
+}
+"""Defaults of the configurations, which no key has in it."""
+
+
+def stated(value: Json, defaults: Json) -> Json:
+    """What differs from the defaults."""
+    return {
+        name: each
+        for name, each in value.items()
+        if name not in defaults or each != defaults[name]
+    }
+
+
+def canonical_key(value: Json) -> str:
+    """contract.record_key, without importing it."""
+    found = stated(value, OTHERS)
+    if "optimizer" in found:
+        found["optimizer"] = stated(found["optimizer"], OPTIMIZER)
+    if "evaluation" in found:
+        found["evaluation"] = stated(found["evaluation"], EVALUATION)
+        if not found["evaluation"]:
+            del found["evaluation"]
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
