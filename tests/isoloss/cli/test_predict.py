@@ -6,6 +6,7 @@ import io
 import json
 import math
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from isoloss.cli.application import main
 from isoloss_contract import layout
 from isoloss_contract.store import Store
 from tests.support.command_line import Isoloss
+from tests.support.planted_runs import planted_runs, write_runs
 from tests.support.stored_sweep import write_sweep
 
 QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
@@ -141,20 +143,45 @@ def test_tokens_and_parameters_are_taken_as_people_write_them(predict: Isoloss) 
 def test_a_perplexity_for_the_initial_loss_is_recognised(predict: Isoloss) -> None:
     """exp(2.75) and exp(3.2): above every loss, where the checkpoint's past would not matter."""
     asked = ("--cpt-tokens", "5e9", "--params", "1e9", "--json")
-    told = predict(*asked, "--initial-loss", "15.64")
-    assert told.code == 0
-    assert any(
-        "perplexity, the loss is its logarithm, 2.750 nats" in w for w in told.document["warnings"]
-    )
-    ended = predict(*asked, "--initial-loss", "24.53")
-    assert ended.code == 3
-    (refusal,) = ended.document["refused"]
-    assert (
-        "above any loss in nats per token, which are at most 16. If it is a perplexity"
-        in refusal["message"]
-    )
+    for perplexity, loss in (("15.64", "2.75"), ("24.53", "3.2")):
+        ended = predict(*asked, "--initial-loss", perplexity)
+        assert ended.code == 3
+        (refusal,) = ended.document["refused"]
+        assert f"if it is a perplexity, it is {loss} nats per token" in refusal["message"]
     higher = predict(*asked, "--initial-loss", "5").document["warnings"]
     assert any("above every loss" in w and "perplexity" not in w for w in higher)
+
+
+BITS, BYTES = math.log(2), 4.4
+"""Nats in a bit, and bytes in a token."""
+
+
+@pytest.mark.parametrize(
+    ("of_laws", "of_loss", "said"),
+    [
+        (BITS * BYTES, 1.0, "in nats per token and the laws in bits per byte, it is 0.9017 bits"),
+        (BYTES, 1.0, "in nats per token and the laws in nats per byte, it is 0.625 nats"),
+        (BITS * BYTES, BITS, "in nats per byte, it is 0.9017 "),
+        (1.0, BITS * BYTES, "in bits per byte, it is 2.75 nats per token"),
+        (1.0, BYTES, "in nats per byte, it is 2.75 nats per token"),
+    ],
+    ids=["bits a byte", "nats a byte", "bits a token", "loss in bits a byte", "in nats a byte"],
+)
+def test_an_initial_loss_in_another_unit_than_the_laws_is_refused_with_the_number_in_theirs(
+    of_laws: float, of_loss: float, said: str, isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """2.75 nats per token, in the unit of each."""
+    runs = [replace(each, losses=each.losses / of_laws) for each in planted_runs(evaluations=16)]
+    table = write_runs(tmp_path / "runs.csv", runs)
+    laws = tmp_path / "laws.json"
+    assert isoloss("fit", table, "--out", laws, "--bootstrap-samples", "50").code == 0
+    asked = ("--cpt-tokens", "5e9", "--params", "1e9", "--json")
+    ended = isoloss("predict", laws, *asked, "--initial-loss", str(2.75 / of_loss))
+    assert ended.code == 3
+    (refusal,) = ended.document["refused"]
+    assert said in refusal["message"]
+    right = isoloss("predict", laws, *asked, "--initial-loss", str(2.75 / of_laws))
+    assert right.code == 0
 
 
 @pytest.mark.parametrize(

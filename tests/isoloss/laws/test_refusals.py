@@ -290,7 +290,7 @@ def test_an_initial_loss_above_all_seen_is_refused_where_its_compute_may_matter(
 def test_an_initial_loss_above_all_seen_is_answered_where_its_compute_cannot_matter(laws):
     """Whatever the checkpoint is worth, it is less than what runs from scratch took to the highest loss seen."""
     cpt = laws.data.largest_flops
-    found = predict(laws, PredictionQuery(initial_loss=9.0, cpt_flops=cpt, params=2e8))
+    found = predict(laws, PredictionQuery(initial_loss=7.0, cpt_flops=cpt, params=2e8))
     assert isinstance(found, Prediction)
     assert found.equivalent_flops.value < 0.05 * cpt
     (warning,) = [w for w in found.warnings if "is above every loss of the sweep" in w]
@@ -298,6 +298,16 @@ def test_an_initial_loss_above_all_seen_is_answered_where_its_compute_cannot_mat
     without = predict(laws, PredictionQuery(total_flops=cpt, params=2e8))
     assert found.learning_rate.value == pytest.approx(without.learning_rate.value, rel=0.02)
     assert found.batch_size_raw == pytest.approx(without.batch_size_raw, rel=0.05)
+
+
+def test_an_initial_loss_far_above_all_seen_is_refused_whatever_its_compute(laws):
+    far, cpt = 1.6 * laws.data.highest_loss, laws.data.largest_flops
+    found = predict(laws, PredictionQuery(initial_loss=far, cpt_flops=cpt, params=2e8))
+    assert isinstance(found, Refused)
+    (refusal,) = found.refusals
+    assert refusal.reason is RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN
+    assert "1.5 times the highest" in refusal.message
+    assert "give the total compute instead" in refusal.message
 
 
 def test_extrapolation_too_far(laws):

@@ -11,11 +11,14 @@ from isoloss.laws.answer.routes import budget_flops
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.results import LossComputeLaw
-from isoloss.usual import LARGEST_LOSS
+from isoloss.usual import LARGEST_LOSS, USUAL_BYTES_PER_TOKEN
 
 LARGEST_UNSEEN_SHARE = 0.05
 """Largest share of the total compute that an unknown C_pre may have: it moves ln LR and ln B by a hundredth or
 two."""
+FAR_ABOVE = 1.5
+"""Initial losses above the highest loss seen by this factor are refused whatever they cost: nats per token are 1.44 times as many bits,
+and 3 times as many as bits per byte of English."""
 
 
 def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
@@ -49,9 +52,11 @@ def refuse_query(laws: Laws, query: PredictionQuery) -> list[Refusal]:
         )
     loss = query.initial_loss
     if loss is not None and curve.irreducible_loss is not None and loss <= curve.irreducible_loss:
-        refusals.append(_below_irreducible(curve, loss))
+        refusals.append(_below_irreducible(laws, curve, loss))
     past = unseen_past(laws, query)
-    if past is not None and (past.share > LARGEST_UNSEEN_SHARE or (loss or 0.0) > LARGEST_LOSS):
+    if past is not None and (
+        past.share > LARGEST_UNSEEN_SHARE or _is_far_above(laws, loss or 0.0)
+    ):
         refusals.append(_above_all_seen(laws, query, past))
     return refusals
 
@@ -79,40 +84,88 @@ def unseen_past(laws: Laws, query: PredictionQuery) -> UnseenPast | None:
     return UnseenPast(most, most / (most + budget_flops(laws, query)))
 
 
+def _is_far_above(laws: Laws, loss: float) -> bool:
+    highest = laws.data.highest_loss
+    return loss > LARGEST_LOSS or (highest is not None and loss > FAR_ABOVE * highest)
+
+
 def perplexity(laws: Laws, loss: float) -> str:
     """What to say of an initial loss above all seen whose logarithm is one that training reaches: perplexities are such."""
-    found, least = float(np.log(loss)), laws.loss_compute.irreducible_loss
-    if loss <= LARGEST_LOSS and not (least or 0.0) < found <= (laws.data.highest_loss or 0.0):
+    found = float(np.log(loss))
+    if loss <= LARGEST_LOSS and not _fits(laws, found):
         return ""
     return f" If it is a perplexity, the loss is its logarithm, {found:.3f} nats per token."
 
 
+def _fits(laws: Laws, loss: float) -> bool:
+    return (laws.loss_compute.irreducible_loss or 0.0) < loss <= (laws.data.highest_loss or 0.0)
+
+
+def _other_units(laws: Laws, loss: float) -> str:
+    """The units of the initial loss, or of the laws, in which it would be a loss that training reaches."""
+    bits, length = float(np.log(2.0)), USUAL_BYTES_PER_TOKEN
+    of_bytes = f"at {length:g} bytes per token"
+    units = (
+        ("a perplexity", float(np.log(loss)), "nats per token"),
+        ("in bits per token", loss * bits, "nats per token"),
+        ("in bits per byte", loss * bits * length, f"nats per token {of_bytes}"),
+        ("in nats per byte", loss * length, f"nats per token {of_bytes}"),
+        ("in nats per token and the laws in bits per token", loss / bits, "bits per token"),
+        (
+            "in nats per token and the laws in bits per byte",
+            loss / bits / length,
+            f"bits per byte {of_bytes}",
+        ),
+        (
+            "in nats per token and the laws in nats per byte",
+            loss / length,
+            f"nats per byte {of_bytes}",
+        ),
+    )
+    fitting = [
+        f"if it is {unit}, it is {value:.4g} {there}"
+        for unit, value, there in units
+        if _fits(laws, value)
+    ]
+    if not fitting:
+        return ""
+    return f" It would fit in another unit: {'; '.join(fitting)}."
+
+
 def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Refusal:
-    loss = query.initial_loss or 1.0
+    loss, highest = query.initial_loss or 1.0, laws.data.highest_loss or 0.0
     figures: dict[str, float | str] = {
         "initial_loss": loss,
-        "highest_loss": laws.data.highest_loss or 0.0,
+        "highest_loss": highest,
         "largest_share": past.share,
     }
-    hint = perplexity(laws, loss)
+    reason, hint = RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN, _other_units(laws, loss)
     if loss > LARGEST_LOSS:
-        return Refusal(
-            RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
-            f"The initial loss {loss:.4g} is above any loss in nats per token, which are at most "
-            f"{LARGEST_LOSS:g}.{hint}",
-            figures,
+        message = (
+            f"The initial loss {loss:.4g} is above any loss in nats per token, which are at most {LARGEST_LOSS:g}."
+            f"{hint or perplexity(laws, loss)}"
         )
-    return Refusal(
-        RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN,
-        f"The initial loss {loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}), and "
-        f"its equivalent compute may matter: it is up to {past.share:.0%} of the total; up to "
-        f"{LARGEST_UNSEEN_SHARE:.0%} would not. Check that it was measured on the sweep's validation text with its tokenizer. If it was, evaluate the "
-        f"runs earlier, so that they begin above it, or plan a larger budget.{hint}",
-        figures,
+        return Refusal(reason, message, figures)
+    message = f"The initial loss {loss:.4g} is above every loss of the sweep ({highest:.4g}), and "
+    if past.share > LARGEST_UNSEEN_SHARE:
+        message += (
+            f"its equivalent compute may matter: it is up to {past.share:.0%} of the total; up to "
+            f"{LARGEST_UNSEEN_SHARE:.0%} would not. "
+        )
+    else:
+        message += f"more than {FAR_ABOVE:g} times the highest is a loss in another unit or of another text. "
+    message += (
+        "Check that it was measured on the sweep's validation text with its tokenizer, in the unit of the runs' losses. "
+        "If it was, evaluate the runs earlier, so that they begin above it"
     )
+    if past.share > LARGEST_UNSEEN_SHARE:
+        message += ", or plan a larger budget."
+    else:
+        message += f", or give the total compute instead: the checkpoint's is at most {past.share:.1%} of it."
+    return Refusal(reason, f"{message}{hint}", figures)
 
 
-def _below_irreducible(curve: LossComputeLaw, loss: float) -> Refusal:
+def _below_irreducible(laws: Laws, curve: LossComputeLaw, loss: float) -> Refusal:
     """Below L0 for certain, or only below an L0 that is not well known."""
     found = curve.irreducible_loss_interval
     assert curve.irreducible_loss is not None
@@ -128,7 +181,7 @@ def _below_irreducible(curve: LossComputeLaw, loss: float) -> Refusal:
             f"The initial loss {loss:.4g} is not above the irreducible loss "
             f"{curve.irreducible_loss:.4g}: no amount of compute reaches it on the fitted curve. Check that it was measured "
             "on the sweep's validation text with its tokenizer. If it was, train the proxies to lower losses, or set a "
-            "lower irreducible loss.",
+            f"lower irreducible loss.{_other_units(laws, loss)}",
             figures,
         )
     return Refusal(
