@@ -87,7 +87,9 @@ class Verdict:
 
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
     """Judge the answer, or say what that waits for. `view` is None if nothing is known of the sweep or its store."""
-    if isinstance(observed.spec, InvalidSpec) or observed.spec.validation is None:
+    if isinstance(observed.spec, InvalidSpec):
+        return ValidationStep(NO_ANSWER if VALIDATED in observed.said else None)
+    if observed.spec.validation is None:
         return ValidationStep()
     if view is None:
         return _as_it_was(observed, NO_ANSWER)

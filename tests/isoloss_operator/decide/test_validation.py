@@ -255,6 +255,19 @@ def test_without_the_question_there_is_no_verdict() -> None:
     assert (plan.status.validation, plan.status.refined) == (None, None)
 
 
+def test_an_invalid_spec_keeps_the_condition_which_waits_for_an_answer() -> None:
+    """Nobody knows whether it still asks for a verdict. Corrected, it has the one it had."""
+    world = prediction(validation=trained())
+    before = decide_prediction(world)
+    wrong = parsed_prediction({**ASKED, "budget": {"flops": "none"}})
+    held = decide_prediction(replace(after(world, before), spec=wrong))
+    assert condition(held, "Ready")[1] == "InvalidSpec"
+    assert said(held) == ("Unknown", "AnswerAwaited")
+    assert said(decide_prediction(after(world, held))) == said(before)
+    never_asked = replace(prediction(), spec=wrong)
+    assert "Validated" not in {c.type for c in decide_prediction(never_asked).status.conditions}
+
+
 # ------------------------------------------------------------------------------ which points count
 
 
