@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -10,12 +11,20 @@ from kubernetes import client
 from isoloss.yaml_text import to_yaml
 from tests.controllers.controller import Json
 from tests.gitops.health import GITOPS
-from tests.isoloss_operator.conftest import Place, sweep
+from tests.isoloss_operator.conftest import (
+    Place,
+    judging_sweep,
+    sweep,
+    write_toy_checkpoint,
+)
 from tests.support.operator_process import User, prediction_manifest, sweep_manifest
 
-FILES = {part: f"research/{part}/{part}.yaml" for part in ("sweep", "prediction", "training")}
+PARTS = ("sweep", "prediction", "validation", "training")
+FILES = {part: f"research/{part}/{part}.yaml" for part in PARTS}
 TRAINING = "dense-8b-continued-1"
 """The Job's name."""
+PROBES = "dense-8b-probes"
+"""The name of the sweep that judges the answer."""
 
 
 def research(user: User, place: Place, **spec: Any) -> dict[str, str]:
@@ -28,11 +37,20 @@ def research(user: User, place: Place, **spec: Any) -> dict[str, str]:
         path: text.replace("namespace: research", f"namespace: {user.namespace}")
         for path, text in files.items()
     }
-    answer = {"publish": {"configMapName": "dense-8b-hyperparams"}}
+    uri = write_toy_checkpoint(place)
+    asked = {
+        "checkpoint": {"uri": uri},
+        "validation": {"sweepRef": {"name": PROBES}},
+        "publish": {"configMapName": "dense-8b-hyperparams"},
+    }
+    probes = judging_sweep(place, PROBES, "dense-8b", uri, tokens=4_000_000)
+    if "storage" in spec:
+        probes["spec"]["storage"] = spec["storage"]
     grid = sweep_manifest("dense", place.uri)["spec"]["grid"]  # enough points for laws
     for part, body in (
         ("sweep", sweep(place, **{"grid": grid, **spec})),
-        ("prediction", prediction_manifest("dense-8b", "dense", **answer)),
+        ("prediction", prediction_manifest("dense-8b", "dense", **asked)),
+        ("validation", probes),
     ):
         waves = yaml.safe_load(files[FILES[part]])["metadata"]["annotations"]
         body["metadata"]["annotations"] = waves
@@ -56,7 +74,7 @@ def with_unquoted_rate(files: dict[str, str]) -> dict[str, str]:
 def with_forbidden_checkpoint(files: dict[str, str]) -> dict[str, str]:
     """With a checkpoint where the namespace may read nothing, which only the operator can refuse."""
     prediction_file = FILES["prediction"]
-    changed = files[prediction_file].replace("s3://models/", "s3://others/")
+    changed = re.sub(r"s3://\S+/models/", "s3://others/", files[prediction_file])
     assert changed != files[prediction_file]
     return {**files, prediction_file: changed}
 
@@ -70,17 +88,18 @@ def edit_by_hand(user: User, parallelism: int) -> None:
     assert user.sweep("dense")["spec"]["parallelism"] == parallelism
 
 
-def sweeps(user: User) -> list[Any]:
-    """All that there are in the user's namespace."""
+def sweeps(user: User) -> set[str]:
+    """Names of all that there are in the user's namespace."""
     listed: Any = user.custom.list_namespaced_custom_object(
         "isoloss.dev", "v1alpha1", user.namespace, "scalingsweeps"
     )
-    return list(listed["items"])
+    return {each["metadata"]["name"] for each in listed["items"]}
 
 
 def of_sweep(job: Any) -> bool:
-    """Whether it goes with a sweep."""
-    return any(each.kind == "ScalingSweep" for each in job.metadata.owner_references or ())
+    """Whether it goes with the sweep whose laws answer."""
+    owners = job.metadata.owner_references or ()
+    return any((each.kind, each.name) == ("ScalingSweep", "dense") for each in owners)
 
 
 def succeeded(user: User, name: str) -> bool:

@@ -16,6 +16,7 @@ from tests.controllers.controller import Json
 from tests.controllers.git_repository import GitRepository
 from tests.controllers.sample import (
     FILES,
+    PROBES,
     TRAINING,
     edit_by_hand,
     of_sweep,
@@ -76,8 +77,10 @@ def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
     assert became_ready(sweep) <= prediction["metadata"]["creationTimestamp"]
     assert became_ready(prediction) <= job.metadata.creation_timestamp.strftime(TIME)
     assert job.status.succeeded
+    user.wait_for(lambda: user.prediction("dense-8b"), "Validated")
 
-    user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
+    for read in (lambda: user.sweep("dense"), lambda: user.sweep(PROBES)):
+        user.wait_for(read, "Reconciling", "False")
     before = [without_time(user.sweep("dense")), without_time(user.prediction("dense-8b"))]
     synced = application.operation()
     for _ in range(10):
@@ -190,7 +193,7 @@ def test_argo_cd_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     files["research/kustomization.yaml"] = all_of_it.replace("[sweep, ", "[")
     assert files["research/kustomization.yaml"] != all_of_it
     pruned = application.commit(files)
-    wait_until(lambda: not sweeps(user), "the sweep to be pruned", 120)
+    wait_until(lambda: "dense" not in sweeps(user), "the sweep to be pruned", 120)
     wait_until(lambda: not [j for j in user.jobs() if of_sweep(j)], "its Jobs to go", 120)
     application.wait_until_healthy(pruned)  # the answer that was given stands
 

@@ -19,6 +19,8 @@ from tests.controllers.controller import Controller, Json, apply, install, manif
 from tests.controllers.repository import Repository
 from tests.controllers.sample import (
     FILES,
+    PARTS,
+    PROBES,
     edit_by_hand,
     of_sweep,
     research,
@@ -37,7 +39,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
 FLUX = "kustomize-controller"
 GROUP, VERSION, PLURAL = "kustomize.toolkit.fluxcd.io", "v1", "kustomizations"
-SWEEP, PREDICTION, TRAINING = (f"research-{part}" for part in FILES)
+SWEEP, PREDICTION, VALIDATION, TRAINING = (f"research-{part}" for part in PARTS)
 ANSWER = "research-answer"
 
 
@@ -152,6 +154,7 @@ def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
     flux.apply_kustomizations()
     flux.wait_for(SWEEP, "True")
     flux.wait_for(PREDICTION, "True")
+    flux.wait_for(VALIDATION, "True")  # it waits for the answer, too
     wait_until(lambda: flux.warnings(), "Flux to look for the answer in vain")
     assert not [job for job in user.jobs() if job.metadata.name == "dense-8b-continued-1"]
     flux.repository.commit(research(user, place))
@@ -164,7 +167,9 @@ def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
     )
     assert job.spec is not None
     wait_until(lambda: succeeded(user, "dense-8b-continued-1"), "the training Job's end")
-    user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
+    user.wait_for(lambda: user.prediction("dense-8b"), "Validated")
+    for read in (lambda: user.sweep("dense"), lambda: user.sweep(PROBES)):
+        user.wait_for(read, "Reconciling", "False")
 
     before = [without_time(user.sweep("dense")), without_time(user.prediction("dense-8b"))]
     for _ in range(10):
@@ -207,7 +212,7 @@ def test_flux_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     operator.start()
     flux.repository.commit(research(user, place, suspend=True))
     flux.apply_kustomizations()
-    wait_until(lambda: sweeps(user), "Flux to apply the sweep", 120)
+    wait_until(lambda: "dense" in sweeps(user), "Flux to apply the sweep", 120)
     user.wait_for(lambda: user.sweep("dense"), "Suspended", "True")
     flux.wait_for(SWEEP, "True")  # a suspended sweep holds no later commit up
     flux.repository.commit(research(user, place, parallelism=2))
@@ -222,5 +227,5 @@ def test_flux_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     files["research/sweep/kustomization.yaml"] = empty
     del files[FILES["sweep"]]
     flux.repository.commit(files)
-    wait_until(lambda: not sweeps(user), "the sweep to be pruned", 120)
+    wait_until(lambda: "dense" not in sweeps(user), "the sweep to be pruned", 120)
     wait_until(lambda: not [j for j in user.jobs() if of_sweep(j)], "its Jobs to go", 120)

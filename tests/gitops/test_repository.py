@@ -19,6 +19,7 @@ from isoloss_operator.api import (
     SWEEP_PLURAL,
     VERSION,
 )
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.gitops.health import GITOPS, argocd_health, flux_health, kstatus
 from tests.support.cluster import wait_until
 from tests.support.crds import install_crds
@@ -65,14 +66,18 @@ def operator(
     process.end()
 
 
-def objects(api_client: client.ApiClient, namespace: str) -> tuple[Json, Json]:
-    """Sweep and prediction as stored."""
+def objects(api_client: client.ApiClient, namespace: str) -> list[Json]:
+    """Both sweeps and the prediction as stored."""
     custom = client.CustomObjectsApi(api_client)
-    found: Any = [
+    found: list[Any] = [
         custom.get_namespaced_custom_object(GROUP, VERSION, namespace, plural, name)
-        for plural, name in ((SWEEP_PLURAL, "dense"), (PREDICTION_PLURAL, "dense-8b"))
+        for plural, name in (
+            (SWEEP_PLURAL, "dense"),
+            (PREDICTION_PLURAL, "dense-8b"),
+            (SWEEP_PLURAL, "dense-8b-probes"),
+        )
     ]
-    return found[0], found[1]
+    return found
 
 
 @cluster
@@ -95,7 +100,7 @@ def test_what_is_applied_shows_no_difference_before_and_after_the_operators_pass
     operator.start()
     wait_until(
         lambda: all("conditions" in each["status"] for each in objects(api_client, namespace)),
-        "both statuses",
+        "the statuses",
         180,
     )
     after = kubectl("diff", way, "-k", str(folder))
@@ -115,13 +120,13 @@ def test_what_is_applied_shows_no_difference_before_and_after_the_operators_pass
 
 
 def manifests() -> list[Json]:
-    """The three objects."""
-    names = ("sweep", "prediction", "training")
+    """The four objects, in the order of their sync waves."""
+    names = ("sweep", "prediction", "validation", "training")
     return [read_documents((RESEARCH / n / f"{n}.yaml").read_text())[0] for n in names]
 
 
 def test_the_training_job_reads_what_the_prediction_publishes() -> None:
-    sweep, prediction, job = manifests()
+    sweep, prediction, _, job = manifests()
     assert prediction["spec"]["sweepRef"]["name"] == sweep["metadata"]["name"]
     published = prediction["spec"]["publish"]["configMapName"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -134,17 +139,35 @@ def test_the_training_job_reads_what_the_prediction_publishes() -> None:
     }
 
 
+def test_the_validation_is_of_the_predictions_checkpoint_corpus_and_optimizer() -> None:
+    """And costs what its tokens and budget say: five runs of 30% of a budget of 44 billion tokens."""
+    sweep, prediction, validation, _ = manifests()
+    assert prediction["spec"]["validation"]["sweepRef"]["name"] == validation["metadata"]["name"]
+    assert validation["spec"]["data"] == sweep["spec"]["data"]
+    assert validation["spec"]["optimizer"] == sweep["spec"]["optimizer"]
+    (size,) = parse_sweep_spec(validation["spec"]).proxies
+    assert size.checkpoint is not None
+    assert size.checkpoint.uri == prediction["spec"]["checkpoint"]["uri"]
+    assert size.grid is not None
+    assert size.grid.around is not None
+    assert size.grid.around.prediction == prediction["metadata"]["name"]
+    run = 6.0 * 8e9 * size.tokens
+    assert run / float(prediction["spec"]["budget"]["flops"]) == pytest.approx(0.3, rel=0.02)
+    assert 5 * run < float(validation["spec"]["budget"]["flops"])
+
+
 def test_argocd_applies_sweep_prediction_and_training_in_this_order() -> None:
+    """The validation comes with the training job, in the last wave: Argo CD waits for neither."""
     waves = [
         int(m["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"]) for m in manifests()
     ]
-    assert waves == sorted(set(waves))
+    assert waves == [0, 1, 2, 2]
     (application,) = read_documents((GITOPS / "argocd" / "application.yaml").read_text())
     assert application["spec"]["source"]["path"] == RESEARCH.name
 
 
 def test_flux_applies_the_training_job_once_the_answer_is_there() -> None:
-    steps = read_documents((GITOPS / "flux" / "kustomizations.yaml").read_text())
+    *steps, _ = read_documents((GITOPS / "flux" / "kustomizations.yaml").read_text())
     paths = [step["spec"]["path"] for step in steps]
     assert paths == [
         f"./research/{name}" for name in ("sweep", "prediction", "answer", "training")
@@ -155,7 +178,18 @@ def test_flux_applies_the_training_job_once_the_answer_is_there() -> None:
     for path in paths:
         assert (GITOPS / "repository" / path / "kustomization.yaml").exists()
     (awaited,) = (s["spec"]["healthChecks"] for s in steps if "healthChecks" in s["spec"])
-    sweep, prediction, _ = manifests()
+    sweep, prediction, _, _ = manifests()
     assert [(each["kind"], each["name"]) for each in awaited] == [
         (each["kind"], each["metadata"]["name"]) for each in (sweep, prediction)
     ]
+
+
+def test_flux_applies_the_validation_and_nothing_waits_for_it() -> None:
+    steps = read_documents((GITOPS / "flux" / "kustomizations.yaml").read_text())
+    validation, (_, _, manifest, _) = steps[-1], manifests()
+    assert validation["spec"]["path"] == "./research/validation"
+    assert "dependsOn" not in validation["spec"]
+    names = {each["name"] for step in steps for each in step["spec"].get("dependsOn", [])}
+    assert validation["metadata"]["name"] not in names
+    awaited = {each["name"] for step in steps for each in step["spec"].get("healthChecks", [])}
+    assert manifest["metadata"]["name"] not in awaited

@@ -35,6 +35,7 @@ from tests.support.operator_process import (
     env_template,
     sweep_manifest,
 )
+from tests.support.published_configs import TOY_CHECKPOINT
 from tests.support.traces import Traces
 
 Json = dict[str, Any]
@@ -72,6 +73,15 @@ class Place:
         return read_ledger(store, layout.sweep_folder(metadata["name"], metadata["uid"]))
 
 
+def write_toy_checkpoint(place: Place) -> str:
+    """A checkpoint in the test's bucket, with an initial loss of 2.6; its URI."""
+    folder = place.folder / "models" / "loss-2.6"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(TOY_CHECKPOINT))
+    (folder / "model.safetensors").write_text("weights")
+    return f"{place.uri}/models/loss-2.6"
+
+
 def new_place(storage: ObjectStorage) -> Place:
     bucket = f"test-{secrets.token_hex(6)}"
     storage.create_bucket(bucket)
@@ -87,6 +97,20 @@ def sweep(place: Place, seconds: float = 0.02, failures: Any = (), **spec: Any) 
     )
     values = {"grid": SMALL_GRID, "podTemplate": template, **spec}
     return sweep_manifest("dense", place.uri, **values)
+
+
+def judging_sweep(place: Place, name: str, prediction: str, uri: str, tokens: int) -> Json:
+    """A sweep that continues a checkpoint around the answer of a prediction."""
+    near = {
+        "name": "near",
+        "checkpoint": {"uri": uri},
+        "tokens": tokens,
+        "grid": {"around": {"prediction": prediction, "factor": "2"}},
+    }
+    manifest = sweep(place, proxies=[near])
+    manifest["metadata"]["name"] = name
+    del manifest["spec"]["grid"], manifest["spec"]["design"]
+    return manifest
 
 
 def get(operator: OperatorProcess, path: str) -> tuple[int, str]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any
 
 import pytest
 from kubernetes import client
 
 from devcluster.process_node import ProcessNode
 from isoloss_contract.ledger import PointState
-from tests.isoloss_operator.conftest import Place, get, sweep
+from tests.isoloss_operator.conftest import Place, get, judging_sweep, sweep, write_toy_checkpoint
 from tests.support.cluster import wait_until
 from tests.support.operator_process import (
     OperatorProcess,
@@ -20,7 +18,6 @@ from tests.support.operator_process import (
     prediction_manifest,
     sweep_manifest,
 )
-from tests.support.published_configs import TOY_CHECKPOINT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -30,32 +27,9 @@ MOST_SECONDS = 45
 """From an answer to its verdict: far less than the 60 s after which a prediction looks again by itself."""
 
 
-def checkpoint(place: Place) -> str:
-    """The toy checkpoint in the test's bucket, with an initial loss of 2.6."""
-    folder = place.folder / "models" / "loss-2.6"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(TOY_CHECKPOINT))
-    (folder / "model.safetensors").write_text("weights")
-    return f"{place.uri}/models/loss-2.6"
-
-
-def judging(place: Place, uri: str) -> dict[str, Any]:
-    """The third manifest."""
-    near = {
-        "name": "near",
-        "checkpoint": {"uri": uri},
-        "tokens": TOKENS,
-        "grid": {"around": {"prediction": "target", "factor": "2"}},
-    }
-    manifest = sweep(place, proxies=[near])
-    manifest["metadata"]["name"] = "judging"
-    del manifest["spec"]["grid"], manifest["spec"]["design"]
-    return manifest
-
-
 def apply_all(user: User, place: Place, uri: str) -> None:
     """What depends on another resource first."""
-    user.apply_sweep(judging(place, uri))
+    user.apply_sweep(judging_sweep(place, "judging", "target", uri, TOKENS))
     user.apply_prediction(
         prediction_manifest(
             "target",
@@ -74,7 +48,7 @@ def test_three_manifests_applied_at_once_end_with_a_verdict_soon_after_the_answe
 ) -> None:
     """The answer, Ready and the ConfigMap stay as they were; then there is silence, also after a restart."""
     operator.start()
-    apply_all(user, place, checkpoint(place))
+    apply_all(user, place, write_toy_checkpoint(place))
     user.wait_for(lambda: user.sweep("judging"), "Ready", "False", "PredictionNotReady")
     answered = user.wait_for(lambda: user.prediction("target"), "Ready")
     since = time.monotonic()
