@@ -22,6 +22,8 @@ DONE = ("Succeeded", "Diverged")
 """States of a place near the answer with a result."""
 NO_ANSWER = "NothingWrong"
 """Reason of Stale without an answer that could be out of date."""
+NOTHING_TO_FIT = "NothingToFit"
+"""Reason of Ready of a sweep whose points all lie around answers of predictions."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,12 @@ class View:
         return self.is_true(self.prediction, "Ready") and not is_stale and self.is_judged
 
     @property
+    def fits_nothing(self) -> bool:
+        """Whether the sweep is done without laws, because its points only judge answers of predictions."""
+        ready = self.condition(self.sweep, "Ready")
+        return ready.get("status") == "True" and ready.get("reason") == NOTHING_TO_FIT
+
+    @property
     def is_judged(self) -> bool:
         """Whether the probes of the answer are over, or none are asked for."""
         if not (self.prediction or {}).get("spec", {}).get("validation"):
@@ -87,7 +95,8 @@ def headline(view: View) -> str:
     counts = _counts_in_words(points)
     ready = view.condition(view.sweep, "Ready")
     if ready.get("status") == "True" or (view.prediction and not view.sweep):
-        sweep = f"{counts}, laws fitted" if view.sweep else "no sweep"
+        laws = "nothing to fit" if view.fits_nothing else "laws fitted"
+        sweep = f"{counts}, {laws}" if view.sweep else "no sweep"
         answer = "" if view.prediction is None else f"; {_answer(view, view.prediction)}"
         return f"{sweep}{answer}{_probes_in_words(view)}"
     if not total:

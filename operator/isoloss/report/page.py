@@ -36,6 +36,8 @@ MAX_POINT_ROWS = 400
 
 NOT_IN_EVERY_REPORT = ("answer.png",)
 """Figures that some reports lack."""
+NOTHING_TO_FIT = "Nothing to fit"
+"""In place of the status of laws, on the page of a sweep whose points all lie around answers of predictions."""
 SHOWN_CAVEATS = 3
 """The others are folded."""
 
@@ -118,18 +120,23 @@ def render_report(
     `facts` are shown at the end. Without `points` the runs are listed, without `savings` the cost is left out, and without
     `figures` they are drawn here. `no_answer` is why there is no prediction although one was asked for. `probed` is the
     validation of the prediction. `status` is that of the sweep whose runs these are; unless it `is_over`, its progress
-    is shown, and a refused law is not yet there.
+    is shown, and a refused law is not yet there. Of a sweep that has nothing to fit, no laws are shown.
     """
     drawn = figures or draw_figures(
         laws, runs, prediction, initial_loss=initial_loss, probed=probed
     )
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
+    fits_nothing = status is not None and status.fits_nothing
     badge = content.status_word(laws) if is_over else "Provisional"
+    fit_facts = content.fit_facts(laws, runs, version("isoloss"))
+    if fits_nothing:
+        badge, fit_facts = NOTHING_TO_FIT, {}
     return _ENVIRONMENT.get_template("report.html.j2").render(
         title=title,
         policy=PAGE_POLICY,
-        facts={**(facts or {}), **content.fit_facts(laws, runs, version("isoloss"))},
+        facts={**(facts or {}), **fit_facts},
         badge=badge,
+        fits_nothing=fits_nothing,
         is_over=is_over,
         progress=() if is_over or status is None else _sentences(status),
         sizes=() if is_over or status is None else size_lines(status),

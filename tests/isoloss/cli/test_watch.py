@@ -93,6 +93,7 @@ def test_a_single_picture_ends_with_0_whatever_it_shows(isoloss: Isoloss, store:
     [
         (("Ready", "False", "Training"), "points 42/45, 3 failed, 0 active, Training"),
         (("Ready", "True", "Fitted"), "points 42/45, 3 failed, laws fitted"),
+        (("Ready", "True", "NothingToFit"), "points 42/45, 3 failed, nothing to fit"),
     ],
 )
 def test_points_are_counted_as_kubectl_does_and_those_that_failed_apart(

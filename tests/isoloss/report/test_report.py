@@ -346,3 +346,19 @@ def test_a_running_sweep_shows_its_status_and_its_sizes(laws: Laws) -> None:
     over = render_report(laws, (), title="x", status=view, figures=BLANK)
     assert "Sweep: Training" not in over
     assert "1e19 FLOPs saved" in over
+
+
+def test_a_sweep_with_nothing_to_fit_says_so_and_shows_no_laws(runs: tuple[Run, ...]) -> None:
+    """Its points lie around a prediction's answer, which they judge."""
+    points = {"total": 5, "succeeded": 5}
+    view = View(resource(("Ready", "True", "NothingToFit"), points=points))
+    laws = fit_laws((), provisional=True)
+    page = render_report(laws, runs[:5], title="x", status=view, is_over=False, figures=BLANK)
+    assert '<span class="status Nothingtofit">Nothing to fit</span>' in page
+    assert "All points lie around answers of predictions." in page
+    assert "Points 5/5, nothing to fit." in page
+    headings = re.findall(r"<h2 id=.*?>(.*?)</h2>", page)
+    assert headings == ["Progress", "Trajectories", "Points", "Data"]
+    assert "Provisional</span>" not in page
+    assert "fitted with" not in page
+    assert "refused" not in page.partition("<body>")[2]
