@@ -14,6 +14,13 @@ import numpy as np
 
 from isoloss import formatting
 from isoloss.laws import Run
+from isoloss_contract.ledger import (
+    FAILED_FOR_GOOD,
+    NOT_CHOSEN,
+    IntentAction,
+    PointRecord,
+    PointState,
+)
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
     ParameterCounts,
@@ -44,6 +51,20 @@ class RunSet:
 
 class BadTrajectory(ValueError):
     """A trajectory is inconsistent; the message names the run and the row."""
+
+
+def stopped_in_words(record: PointRecord) -> str:
+    """Why a point that is not finished goes on no more; empty: it is finished, or goes on."""
+    if record.state is PointState.DIVERGED or record.state in FAILED_FOR_GOOD:
+        return ""
+    intent = record.intent
+    if intent.action is IntentAction.PRUNE:
+        return "pruned"
+    if record.state is PointState.SUCCEEDED:
+        is_short = intent.tokens and record.trained_for < record.wanted_tokens
+        return "stopped on the way" if is_short else ""
+    is_paused = intent.action is IntentAction.PAUSE and intent.reason != NOT_CHOSEN
+    return "paused" if is_paused else ""
 
 
 def run_from_point(

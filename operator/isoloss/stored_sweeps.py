@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from isoloss.errors import BadInput
 from isoloss.laws import BadLaws, Laws, Run, laws_from_json
-from isoloss.runs import BadTrajectory, RunSet, Weights, run_from_point
-from isoloss.stages import stopped_in_words
+from isoloss.runs import BadTrajectory, RunSet, Weights, run_from_point, stopped_in_words
 from isoloss_contract import layout
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.ledger_files import read_ledger

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from isoloss.laws import FitOptions, OptimumPlanes, Run, fit_laws
-from isoloss.runs import BadTrajectory, Weights, run_from_point
+from isoloss.runs import BadTrajectory, Weights, run_from_point, stopped_in_words
+from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, PointRecord, PointState
 from isoloss_contract.records import (
     OptimizerConfig,
     ParameterCounts,
@@ -17,6 +18,7 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from tests.support.planted_runs import planted_runs
+from tests.support.small_ledgers import done, record
 
 COUNTS = ParameterCounts(body_active=700, body_total=2_000, head=300, embedding=500)
 
@@ -134,3 +136,24 @@ def test_what_the_trainer_says_of_the_error_of_its_losses_moves_no_law(error: fl
     untold = surface(None)
     assert untold is not None
     assert surface(error) == untold
+
+
+PAUSED = Intent(IntentAction.PAUSE, reason="BudgetExhausted")
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (record(1), ""),
+        (done(1), ""),
+        (done(1, intent=PAUSED), ""),
+        (done(1, trained_for=400_000), ""),
+        (done(1, trained_for=400_000, intent=Intent(tokens=400_000)), "stopped on the way"),
+        (record(1, intent=Intent(IntentAction.PRUNE)), "pruned"),
+        (record(1, intent=PAUSED), "paused"),
+        (record(1, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)), ""),
+        (record(1, state=PointState.DIVERGED, intent=Intent(IntentAction.PRUNE)), ""),
+    ],
+)
+def test_a_point_that_goes_on_no_more_says_why(of: PointRecord, words: str) -> None:
+    assert stopped_in_words(of) == words

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from isoloss.laws import FitOptions
-from isoloss.runs import Weights
-from isoloss.stages import stopped_in_words
+from isoloss.runs import Weights, stopped_in_words
 from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
