@@ -18,15 +18,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.faults.kills import (
-    BATCH,
-    EXHAUSTIVE,
-    SEARCH,
-    VALIDATION,
-    Killed,
-    play_kills,
-    was_killed,
-)
+from tests.faults.kills import BATCH, EXHAUSTIVE, SEARCH, Killed, play_kills, was_killed
 from tests.faults.matrix import all_rows
 from tests.faults.rows import REFERENCES, Row, play_row, undisturbed
 from tests.faults.scene import RUN_ENDED, RunEnded
@@ -35,7 +27,7 @@ from tests.faults.table import TABLE, Results, write_table
 from tests.faults.verdict import Verdict
 
 RESULTS = Path(".faults") / "results.json"
-KILLED = (EXHAUSTIVE, SEARCH, VALIDATION)
+KILLED = (EXHAUSTIVE, SEARCH)
 MOST_WRITES = 1000
 """More than any sweep here makes."""
 

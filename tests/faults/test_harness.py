@@ -13,10 +13,12 @@ import pytest
 from aiohttp import ClientError, ClientSession, web
 from yarl import URL
 
+from tests.faults import __main__ as command
 from tests.faults import injection
 from tests.faults.injection import Fault
 from tests.faults.journal import Entry, is_final, is_trouble, most_at_once
-from tests.faults.rows import Row
+from tests.faults.matrix import all_rows
+from tests.faults.rows import REFERENCES, Row
 from tests.faults.stage import Trainings
 from tests.faults.table import Results, page
 from tests.faults.verdict import Verdict
@@ -229,3 +231,10 @@ def test_kills_with_gaps_do_not_claim_every_number(tmp_path: Path) -> None:
     for number in (1, 2, 9):
         results.keep(Verdict(f"kill/after-00{number}", played="2026-01-01 11:00"))
     assert "for 3 N to 9 | 0/0/0 | 3 of 3 |" in page(results, [])
+
+
+def test_the_command_has_an_undisturbed_scene_for_every_row_that_it_plays() -> None:
+    """Nothing else imports the command."""
+    compared = {row.reference for row in all_rows()}
+    compared |= {killed.reference for killed in command.KILLED}
+    assert compared == REFERENCES.keys()
