@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -10,22 +11,38 @@ from typing import Any, ClassVar, Final
 
 from isoloss.laws import FitOptions, Laws, fit_laws
 from isoloss_contract import layout
+from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unreadable
-from isoloss_contract.records import EvaluateTask, TrainTask
+from isoloss_contract.records import EvaluateTask, Outcome, PointResult, TrainTask
 from isoloss_operator.cluster.client import PREDICTION, Kind
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label
-from isoloss_operator.decide.observation import ObservedJob, ObservedPod
+from isoloss_operator.decide.observation import (
+    ObservedAnswer,
+    ObservedCheckpoint,
+    ObservedJob,
+    ObservedPod,
+    ObservedPrediction,
+)
 from isoloss_operator.decide.plans import JobRequest
+from isoloss_operator.decide.sweep import decide_sweep
+from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.reconcile.prediction import PredictionSteps
-from tests.support.builders import STORE, sweep_spec
+from tests.support.builders import STORE, UID, after, observed, result, sweep_spec
 from tests.support.edited_world import EditedWorld
 from tests.support.planted_laws import fitted_laws
 from tests.support.planted_runs import planted_runs
-from tests.support.predictions import evaluation, fit, prediction_spec, refused, sweep_body
+from tests.support.predictions import (
+    evaluation,
+    fit,
+    parsed_prediction,
+    prediction_spec,
+    refused,
+    sweep_body,
+)
 from tests.support.published_configs import TOY_CHECKPOINT
 
 CHECKPOINTS: Final = ("s3://models/dense-8b", "s3://models/dense-70b")
@@ -33,6 +50,93 @@ COUNTS: Final = parameter_counts(TOY_CHECKPOINT)
 RAW: Final = sweep_spec(failurePolicy={"retriesPerPoint": 2, "maxFailedPoints": 1})
 STORES: Final = (STORE, "s3://elsewhere/lm")
 """Of the sweeps that it may refer to."""
+
+
+PROBES: Final = "probes"
+"""Name of the sweep that judges."""
+TOKENS: Final = round(1e19 / (6 * COUNTS.active))
+
+
+def probes_spec(**changes: Any) -> dict[str, Any]:
+    """A sweep around the answer of the prediction."""
+    size = {
+        "name": "near",
+        "checkpoint": {"uri": CHECKPOINTS[0]},
+        "tokens": TOKENS,
+        "grid": {"around": {"prediction": "demo"}},
+    }
+    return sweep_spec(**{"proxies": [size], "parallelism": 9, **changes})
+
+
+@dataclass(frozen=True)
+class Probes:
+    """A sweep of continued runs as API server and store have it."""
+
+    raw: Mapping[str, Any]
+    status: Mapping[str, Any]
+    ledger: Read[Ledger]
+    generation: int = 1
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """As the API server has it."""
+        metadata = {"uid": UID, "generation": self.generation}
+        return {"metadata": metadata, "spec": self.raw, "status": self.status}
+
+    def said(self, **conditions: str) -> Probes:
+        """With these statuses of its conditions."""
+        stated = [
+            {**each, "status": conditions.get(each["type"], each["status"])}
+            for each in self.status["conditions"]
+        ]
+        return replace(self, status={**self.status, "conditions": stated})
+
+
+@cache
+def probes_at(rate: str, batch: str, better: float, stamp: str, *, done: bool) -> Probes:
+    """Points around an answer, planned and written by the operator's own decision.
+
+    `better` is the learning rate with the lowest loss, in units of the answer's; 0: the points diverge.
+    """
+    raw = probes_spec()
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Predicted",
+        "message": "",
+        "observedGeneration": 1,
+        "lastTransitionTime": "2026-09-01T11:00:00Z",
+    }
+    answer = {
+        "conditions": [ready],
+        "learningRate": {"value": rate},
+        "batchSize": {"value": batch},
+    }
+    asked = parsed_prediction(prediction_spec(batchSizeMultipleOf=1, sweepRef={"name": "laws"}))
+    world = observed(
+        raw,
+        name=PROBES,
+        checkpoints={CHECKPOINTS[0]: ObservedCheckpoint(stamp, TOY_CHECKPOINT)},
+        answers={"demo": ObservedAnswer(1, asked, answer)},
+    )
+    world = after(world, decide_sweep(world))
+    planned = sweep_tasks(SweepView.of(world))
+    assert planned is not None
+    if done:
+        found = {
+            point.key: _probe_result(point, better * float(rate), float(batch))
+            for point in planned[0].points.values()
+        }
+        world = after(world, decide_sweep(replace(world, results=found)))
+    return Probes(raw, world.status, world.ledger)
+
+
+def _probe_result(point: PlannedPoint, best_rate: float, best_batch: float) -> PointResult:
+    if not best_rate:
+        return result(point, outcome=Outcome.DIVERGED, loss=None, averaged_loss=None)
+    off = math.log(point.learning_rate / best_rate), math.log(point.batch_size / best_batch)
+    loss = 2.5 + 0.08 * off[0] ** 2 + 0.04 * off[1] ** 2
+    return result(point, loss=loss, averaged_loss=loss)
 
 
 @cache
@@ -80,6 +184,10 @@ class EditedPrediction(EditedWorld):
     """Of the sweep that is referred to."""
     elsewhere: dict[str, dict[str, Any]] = field(default_factory=dict)
     """KEPT of the other stores."""
+    probes: Probes | None = None
+    """The sweep that judges the answer; None: there is none."""
+    observed: ObservedPrediction | None = None
+    """What the last pass has seen."""
     kind: ClassVar[Kind] = PREDICTION
     steps = PredictionSteps
 
@@ -132,9 +240,10 @@ class EditedPrediction(EditedWorld):
         """Of the prediction."""
         return self.asked
 
-    @property
-    def sweep(self) -> Mapping[str, Any] | None:
-        """That it refers to."""
+    def sweep(self, name: str) -> Mapping[str, Any] | None:
+        """The one of the laws, or the one that judges."""
+        if name == PROBES:
+            return None if self.probes is None else self.probes.body
         if not self.sweep_uid:
             return None
         said = ("True", "Fitted") if self.is_final else ("False", "Training")
@@ -150,6 +259,15 @@ class EditedPrediction(EditedWorld):
         )
         body["status"] |= {"lawsSha256": self.laws_sha256, "dataDigest": self.corpus.digest}
         return body
+
+    def ledger_in(self, folder: str) -> Read[Ledger] | None:
+        """Of the sweep that judges."""
+        if not folder.startswith(f"sweeps/{PROBES}-"):
+            return None
+        return ABSENT if self.probes is None else self.probes.ledger
+
+    def _observed(self, observed: Any) -> None:
+        self.observed = observed
 
     @property
     def laws_sha256(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from isoloss.search import Seen
 from isoloss_contract.ledger import IntentAction, PointRecord
-from isoloss_contract.reading import Read, Unanswered, Unreadable
+from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
 from isoloss_contract.records import (
     Claimant,
     ExitCode,
@@ -27,15 +27,26 @@ from isoloss_contract.records import (
 from isoloss_contract.schedule import whole_steps
 from isoloss_operator.cluster.jobs import CreateRefused
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
-from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedWorkload
+from isoloss_operator.decide.observation import (
+    ObservedAnswer,
+    ObservedCheckpoint,
+    ObservedJob,
+    ObservedPod,
+    ObservedSweep,
+    ObservedWorkload,
+)
 from isoloss_operator.decide.plans import JobRequest
+from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
 from isoloss_operator.decide.tasks.outcomes import is_done
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
+from tests.support import builders
 from tests.support.builders import UID, job, points, result, words
 from tests.support.fake_world import PODS, FakeWorld, Killed
 from tests.support.planted_laws import fitted_laws
+from tests.support.predictions import parsed_prediction, prediction_spec
+from tests.support.published_configs import TOY_CHECKPOINT
 from tests.support.sweep_worlds import refused
 
 FLOPS_OF_UNRECORDED_ENDS_VANISH: Final = True
@@ -65,6 +76,31 @@ FAILED: Final = {
 """Ways in which it fails, by what is left of its pod."""
 ENDS: Final = (*COMPLETE, *FAILED, "deleted by hand")
 UNREPORTED: Final = ("no result", "bad result", "claimed")
+ANSWERED: Final = "s3://models/dense-8b"
+"""The checkpoint that the prediction is about."""
+OTHERS: Final = ("s3://models/dense-3b", "s3://models/dense-70b")
+PREDICTION: Final = "target"
+NEAR: Final = ("9.5e-4", "1e-3", "1.05e-3")
+"""Learning rates of one answer that moves a little."""
+FAR: Final = "4e-3"
+
+
+def answer(rate: str = NEAR[1], **changes: str) -> dict[str, Any]:
+    """A prediction that is Ready with this learning rate, or whose conditions have these statuses."""
+    statuses = {"Ready": "True", "Stale": "False", **changes}
+    said = {"reason": "Said", "message": "", "lastTransitionTime": "2026-09-01T11:00:00Z"}
+    return {
+        "metadata": {"generation": 1},
+        "spec": prediction_spec(sweepRef={"name": "laws"}, checkpoint={"uri": ANSWERED}),
+        "status": {
+            "conditions": [
+                {"type": kind, "status": status, "observedGeneration": 1, **said}
+                for kind, status in statuses.items()
+            ],
+            "learningRate": {"value": rate},
+            "batchSize": {"value": "16"},
+        },
+    }
 
 
 @dataclass
@@ -89,10 +125,17 @@ class EditedWorld(FakeWorld):
     prepared: set[str] = field(default_factory=set)
     """Keys of the preparations whose manifests are stored."""
     passes: int = 0
+    answered: dict[str, Any] | None = field(default_factory=answer)
+    """The prediction around whose answer points may lie; None: there is none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kills = 0.0
+        self.stamps = {uri: str(n) * 64 for n, uri in enumerate((ANSWERED, *OTHERS), 1)}
+        self.model_configs = {
+            uri: {**TOY_CHECKPOINT, "num_hidden_layers": layers}
+            for uri, layers in zip(OTHERS, (4, 12), strict=True)
+        }
         self.prepared.add(self._corpus)
 
     @property
@@ -122,9 +165,55 @@ class EditedWorld(FakeWorld):
     def _planned(self, spec: dict[str, Any]) -> dict[str, PlannedPoint] | None:
         """None: the spec is invalid, as with two sizes of one model."""
         try:
-            return {point.key: point for point in points(spec)}
+            if not any("checkpoint" in size for size in spec["proxies"]):
+                return {point.key: point for point in points(spec)}
+            found = sweep_tasks(SweepView.of(self._seen(spec)))
         except InvalidSpec:
             return None
+        return {} if found is None else dict(found[0].points)
+
+    def _seen(self, spec: dict[str, Any]) -> ObservedSweep:
+        """What places points that continue checkpoints: these, the prediction, and the ledger."""
+        found = self.answered
+        answers = {}
+        if found is not None:
+            answers[PREDICTION] = ObservedAnswer(
+                found["metadata"]["generation"], parsed_prediction(found["spec"]), found["status"]
+            )
+        return builders.observed(
+            spec,
+            ledger=ABSENT if self.ledger is None or self.ledger_is_damaged else self.ledger,
+            checkpoints={
+                uri: ObservedCheckpoint(stamp, self.model_configs.get(uri, TOY_CHECKPOINT))
+                for uri, stamp in self.stamps.items()
+            },
+            answers=answers,
+        )
+
+    def prediction(self, name: str) -> Mapping[str, Any] | None:
+        """That a sweep refers to."""
+        return self.answered if name == PREDICTION else None
+
+    def answers(self, body: dict[str, Any] | None) -> None:
+        """The prediction is this from now on; None: it is deleted."""
+        before, self.answered = self.answered, body
+        planned = self.planned
+        if planned is not None and self._loses_flops(planned):
+            self.answered = before
+        self.points |= self.planned or {}
+
+    def replace_checkpoint(self, uri: str, stamp: Read[str]) -> None:
+        """Its files have this stamp from now on."""
+        before, self.stamps[uri] = self.stamps[uri], stamp
+        planned = self.planned
+        if planned is not None and self._loses_flops(planned):
+            self.stamps[uri] = before
+        self.points |= self.planned or {}
+
+    def _observed(self, observed: Any) -> None:
+        """Points may lie where they did before the ledger was lost, or the answer moved."""
+        if self.spec.get("proxies") and not isinstance(observed.spec, InvalidSpec):
+            self.points |= self.planned or {}
 
     def _loses_flops(self, planned: Mapping[str, PlannedPoint]) -> bool:
         """Whether points are dropped whose attempts have ended and are not recorded."""

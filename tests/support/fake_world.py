@@ -30,7 +30,7 @@ from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.decide.jobs.failures import FailureClass
-from isoloss_operator.decide.observation import ObservedJob, ObservedPod
+from isoloss_operator.decide.observation import Course, ObservedJob, ObservedPod
 from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.reconcile.memory import Memory, carry_out, had_trouble
@@ -45,6 +45,7 @@ CHARGED = {
     "no result": FailureClass.RESULT_MISSING,
     "bad result": FailureClass.RESULT_UNREADABLE,
 }
+COURSE: Course = tuple((tokens, 3.0) for tokens in (1_000, 10**9, 10**12))
 UNCHARGED = ("preempted", "vanished", "claimed", "deleted", "host memory")
 
 
@@ -95,7 +96,11 @@ class FakeWorld:
     refuses_ledgers: bool = False
     stamps: dict[str, Read[str]] = field(default_factory=dict)
     """Of the files of each checkpoint."""
+    model_configs: dict[str, Read[dict[str, Any]]] = field(default_factory=dict)
+    """The config.json of each checkpoint that is not TOY_CHECKPOINT's."""
     evaluations: dict[str, Read[EvaluationResult]] = field(default_factory=dict)
+    courses: Read[Course] = COURSE
+    """Of every trajectory that a prediction reads."""
     config_maps: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Data of the prediction's own."""
     taken: set[str] = field(default_factory=set)
@@ -174,9 +179,16 @@ class FakeWorld:
         """That an earlier process left in the store, or that a prediction finds there."""
         return self.fit or ABSENT
 
-    @property
-    def sweep(self) -> Mapping[str, Any] | None:
+    def sweep(self, _name: str) -> Mapping[str, Any] | None:
         """That a prediction refers to."""
+        return None
+
+    def ledger_in(self, _folder: str) -> Read[Ledger] | None:
+        """Of a sweep that a prediction reads; None: the folder is the resource's own."""
+        return None
+
+    def prediction(self, _name: str) -> Mapping[str, Any] | None:
+        """That a sweep refers to."""
         return None
 
     def read_result(self, key: str) -> Read[Any]:

@@ -13,7 +13,7 @@ from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unreadable
 from isoloss_contract.records import DataManifest
 from isoloss_contract.store import StoreError, StoreUnavailable
-from isoloss_operator.cluster.client import SWEEP, Refused
+from isoloss_operator.cluster.client import PREDICTION, SWEEP, Refused
 from isoloss_operator.cluster.jobs import FORBIDDEN
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import config_map_manifest
@@ -48,7 +48,6 @@ SETTINGS = read_settings(
     }
 )
 METRICS = Metrics()
-COURSE = tuple((tokens, 3.0) for tokens in (1_000, 10**9, 10**12))
 
 
 def services_of(world: FakeWorld) -> Any:
@@ -102,8 +101,10 @@ class _Store:
 
     world: FakeWorld
 
-    def read(self, *_: object) -> Read[Ledger]:
+    def read(self, _uri: str, folder: str) -> Read[Ledger]:
         self._answer()
+        if (found := self.world.ledger_in(folder)) is not None:
+            return found
         if self.world.ledger_is_damaged:
             return Unreadable("ledger.jsonl.gz: not JSON")
         return ABSENT if self.world.ledger is None else self.world.ledger
@@ -151,8 +152,8 @@ class _Store:
     def anchor(self, uri: str) -> str:
         return uri
 
-    def model_config(self, _checkpoint: str) -> Read[dict[str, Any]]:
-        return TOY_CHECKPOINT
+    def model_config(self, checkpoint: str) -> Read[dict[str, Any]]:
+        return self.world.model_configs.get(checkpoint, TOY_CHECKPOINT)
 
     def checkpoint_stamp(self, checkpoint: str) -> Read[str]:
         return self.world.stamps.get(checkpoint, ABSENT)
@@ -161,7 +162,7 @@ class _Store:
         return self.world.evaluations.get(path, ABSENT)
 
     def courses(self, _uri: str, digests: Mapping[str, str], *, raw: bool) -> dict[str, Any]:
-        return dict.fromkeys(digests, COURSE)
+        return dict.fromkeys(digests, self.world.courses)
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class _Fitter:
 
 
 class _Cluster:
-    """The sweep that a prediction refers to, and ConfigMaps."""
+    """The sweeps and predictions that are referred to, and ConfigMaps."""
 
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
@@ -205,7 +206,9 @@ class _Cluster:
 
     def get(self, kind: object, _namespace: str, name: str) -> Object | None:
         if kind is SWEEP:
-            return self._world.sweep
+            return self._world.sweep(name)
+        if kind is PREDICTION:
+            return self._world.prediction(name)
         if name in self._world.taken:
             return {"metadata": {"name": name, "uid": "of another", "resourceVersion": "1"}}
         return self._config_map(name) if name in self._world.config_maps else None

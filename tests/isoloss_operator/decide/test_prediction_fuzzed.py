@@ -5,6 +5,7 @@ hold all along and at their end. As test_sweep_fuzzed.py, whose world this one's
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -16,21 +17,46 @@ from hypothesis.stateful import (
     rule,
 )
 
+from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_operator.api import HyperparamPredictionStatus
-from isoloss_operator.decide import prediction_status
+from isoloss_operator.decide import prediction_status, validation
 from isoloss_operator.decide.conditions import parse_conditions
+from isoloss_operator.decide.observation import ObservedValidation
 from isoloss_operator.decide.plans import PredictionPlan
+from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_status import says_otherwise
 from isoloss_operator.reconcile.memory import had_trouble
-from tests.support.edited_prediction import CHECKPOINTS, STORES, EditedPrediction
+from tests.support.edited_prediction import (
+    CHECKPOINTS,
+    PROBES,
+    STORES,
+    TOKENS,
+    EditedPrediction,
+    probes_at,
+    probes_spec,
+)
 from tests.support.edited_world import ENDS
+from tests.support.fake_world import COURSE
 from tests.support.fuzzing import fuzz
 
 PASSES_TO_THE_END: Final = 80
 INDEX: Final = st.integers(0, 20)
 ASKED: Final = ("sweepRef", "checkpoint", "initialLoss", "targetParameters", "budget", "batchSize")
 """Fields of the spec that make the question."""
+JUDGED_BY: Final = {"sweepRef": {"name": PROBES}}
+VALIDATIONS: Final = (None, JUDGED_BY, JUDGED_BY, {**JUDGED_BY, "tolerance": "9"})
+OTHER_SIZE: Final = {"name": "near", "checkpoint": {"uri": CHECKPOINTS[1]}, "tokens": TOKENS}
+PROBE_SPECS: Final[tuple[dict[str, Any], ...]] = (
+    probes_spec(),
+    probes_spec(),
+    probes_spec(fit={"weights": "Raw"}),
+    probes_spec(optimizer={"beta2": "0.9"}),
+    probes_spec(proxies=[OTHER_SIZE]),
+    probes_spec(storage={"uri": STORES[1]}),
+    probes_spec(storage={"uri": "s3://not-allowed"}),
+    {},
+)
 CONCLUDES_NOTHING: Final = ("StorageUnreachable", "NotACheckpoint")
 """Reasons of an Accepted under which what the status said stands, whatever the sweep says by now."""
 
@@ -43,9 +69,12 @@ class Fuzz(RuleBasedStateMachine):
         self.world = EditedPrediction()
         self.given: dict[str, tuple[Any, ...]] = {}
         """The last answer to each question that was not stale."""
+        self.verdict: tuple[int, Any] = (0, None)
+        """That of the last pass, if any, and of which generation."""
         for _ in range(2):  # it is measured and answered
             self.a_pass()
             self.everything_succeeds(30.0)
+        self.judged_again(1.0)
 
     # ------------------------------------------------------------------------------ the operator
 
@@ -74,7 +103,7 @@ class Fuzz(RuleBasedStateMachine):
     @rule(loss=st.sampled_from(["3.25", "1.0"]))
     def a_given_loss(self, loss: str) -> None:
         given = {"initialLoss": loss, "targetParameters": 100_000}
-        self.world.edit(checkpoint=None, **given)
+        self.world.edit(checkpoint=None, validation=None, **given)
 
     @rule(flops=st.sampled_from(["1e19", "2e19", "1e16"]))
     def another_budget(self, flops: str) -> None:
@@ -100,6 +129,77 @@ class Fuzz(RuleBasedStateMachine):
     @rule()
     def an_invalid_spec(self) -> None:
         self.world.edit(initialLoss="3.3", checkpoint={"uri": CHECKPOINTS[0]})
+
+    @precondition(lambda self: "checkpoint" in self.world.asked)
+    @rule(asked=st.sampled_from(VALIDATIONS))
+    def another_validation(self, asked: dict[str, Any] | None) -> None:
+        self.world.edit(validation=asked)
+
+    # ------------------------------------------------------------------------ the sweep that judges
+
+    @rule(
+        better=st.sampled_from([1.0, 1.0, 4.0, 0.0]),
+        stamp=st.sampled_from(["1" * 64, "1" * 64, "3" * 64]),
+        done=st.booleans(),
+    )
+    def points_around_the_answer(self, better: float, stamp: str, done: bool) -> None:
+        status = self.world.status
+        rate = (status.get("learningRate") or {}).get("value") or "1e-3"
+        batch = (status.get("batchSize") or {}).get("value") or "64"
+        self.world.probes = probes_at(rate, batch, better, stamp, done=done)
+
+    @precondition(lambda self: "checkpoint" in self.world.asked)
+    @rule(better=st.sampled_from([1.0, 4.0, 0.0]))
+    def judged_again(self, better: float) -> None:
+        """All that a verdict takes is there, for as long as nothing else is disturbed."""
+        self.world.edit(checkpoint={"uri": CHECKPOINTS[0]}, validation=JUDGED_BY)
+        self.world.stamps[CHECKPOINTS[0]] = "1" * 64
+        self.world.courses = COURSE
+        for _ in range(2):
+            self.a_pass()
+            self.everything_succeeds(30.0)
+        self.points_around_the_answer(better, "1" * 64, done=True)
+        self.a_pass()
+
+    @precondition(lambda self: self.world.probes is not None)
+    @rule(raw=st.sampled_from(PROBE_SPECS), is_seen=st.booleans())
+    def they_are_edited(self, raw: dict[str, Any], is_seen: bool) -> None:
+        """`is_seen`: what is known of them is as new as that."""
+        probes = self.world.probes
+        assert probes is not None
+        later = probes.generation + (not is_seen)
+        self.world.probes = replace(probes, raw=raw, generation=later)
+
+    @precondition(lambda self: self.world.probes is not None)
+    @rule(says=st.sampled_from([{"Ready": "False"}, {"Ready": "False", "Stalled": "True"}]))
+    def they_are_not_over(self, says: dict[str, str]) -> None:
+        assert self.world.probes is not None
+        self.world.probes = self.world.probes.said(**says)
+
+    @precondition(lambda self: self.world.probes is not None)
+    @rule(ledger=st.sampled_from([ABSENT, Unanswered("slow"), Unreadable("no JSON")]))
+    def their_ledger_is_hidden(self, ledger: Any) -> None:
+        assert self.world.probes is not None
+        self.world.probes = replace(self.world.probes, ledger=ledger)
+
+    @precondition(lambda self: self.world.probes is not None)
+    @rule()
+    def they_have_another_corpus(self) -> None:
+        probes = self.world.probes
+        assert probes is not None
+        if isinstance(probes.ledger, Ledger) and probes.ledger.corpus is not None:
+            corpus = probes.ledger.corpus.model_copy(update={"digest": "9" * 32})
+            self.world.probes = replace(probes, ledger=probes.ledger.replace(corpus=corpus))
+
+    @rule(
+        courses=st.sampled_from([COURSE, COURSE, ABSENT, Unanswered("slow"), Unreadable("row 3")])
+    )
+    def their_trajectories_are_hidden_or_read(self, courses: Any) -> None:
+        self.world.courses = courses
+
+    @rule()
+    def they_are_deleted(self) -> None:
+        self.world.probes = None
 
     # ---------------------------------------------------------------------------------- its sweep
 
@@ -187,6 +287,18 @@ class Fuzz(RuleBasedStateMachine):
             return
         assert contradictions(self.world) == []
         self.judge_the_answer()
+        self.judge_the_verdict(plan)
+
+    def judge_the_verdict(self, plan: PredictionPlan) -> None:
+        """Nothing else depends on it, and it stands while nothing can be known that changes it."""
+        world, seen = self.world, self.world.observed
+        assert seen is not None
+        without = decide_prediction(replace(seen, validation=ObservedValidation()))
+        assert but_the_verdict(without) == but_the_verdict(plan)
+        verdict = verdict_of(world.status)
+        if seen.store_error and seen.generation == self.verdict[0] and self.verdict[1] is not None:
+            assert verdict == self.verdict[1]
+        self.verdict = (seen.generation, verdict)
 
     def judge_the_answer(self) -> None:
         """It is of the question that is asked, by the laws that there are or, stale, by those it was given by last."""
@@ -221,6 +333,13 @@ class Fuzz(RuleBasedStateMachine):
         assert plan is not None
         assert is_quiet(plan)
         assert world.status == before
+        seen = world.observed
+        assert seen is not None
+        found = parse_conditions(world.status)
+        if found["Stale"].status == "False" and found["Accepted"].status == "True":
+            afresh = decide_prediction(replace(seen, status={})).status.document()
+            if parse_conditions(afresh)["Ready"].status == "True":
+                assert verdict_of(afresh) == verdict_of(world.status)
 
     def comes_to_its_end(self) -> None:
         was_in_trouble = True
@@ -260,6 +379,11 @@ def contradictions(world: EditedPrediction) -> list[str]:
         and not is_ready
         and not is_unpublished
         and found["Ready"].reason != "Provisional",
+        "Validated is not what the spec says": not is_invalid
+        and ("Validated" in found) is not ("validation" in world.asked),
+        "a verdict without figures": "Validated" in found
+        and found["Validated"].status != "Unknown"
+        and not status.get("validation"),
         "published otherwise": not is_invalid
         and not world.refuses_config_maps
         and any(
@@ -280,6 +404,25 @@ def contradictions(world: EditedPrediction) -> list[str]:
     return [what for what, is_so in told.items() if is_so]
 
 
+def verdict_of(status: dict[str, Any]) -> Any:
+    """What a status says of the answer's validation; None: there is no verdict."""
+    found = parse_conditions(status).get("Validated")
+    if found is None or not status.get("validation"):
+        return None
+    figures = {**status["validation"], "questionDigest": ""}
+    return found.status, found.reason, figures, status.get("refined")
+
+
+def but_the_verdict(plan: PredictionPlan) -> Any:
+    """Everything that a pass does and says beside it."""
+    status = plan.status.document()
+    for name in ("validation", "refined"):
+        status.pop(name, None)
+    status["conditions"] = [c for c in status["conditions"] if c["type"] != "Validated"]
+    writes = (plan.ledger, plan.set_aside, plan.delete, plan.expire, plan.create)
+    return status, writes, plan.publish, plan.withdraw
+
+
 def is_quiet(plan: PredictionPlan) -> bool:
     """Whether the operator did nothing."""
     return not (plan.ledger or plan.set_aside or plan.delete or plan.expire or plan.create)
@@ -294,6 +437,7 @@ def is_at_its_end(world: EditedPrediction) -> bool:
 def _laws_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same question has the same answer in each of a hundred passes, and takes most of their time."""
     monkeypatch.setattr(prediction_status, "predict", remembered(prediction_status.predict))
+    monkeypatch.setattr(validation, "validate", remembered(validation.validate))
 
 
 def remembered(call: Callable[..., Any]) -> Callable[..., Any]:

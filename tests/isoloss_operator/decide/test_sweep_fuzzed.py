@@ -18,12 +18,22 @@ from hypothesis.stateful import (
     rule,
 )
 
+from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import Memory
 from tests.support.builders import UID, points
-from tests.support.edited_world import ENDS, EditedWorld
+from tests.support.edited_world import (
+    ANSWERED,
+    ENDS,
+    FAR,
+    NEAR,
+    OTHERS,
+    PREDICTION,
+    EditedWorld,
+    answer,
+)
 from tests.support.fuzzing import fuzz
 from tests.support.models import example_model
 
@@ -40,6 +50,33 @@ TEMPLATES: Final = (
     {"spec": {"containers": [{"name": "trainer", "image": "lab/trainer:2"}]}},
 )
 INDEX: Final = st.integers(0, 20)
+AROUND: Final = {"grid": {"around": {"prediction": PREDICTION}}}
+CONTINUED: Final[dict[str, dict[str, Any]]] = {
+    "around": {"checkpoint": {"uri": ANSWERED}, "tokens": 1_000_000, **AROUND},
+    "around-renamed": {"checkpoint": {"uri": f"{ANSWERED}/"}, "tokens": 1_000_000, **AROUND},
+    "continued": {"checkpoint": {"uri": OTHERS[0]}, "tokens": 1_000_000},
+    "continued-larger": {"checkpoint": {"uri": OTHERS[1]}, "tokens": 1_000_000},
+    "tiny": SIZES["tiny"],
+}
+TOGETHER: Final = (
+    ("around",),
+    ("around-renamed",),
+    ("tiny", "around"),
+    ("continued", "around"),
+    ("continued-larger", "continued"),
+    ("tiny", "continued"),
+)
+"""Sizes of one sweep; the last are refused."""
+ANSWERS: Final = (
+    *map(answer, NEAR),
+    answer(FAR),
+    answer(Stale="True"),
+    answer(Ready="False"),
+    {**answer(), "metadata": {"generation": 2}},
+    {**answer(), "spec": {}},
+    None,
+)
+STAMPS: Final = ("1" * 64, "9" * 64, ABSENT, Unreadable("no weights"), Unanswered("SlowDown"))
 
 
 class Fuzz(RuleBasedStateMachine):
@@ -90,6 +127,33 @@ class Fuzz(RuleBasedStateMachine):
     @rule(names=st.permutations(sorted(SIZES)), count=st.integers(1, 3))
     def sizes_in_another_order(self, names: list[str], count: int) -> None:
         self.world.edit(proxies=[{"name": name, **SIZES[name]} for name in names[:count]])
+
+    @rule(names=st.sampled_from(TOGETHER), factor=st.integers(1, 2))
+    def sizes_that_continue_checkpoints(self, names: tuple[str, ...], factor: int) -> None:
+        sizes = ({"name": name, **CONTINUED[name]} for name in names)
+        self.world.edit(proxies=[{**size, "tokens": size["tokens"] * factor} for size in sizes])
+
+    @rule(factor=st.sampled_from(["2", "3"]))
+    def neighbours_at_another_distance(self, factor: str) -> None:
+        grid = {"around": {"prediction": PREDICTION, "factor": factor}}
+        self.world.edit(proxies=[{"name": "around", **CONTINUED["around"], "grid": grid}])
+
+    @rule(body=st.sampled_from(ANSWERS))
+    def another_answer(self, body: dict[str, Any] | None) -> None:
+        self.world.answers(body)
+
+    @rule(rates=st.permutations(NEAR))
+    def an_answer_that_hardly_moves(self, rates: list[str]) -> None:
+        first, second, _ = rates
+        self.world.answers(answer(first))
+        self.judge(self.world.run_operator())
+        planned = self.world.planned
+        self.world.answers(answer(second))
+        assert not self.is_stored or self.world.planned == planned
+
+    @rule(uri=st.sampled_from([ANSWERED, *OTHERS]), stamp=st.sampled_from(STAMPS))
+    def a_checkpoint_is_replaced_or_hidden(self, uri: str, stamp: Any) -> None:
+        self.world.replace_checkpoint(uri, stamp)
 
     @rule(strategy=st.sampled_from(["Sequential", "Exhaustive"]))
     def another_search(self, strategy: str) -> None:
@@ -225,6 +289,13 @@ class Fuzz(RuleBasedStateMachine):
     def queued(self) -> list[str]:
         return [n for n, j in self.world.jobs.items() if j.suspended and not j.is_finished]
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether the ledger has every place of the spec's points."""
+        known = () if self.world.ledger is None else self.world.ledger.points
+        keys = set() if self.world.ledger_is_damaged else {record.key for record in known}
+        return (self.world.planned or {}).keys() <= keys
+
     def any_of(self, names: list[str], index: int) -> str:
         return names[index % len(names)]
 
@@ -245,6 +316,12 @@ class Fuzz(RuleBasedStateMachine):
         world.writes_left = None
         world.withheld.clear()
         world.hung.clear()
+        for uri, stamp in world.stamps.items():
+            if isinstance(stamp, Unanswered):
+                world.replace_checkpoint(uri, "9" * 64)
+        world.answers(answer(FAR))
+        if world.answered != answer(FAR):
+            world.answered = answer()
         self.comes_to_its_end()
         before = world.status
         world.let_time_pass(4000.0)
@@ -308,7 +385,8 @@ def is_quiet(world: EditedWorld, plan: SweepPlan) -> bool:
     writes = (plan.ledger, plan.set_aside, plan.delete, plan.expire, plan.create, plan.fit)
     # Points that have ended are left where they are until somebody mends the spec, or there is a corpus again.
     data = parse_conditions(world.status)["DataReady"]
-    kept = world.planned is None or data.status != "True"
+    ready = parse_conditions(world.status)["Ready"].reason
+    kept = world.planned is None or data.status != "True" or ready == "CheckpointChanged"
     refused = world.planned is None or data.reason == "BadConfiguration"
     going = [
         job
