@@ -12,7 +12,7 @@ from isoloss import datasets
 from isoloss.cli.application import run
 
 TARGET = Path(__file__).parents[2] / "docs" / "concepts"
-FIGURES = ("iso-loss.png", "laws.png")
+FIGURES = ("answer.png", "iso-loss.png", "laws.png")
 QUERY = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
 
 
