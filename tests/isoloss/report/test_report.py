@@ -298,6 +298,7 @@ def test_the_page_says_how_far_the_surface_is_from_the_optima_of_single_sizes(
     off = [
         abs(np.log(o.learning_rate) - planes.at(np.log(o.params), np.log(o.tokens))[0])
         for o in optima
+        if o.learning_rate and o.params and o.tokens
     ]
     assert float(found[2]) == pytest.approx(100 * np.expm1(np.median(off)), abs=0.06)
     assert said in render_report(laws, (), title="x", figures=BLANK)
