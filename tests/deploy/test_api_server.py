@@ -14,6 +14,7 @@ from isoloss.cli.application import run
 from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.generate.crdgen import definitions
+from tests.support import kubernetes_yaml
 from tests.support.crds import create
 from tests.support.kubectl import Kubectl
 from tests.support.models import example_model
@@ -133,6 +134,26 @@ def test_kubectl_is_told_to_quote_a_number(
     assert f"spec.grid.learningRates[0]: Unsupported value: 0.0005: {said}" in answer.stderr
     page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
     assert f"`{said}...`" in page, "what readers will look for"
+
+
+def test_kubectl_reads_words_without_quotes_as_isoloss_does(
+    isoloss_api: client.ApiClient, kubectl: Kubectl
+) -> None:
+    assert isoloss_api
+    words = {"values": "VALUES", "keys": "KEYS", "texts": list(kubernetes_yaml.SCALARS)}
+    text = to_yaml(sweep({"podTemplate": {"spec": words}}))
+    text = text.replace("VALUES", kubernetes_yaml.as_values())
+    text = text.replace("KEYS", kubernetes_yaml.as_keys())
+    answer = kubectl("apply", "--dry-run=server", "-o", "json", "-f", "-", stdin=text)
+    assert answer.returncode == 0, answer.stderr
+    read: dict[str, Any] = json.loads(answer.stdout)["spec"]["podTemplate"]["spec"]
+    assert read == {
+        "values": kubernetes_yaml.values(),
+        "keys": kubernetes_yaml.keys(),
+        "texts": list(kubernetes_yaml.SCALARS),
+    }
+    (planned,) = read_documents(text)
+    assert planned["spec"]["podTemplate"]["spec"] == read
 
 
 def test_two_owners_can_each_apply_a_proxy(isoloss_api: client.ApiClient, namespace: str) -> None:

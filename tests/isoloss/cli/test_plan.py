@@ -576,6 +576,16 @@ def test_a_manifest_with_a_key_twice_is_refused_with_both_lines(plan: Plan) -> N
     assert f"line {len(lines) + 1}, column 3" in message
 
 
+@pytest.mark.parametrize("word", ["y", "n", "off", "2e4"])
+def test_a_domain_named_by_a_word_that_kubernetes_does_not_take_for_text_is_refused(
+    plan: Plan, word: str
+) -> None:
+    text = EXAMPLE.read_text()
+    named = re.sub("name: [a-z]+", f"name: {word}", text.partition("domains:")[2], count=1)
+    message = plan.error(plan.text(text.partition("domains:")[0] + "domains:" + named))
+    assert "data.domains[0].name" in message
+
+
 def test_a_key_that_is_merged_may_be_given_again() -> None:
     text = "a: &a {flops: 1}\nb: &b {<<: *a, flops: 2}\nc: [{<<: *b, flops: 3}]\n"
     assert read_documents(text) == [{"a": {"flops": 1}, "b": {"flops": 2}, "c": [{"flops": 3}]}]
