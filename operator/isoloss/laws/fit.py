@@ -19,6 +19,7 @@ from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.model import DEFAULTS, NO_MINIMUM, FitOptions, Refusal, Run, Status
 from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
+from isoloss.laws.rounded_losses import rounding_warnings
 from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surface
 from isoloss.laws.surface.law import residual_rms
 from isoloss.laws.surface.rate_at_batch import fit_rate_at_batch
@@ -61,6 +62,7 @@ def fit_laws(
     rising = rising_warnings(trajectories, surface.law)
     warnings = (
         *rising,
+        *rounding_warnings(runs),
         *collected.warnings,
         *outlier_warnings(runs, screened, surface.law, options),
     )

@@ -1,0 +1,48 @@
+"""Whether losses were rounded to steps that are larger than an evaluation's noise: in bfloat16, or to two decimals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isoloss.laws.arrays import Array
+from isoloss.laws.model import Run
+
+LATE = 0.5
+"""Share of a run's evaluations that are early: there, losses are far apart."""
+MOST_LATE = 64
+"""Late evaluations of a run that are looked at: its last."""
+FEWEST = 12
+"""Late evaluations of all runs below which nothing is said."""
+REPEATED = 0.5
+"""Share of the late evaluations that have a loss of another from which losses look rounded."""
+COARSE_STEP = 0.001
+"""Least step, relative to the loss, at which rounding is more than an evaluation's noise of 0.0007 nats: at 2.5 nats steps of 0.0025
+have a standard deviation of 0.0007. bfloat16 has 0.004 to 0.008."""
+
+
+def rounding_warnings(runs: Sequence[Run]) -> list[str]:
+    """A sentence if late losses repeat one another, and those that do lie in steps that are too coarse."""
+    late = np.concatenate([_late(run) for run in runs] or [np.empty(0)])
+    if len(late) < FEWEST:
+        return []
+    values, counts = np.unique(late, return_counts=True)
+    repeated, share = values[counts > 1], counts[counts > 1].sum() / len(late)
+    if share < REPEATED or len(repeated) < 2:
+        return []
+    steps = np.diff(repeated)
+    relative = float((steps / repeated[1:]).min())
+    if relative < COARSE_STEP:
+        return []
+    return [
+        f"{share:.0%} of the late losses repeat one another, in steps of {steps.min():.3g} and more: they are rounded, as bfloat16 or "
+        "two decimals round them, by more than evaluations scatter. Best values move, and intervals do not show it: take the losses "
+        "in float32, with four decimals or more."
+    ]
+
+
+def _late(run: Run) -> Array:
+    """The finite losses of its second half."""
+    late: Array = run.losses[int(LATE * len(run.losses)) :][-MOST_LATE:]
+    return late[np.isfinite(late)]

@@ -1,0 +1,76 @@
+"""Losses that were rounded are named: bfloat16 moves the best values, and nothing else shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isoloss.laws import FitOptions, Run, fit_laws
+from isoloss.laws.arrays import Array
+from isoloss.laws.rounded_losses import rounding_warnings
+from tests.support.planted_runs import planted_runs
+
+SAID = "of the late losses repeat one another"
+
+
+def bfloat16(values: Array) -> Array:
+    """To eight bits."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(mantissa * 256) / 256, exponent)
+
+
+def rounded(to: Callable[[Array], Array]) -> list[Run]:
+    return [replace(run, losses=to(run.losses)) for run in planted_runs()]
+
+
+@pytest.mark.parametrize(
+    ("to", "step"),
+    [
+        (bfloat16, "in steps of 0.0156 and more"),
+        (lambda losses: np.round(losses, 2), "in steps of 0.01 and more"),
+        (lambda losses: bfloat16(losses / 3.05), "in steps of 0.0"),
+    ],
+    ids=["bfloat16", "two decimals", "bits per byte in bfloat16"],
+)
+def test_rounded_losses_are_named_with_their_steps(
+    to: Callable[[Array], Array], step: str
+) -> None:
+    (warning,) = rounding_warnings(rounded(to))
+    assert SAID in warning
+    assert step in warning
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        lambda losses: losses,
+        lambda losses: np.round(losses, 3),
+        lambda losses: losses.astype(np.float16).astype(float),
+        lambda losses: losses.astype(np.float32).astype(float),
+        lambda losses: np.full_like(losses, 3.0),
+    ],
+    ids=["exact", "three decimals", "float16", "float32", "one value"],
+)
+def test_losses_whose_rounding_is_within_their_noise_are_not(to: Callable[[Array], Array]) -> None:
+    assert rounding_warnings(rounded(to)) == []
+
+
+def test_a_run_that_was_not_rounded_hides_none_that_were() -> None:
+    runs = rounded(bfloat16)
+    (warning,) = rounding_warnings([planted_runs()[0], *runs[1:]])
+    assert SAID in warning
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_too_few_evaluations_say_nothing(count: int) -> None:
+    few = [replace(run, tokens=run.tokens[:8], losses=run.losses[:8]) for run in rounded(bfloat16)]
+    assert rounding_warnings(few[:count]) == []
+
+
+def test_the_laws_say_so() -> None:
+    options = FitOptions(bootstrap_samples=20)
+    assert any(SAID in each for each in fit_laws(rounded(bfloat16), options).warnings)
+    assert not any(SAID in each for each in fit_laws(planted_runs(), options).warnings)
