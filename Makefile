@@ -94,7 +94,7 @@ generate-check:
 .PHONY: workflows-check
 workflows-check:
 	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
-	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yaml
+	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yaml .github/ISSUE_TEMPLATE/question.yaml
 	@.venv/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 
 site: setup ## Build the documentation site into .site/html; dead links and missing pages are errors
