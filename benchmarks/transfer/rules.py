@@ -1,6 +1,6 @@
 """What the laws answer for a continued run, by rules that differ in the total compute they ask at.
 
-A rule turns a case (a checkpoint and a budget) into FLOPs; the engine answers there by both routes.
+A rule turns a case (a checkpoint and a budget) into FLOPs; the engine answers there.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ Rule = Callable[[Laws, Case], float | None]
 
 
 def answers_at(laws: Laws, flops: float, params: float) -> dict[Route, Point]:
-    """Both routes at a total compute; empty where refused."""
+    """The answer at a total compute, by what answered; empty where refused."""
     found = predict(laws, PredictionQuery(total_flops=flops, params=params))
-    return {} if isinstance(found, Refused) else found.routes
+    if isinstance(found, Refused) or found.best is None:
+        return {}
+    return {found.route: found.best}
 
 
 def equivalent_flops(laws: Laws, loss: float) -> float | None:

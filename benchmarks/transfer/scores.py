@@ -146,8 +146,9 @@ def score_engine(
     found = []
     for case in cases:
         answer = predict(laws, engine_query(case, composition))
-        if not isinstance(answer, Refused) and route in answer.routes:
-            point = answer.routes[route]
+        if isinstance(answer, Refused) or answer.route != route:
+            continue
+        if (point := answer.best) is not None:
             found.append(score(case, case.measured, point, answer.total_flops.value))
     return found
 

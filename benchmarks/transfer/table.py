@@ -46,7 +46,7 @@ from isoloss.laws import Array, Composition, Laws, Refused, Route, predict
 
 GROUPS = {"checkpoint": by_checkpoint, "text": by_text, "size": by_size, "budget": by_budget}
 """What the rules that learn are judged on, having been learned from the others."""
-ROUTES: tuple[Route, ...] = ("surface", "iso-loss")
+ROUTES: tuple[Route, ...] = ("surface",)
 COMPOSITIONS: tuple[Composition, ...] = ("Paper", "Measured")
 SCORED = ("answered", "LR off by", "B off by", "regret, mean", "worst", "inside LR, B")
 """Heads of what `_cells` says of scores, after their name."""
@@ -111,7 +111,8 @@ def _case_row(laws: Laws, measured: Measured, case: Case) -> str:
     truth = _pair(case.measured.vertex)
     if isinstance(answer, Refused):
         return _row(*head, truth, answer.refusals[0].reason.value, "", "", "")
-    chosen = log_optimum(answer.routes[answer.route])
+    assert answer.best is not None
+    chosen = log_optimum(answer.best)
     judge = control(measured, case, answer.total_flops.value)
     beside = ("", "") if judge is None else (_pair(judge.vertex), f"{judge.regret(*chosen):.4f}")
     return _row(*head, truth, _pair(chosen), f"{case.measured.regret(*chosen):.4f}", *beside)

@@ -65,8 +65,6 @@ STEEP_SCATTER: Final = 0.036
 Both published sweeps: noise apart, optima scatter by 0.05 to 0.06 across their valleys (curvature 0.31 and 0.42), by
 0.055 and 0.07 along them (0.14 and 0.20).
 """
-SCATTER_FREEDOM: Final = 3.0
-"""Weight of these, in degrees of freedom: two sweeps, of two directions each, stand behind them."""
 EXPONENT_SCATTER: Final = np.array([0.02, 0.05])
 """Scatter over sizes of the exponents of D that LR and B follow: 0.03 and none of LR, 0.055 and 0.05 of B in both published
 sweeps, size by size and noise apart.
@@ -104,8 +102,6 @@ TOKEN_BEND_SCATTER: Final = 0.02
 """Scatter of that over sizes, noise apart: none of LR, 0.03 of B in the published sweeps."""
 ISO_LOSS_SCATTER: Final = 0.1
 """Standard deviation of ln LR and ln B about the iso-loss laws when no data could be held out to measure it."""
-ISO_LOSS_FREEDOM: Final = 2.0
-"""Weight of that, in degrees of freedom."""
 USUAL_COMPUTE_BEND: Final = 0.009
 """Standard deviation of the coefficient of (ln C)^2 in ln LR and ln B along the frontier of least compute, where a law has none.
 

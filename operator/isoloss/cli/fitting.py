@@ -22,7 +22,7 @@ from isoloss.cli.outcome import (
     print_warnings,
 )
 from isoloss.fitting import fit_laws
-from isoloss.laws import FitOptions, Laws, contradicted, refused_parts
+from isoloss.laws import FitOptions, Laws, refused_parts
 from isoloss.laws_files import write_laws
 from isoloss.report import content
 from isoloss.run_sources import read_runs
@@ -119,7 +119,7 @@ def fit(
 
 
 def _are_refused(laws: Laws) -> bool:
-    return bool(laws.refusals) or contradicted(laws) is not None
+    return laws.status == "refused" or laws.loss_compute.refusal is not None
 
 
 def _print_laws(laws: Laws, out: Path | None) -> None:

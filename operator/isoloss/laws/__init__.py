@@ -1,8 +1,7 @@
 """The law engine: trajectories in, laws or refusals out. Pure; see model.py for the types."""
 
-from isoloss.laws.answer.expected_regret import loss_curvature as loss_curvature
-from isoloss.laws.answer.foundation import contradicted as contradicted
 from isoloss.laws.answer.limits import size_refusal as size_refusal
+from isoloss.laws.answer.optimum import loss_curvature as loss_curvature
 from isoloss.laws.answer.predict import predict as predict
 from isoloss.laws.answer.prediction import BatchSizeRange as BatchSizeRange
 from isoloss.laws.answer.prediction import Composition as Composition

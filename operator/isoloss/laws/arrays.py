@@ -103,6 +103,12 @@ def _covariance(size: int, value: NDArray[np.float64]) -> NDArray[np.float64]:
     return value
 
 
+def _moments(value: NDArray[np.float64]) -> NDArray[np.float64]:
+    if value.ndim != 2:
+        raise ValueError("must be a matrix")
+    return _covariance(len(value), value)
+
+
 Real = Annotated[
     float, BeforeValidator(_read_number), PlainSerializer(_write_number, when_used="json")
 ]
@@ -125,12 +131,12 @@ Coefficient = Annotated[
 ]
 """A finite number, or (draws,) of them."""
 Vector2 = Annotated[Array, AfterValidator(partial(_vector, 2))]
-Vector3 = Annotated[Array, AfterValidator(partial(_vector, 3))]
 Vector6 = Annotated[Array, AfterValidator(partial(_vector, 6))]
 Positives = Annotated[Array, AfterValidator(_positives)]
 Deviations = Annotated[Array, AfterValidator(_deviations)]
 """(k,) standard deviations."""
 Covariance2 = Annotated[Array, AfterValidator(partial(_covariance, 2))]
-Covariance6 = Annotated[Array, AfterValidator(partial(_covariance, 6))]
+Moments = Annotated[Array, AfterValidator(_moments)]
+"""(n, n), symmetric and without negative eigenvalues."""
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.intp]

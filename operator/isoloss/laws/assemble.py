@@ -16,9 +16,14 @@ from isoloss.laws.iso_loss.loss_compute import contradicted_floor
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import NO_MINIMUM, FitOptions, Run, Status
-from isoloss.laws.results import Contour, DataRange, Draws, HeldOutScore, StableRate
-from isoloss.laws.surface.estimate import JointSurfaceEstimate
-from isoloss.laws.surface.rate_at_batch import RateAtBatchFit
+from isoloss.laws.results import (
+    Contour,
+    DataRange,
+    Draws,
+    RateAtBatchLaw,
+    StableRate,
+    SurfaceLaw,
+)
 
 KEPT_DRAWS = 400
 """Draws stored with the laws, for predictions."""
@@ -33,12 +38,11 @@ KEPT_CONTOUR_POINTS = 20_000
 
 @dataclass(frozen=True)
 class Estimates:
-    """Both routes, how they did on held-out data, and the law at a given batch size."""
+    """The iso-loss laws, the joint surface and the law at a given batch size."""
 
     iso_loss: IsoLossFit
-    surface: JointSurfaceEstimate
-    held_out: tuple[HeldOutScore, ...]
-    rate_at_batch: RateAtBatchFit
+    surface: SurfaceLaw
+    rate_at_batch: RateAtBatchLaw
 
 
 OF_CHECKPOINTS = "The laws are of runs that continue checkpoints: tokens and compute are those of the continuation."
@@ -55,15 +59,15 @@ def assemble(
     iso_loss = estimates.iso_loss
     frontier, levels, laws = iso_loss.frontier, iso_loss.levels, iso_loss.estimate
     along_frontier = laws.learning_rate.refusal is None and laws.batch_size.refusal is None
-    answers = along_frontier or estimates.surface.refusal is None
+    linear = options.form == "LinearInLogCompute"
+    answers = estimates.surface.refusal is None or (linear and along_frontier)
     data = _data_range(runs, collected.trajectories, None if _of_best_runs(laws) else frontier)
     return Laws(
         status=fitted if answers else "refused",
         learning_rate=laws.learning_rate,
         batch_size=laws.batch_size,
         loss_compute=laws.loss_compute,
-        surface=estimates.surface.law,
-        held_out=estimates.held_out,
+        surface=estimates.surface,
         optima=tuple(o for s in iso_loss.sizes for o in size_optima_results(s, levels, fitted)),
         frontier=() if frontier is None else frontier_results(frontier, fitted),
         contours=_kept_contours(iso_loss),
@@ -83,7 +87,7 @@ def assemble(
         optimizer=runs[0].optimizer,
         started_from=runs[0].started_from,
         run_noise=collected.run_noise,
-        rate_at_batch=estimates.rate_at_batch.law,
+        rate_at_batch=estimates.rate_at_batch,
     )
 
 
@@ -130,7 +134,7 @@ def _warnings(iso_loss: IsoLossFit, *, one_batch_size: bool) -> tuple[str, ...]:
 
 
 def _of_one_token_count(estimates: Estimates) -> tuple[str, ...]:
-    both_answer = estimates.surface.refusal is None and estimates.rate_at_batch.draws is not None
+    both_answer = estimates.surface.refusal is None and estimates.rate_at_batch.refusal is None
     return (ONE_TOKEN_COUNT,) if both_answer and not estimates.rate_at_batch.shows_tokens else ()
 
 
@@ -197,11 +201,8 @@ def _most_spent(usable: Sequence[Trajectory]) -> float | None:
 
 def _kept_draws(estimates: Estimates) -> Draws:
     laws, kept = estimates.iso_loss.estimate, slice(KEPT_DRAWS)
-    surface, at_batch = estimates.surface.plane_draws, estimates.rate_at_batch.draws
     return Draws(
         laws.rate_draws and laws.rate_draws.take(kept),
         laws.batch_draws and laws.batch_draws.take(kept),
         laws.curve_draws and laws.curve_draws.take(kept),
-        surface and surface.take(kept),
-        at_batch and at_batch.take(kept),
     )

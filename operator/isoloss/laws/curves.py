@@ -7,7 +7,7 @@ against the coefficients.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -139,8 +139,6 @@ class RateAtBatch(Drawn):
     log_params_centre: Finite
     log_tokens_centre: Finite
     log_batch_centre: Finite
-    deviation_scale: Number = 1.0
-    """How large, in such a draw, deviations of optima from the law are, over what they are expected to be."""
 
     def at(self, log_params: Number, log_tokens: Number, log_batch: Number) -> Array:
         """ln LR."""
@@ -159,11 +157,22 @@ class OptimumPlanes(Drawn):
     batch_size: Plane
     log_params_centre: Finite
     log_tokens_centre: Finite
-    deviation_scale: Number = 1.0
-    """As in RateAtBatch."""
 
     def at(self, log_params: Number, log_tokens: Number) -> tuple[Array, Array]:
         """(ln LR, ln B) at ln N, ln D."""
         n = np.asarray(log_params) - self.log_params_centre
         d = np.asarray(log_tokens) - self.log_tokens_centre
         return self.learning_rate.at(n, d), self.batch_size.at(n, d)
+
+
+Law = TypeVar("Law", bound=Drawn)
+
+
+def with_draws(estimate: Law, draws: Law | None, count: int) -> Law:
+    """The estimate and `count` of its draws; the estimate alone if there are none."""
+    return estimate if draws is None else draws.take(slice(count)).after(estimate)
+
+
+def count_draws(*groups: Drawn | None) -> int:
+    """The draws that all of these laws have; 0 without any."""
+    return min((group.count for group in groups if group is not None), default=0)

@@ -16,20 +16,24 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from isoloss.laws.curves import Drawn
 from isoloss.laws.fitted_laws import Laws
-from isoloss.laws.results import Bend, TokenBend
+from isoloss.laws.results import LawError
 
 FORMAT: Literal["isoloss.dev/laws"] = "isoloss.dev/laws"
-LAWS_VERSION: Literal[10] = 10
+LAWS_VERSION: Literal[11] = 11
 
 
 ERRORS: Mapping[str, tuple[str, ...]] = {
     "learning_rate": (),
     "batch_size": (),
     "loss_compute": (),
-    "surface": ("bend", "token_bend", "target_covariance"),
-    "rate_at_batch": ("bend", "token_bend", "curvature"),
+    "surface": ("error", "curvature"),
+    "rate_at_batch": ("error", "curvature"),
 }
 """What each law has if it is fitted."""
+
+
+TERMS: Mapping[str, tuple[int, int]] = {"surface": (2, 6), "rate_at_batch": (1, 4)}
+"""Optima and terms of the laws that have errors of their own."""
 
 
 class BadLaws(ValueError):
@@ -42,7 +46,7 @@ class LawsDocument(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     format: Literal["isoloss.dev/laws"]
-    version: Literal[10]
+    version: Literal[11]
     laws: Laws
 
 
@@ -91,7 +95,7 @@ def _check_data(laws: Laws) -> None:
         law = getattr(laws, where)
         found = law.planes if where == "surface" else law.curve
         _check_law(where, law, found, errors)
-        _check_draws(where, found, getattr(laws.draws, where))
+        _check_draws(where, found, getattr(laws.draws, where, None))
     for index, contour in enumerate(laws.contours):
         for name in ("learning_rates", "batch_sizes", "log_tokens", "bounds", "weights"):
             if np.shape(getattr(contour, name)) != (len(contour.run_names),):
@@ -106,9 +110,21 @@ def _check_law(where: str, law: Any, found: Drawn | None, errors: Sequence[str])
         error = getattr(law, name)
         if found is not None and error is None:
             raise BadLaws(f"laws.{where}.{name}: missing, although this law is fitted")
-        size = 2 if where == "surface" else 1
-        if isinstance(error, Bend | TokenBend) and len(error.spread) != size:
-            raise BadLaws(f"laws.{where}.{name}.spread: must have {size} numbers")
+        if isinstance(error, LawError):
+            _check_error(f"laws.{where}.{name}", error, *TERMS[where])
+
+
+def _check_error(where: str, error: LawError, optima: int, terms: int) -> None:
+    """Raise BadLaws for errors of another law than one of so many optima and terms."""
+    for name, size in (
+        ("moments", terms + 2 * optima),
+        ("noise", terms),
+        ("scatter", optima),
+        ("exponents", optima),
+        ("token_bends", optima),
+    ):
+        if len(getattr(error, name)) != size:
+            raise BadLaws(f"{where}.{name}: must have {size} rows")
 
 
 def _check_draws(where: str, law: Drawn | None, draws: Drawn | None) -> None:

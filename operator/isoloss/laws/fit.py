@@ -9,18 +9,19 @@ import numpy as np
 
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.bootstrap import DrawSource
+from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.screening import Screened, screen
 from isoloss.laws.falling_losses import rising_warnings
 from isoloss.laws.fitted_laws import Laws
-from isoloss.laws.held_out import held_out_scores
 from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.model import DEFAULTS, NO_MINIMUM, FitOptions, Refusal, Run, Status
 from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
+from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.rounded_losses import rounding_warnings
-from isoloss.laws.surface.estimate import JointSurfaceEstimate, fit_joint_surface
+from isoloss.laws.surface.estimate import fit_joint_surface
 from isoloss.laws.surface.law import residual_rms
 from isoloss.laws.surface.rate_at_batch import fit_rate_at_batch
 from isoloss.laws.surface.token_range import fit_late_if_bent
@@ -50,25 +51,25 @@ def fit_laws(
         return refused_laws(collected.refusals[0], runs, options, collected.excluded)
     fitted: Status = "provisional" if provisional else "fitted"
     trajectories = collected.trajectories
+    cells = make_cells(trajectories)
     iso_loss = fit_iso_loss(trajectories, options, fitted)
-    surface = fit_joint_surface(trajectories, options, fitted)
+    surface = fit_joint_surface(trajectories, cells, fitted)
     surface = _at_the_frontiers_ratio(surface, iso_loss.frontier)
     refusal = iso_loss.estimate.loss_compute.refusal
     if refusal is not None and refusal.reason in NO_MINIMUM and surface.refusal is None:
         # The grid answers, and how much compute lies in a checkpoint's past can be asked of its best runs.
         source = DrawSource(options.seed, 13, options.bootstrap_samples)
         iso_loss = with_envelope(iso_loss, trajectories, options, fitted, source, BEST_RUNS_ERROR)
-    held_out = held_out_scores(trajectories, (iso_loss.estimate, surface), options)
-    rising = rising_warnings(trajectories, surface.law)
+    rising = rising_warnings(trajectories, surface)
     warnings = (
         *rising,
         *rounding_warnings(runs),
         *collected.warnings,
-        *outlier_warnings(runs, screened, surface.law, options),
+        *outlier_warnings(runs, screened, surface),
     )
     collected = replace(collected, warnings=warnings)
-    at_batch = fit_rate_at_batch(trajectories, options, fitted)
-    estimates = Estimates(iso_loss, surface, held_out, at_batch)
+    at_batch = fit_rate_at_batch(trajectories, cells, fitted)
+    estimates = Estimates(iso_loss, surface, at_batch)
     return assemble(runs, options, fitted, collected, estimates)
 
 
@@ -77,8 +78,8 @@ def surface_residual(
 ) -> float | None:
     """Root mean square by which losses are off the joint surface, nats: the `residual_rms` of its law.
 
-    A small part of the work of `fit_laws`, for those who want to know how runs scatter and nothing else: runs of
-    one size are enough. None if the runs give no surface with a minimum. `screened` as there. Raises InvalidRunError as `fit_laws` does.
+    A small part of the work of `fit_laws`, for those who want to know how runs scatter and nothing else. None
+    if the runs give no surface with a minimum. `screened` as there. Raises InvalidRunError as `fit_laws` does.
     """
     kept = [run for run in runs if run.name not in options.exclude]
     if not kept or refuse_mixture(kept) is not None:
@@ -86,15 +87,13 @@ def surface_residual(
     collected = (screened or screen(runs, options)).collected
     if collected.refusals:
         return None
-    found = fit_late_if_bent(collected.trajectories, fewest_sizes=1)
+    found = fit_late_if_bent(collected.trajectories, make_cells(collected.trajectories))
     if isinstance(found, Refusal) or not found[0].fit.is_convex:
         return None
     return residual_rms(found[0].fit, found[1])
 
 
-def _at_the_frontiers_ratio(
-    surface: JointSurfaceEstimate, frontier: Frontier | None
-) -> JointSurfaceEstimate:
+def _at_the_frontiers_ratio(surface: SurfaceLaw, frontier: Frontier | None) -> SurfaceLaw:
     """With the frontier's tokens per parameter, for questions that name no size."""
     if frontier is None or not frontier.found.any():
         return surface
@@ -105,10 +104,9 @@ def _at_the_frontiers_ratio(
     row, ordered = np.flatnonzero(count), np.sort(np.where(known, ratios, np.inf), axis=1)
     drawn = 0.5 * (ordered[row, (count[row] - 1) // 2] + ordered[row, count[row] // 2])
     error = np.sqrt(drawn.var() + ratios[0].var() + FRONTIER_RATIO_ERROR**2)
-    law = replace(
-        surface.law,
+    return replace(
+        surface,
         frontier_log_ratio=float(np.median(ratios[0])),
         frontier_log_flops=float(np.mean(frontier.log_flops[0, frontier.found])),
         frontier_ratio_error=float(error),
     )
-    return replace(surface, law=law)

@@ -19,8 +19,6 @@ from isoloss.laws.formulas import (
 from isoloss.laws.model import (
     FitOptions,
     Refusal,
-    RefusalReason,
-    Route,
     StartedFrom,
     Status,
 )
@@ -29,7 +27,6 @@ from isoloss.laws.results import (
     DataRange,
     Draws,
     Exclusion,
-    HeldOutScore,
     HyperparameterLaw,
     LossComputeLaw,
     Optimum,
@@ -48,15 +45,6 @@ FitTable = Literal["optima", "laws", "excluded"]
 excluded: the runs that were left out, and why."""
 LAW_HEADS = ("law", "status", "formula", "fit")
 STATUS_WORDS = {"fitted": "Fitted", "provisional": "Provisional", "refused": "Refused"}
-TELLING = frozenset(
-    {
-        RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE,
-        RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE,
-        RefusalReason.CURVATURE_NOT_IDENTIFIED,
-        RefusalReason.TOO_FEW_EVALUATIONS,
-    }
-)
-"""Refusals of the joint surface that name what to try."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,8 +58,6 @@ class Laws:
     surface: SurfaceLaw
     rate_at_batch: RateAtBatchLaw
     """Answers if the batch size is given."""
-    held_out: tuple[HeldOutScore, ...]
-    """How the routes did on data that they were not shown, of those that could be judged so."""
     optima: tuple[Optimum, ...]
     """Per level and size."""
     frontier: tuple[Optimum, ...]
@@ -122,11 +108,6 @@ class Laws:
         return as_html(law_rows(self), LAW_HEADS) + paragraphs(_refusal_lines(self))
 
     @property
-    def default_route(self) -> Route:
-        """Which of the two routes answers a prediction: the joint surface if it stands."""
-        return "surface" if self.surface.planes is not None else "iso-loss"
-
-    @property
     def only_batch_size(self) -> float | None:
         """Sequences of the single batch size that was trained, if the best learning rate at it is known; None otherwise.
 
@@ -138,16 +119,8 @@ class Laws:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Refusals of the three laws, in order, without repetitions; if nothing answers, the joint surface's
-        refusal comes first if it names what to try.
-
-        All runs together show better which edge the optimum is beyond than single loss levels do.
-        """
-        parts: tuple[HyperparameterLaw | LossComputeLaw | SurfaceLaw, ...]
-        parts = (self.learning_rate, self.batch_size, self.loss_compute)
-        surface = self.surface.refusal
-        if self.status == "refused" and surface is not None and surface.reason in TELLING:
-            parts = (self.surface, *parts)
+        """Refusals of the laws, without repetitions: of the joint surface, which answers, and of the three iso-loss laws."""
+        parts = (self.surface, self.learning_rate, self.batch_size, self.loss_compute)
         found = [part.refusal for part in parts if part.refusal is not None]
         return tuple(r for i, r in enumerate(found) if r not in found[:i])
 
@@ -176,8 +149,7 @@ def law_rows(laws: Laws) -> list[tuple[str, str, str, str]]:
 
 def refused_parts(laws: Laws) -> tuple[tuple[str, str], ...]:
     """(reason, message) of everything that was refused, each once."""
-    found = [*laws.refusals, *([laws.surface.refusal] if laws.surface.refusal else [])]
-    return tuple(dict.fromkeys((item.reason.value, item.message) for item in found))
+    return tuple(dict.fromkeys((item.reason.value, item.message) for item in laws.refusals))
 
 
 def _refusal_lines(laws: Laws) -> list[str]:

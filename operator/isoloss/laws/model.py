@@ -113,7 +113,6 @@ class RefusalReason(StrEnum):
     MIXED_LOSS_KINDS = "MixedLossKinds"
     MIXED_OPTIMIZERS = "MixedOptimizers"
     MIXED_STARTS = "MixedStarts"
-    ROUTES_DISAGREE = "RoutesDisagree"
     DUPLICATED_RUN = "DuplicatedRun"
     LAW_REFUSED = "LawRefused"
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.screening import Screened
 from isoloss.laws.data.trajectories import Trajectory, collect
-from isoloss.laws.model import FitOptions, Run
+from isoloss.laws.model import Run
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.estimate import fit_joint_surface
 
 MOST_COMPARED = 5
 """Runs for which the laws are fitted once more."""
-SAMPLES = 20
 
 
 def outlier_warnings(
-    runs: Sequence[Run], screened: Screened, surface: SurfaceLaw, options: FitOptions
+    runs: Sequence[Run], screened: Screened, surface: SurfaceLaw
 ) -> Iterator[str]:
     """One sentence or more per run, with what the best settings would be with or without it."""
     names = {entry.run for entry in screened.collected.excluded}
@@ -29,14 +28,13 @@ def outlier_warnings(
         words = f"{outlier.sentence} {'Left out' if dropped else 'Kept'}"
         if at < MOST_COMPARED:
             rest = collect([run for run in runs if run.name not in other]).trajectories
-            words += f"; {'with' if dropped else 'without'} it{_change(rest, surface, options)}"
+            words += f"; {'with' if dropped else 'without'} it{_change(rest, surface)}"
         yield words + ("." if dropped else "; check it, or exclude it by name.")
 
 
-def _change(trajectories: Sequence[Trajectory], surface: SurfaceLaw, options: FitOptions) -> str:
+def _change(trajectories: Sequence[Trajectory], surface: SurfaceLaw) -> str:
     """What the other trajectories give at the largest size's most tokens instead."""
-    quick = replace(options, bootstrap_samples=SAMPLES, seed=0)
-    other = fit_joint_surface(trajectories, quick, "fitted").law
+    other = fit_joint_surface(trajectories, make_cells(trajectories), "fitted")
     if other.planes is None:
         return " there is no joint surface"
     largest = max(t.params for t in trajectories)

@@ -79,7 +79,6 @@ def refused_laws(
         batch_size=HyperparameterLaw("batch_size", "refused", options.form, refusal=refusal),
         loss_compute=LossComputeLaw("refused", refusal=refusal),
         surface=SurfaceLaw("refused", refusal=refusal),
-        held_out=(),
         optima=(),
         frontier=(),
         contours=(),

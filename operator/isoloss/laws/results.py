@@ -13,15 +13,14 @@ import numpy as np
 from isoloss.laws.arrays import (
     Array,
     Covariance2,
-    Covariance6,
     Deviations,
     Finite,
+    Moments,
     NotNegative,
     Positive,
     Positives,
     Real,
     Vector2,
-    Vector3,
     Vector6,
 )
 from isoloss.laws.curves import (
@@ -35,7 +34,6 @@ from isoloss.laws.model import (
     Interval,
     LawForm,
     Refusal,
-    Route,
     Status,
 )
 from isoloss.laws.quadratic import value_at, vertex_of
@@ -154,39 +152,33 @@ class Contour:
 
 
 @dataclass(frozen=True)
-class Bend:
-    """How far a law over ln N may bend away from its line: see surface/bend.py."""
+class LawError:
+    """How far optima may be off a law of m terms for k of them: see surface/random_effects.py."""
 
-    spread: Deviations
-    """(k,) root mean squares of the coefficients of (ln N)^2, of ln LR and ln B or of ln LR alone."""
-    log_params_centre: Finite
-    level: Finite
-    """Of the line through (ln N)^2 at the sweep's sizes, and its …"""
-    slope: Finite
-
-    def error(self, log_params: Real) -> Array:
-        """(k,) standard deviations at ln N."""
-        n = log_params - self.log_params_centre
-        return np.asarray(self.spread * abs(n**2 - self.level - self.slope * n), dtype=float)
-
-
-@dataclass(frozen=True)
-class TokenBend:
-    """How far a law over ln N and ln D may bend away from its plane along ln D: see surface/bend.py."""
-
-    spread: Deviations
-    """(k,) root mean squares of the coefficients of (ln D)^2, of ln LR and ln B or of ln LR alone."""
+    moments: Moments
+    """(m + 2 k, m + 2 k) second moments of the error of the law's terms, then of coefficients of (ln N)^2 and of (ln D)^2 of each
+    optimum that the law does without."""
+    noise: Moments
+    """(m, m) the part of it that the noise of the runs explains, of the law's terms."""
+    scatter: Moments
+    """(k, k) covariance of a size's optimum about any law."""
+    exponents: Deviations
+    """(k,) standard deviations of exponents of D from size to size."""
+    token_bends: Deviations
+    """(k,) standard deviations of coefficients of (ln D)^2 from size to size."""
     log_params_centre: Finite
     log_tokens_centre: Finite
-    plane: Vector3
-    """(3,) constant, of ln N and of ln D: the plane through (ln D)^2 at the sweep's own points."""
+    end: Vector2
+    """Intercept and slope of ln D at the end of a size's runs over ln N, both from the centre."""
 
-    def error(self, log_params: Real, log_tokens: Real) -> Array:
-        """(k,) standard deviations at ln N and ln D."""
+    def at(self, terms: Array, log_params: float, log_tokens: float) -> Array:
+        """(k, k) second moments of the error of a new size's optimum; `terms` (k, m) times the law's terms are the optimum."""
         n, d = log_params - self.log_params_centre, log_tokens - self.log_tokens_centre
-        return np.asarray(
-            self.spread * abs(d**2 - self.plane @ np.array([1.0, n, d])), dtype=float
-        )
+        past = d - self.end[0] - self.end[1] * n
+        unit = np.eye(len(terms))
+        row = np.concatenate([terms, -(n**2) * unit, -(d**2) * unit], axis=1)
+        own = (self.exponents * past) ** 2 + (self.token_bends * past**2) ** 2
+        return np.asarray(row @ self.moments @ row.T + self.scatter + np.diag(own), dtype=float)
 
 
 @dataclass(frozen=True)
@@ -209,17 +201,31 @@ class SurfaceLaw:
     flops_per_token_per_param: Positive = 6.0
     cells: int = 0
     points: int = 0
-    law_covariance: Covariance6 | None = None
-    """(6, 6) of the planes' coefficients: constant, of_params, of_tokens of ln LR, then of ln B."""
-    target_covariance: Covariance2 | None = None
-    """(2, 2) of ln LR and ln B of single (N, D) cells about the law, noise apart."""
-    bend: Bend | None = None
-    token_bend: TokenBend | None = None
+    error: LawError | None = None
+    """Of the planes' terms: constant, of_params, of_tokens of ln LR, then of ln B."""
     token_slope: Finite | None = None
     """-dL/dlnD of the largest size at its most tokens, nats: what a wasted share of tokens costs."""
     halved_trends: tuple[Quantity, ...] = ()
     """Whose trend over sizes at equal tokens may be chance, judging by the largest size: half of it is kept."""
     refusal: Refusal | None = None
+
+    def error_at(self, log_params: float, log_tokens: float) -> Array:
+        """(2, 2) second moments of the error of ln LR and ln B at a size and tokens; the surface must stand."""
+        assert self.error is not None
+        return self.error.at(self._terms(log_params, log_tokens), log_params, log_tokens)
+
+    def noise_at(self, log_params: float, log_tokens: float) -> Array:
+        """(2, 2) the part of it that the noise of the runs explains."""
+        assert self.error is not None
+        terms = self._terms(log_params, log_tokens)
+        return np.asarray(terms @ self.error.noise @ terms.T, dtype=float)
+
+    def _terms(self, log_params: float, log_tokens: float) -> Array:
+        """(2, 6): ln LR and ln B are this times the planes' terms."""
+        assert self.planes is not None
+        n = log_params - self.planes.log_params_centre
+        d = log_tokens - self.planes.log_tokens_centre
+        return np.kron(np.eye(2), np.array([[1.0, n, d]]))
 
     def on_the_frontier(self, log_flops: Array) -> tuple[Array, Array] | None:
         """(ln N, ln D) at ln C on the sweep's own ratio of tokens to parameters, if that is known."""
@@ -252,32 +258,32 @@ class RateAtBatchLaw:
     """None if it was refused."""
     curvature: Positive | None = None
     """Second derivative of the wasted ln D over ln LR at a batch size."""
-    scatter: NotNegative = 0.0
-    """Standard deviation of a size's own best ln LR about the law."""
-    bend: Bend | None = None
-    token_bend: TokenBend | None = None
+    error: LawError | None = None
+    """Of the curve's terms: constant, of_params, of_tokens, of_batch."""
     smallest_batch: Positive | None = None
     largest_batch: Positive | None = None
     """Sequences, of those with enough learning rates."""
     shows_batch: bool = False
     """Whether sizes were trained with several batch sizes, so that it is known how the best learning rate moves."""
+    shows_tokens: bool = True
+    """False: what tokens change is taken as usual."""
+    shows_params: bool = True
+    """Whether there are two sizes; if not, it answers at the one that was trained alone."""
     refusal: Refusal | None = None
 
+    def terms(self, log_params: float, log_tokens: float, log_batch: float) -> Array:
+        """(1, 4): the best ln LR is this times the curve's terms; the law must stand."""
+        curve = self.curve
+        assert curve is not None
+        n, d = log_params - curve.log_params_centre, log_tokens - curve.log_tokens_centre
+        return np.array([[1.0, n, d, log_batch - curve.log_batch_centre]])
 
-@dataclass(frozen=True)
-class HeldOutScore:
-    """How one route did on the part of the user's own data that it was not shown."""
-
-    route: Route
-    regret_mean: Real
-    """Nats per token above the held-out cells' own minima."""
-    regret_max: Real
-    log_learning_rate_error: Real
-    """Root mean square of ln(predicted / found)."""
-    log_batch_size_error: Real
-    unexplained_learning_rate_error: NotNegative
-    """The part of it that the noise of prediction and judge does not explain: the law's own."""
-    unexplained_batch_size_error: NotNegative
+    def variances(self, terms: Array, log_params: float, log_tokens: float) -> tuple[float, float]:
+        """(second moment of the error of the best ln LR, the part that the noise of the runs explains)."""
+        error = self.error
+        assert error is not None
+        whole = error.at(terms, log_params, log_tokens)
+        return float(whole[0, 0]), float((terms @ error.noise @ terms.T)[0, 0])
 
 
 @dataclass(frozen=True)
@@ -327,10 +333,8 @@ class DataRange:
 
 @dataclass(frozen=True)
 class Draws:
-    """Bootstrap draws of every law, thinned to what predictions need; None if a law was refused."""
+    """Bootstrap draws of the iso-loss laws, thinned to what predictions need; None if a law was refused."""
 
     learning_rate: HyperparameterCurve | None = None
     batch_size: HyperparameterCurve | None = None
     loss_compute: LossCurve | None = None
-    surface: OptimumPlanes | None = None
-    rate_at_batch: RateAtBatch | None = None

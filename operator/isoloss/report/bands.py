@@ -88,7 +88,7 @@ def _is_inside(band: tuple[float, float], value: float) -> bool:
 
 def _composed_by(law: HyperparameterLaw, answer: Prediction) -> float:
     """The factor of a continued run: the paper's composition leaves a run from scratch as it is."""
-    own, paper = answer.routes.get(answer.route), answer.variants.get("paper")
+    own, paper = answer if answer.batch_size_given else answer.best, answer.variants.get("paper")
     if own is None or paper is None:
         return 1.0
     return float(getattr(own, law.quantity).value / getattr(paper, law.quantity).value)

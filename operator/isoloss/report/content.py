@@ -211,26 +211,6 @@ def surface_sentence(laws: Laws) -> str:
     )
 
 
-def held_out_table(laws: Laws) -> Table | None:
-    """How the two routes did on held-out data."""
-    if not laws.held_out:
-        return None
-    return Table(
-        ("route", "mean regret (nats)", "largest regret (nats)", "error of LR", "error of B"),
-        tuple(
-            (
-                score.route + (" (default)" if score.route == laws.default_route else ""),
-                formatting.number(score.regret_mean, 2),
-                formatting.number(score.regret_max, 2),
-                f"{score.log_learning_rate_error:.0%}",
-                f"{score.log_batch_size_error:.0%}",
-            )
-            for score in laws.held_out
-        ),
-        frozenset({1, 2, 3, 4}),
-    )
-
-
 def optima_table(laws: Laws) -> Table:
     """The optima of the frontier of least compute and of each size, with errors of the logarithms."""
     listed = [*laws.frontier, *laws.optima]

@@ -147,7 +147,6 @@ def render_report(
         laws_table=content.laws_table(laws, is_over=is_over),
         surface_fit=content.surface_sentence(laws),
         refusals=refused_parts(laws),
-        held_out=content.held_out_table(laws),
         optima=content.optima_table(laws),
         points=content.points_table(rows, MAX_POINT_ROWS) if rows else None,
         excluded=laws.excluded[:MAX_POINT_ROWS],

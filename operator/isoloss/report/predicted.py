@@ -128,11 +128,11 @@ def _affordable(answer: Prediction) -> str:
 def alternatives_table(
     answer: Prediction, opinions: Sequence[PublishedOptimum], laws_length: int | None
 ) -> Table:
-    """Both estimates, the variants and the published laws, to compare with the answer, in its sequences."""
+    """The best pair, the variants and the published laws, to compare with the answer, in its sequences."""
     sequence_length = answer.sequence_length or laws_length
     batches = f"batch size ({unit_of_batches(answer, laws_length)})"
     points: Mapping[str, Point] = {
-        **{ROUTES[name]: point for name, point in answer.routes.items()},
+        **({} if answer.best is None else {"best pair": answer.best}),
         **{f"variant {name}: {_VARIANTS.get(name, '')}": p for name, p in answer.variants.items()},
     }
     rows = [

@@ -319,9 +319,9 @@ def _prior(answer: Prediction, *, rate_alone: bool) -> Normal:
     size is given."""
     intervals = (answer.learning_rate, answer.batch_size)
     mean = log_answer(answer)
-    if answer.batch_size_given and not rate_alone and "surface" in answer.routes:
+    best = answer.best
+    if answer.batch_size_given and not rate_alone and best is not None:
         # At a multiple far from the best batch size, which the answer itself does not tell of.
-        best = answer.routes["surface"]
         intervals = (best.learning_rate, best.batch_size)
         mean = np.log(np.array([each.value for each in intervals], dtype=float))
     reach = NormalDist().inv_cdf(0.5 + answer.interval_level / 2)

@@ -49,8 +49,12 @@ from isoloss_operator.planning.specs import InvalidSpec
 # ---------------------------------------------------------------------------------------- the answer
 
 
-BOTH: Final[dict[Route, str]] = {"iso-loss": "iso-loss laws", "surface": "joint surface"}
-"""What may answer when the batch size is not given."""
+ROUTES: Final[dict[Route, str]] = {
+    "iso-loss": "iso-loss laws",
+    "surface": "joint surface",
+    "fixed-batch": "law at that batch size",
+}
+"""What answers, in words."""
 
 
 def predicted(
@@ -134,15 +138,8 @@ def predicted_in_words(prediction: Prediction) -> str:
         f"Learning rate {learning_rate(rate.value)} ({learning_rate(rate.low)} to "
         f"{learning_rate(rate.high)}), batch size {batch_size(batch.value)} "
         f"({batch_size(batch.low)} to {batch_size(batch.high)}) sequences, by the "
-        f"{_route(prediction)}."
+        f"{ROUTES[prediction.route]}."
     )
-
-
-def _route(prediction: Prediction) -> str:
-    """Which estimate answered, and that it is alone if the other one was refused."""
-    name = BOTH[prediction.route]
-    alone = len(prediction.routes) < len(BOTH)
-    return f"{name} alone (see status.warnings)" if alone else name
 
 
 # ------------------------------------------------------------ whether the status is of the present spec
@@ -301,14 +298,9 @@ def search_cost_status(
 def second_opinions(
     prediction: Prediction, params: float | None, sequence_length: int
 ) -> tuple[VariantStatus, ...]:
-    """The other fitting route, then the published laws that have something to say."""
-    opinions = [
-        _variant(f"{name} route", point)
-        for name, point in sorted(prediction.routes.items())
-        if name != prediction.route
-    ]
+    """The published laws that have something to say."""
     published, _ = published_opinions(total_flops=prediction.total_flops.value, params=params)
-    opinions += [
+    opinions = [
         VariantStatus(
             name=opinion.name,
             learning_rate=learning_rate(opinion.learning_rate),

@@ -195,10 +195,6 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Runs of several optimizers have best settings of their own.",
         "Fit one optimizer at a time.",
     ),
-    Refused.ROUTES_DISAGREE: (
-        "No size is given, and the two routes' intervals do not overlap.",
-        "Give the target's size, or add sizes or points near the optimum.",
-    ),
     Refused.DUPLICATED_RUN: (
         "Two runs of one configuration differ by more than seeds do.",
         "Remove one of the two.",

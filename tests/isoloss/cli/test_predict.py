@@ -108,10 +108,10 @@ def test_for_another_sequence_length_every_batch_size_keeps_its_tokens(predict: 
     assert other["batch_size"]["value"] == round(own["batch_size_raw"] / 4)
     tokens = other["batch_size_tokens"]["value"]
     assert tokens == other["batch_size"]["value"] * other["sequence_length"]
-    for group in ("routes", "variants"):
-        for name, point in own[group].items():
-            there = other[group][name]["batch_size"]
-            assert there["value"] == pytest.approx(point["batch_size"]["value"] / 4)
+    pairs = [(own["best"], other["best"])]
+    pairs += [(point, other["variants"][name]) for name, point in own["variants"].items()]
+    for point, there in pairs:
+        assert there["batch_size"]["value"] == pytest.approx(point["batch_size"]["value"] / 4)
     assert any("differs from the sweep's, 2048" in warning for warning in other["warnings"])
     printed = predict(*QUESTION, "--sequence-length", "8192").out
     assert "batch size (sequences of 8192)" in printed

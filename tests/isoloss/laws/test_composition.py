@@ -15,9 +15,10 @@ from isoloss.laws.answer.composition import (
     RATE_ERROR,
     YOUNG_ERROR,
     YOUNG_TOKENS,
-    Continuation,
+    CompositionError,
     composition_error,
 )
+from isoloss.laws.answer.question import Question, resolve
 from isoloss.laws.quantiles import student_quantiles
 from tests.isoloss.laws.test_predict import power_laws
 from tests.support.planted_laws import fitted_laws
@@ -43,7 +44,7 @@ def test_it_widens_the_intervals_in_quadrature_and_moves_no_value() -> None:
     assert half_widths(wide) == pytest.approx(np.hypot(half_widths(bare), reach), rel=1e-6)
     assert wide.learning_rate.value == bare.learning_rate.value
     assert wide.batch_size_raw == bare.batch_size_raw
-    assert wide.routes["iso-loss"].learning_rate == wide.learning_rate
+    assert wide.best.learning_rate == wide.learning_rate
     assert wide.variants["A"].learning_rate.high > bare.variants["A"].learning_rate.high
 
 
@@ -51,24 +52,33 @@ def test_what_the_benchmark_measured_is_carried_unless_another_error_is_given() 
     """With Student's quantile of as many degrees of freedom as there are checkpoints; more the less is still to come."""
     bare, usual = answered(composition_error=(0.0, 0.0)), answered()
     log_share = np.log(usual.cpt_flops / usual.total_flops.value)
-    error = np.array([np.hypot(RATE_ERROR, FADE_ERROR * log_share), BATCH_ERROR])
+    young = YOUNG_ERROR / (1.0 + np.exp(3.0) / YOUNG_TOKENS)  # at the frontier of power_laws
+    of_rate = np.sqrt(RATE_ERROR**2 + (FADE_ERROR * log_share) ** 2 + young**2)
+    error = np.array([of_rate, BATCH_ERROR])
     reach = float(student_quantiles(CHECKPOINTS, np.array([0.9]))[0]) * error
     assert half_widths(usual) == pytest.approx(np.hypot(half_widths(bare), reach), rel=1e-3)
     assert np.all(half_widths(answered(composition="Paper")) > half_widths(usual))
 
 
 def test_the_fewer_tokens_a_parameter_the_less_certain_is_the_learning_rate() -> None:
-    query = PredictionQuery(initial_loss=3.0, cpt_flops=1e20)
-    young, older, old = (
-        composition_error(query, Continuation(log_share=0.0, tokens_per_param=tokens))
-        for tokens in (0.0, YOUNG_TOKENS, 1e6)
-    )
+    laws = power_laws()
+    question = resolve(laws, PredictionQuery(initial_loss=6.0, cpt_flops=1e22))
+    assert isinstance(question, Question)
+
+    def error(tokens_per_param: float | None) -> CompositionError:
+        """Of a run whose past is next to nothing."""
+        if tokens_per_param is None:
+            return composition_error(replace(question, place=None))
+        log_params = np.zeros_like(question.log_total)
+        place = (log_params, log_params + np.log(tokens_per_param))
+        return composition_error(replace(question, place=place))
+
+    young, older, old = (error(tokens) for tokens in (1e-9, YOUNG_TOKENS, 1e6))
     assert young.log_rate == pytest.approx(np.hypot(RATE_ERROR, YOUNG_ERROR))
     assert older.log_rate == pytest.approx(np.hypot(RATE_ERROR, YOUNG_ERROR / 2))
-    assert old.log_rate == pytest.approx(RATE_ERROR, rel=1e-6)
-    assert young.log_batch == old.log_batch == BATCH_ERROR
-    of_no_size = composition_error(query, Continuation(log_share=0.0, tokens_per_param=None))
-    assert of_no_size.log_rate == RATE_ERROR
+    assert old.log_rate == pytest.approx(RATE_ERROR, rel=1e-3)
+    assert young.log_batch == pytest.approx(BATCH_ERROR) == old.log_batch
+    assert error(None).log_rate == pytest.approx(RATE_ERROR, rel=1e-3)
 
 
 def test_an_answer_for_a_run_of_few_tokens_a_parameter_says_so() -> None:
@@ -126,7 +136,7 @@ def test_a_continued_run_wants_less_learning_rate_and_more_batch_and_the_papers_
     assert 0.01 < share < 0.95
     assert found.learning_rate.value == pytest.approx(paper.learning_rate.value * share**0.5)
     assert found.batch_size_raw == pytest.approx(paper.batch_size_raw * (2.0 - share))
-    assert found.variants["paper"].batch_size == paper.routes[paper.route].batch_size
+    assert found.variants["paper"].batch_size == paper.best.batch_size
     assert found.variants["paper"].learning_rate == paper.learning_rate
     assert paper.variants["measured"].learning_rate == found.learning_rate
     assert (found.composition, paper.composition) == ("Measured", "Paper")

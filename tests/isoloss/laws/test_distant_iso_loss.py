@@ -13,20 +13,17 @@ from isoloss.laws import (
     LawForm,
     Laws,
     Point,
-    Prediction,
     PredictionQuery,
     fit_laws,
-    predict,
 )
-from isoloss.laws.answer.expected_regret import expected_regret
-from isoloss.laws.answer.routes import draw_count, route_answers
-from isoloss.laws.estimates import Target
+from isoloss.laws.answer.optimum import best_pair
+from isoloss.laws.answer.question import Question, resolve
 from tests.support.planted import Grid, Planted
 from tests.support.planted import planted_runs as noisy_runs
 from tests.support.planted_runs import planted_optimum, planted_runs
 
 SEEDS = range(4)
-FORMS: tuple[LawForm, ...] = ("LinearInLogCompute", "PowerLawOfLoss")
+FORMS: tuple[LawForm, ...] = ("LinearInLogCompute",)
 
 
 @cache
@@ -48,9 +45,12 @@ def iso_loss(laws: Laws, factor: float) -> tuple[Point, tuple[float, float]]:
     """The answer of the iso-loss laws at so many times the largest compute, and the planted optimum there."""
     flops = (laws.data.largest_flops or 0.0) * factor
     params = best_size(flops)
-    found = predict(laws, PredictionQuery(total_flops=flops, params=params))
-    assert isinstance(found, Prediction)
-    return found.routes["iso-loss"], planted_optimum(params, flops / 6.0 / params)
+    question = resolve(laws, PredictionQuery(total_flops=flops, params=params))
+    assert isinstance(question, Question)
+    found = best_pair(laws, question)
+    assert found is not None
+    assert found.route == "iso-loss"
+    return found.point, planted_optimum(params, flops / 6.0 / params)
 
 
 @pytest.mark.parametrize("factor", [1.0, 5.0, 20.0, 50.0])
@@ -84,8 +84,10 @@ def test_the_error_that_decides_on_a_refusal_is_that_of_the_interval(seed: int) 
     )
     laws = fit_laws(runs, FitOptions(form="LinearInLogCompute", bootstrap_samples=200))
     query = PredictionQuery(total_flops=5.0 * (laws.data.largest_flops or 0.0))
-    total = np.full(draw_count(laws, query) + 1, np.log(query.total_flops or 1.0))
-    errors = expected_regret(laws, "iso-loss", Target(total)).errors
-    point = route_answers(laws, query, total)["iso-loss"]
+    question = resolve(laws, query)
+    assert isinstance(question, Question)
+    pair = best_pair(laws, question)
+    assert pair is not None
+    errors, point = np.sqrt(np.diag(pair.covariance)), pair.point
     for error, found in zip(errors, (point.learning_rate, point.batch_size), strict=True):
         assert error == pytest.approx(np.log(found.high / found.low) / (2 * 1.2816), rel=0.4)

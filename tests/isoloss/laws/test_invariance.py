@@ -27,16 +27,16 @@ def base() -> Laws:
 
 
 def both_routes(laws: Laws, flops: float) -> list[float]:
+    """The joint surface's answer and the iso-loss laws' optimum."""
     found = predict(laws, PredictionQuery(total_flops=flops))
+    loss = laws.loss_compute.curve.loss(np.log(flops))
     return [
-        value
-        for route in ("iso-loss", "surface")
-        for value in (
-            found.routes[route].learning_rate.value,
-            found.routes[route].learning_rate.low,
-            found.routes[route].batch_size.value,
-            found.routes[route].batch_size.high,
-        )
+        found.learning_rate.value,
+        found.learning_rate.low,
+        found.batch_size_raw,
+        found.batch_size.high,
+        float(laws.learning_rate.curve.value(loss, np.log(flops))),
+        float(laws.batch_size.curve.value(loss, np.log(flops))),
     ]
 
 
@@ -78,9 +78,8 @@ def test_units_of_batch_size_and_learning_rate_carry_through(rate, batch):
         for r in runs()
     ]
     found = both_routes(fit_laws(scaled, OPTIONS), 1e20)
-    wanted = [
-        value * (rate if i % 4 < 2 else batch) for i, value in enumerate(both_routes(base(), 1e20))
-    ]
+    units = (rate, rate, batch, batch, rate, batch)
+    wanted = [value * unit for value, unit in zip(both_routes(base(), 1e20), units, strict=True)]
     assert found == pytest.approx(wanted, rel=1e-5)
 
 

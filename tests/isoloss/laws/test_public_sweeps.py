@@ -121,7 +121,7 @@ def test_every_other_learning_rate_is_answered_as_well_as_all_of_them():
 def regrets_of_cells(runs: Sequence[Run]) -> np.ndarray:
     """Of the default answer in every cell of the dense table."""
     laws = fit_laws(runs, OPTIONS)
-    assert laws.default_route == "surface"
+    assert laws.surface.planes is not None
     found = []
     for (n, d), truth in table(DENSE).judges().items():
         answer = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))

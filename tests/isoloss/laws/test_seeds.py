@@ -30,16 +30,13 @@ def answer(laws: Laws) -> Prediction:
 
 def estimates(laws: Laws) -> list[object]:
     found = answer(laws)
-    points = [(p.learning_rate.value, p.batch_size.value) for p in found.routes.values()]
     curve = laws.loss_compute
     return [
-        points,
-        found.route,
+        (found.learning_rate.value, found.batch_size_raw, found.route),
         found.equivalent_flops.value,
         (curve.irreducible_loss, curve.log_alpha, curve.gamma),
         [(o.loss, o.learning_rate, o.batch_size, o.refusal) for o in laws.frontier],
         [refusal.reason for refusal in laws.refusals],
-        laws.held_out,
     ]
 
 

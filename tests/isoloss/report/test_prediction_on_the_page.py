@@ -175,7 +175,7 @@ def test_a_prediction_inside_the_band_is_drawn_without_a_remark(
 
 def without_past(laws: Laws, answer: Prediction) -> Prediction:
     """An answer whose estimate for a run from scratch is in the middle of both bands."""
-    own, paper = answer.routes[answer.route], answer.variants["paper"]
+    own, paper = answer.best, answer.variants["paper"]
     for law in (laws.learning_rate, laws.batch_size):
         middle = middle_of_band(laws, law, answer)
         factor = getattr(own, law.quantity).value / getattr(paper, law.quantity).value

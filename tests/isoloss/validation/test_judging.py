@@ -51,7 +51,6 @@ def answer(errors: Array = LAW_ERRORS) -> Prediction:
         total_flops=Interval(1e19, 9e18, 1.1e19),
         extrapolation=Extrapolation(1.0, 0.0, None),
         route="surface",
-        routes={},
         variants={},
         interval_level=0.8,
         provisional=False,

@@ -627,7 +627,6 @@ def test_a_batch_size_that_is_given_is_answered_with_the_learning_rate_there() -
         assert float(status.batch_size_cost.value) >= 0.0
         (ready,) = [c for c in status.conditions if c.type == "Ready"]
         assert "at a batch size of 100 sequences" in ready.message
-        assert "surface route" in {opinion.name for opinion in status.second_opinions}
     assert plain.batch_size_cost is None
 
 

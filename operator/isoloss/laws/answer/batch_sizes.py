@@ -6,13 +6,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.expected_regret import loss_curvature, regret_of_waste, too_vague
-from isoloss.laws.answer.prediction import BatchSizeRange, Point, PredictionQuery
+from isoloss.laws.answer.optimum import loss_curvature
+from isoloss.laws.answer.prediction import BatchSizeRange, Point
 from isoloss.laws.answer.query_refusals import law_figures
-from isoloss.laws.answer.routes import deviating, exponential, target_loss, target_of
-from isoloss.laws.estimates import with_draws
+from isoloss.laws.answer.question import Question
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
+from isoloss.laws.sizes import NARROWEST_SPREAD
 
 FARTHEST = 4.0
 """Factor beyond the batch sizes tried up to which the learning rate is told at one."""
@@ -22,38 +22,27 @@ SAME = 1.1
 """The same factor when every size was trained with a single batch size, so that nothing shows what others want."""
 
 
-def rate_at(laws: Laws, query: PredictionQuery, total: np.ndarray) -> Point | Refusal:
-    """The learning rate at the batch size of the query and ln C (draws), or why there is none."""
-    law, batch = laws.rate_at_batch, query.batch_size
+def refuse_batch(laws: Laws, question: Question) -> Refusal | None:
+    """Why there is no learning rate at the question's batch size; None if there is one."""
+    law, batch = laws.rate_at_batch, question.batch_size
     assert batch is not None
-    if law.curve is None:
-        assert law.refusal is not None
+    if law.refusal is not None:
         return Refusal(RefusalReason.LAW_REFUSED, law.refusal.message, law_figures(law.refusal))
-    assert law.curvature is not None and law.bend is not None and law.token_bend is not None  # noqa: PT018
-    far = _too_far(laws, batch)
-    if far is not None:
-        return far
-    target = target_of(laws, query, total)
-    assert target.log_params is not None and target.log_tokens is not None  # noqa: PT018  (checked with the query)
-    curve = with_draws(law.curve, laws.draws.rate_at_batch, target.draws)
-    tokens = np.asarray(target.log_tokens)[: curve.count]
-    draws = curve.at(target.log_params, tokens, np.log(batch))
-    log_params = float(target.log_params)
-    bends = law.bend.error(log_params), law.token_bend.error(log_params, float(tokens[0]))
-    bend, shown = (float(each[0]) for each in bends)
-    own = float(np.hypot(law.scatter, bend))
-    everything = deviating(draws, own, curve.deviation_scale, shown)
-    variance = float(np.var(everything[1:])) if len(everything) > 1 else 0.0
-    wasted = 0.5 * float(law.curvature) * variance
-    vague = too_vague(regret_of_waste(laws, wasted, np.array([np.sqrt(variance), 0.0])))
-    if vague is not None:
-        return vague
-    loss = target_loss(laws, total)
-    return Point(
-        learning_rate=exponential(everything, laws.options.interval),
-        batch_size=Interval(batch, batch, batch),
-        total_flops=float(np.exp(total[0])),
-        target_loss=None if loss is None else loss.value,
+    return _another_size(laws, question) or _too_far(laws, batch)
+
+
+def _another_size(laws: Laws, question: Question) -> Refusal | None:
+    """Refuse another size than the one that was trained, if it is one."""
+    sizes = laws.data.sizes
+    if laws.rate_at_batch.shows_params or question.log_params is None:
+        return None
+    if abs(question.log_params - np.log(sizes[0])) < NARROWEST_SPREAD:
+        return None
+    return Refusal(
+        RefusalReason.TOO_FEW_SIZES,
+        f"Only one size, {sizes[0]:.3g} parameters, has a batch size with three learning rates, and the best one depends on the "
+        "size: it is known at that size alone. Train three learning rates at one batch size of another size.",
+        {"sizes": len(sizes), "params": sizes[0]},
     )
 
 

@@ -26,7 +26,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.prediction import Composition, Point, PredictionQuery
+from isoloss.laws.answer.prediction import Composition, Point
+from isoloss.laws.answer.question import Question
 from isoloss.laws.model import Interval
 from isoloss.laws.quantiles import student_quantiles
 
@@ -84,38 +85,27 @@ NONE = CompositionError(0.0, 0.0, None, "")
 _SOURCE = f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (make bench-transfer)"
 
 
-@dataclass(frozen=True)
-class Continuation:
-    """A continued run beside a run from scratch to the same point."""
-
-    log_share: float
-    """ln(C_cpt / C_total); 0 if the total compute was given and nothing is composed."""
-    tokens_per_param: float | None
-    """Of the run from scratch; without a target size that of the sweep's frontier. None if neither is known."""
-    composes: bool = True
-    """False: the laws are of continued runs themselves, and say what is asked."""
-
-
-def composition_error(query: PredictionQuery, run: Continuation) -> CompositionError:
+def composition_error(question: Question) -> CompositionError:
     """As given, or as measured for such a run; none if the total compute was given and nothing is composed.
 
     Replace it with what validation runs near the answer show.
     """
-    if query.total_flops is not None or not run.composes:
+    if question.cpt_flops is None or not question.composes:
         return NONE
-    if query.composition_error is not None:
-        return CompositionError(*query.composition_error, None, "as given")
+    if question.composition_error is not None:
+        return CompositionError(*question.composition_error, None, "as given")
+    share = question.log_share
     # What the paper's composition leaves out is an error of it.
-    wanted, given = _moves("Measured", run.log_share), _moves(query.composition, run.log_share)
+    wanted, given = _moves("Measured", share), _moves(question.composition, share)
     of_rate, of_batch = (w - g for w, g in zip(wanted, given, strict=True))
-    log_rate = hypot(RATE_ERROR, FADE_ERROR * run.log_share, _young(run), of_rate)
+    log_rate = hypot(RATE_ERROR, FADE_ERROR * share, _young(question.tokens_per_param), of_rate)
     return CompositionError(log_rate, hypot(BATCH_ERROR, of_batch), float(CHECKPOINTS), _SOURCE)
 
 
-def _young(run: Continuation) -> float:
-    if run.tokens_per_param is None:
+def _young(tokens_per_param: float | None) -> float:
+    if tokens_per_param is None:
         return 0.0
-    return YOUNG_ERROR / (1.0 + run.tokens_per_param / YOUNG_TOKENS)
+    return YOUNG_ERROR / (1.0 + tokens_per_param / YOUNG_TOKENS)
 
 
 def _moves(composition: Composition, log_share: float) -> tuple[float, float]:
@@ -130,15 +120,20 @@ def other_composition(composition: Composition) -> Composition:
     return "Paper" if composition == "Measured" else "Measured"
 
 
-def composed(point: Point, query: PredictionQuery, run: Continuation, level: float) -> Point:
-    """The laws' answer at C_total as that of a continued run: moved as `query.composition` says, and less certain."""
-    error = composition_error(query, run)
-    of_rate, of_batch = _moves(query.composition, run.log_share)
+def composed(point: Point, question: Question, level: float) -> Point:
+    """The laws' answer at C_total as that of a continued run: moved as its composition says, and less certain.
+
+    A batch size that was given stays.
+    """
+    error = composition_error(question)
+    of_rate, of_batch = _moves(question.composition, question.log_share)
     reach = error.reach(level)
     return replace(
         point,
         learning_rate=_moved(point.learning_rate, of_rate, reach * error.log_rate),
-        batch_size=_moved(point.batch_size, of_batch, reach * error.log_batch),
+        batch_size=point.batch_size
+        if question.batch_size is not None
+        else _moved(point.batch_size, of_batch, reach * error.log_batch),
     )
 
 
@@ -150,18 +145,19 @@ def _moved(found: Interval, by: float, reach: float) -> Interval:
     return Interval(value, value * float(np.exp(-below)), value * float(np.exp(above)))
 
 
-def composition_sentences(query: PredictionQuery, run: Continuation) -> tuple[str, ...]:
+def composition_sentences(question: Question) -> tuple[str, ...]:
     """What the answer owes to being that of a continued run, in words."""
-    if not run.composes:
+    if not question.composes:
         return (OF_CONTINUED_RUNS,)
     found = []
-    factors, share = np.exp(_moves(query.composition, run.log_share)), float(np.exp(run.log_share))
+    factors = np.exp(_moves(question.composition, question.log_share))
+    share = float(np.exp(question.log_share))
     if factors[0] < NOTABLE:
         beyond = (
             f" Shares below {LOWEST_SHARE:.0%} were not measured." if share < LOWEST_SHARE else ""
         )
         of_batch, left = "", "it as it is"
-        if query.batch_size is None:
+        if question.batch_size is None:
             of_batch = f", and their batch size times {factors[1]:.2f}, two minus that share"
             left = "both as they are"
         found.append(
@@ -169,12 +165,12 @@ def composition_sentences(query: PredictionQuery, run: Continuation) -> tuple[st
             f"({share:.2g}){of_batch}, as continued runs of small checkpoints wanted; the variant paper leaves {left}."
             f"{beyond}"
         )
-    error = composition_error(query, run)
-    few = run.tokens_per_param
+    error = composition_error(question)
+    few = question.tokens_per_param
     if few is not None and few < YOUNG_TOKENS and error.freedom is not None:
         found.append(
             f"A run from scratch to the same point would see {few:.2g} tokens per parameter. Small checkpoints that were "
             "continued for so few tokens wanted up to four times the learning rate of the laws."
         )
-    sentence = error.sentence(of_batch=query.batch_size is None)
+    sentence = error.sentence(of_batch=question.batch_size is None)
     return (*found, sentence) if sentence else tuple(found)

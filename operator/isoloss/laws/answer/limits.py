@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.answer.prediction import Point, PredictionQuery
+from isoloss.laws.answer.prediction import Point
+from isoloss.laws.answer.question import Question
 from isoloss.laws.answer.rounding import rounded
-from isoloss.laws.answer.routes import flops_per_token
-from isoloss.laws.curves import Number
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
 
@@ -83,42 +82,34 @@ def size_refusal(params: float, sizes: Sequence[float]) -> Refusal | None:
     return Asked("target size", params, min(sizes), max(sizes), "parameters").refusal()
 
 
-def refuse_distance(
-    laws: Laws, query: PredictionQuery, log_flops: float, place: tuple[Number, Number] | None
-) -> Refusal | None:
-    """Refuse a size, compute or tokens too far from the sweep's own.
-
-    `place` is ln N and ln D, the query's or those that are answered for where it names no size; None: no size matters.
-    """
-    limit = query.max_extrapolation or laws.options.max_extrapolation
-    for asked in _asked(laws, query, log_flops, place):
+def refuse_distance(laws: Laws, question: Question, most: float | None) -> Refusal | None:
+    """Refuse a size, compute or tokens too far from the sweep's own; `most` is the largest factor of compute, None: the laws'."""
+    for asked in _asked(laws, question):
+        limit = most or laws.options.max_extrapolation
         refusal = asked.refusal(limit if asked.unit == "FLOPs" else None)
         if refusal is not None:
             return refusal
     return None
 
 
-def _asked(
-    laws: Laws, query: PredictionQuery, log_flops: float, place: tuple[Number, Number] | None
-) -> Iterator[Asked]:
-    data = laws.data
+def _asked(laws: Laws, question: Question) -> Iterator[Asked]:
+    data, place = laws.data, question.place
+    named = question.log_params is not None
+    compute = list(_compute(laws, question))
+    # Compute that is too far is what is wrong with a size that stands in for one.
+    yield from () if named else compute
+    if not named and laws.options.form != "PowerLawOfLoss":
+        return  # the form that is linear in ln C knows of no sizes
     if place is not None and data.sizes:
         words, advice = "target size", CHECK_UNIT
-        if query.params is None:
+        if not named:
             words = "size that is answered for where none is named"
             advice = " Name the size of your model."
-        params = query.params or float(np.exp(place[0]))
+        params = float(np.exp(place[0][0]))
         yield Asked(words, params, min(data.sizes), max(data.sizes), "parameters", advice)
-    if data.largest_flops is not None:
-        smallest = data.smallest_flops or data.largest_flops
-        if data.smallest_tokens is not None and data.sizes:
-            # The frontier may begin late; the runs behind the joint surface began here.
-            per_token = laws.surface.flops_per_token_per_param * min(data.sizes)
-            smallest = min(smallest, per_token * data.smallest_tokens)
-        flops = float(np.exp(min(log_flops, 700.0)))
-        yield Asked("total compute", flops, smallest, data.largest_flops, "FLOPs")
+    yield from compute if named else ()
     if place is not None and None not in (data.smallest_tokens, data.largest_tokens):
-        tokens = float(np.exp(min(float(place[1]), 700.0)))
+        tokens = float(np.exp(min(float(place[1][0]), 700.0)))
         yield Asked(
             "token count that the total compute buys at this size",
             tokens,
@@ -126,6 +117,19 @@ def _asked(
             data.largest_tokens or tokens,
             "tokens",
         )
+
+
+def _compute(laws: Laws, question: Question) -> Iterator[Asked]:
+    data = laws.data
+    if data.largest_flops is None:
+        return
+    smallest = data.smallest_flops or data.largest_flops
+    if data.smallest_tokens is not None and data.sizes:
+        # The frontier may begin late; the runs behind the joint surface began here.
+        per_token = laws.surface.flops_per_token_per_param * min(data.sizes)
+        smallest = min(smallest, per_token * data.smallest_tokens)
+    flops = float(np.exp(min(question.log_flops, 700.0)))
+    yield Asked("total compute", flops, smallest, data.largest_flops, "FLOPs")
 
 
 def implausible(laws: Laws, answer: Point) -> Refusal | None:
@@ -145,18 +149,18 @@ def implausible(laws: Laws, answer: Point) -> Refusal | None:
     )
 
 
-def too_few_steps(
-    laws: Laws, query: PredictionQuery, cpt_flops: float | None, batch_size: float
-) -> Refusal | None:
+def too_few_steps(laws: Laws, question: Question, batch_size: float) -> Refusal | None:
     """Refuse a budget of fewer than FEWEST_STEPS steps of its own answer, whose batch size this is, to be rounded; None if
     steps cannot be counted."""
-    tokens, most = _most_tokens(laws, query, cpt_flops), largest_batch(laws, query, cpt_flops)
-    given = rounded(batch_size, query.round_to)
+    tokens, most = _most_tokens(laws, question), largest_batch(laws, question)
+    given = rounded(batch_size, question.multiple)
     if tokens is None or most is None or given <= most:
         return None
     # The laws' batch size counts sequences of the sweep's own length.
     batch_tokens = given * float(laws.sequence_length or 1)
-    budget = f"The budget of {_budget(laws, query, tokens)} is fewer than {FEWEST_STEPS} steps of"
+    budget = (
+        f"The budget of {_budget(laws, question, tokens)} is fewer than {FEWEST_STEPS} steps of"
+    )
     message = (
         f"{budget} the answer's batch size, {batch_tokens:.3g} tokens: at least {np.ceil(FEWEST_STEPS * batch_tokens):,.0f} "
         "tokens are needed. Check its unit: write 60 billion tokens as 60e9."
@@ -164,7 +168,7 @@ def too_few_steps(
     if rounded(batch_size, 1) <= most:
         message = (
             f"{budget} {given:.10g} sequences, to which the best batch size of {batch_size:.4g} is rounded as a multiple of "
-            f"{query.round_to:.10g}: round to a smaller multiple."
+            f"{question.multiple:.10g}: round to a smaller multiple."
         )
     return Refusal(
         RefusalReason.BUDGET_TOO_SMALL,
@@ -173,31 +177,30 @@ def too_few_steps(
     )
 
 
-def largest_batch(laws: Laws, query: PredictionQuery, cpt_flops: float | None) -> float | None:
+def largest_batch(laws: Laws, question: Question) -> float | None:
     """Sequences of a batch with which the budget has FEWEST_STEPS steps; None if steps cannot be counted."""
-    tokens = _most_tokens(laws, query, cpt_flops)
+    tokens = _most_tokens(laws, question)
     if tokens is None or laws.sequence_length is None:
         return None
     return tokens / (FEWEST_STEPS * laws.sequence_length)
 
 
-def _most_tokens(laws: Laws, query: PredictionQuery, cpt_flops: float | None) -> float | None:
-    """Tokens of the budget, at the most; None if they cannot be counted."""
-    per_token = _least_flops_per_token(laws, query)
-    return None if cpt_flops is None or per_token is None else cpt_flops / per_token
+def _most_tokens(laws: Laws, question: Question) -> float | None:
+    """Tokens of the budget, at the most; None if they cannot be counted.
+
+    Without the target's size those of the smallest that was trained, which no budget gets more steps of.
+    """
+    per_token, smallest = question.flops_per_token, min(laws.data.sizes, default=None)
+    if per_token is None and smallest is not None:
+        per_token = laws.surface.flops_per_token_per_param * smallest
+    if question.cpt_flops is None or per_token is None:
+        return None
+    return question.cpt_flops / per_token
 
 
-def _least_flops_per_token(laws: Laws, query: PredictionQuery) -> float | None:
-    """Of the target; without its size those of the smallest that was trained, which no budget gets more steps of."""
-    if query.params is not None or query.flops_per_token is not None:
-        return flops_per_token(laws, query)
-    smallest = min(laws.data.sizes, default=None)
-    return None if smallest is None else laws.surface.flops_per_token_per_param * smallest
-
-
-def _budget(laws: Laws, query: PredictionQuery, tokens: float) -> str:
+def _budget(laws: Laws, question: Question, tokens: float) -> str:
     """The budget in words. Without a size it was given in FLOPs, which can hold tokens by mistake."""
-    if query.params is not None or query.flops_per_token is not None:
+    if question.flops_per_token is not None:
         return f"{tokens:.3g} tokens"
     smallest = f"the sweep's smallest size of {min(laws.data.sizes):.3g} parameters"
-    return f"{query.cpt_flops:.3g} FLOPs, {tokens:.3g} tokens even at {smallest},"
+    return f"{question.cpt_flops:.3g} FLOPs, {tokens:.3g} tokens even at {smallest},"

@@ -188,8 +188,6 @@ class Prediction:
     total_flops: Interval
     extrapolation: Extrapolation
     route: Route
-    routes: dict[Route, Point]
-    """Both estimates, if there are two."""
     variants: dict[str, Point]
     """paper, or measured if the paper's composition answers; A: the laws at C_total = C_cpt; B: at C_pre from the raw
     pre-training tokens."""
@@ -198,6 +196,12 @@ class Prediction:
     composition: Composition | None = None
     """None if the total compute was given and nothing is composed."""
     warnings: tuple[str, ...] = ()
+    expected_regret: float = 0.0
+    """Nats that the errors of learning rate and batch size are expected to cost, composition and compute not counted."""
+    expected_regret_flops: float = 0.0
+    """The compute that this loss is worth at C_total."""
+    best: Point | None = None
+    """The best pair, not rounded, also where the batch size is given; None: not known."""
     batch_size_given: bool = False
     """Whether the batch size was given: the learning rate is the best one there."""
     batch_size_cost: Interval | None = None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.answer.prediction import PredictionQuery
-from isoloss.laws.answer.routes import budget_flops
+from isoloss.laws.answer.question import budget_flops
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.results import LossComputeLaw
@@ -81,7 +81,18 @@ def unseen_past(laws: Laws, query: PredictionQuery) -> UnseenPast | None:
     if loss <= highest:
         return None
     most = float(np.exp(min(float(curve.log_x(highest)), 700.0)))
-    return UnseenPast(most, most / (most + budget_flops(laws, query)))
+    return UnseenPast(most, most / (most + (budget_flops(laws, query) or 0.0)))
+
+
+def unseen_sentences(laws: Laws, query: PredictionQuery) -> list[str]:
+    """What is known of C_pre when the initial loss is above all that the sweep has seen."""
+    past, loss = unseen_past(laws, query), query.initial_loss
+    if past is None or loss is None:
+        return []
+    return [
+        f"The initial loss {loss:.4g} is above every loss of the sweep ({laws.data.highest_loss:.4g}): C_pre is at most "
+        f"{past.most:.2g} FLOPs, {past.share:.1%} of the total.{perplexity(laws, loss)}"
+    ]
 
 
 def _is_far_above(laws: Laws, loss: float) -> bool:

@@ -7,23 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isoloss.laws.answer.prediction import BatchSizeRange, Point, Prediction, PredictionQuery
+from isoloss.laws.answer.prediction import BatchSizeRange, Point, Prediction
 from isoloss.laws.answer.rounding import far_sentence, rounding_sentences
 from isoloss.laws.model import Interval
 
 ALMOST_WHOLE = 1e-9
 """Relative distance from a whole number that a conversion there and back leaves."""
-
-
-def in_laws_sequences(query: PredictionQuery, laws_length: int | None) -> PredictionQuery:
-    """The question with its batch size and its multiple in sequences of the laws' length, None: as they are."""
-    length = query.sequence_length
-    if None in (laws_length, length) or length == laws_length:
-        return query
-    assert length is not None and laws_length is not None  # noqa: PT018
-    ratio = length / laws_length
-    batch_size = None if query.batch_size is None else query.batch_size * ratio
-    return replace(query, batch_size=batch_size, round_to=query.round_to * ratio)
 
 
 def for_length(
@@ -55,7 +44,7 @@ def in_sequences(answer: Prediction, length: int, wanted: int) -> Prediction:
         batch_size_raw=_whole(answer.batch_size_raw * ratio),
         batch_size_tokens=_scaled(batch, wanted),
         affordable=_scaled_range(answer.affordable, ratio),
-        routes={name: _scaled_point(point, ratio) for name, point in answer.routes.items()},
+        best=None if answer.best is None else _scaled_point(answer.best, ratio),
         variants={name: _scaled_point(point, ratio) for name, point in answer.variants.items()},
         sequence_length=wanted,
     )
@@ -63,10 +52,9 @@ def in_sequences(answer: Prediction, length: int, wanted: int) -> Prediction:
 
 def _in_target_sequences(answer: Prediction, multiple: float, ratio: float) -> tuple[str, ...]:
     """The warnings, those of rounding in the target's sequences."""
-    at = "surface" if answer.batch_size_given else answer.route
-    if at not in answer.routes:
+    if answer.best is None:
         return answer.warnings
-    best = answer.routes[at].batch_size
+    best = answer.best.batch_size
     there, own = _scaled(best, ratio), multiple / ratio
     told = {far_sentence(best.value, own): far_sentence(there.value, multiple)}
     old, new = rounding_sentences(best, own), rounding_sentences(there, multiple)

@@ -22,7 +22,8 @@ from isoloss.laws.data.trajectories import Trajectory
 from isoloss.usual import USUAL_SLOPE
 
 CELLS_PER_SIZE = 8
-FEWEST_PER_CELL = 4
+FEWEST_PER_CELL = 3
+"""Runs that a cell has at least: as many as learning rates that show a minimum."""
 HIGHEST_FLOOR = 0.95
 """Floor of a best curve at most, as a share of its lowest loss: three noisy cells must not bend it more."""
 NEAREST_FLOOR = 1e-9
@@ -47,10 +48,8 @@ class Cell:
     """ln D wasted against the size's best curve, per run."""
 
 
-def make_cells(
-    trajectories: Sequence[Trajectory], fewest_runs: int = FEWEST_PER_CELL, earliest: float = 0.0
-) -> list[Cell]:
-    """Cut the trajectories at common token counts, where at least so many runs of a size have a loss.
+def make_cells(trajectories: Sequence[Trajectory], earliest: float = 0.0) -> list[Cell]:
+    """Cut the trajectories at common token counts, where at least FEWEST_PER_CELL runs of a size have a loss.
 
     Trajectories with a loss everywhere are cut from the share `earliest` of the tokens on that so many runs of their size came to.
     """
@@ -58,7 +57,7 @@ def make_cells(
     for params in sorted({t.params for t in trajectories}):
         chosen = [(i, t) for i, t in enumerate(trajectories) if t.params == params and t.usable]
         if chosen:
-            cells += _cells_of_size(float(np.log(params)), chosen, fewest_runs, earliest)
+            cells += _cells_of_size(float(np.log(params)), chosen, earliest)
     return cells
 
 
@@ -71,17 +70,17 @@ def late_cells(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _cells_of_size(
-    log_params: float, chosen: list[tuple[int, Trajectory]], fewest_runs: int, earliest: float
+    log_params: float, chosen: list[tuple[int, Trajectory]], earliest: float
 ) -> list[Cell]:
     ends = sorted((float(t.log_tokens[-1]) for _, t in chosen), reverse=True)
-    first = -np.inf if earliest <= 0.0 else ends[:fewest_runs][-1] + float(np.log(earliest))
+    first = -np.inf if earliest <= 0.0 else ends[:FEWEST_PER_CELL][-1] + float(np.log(earliest))
     tokens = _common_tokens([t for _, t in chosen], first)
     every = np.array([i for i, _ in chosen], dtype=np.intp)
     losses = np.array([losses_at(t, np.array(tokens)) for _, t in chosen])
     cuts = [
         (d, every[there], own[there])
         for d, own, there in zip(tokens, losses.T, np.isfinite(losses.T), strict=True)
-        if there.sum() >= fewest_runs
+        if there.sum() >= FEWEST_PER_CELL
     ]
     if not cuts:
         return []

@@ -10,9 +10,8 @@ import numpy as np
 
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import DECIDE, DrawSource
-from isoloss.laws.curves import HyperparameterCurve, LossCurve, Number
+from isoloss.laws.curves import HyperparameterCurve, LossCurve
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
 from isoloss.laws.iso_loss.envelope import loss_compute_of_envelope
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import FEWEST_LEVELS, choose_levels, read_size, too_few_levels
@@ -25,7 +24,7 @@ from isoloss.laws.iso_loss.optima import (
     fit_parabolas,
     least_compute,
 )
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Route, Status
+from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
 from isoloss.laws.results import HyperparameterLaw, LossComputeLaw
 from isoloss.laws.sizes import refuse_alike_sizes
 
@@ -42,43 +41,6 @@ class IsoLossEstimate:
     rate_draws: HyperparameterCurve | None = None
     batch_draws: HyperparameterCurve | None = None
     curve_draws: LossCurve | None = None
-    route: Route = "iso-loss"
-
-    @property
-    def refusal(self) -> Refusal | None:
-        """The refusal of the first law that it needs and does not have."""
-        needed = [self.learning_rate.refusal, self.batch_size.refusal]
-        if self.learning_rate.form == "PowerLawOfLoss":
-            needed.append(self.loss_compute.refusal)
-        return next((refusal for refusal in needed if refusal is not None), None)
-
-    @property
-    def draws(self) -> int:
-        """Bootstrap draws, the estimate not counted."""
-        return count_draws(self.rate_draws, self.batch_draws, self.curve_draws)
-
-    def answer(self, target: Target) -> OptimumDraws | None:
-        """Along the frontier: the target's size does not matter."""
-        rate, batch, curve = (
-            self.learning_rate.curve,
-            self.batch_size.curve,
-            self.loss_compute.curve,
-        )
-        if rate is None or batch is None:
-            return None
-        loss: Number = 1.0
-        if rate.form == "PowerLawOfLoss":
-            if curve is None:
-                return None
-            loss = with_draws(curve, self.curve_draws, target.draws).loss(target.log_flops)
-        return OptimumDraws(
-            with_draws(rate, self.rate_draws, target.draws).log_value(loss, target.log_flops),
-            with_draws(batch, self.batch_draws, target.draws).log_value(loss, target.log_flops),
-        )
-
-    def refit(self, trajectories: Sequence[Trajectory], options: FitOptions) -> IsoLossEstimate:
-        """The same from these trajectories alone."""
-        return fit_iso_loss(trajectories, options, "fitted").estimate
 
 
 @dataclass(frozen=True)

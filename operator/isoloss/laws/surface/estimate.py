@@ -1,10 +1,10 @@
-"""The joint surface as an estimate alongside the iso-loss laws, and which of its trends over sizes may be chance.
+"""The joint surface's law, and which of its trends over sizes may be chance.
 
 Sizes that differ in width have different best learning rates; sizes that differ in their experts need
 not. A few sizes that each deviate by some per cent show a trend even if there is none, and its effect
 grows with the extrapolation. So a trend within the scatter of sizes is doubtful if the largest size is
 predicted better without it, from the others. Few sizes do not decide such a question for good: the answer is midway
-between both, half of its draws keep the trend, and all of them its spread.
+between both, and its error has the distance to either.
 """
 
 from __future__ import annotations
@@ -16,120 +16,97 @@ from itertools import chain, combinations
 import numpy as np
 
 from isoloss.laws.arrays import Array
-from isoloss.laws.bootstrap import DrawSource
-from isoloss.laws.curves import OptimumPlanes, Quantity
+from isoloss.laws.curves import Quantity
+from isoloss.laws.data.cells import Cell, late_cells
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.estimates import OptimumDraws, Target, count_draws, with_draws
-from isoloss.laws.held_out import FEWEST_SIZES, HeldOutCell, judged_cells, split
-from isoloss.laws.model import FitOptions, Refusal, Route, Status
-from isoloss.laws.quantiles import student_quantiles
+from isoloss.laws.model import Refusal, Status
+from isoloss.laws.quadratic import Quadratic, fit_quadratic, is_determined, vertex_of
 from isoloss.laws.results import SurfaceLaw
-from isoloss.laws.surface.form_error import scatter_freedom
 from isoloss.laws.surface.law import surface_law
 from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, TRENDS, LawTerm, planes
 from isoloss.laws.surface.token_range import fit_late_if_bent
-from isoloss.laws.surface.uncertainty import Uncertainty
+from isoloss.laws.surface.uncertainty import CLEAR, Uncertainty
 
-SURE = 0.95
-"""Quantile of the trend's error beyond which it is no chance: 90 %, two-sided."""
-
-
-@dataclass(frozen=True)
-class JointSurfaceEstimate:
-    """The optimum over ln N and ln D, and its draws."""
-
-    law: SurfaceLaw
-    plane_draws: OptimumPlanes | None = None
-    route: Route = "surface"
-
-    @property
-    def refusal(self) -> Refusal | None:
-        """Why there is no surface."""
-        return self.law.refusal
-
-    @property
-    def draws(self) -> int:
-        """Bootstrap draws, the estimate not counted."""
-        return count_draws(self.plane_draws)
-
-    def answer(self, target: Target) -> OptimumDraws | None:
-        """At the target's size and tokens; without a size, on the sweep's own ratio of tokens to parameters."""
-        law, place = self.law, target.place(self.law)
-        if law.planes is None or place is None:
-            return None
-        planes = with_draws(law.planes, self.plane_draws, target.draws)
-        return OptimumDraws(*planes.at(*place), deviation_scale=planes.deviation_scale)
-
-    def refit(
-        self, trajectories: Sequence[Trajectory], options: FitOptions
-    ) -> JointSurfaceEstimate:
-        """The same from these trajectories alone, with the same trends over sizes halved."""
-        return fit_joint_surface(trajectories, options, "fitted", self.law.halved_trends)
+FEWEST_SIZES = 3
+"""Sizes of which one can be left out and the others still show a trend."""
+FEWEST_RUNS = 7
+"""Of a cell whose own parabola judges the others' law."""
+NEAR_BEST = 0.15
+"""ln D wasted beyond which a run counts little for that parabola."""
 
 
 def fit_joint_surface(
-    trajectories: Sequence[Trajectory],
-    options: FitOptions,
-    fitted: Status,
-    doubtful: Sequence[Quantity] | None = None,
-) -> JointSurfaceEstimate:
-    """The surface through all cells.
-
-    `doubtful` names trends over sizes to halve; None: the trajectories themselves decide.
-    """
-    found = fit_late_if_bent(trajectories)
+    trajectories: Sequence[Trajectory], cells: Sequence[Cell], fitted: Status
+) -> SurfaceLaw:
+    """The surface through these cells, or those of the last part of runs."""
+    found = fit_late_if_bent(trajectories, cells)
     if isinstance(found, Refusal):
-        return JointSurfaceEstimate(SurfaceLaw("refused", refusal=found))
-    known, cells = found
-    scales = known.deviation_scales(DrawSource(options.seed, 14, options.bootstrap_samples))
-    draws = known.draw(DrawSource(options.seed, 2, options.bootstrap_samples), scales)
-    if doubtful is None:
-        doubtful = doubtful_trends(trajectories, known)
-    shift = shift_without(known, doubtful)
-    law, optimum_draws = surface_law(
-        known, trajectories, cells, draws, scales, shift, options, fitted
-    )
-    law = replace(law, halved_trends=tuple(doubtful))
-    return JointSurfaceEstimate(law, optimum_draws)
+        return SurfaceLaw("refused", refusal=found)
+    known, used = found
+    doubtful = doubtful_trends(trajectories, cells, known)
+    shift = 0.5 * shift_without(known, doubtful)
+    law = surface_law(known, trajectories, used, shift, fitted)
+    return replace(law, halved_trends=tuple(doubtful))
 
 
 def doubtful_trends(
-    trajectories: Sequence[Trajectory], known: Uncertainty
+    trajectories: Sequence[Trajectory], cells: Sequence[Cell], known: Uncertainty
 ) -> tuple[Quantity, ...]:
     """The hyperparameters that may be the same at every size; none for two sizes."""
-    unclear = [] if len(set(known.fit.sizes)) < FEWEST_SIZES else _within_scatter(known)
+    sizes = sorted(set(known.fit.sizes))
+    unclear = [] if len(sizes) < FEWEST_SIZES else _unclear(known)
     if not unclear:
         return ()
-    shown, held_out = split(trajectories)
-    cells = judged_cells(held_out).late
-    rest = fit_late_if_bent(shown)
-    if isinstance(rest, Refusal) or not cells or not rest[0].fit.is_convex:
+    largest = [c for c in late_cells(cells) if c.log_params == sizes[-1]]
+    found = [_own_valley(cell, trajectories) for cell in largest]
+    judges = [valley for valley in found if valley is not None]
+    rest = fit_late_if_bent(trajectories, [c for c in cells if c.log_params != sizes[-1]])
+    if isinstance(rest, Refusal) or not judges or not rest[0].fit.is_convex:
         return ()
-    rest_known = rest[0]
+    others = rest[0]
     options = chain.from_iterable(combinations(unclear, k) for k in range(len(unclear) + 1))
     # The first of equals is the one that leaves out least.
-    return min(options, key=lambda left_out: _regret(rest_known, left_out, cells))
+    return min(options, key=lambda left_out: _waste(others, left_out, judges))
 
 
-def _within_scatter(known: Uncertainty) -> list[Quantity]:
-    fit = known.fit
-    if not fit.is_convex:
+def _unclear(known: Uncertainty) -> list[Quantity]:
+    if not known.fit.is_convex:
         return []
-    errors = np.sqrt(np.diag(known.law_covariance))
-    freedom = scatter_freedom(len(set(fit.sizes)))
-    widest = float(student_quantiles(freedom, np.array([SURE]))[0])
-    law = known.law
-    return [name for name, at in TRENDS.items() if abs(law[at]) < widest * errors[at]]
+    errors, law = np.sqrt(np.diag(known.law_covariance)), known.law
+    return [name for name, at in TRENDS.items() if abs(law[at]) < CLEAR * errors[at]]
 
 
-def _regret(
-    known: Uncertainty, left_out: Sequence[Quantity], cells: Sequence[HeldOutCell]
-) -> float:
+@dataclass(frozen=True)
+class _Valley:
+    """A cell with its own parabola, whose minimum is inside its runs."""
+
+    cell: Cell
+    parabola: Quadratic
+    lowest: float
+
+
+def _own_valley(cell: Cell, trajectories: Sequence[Trajectory]) -> _Valley | None:
+    runs = [trajectories[i] for i in cell.runs]
+    x = np.log([t.learning_rate for t in runs])
+    y = np.log([t.batch_size for t in runs])
+    if len(runs) < FEWEST_RUNS or not is_determined(x, y):
+        return None
+    excess = cell.waste - cell.waste.min()
+    fit = fit_quadratic(x, y, cell.waste, 1.0 / (1.0 + (excess / NEAR_BEST) ** 2))
+    vertex, lowest, convex = vertex_of(fit.coefficients, fit.centre)
+    inside = x.min() <= vertex[0] <= x.max() and y.min() <= vertex[1] <= y.max()
+    return _Valley(cell, fit, float(lowest)) if convex and inside else None
+
+
+def _waste(known: Uncertainty, left_out: Sequence[Quantity], judges: Sequence[_Valley]) -> float:
+    """Mean loss, relative, that the law's optima have above the judges' own."""
     law = planes(known.law + shift_without(known, left_out), known.fit.centre)
-    answers = [law.at(cell.log_params, cell.log_tokens) for cell in cells]
-    return float(
-        np.mean([c.regret(float(x), float(y)) for c, (x, y) in zip(cells, answers, strict=True)])
-    )
+    wasted = []
+    for judge in judges:
+        place = law.at(judge.cell.log_params, judge.cell.log_tokens)
+        above = judge.parabola.at(*place) - judge.lowest
+        wasted.append(float(above) * judge.cell.slope * float(np.exp(judge.cell.log_losses.min())))
+    return float(np.mean(wasted))
 
 
 def shift_without(known: Uncertainty, left_out: Sequence[Quantity]) -> Array:

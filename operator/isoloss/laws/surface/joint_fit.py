@@ -20,11 +20,13 @@ from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.least_squares import Levelled
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.sizes import NARROWEST_SPREAD, refuse_alike_sizes
-from isoloss.laws.surface.form_error import usual_end
 from isoloss.laws.surface.identified import refuse_unidentified
 from isoloss.laws.surface.skew import Points, quadratic, valley
 from isoloss.laws.surface.terms import Centre, Shape
 
+FEWEST_SIZES = 2
+FEWEST_CELLS = 3
+"""Sizes and token counts that tell an exponent of each apart."""
 WINDOW = 0.5
 """Points that waste more than this much ln D against their cell's best count little."""
 
@@ -37,7 +39,7 @@ class SurfaceFit:
     coefficients: Array
     """(9,), see Shape."""
     solver: Array
-    """(9, points)."""
+    """(terms, points)."""
     runs: Indices
     """(points,) trajectory behind each point."""
     residuals: Array
@@ -60,8 +62,13 @@ class SurfaceFit:
     """(intercept, slope) of ln D at the end of a size's runs over ln N, both centred."""
     past_end: Array
     """(points,) ln D less that end."""
-    unseen_asymmetry: Array
-    """(9, 9) mean squares of what the cubic terms that are not in the fit do to the coefficients."""
+    design: Array
+    """(points, terms): Shape, and cubic terms if they are clear."""
+    levels: Levelled
+    unseen: Array
+    """(points, c) cubic terms that were not fitted, …"""
+    unseen_variance: Array
+    """… (c,) and the usual variances of their coefficients."""
 
     @property
     def hessian(self) -> Array:
@@ -75,14 +82,9 @@ class SurfaceFit:
         return bool(np.linalg.eigvalsh(self.hessian)[0] > 1e-9)
 
 
-def fit_surface(
-    trajectories: Sequence[Trajectory], cells: Sequence[Cell], fewest_sizes: int = 2
-) -> SurfaceFit | Refusal:
-    """Weighted least squares over all cells, or why there is none.
-
-    From a single size the terms of N are none.
-    """
-    refusal = _refuse_cells(cells, fewest_sizes)
+def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
+    """Weighted least squares over all cells, or why there is none."""
+    refusal = _refuse_cells(cells)
     if refusal is not None:
         return refusal
     cell, runs = _members(cells)
@@ -99,13 +101,12 @@ def fit_surface(
         return refusal
     terms = valley(points, levelled, z, runs)
     design = terms.design
-    full = levelled.solver(design)
-    unseen = full[: len(Shape)] @ terms.unseen
-    solution = full @ z
+    solver = levelled.solver(design)
+    solution = solver @ z
     return SurfaceFit(
         centre=centre,
         coefficients=solution[: len(Shape)],
-        solver=full[: len(Shape)],
+        solver=solver,
         runs=runs,
         residuals=levelled.without_levels(z - design @ solution),
         weights=weights,
@@ -118,7 +119,10 @@ def fit_surface(
         replicate_noise=replicate_noise(trajectories),
         end=(end := usual_end(points.n, points.d)),
         past_end=points.d - end[0] - end[1] * points.n,
-        unseen_asymmetry=unseen @ terms.unseen_covariance @ unseen.T,
+        design=design,
+        levels=levelled,
+        unseen=terms.unseen,
+        unseen_variance=terms.unseen_variance,
     )
 
 
@@ -146,17 +150,18 @@ def window(excess: Array, width: float) -> Array:
     return np.where(excess < 3 * width, near, 1e-6)
 
 
-def _refuse_cells(cells: Sequence[Cell], fewest_sizes: int) -> Refusal | None:
+def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
     """Too few cells, or cells that do not separate size from tokens."""
     points = sum(len(c.runs) for c in cells)
     sizes = len({c.log_params for c in cells})
-    if points < len(Shape) + len(cells) + 1 or len(cells) < 3:
+    if points < len(Shape) + len(cells) + 1 or len(cells) < FEWEST_CELLS:
         return Refusal(
             RefusalReason.TOO_FEW_RUNS,
-            f"Too few points for a joint surface (points: {points}, (N, D) cells: {len(cells)}). Add runs, or evaluate more often.",
+            f"Too few points for a joint surface: {points} in {len(cells)} pairs of a size and a token count, where at least "
+            f"{len(Shape) + len(cells) + 1} in {FEWEST_CELLS} pairs are needed. {_advice(cells)}",
             {"points": points, "cells": len(cells)},
         )
-    if sizes < fewest_sizes:
+    if sizes < FEWEST_SIZES:
         return Refusal(
             RefusalReason.TOO_FEW_SIZES,
             "There is only one model size. A joint surface needs at least two: train another size.",
@@ -165,7 +170,7 @@ def _refuse_cells(cells: Sequence[Cell], fewest_sizes: int) -> Refusal | None:
     alike = refuse_alike_sizes(np.exp(c.log_params) for c in cells)
     if alike is not None:
         return alike
-    n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])[:, 0 if sizes > 1 else 1 :]
+    n_and_d = np.array([[c.log_params, c.log_tokens] for c in cells])
     spread = np.linalg.svd(n_and_d - n_and_d.mean(axis=0), compute_uv=False)[-1]
     if spread / np.sqrt(len(cells)) < NARROWEST_SPREAD:
         return Refusal(
@@ -177,10 +182,14 @@ def _refuse_cells(cells: Sequence[Cell], fewest_sizes: int) -> Refusal | None:
     return None
 
 
+def _advice(cells: Sequence[Cell]) -> str:
+    if len(cells) < FEWEST_CELLS:
+        return "Evaluate the runs at more token counts, or train another size."
+    return "Train more learning rates and batch sizes."
+
+
 def _one_line(n_and_d: Array) -> str:
     """How the tokens of cells go with their sizes, if with anything."""
-    if n_and_d.shape[1] == 1:
-        return "All losses are at one token count."
     log_params, log_tokens = n_and_d.T
     exponent = float(np.polyfit(log_params, log_tokens, 1)[0])
     return f"All losses are at tokens that grow with the size as N^{exponent:.2f}."
@@ -202,3 +211,15 @@ def _stack(
     n = np.array([c.log_params for c in cells])[cell]
     d = np.array([c.log_tokens for c in cells])[cell]
     return x, y, n, d, z, scale
+
+
+def usual_end(log_params: Array, log_tokens: Array) -> tuple[float, float]:
+    """(intercept, slope) of ln D at the end of a size's runs over ln N, from those of points (n,).
+
+    The slope is between none and that of equal tokens per parameter.
+    """
+    sizes = np.unique(log_params)
+    ends = np.array([log_tokens[log_params == size].max() for size in sizes])
+    slope = float(np.polyfit(sizes, ends, 1)[0]) if len(sizes) > 1 else 0.0
+    slope = float(np.clip(slope, 0.0, 1.0))
+    return float(np.mean(ends - slope * sizes)), slope

@@ -7,16 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from isoloss.laws.arrays import Array, Flags
-from isoloss.laws.bootstrap import DECIDE, DrawSource
-from isoloss.laws.curves import OptimumPlanes
+from isoloss.laws.arrays import Array, Indices
+from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.cells import LATE, Cell, late_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
+from isoloss.laws.model import Refusal, RefusalReason, Status
 from isoloss.laws.results import SurfaceLaw
 from isoloss.laws.surface.joint_fit import SurfaceFit
-from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, planes
+from isoloss.laws.surface.terms import OF_BATCH, OF_RATE, Shape, planes
 from isoloss.laws.surface.uncertainty import Uncertainty
 
 
@@ -24,42 +23,41 @@ def surface_law(
     known: Uncertainty,
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
-    draws: Array,
-    scales: Array,
     shift: Array,
-    options: FitOptions,
     fitted: Status,
-) -> tuple[SurfaceLaw, OptimumPlanes | None]:
-    """The public record, and the draws of its planes.
-
-    `draws` (n, 9) are of the surface, `scales` (n,) of the deviations from it. `shift` (6,) moves every other draw, and the estimate half way: whether to
-    shift is itself not certain.
-    """
+) -> SurfaceLaw:
+    """The public record. `shift` (6,) moves the law, and may as well not: whether to is itself not certain."""
     fit = known.fit
-    law, convex = known.laws(draws, DrawSource(options.seed, 9, len(draws) - DECIDE.stop), scales)
-    share = np.where(np.arange(len(draws)) % 2 == 0, 1.0, 0.0)
-    share[0] = 0.5
-    law = law + share[:, None] * shift
-    refusal = _judge(fit, trajectories, cells, law[0], convex[DECIDE])
+    share = convex_share(known)
+    if not fit.is_convex:
+        return SurfaceLaw("refused", refusal=_not_convex(share))
+    law = known.law + shift
+    refusal = _judge(fit, trajectories, cells, law, share)
     if refusal is not None:
-        return SurfaceLaw("refused", refusal=refusal), None
+        return SurfaceLaw("refused", refusal=refusal)
     per_param = [t.flops_per_token / t.params for t in trajectories]
-    record = SurfaceLaw(
+    return SurfaceLaw(
         status=fitted,
-        planes=planes(law[0], fit.centre),
+        planes=planes(law, fit.centre),
         curvature=fit.hessian,
         residual_rms=residual_rms(fit, cells),
         flops_per_token_per_param=float(np.median(per_param)),
         cells=len(cells),
         points=len(fit.runs),
-        law_covariance=known.optimum_covariance,
-        target_covariance=known.target_covariance,
-        bend=known.bend,
-        token_bend=known.token_bend,
+        error=known.error(shift),
         token_slope=_token_slope(cells),
     )
-    kept = convex & (np.arange(len(law)) >= DECIDE.stop)
-    return record, replace(planes(law[kept], fit.centre), deviation_scale=scales[kept])
+
+
+def convex_share(known: Uncertainty) -> float:
+    """How often the valley has a minimum, over draws of its curvature."""
+    fit, of_curvature = known.fit, slice(Shape.XX, Shape.X)
+    solver = fit.solver[of_curvature]
+    unseen = solver @ fit.unseen
+    covariance = known.noise.covariance(solver) + (unseen * fit.unseen_variance) @ unseen.T
+    drawn = fit.coefficients[of_curvature] + DrawSource(0, 2, 0).correlated(covariance)
+    xx, xy, yy = drawn.T
+    return float(((xx > 0) & (xx * yy > xy**2)).mean())
 
 
 def residual_rms(fit: SurfaceFit, cells: Sequence[Cell]) -> float:
@@ -79,23 +77,24 @@ def _judge(
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
     law: Array,
-    convex: Flags,
+    convex: float,
 ) -> Refusal | None:
-    """Refuse a surface without a minimum, or whose minima are mostly outside the grids.
+    """Refuse a surface without a minimum, or whose minima are mostly outside the grids, at the end of runs as well.
 
     A minimum outside says which way to go, whether or not noise leaves one in every draw.
     """
-    if not convex[0]:
-        return _not_convex(convex)
-    late = late_cells(cells)
-    tried = _tried(trajectories)
+    late, tried = late_cells(cells), _tried(trajectories)
     quantities = (
         ("learning_rate", OF_RATE, np.log([t.learning_rate for t in tried])),
         ("batch_size", OF_BATCH, np.log([t.batch_size for t in tried])),
     )
     for quantity, part, values in quantities:
         sides = _sides(fit, tried, late, law[part], values)
-        above, below = float((sides > 0).mean()), float((sides < 0).mean())
+        # Answers are for the end of runs: what is inside there may have been outside before.
+        ends = sides[_last_of_sizes(late)]
+        above, below = (
+            min(float((side * of > 0).mean()) for of in (sides, ends)) for side in (1, -1)
+        )
         if max(above, below) > 0.5:
             outside = _outside_refusal(quantity, values, above > below, max(above, below))
             return _beside_divergence(outside, tried)
@@ -103,15 +102,26 @@ def _judge(
             return _beside_divergence(
                 _size_outside_refusal(quantity, values, tried, late, sides), tried
             )
-    return _not_convex(convex) if convex.mean() < MOSTLY_CONVEX else None
+    return _not_convex(convex) if convex < MOSTLY_CONVEX else None
 
 
-def _not_convex(convex: Flags) -> Refusal:
+def _last_of_sizes(cells: Sequence[Cell]) -> Indices:
+    """Which of the cells has the most tokens of its size."""
+    order = sorted(range(len(cells)), key=lambda at: cells[at].log_tokens)
+    return np.array(sorted({cells[at].log_params: at for at in order}.values()), dtype=np.intp)
+
+
+def _sizes_inside(cells: Sequence[Cell], sides: Array) -> int:
+    """Sizes whose optimum is inside their grid in some cell: a trend over sizes needs two."""
+    return len({c.log_params for c, side in zip(cells, sides, strict=True) if side == 0})
+
+
+def _not_convex(convex: float) -> Refusal:
     return Refusal(
         RefusalReason.SURFACE_NOT_CONVEX,
         "The joint surface has no minimum over learning rate and batch size above the noise "
-        f"(convex in {convex.mean():.0%} of the bootstrap). Widen the grid, or reduce the noise.",
-        {"convex_share": float(convex.mean())},
+        f"(convex in {convex:.0%} of draws). Widen the grid, or reduce the noise.",
+        {"convex_share": convex},
     )
 
 
@@ -163,11 +173,6 @@ def _sides(
         optimum = law @ np.array([1.0, n, d])
         sides[i] = float(optimum > tried.max()) - float(optimum < tried.min())
     return sides
-
-
-def _sizes_inside(cells: Sequence[Cell], sides: Array) -> int:
-    """Sizes whose optimum is inside their grid in some cell: a trend over sizes needs two."""
-    return len({c.log_params for c, side in zip(cells, sides, strict=True) if side == 0})
 
 
 def _size_outside_refusal(

@@ -9,36 +9,38 @@ the form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
-from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import RateAtBatch
-from isoloss.laws.data.cells import LATE, make_cells
+from isoloss.laws.data.cells import LATE, Cell, make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
 from isoloss.laws.least_squares import NO_COLUMN, Levelled
-from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Status
-from isoloss.laws.results import Bend, RateAtBatchLaw
+from isoloss.laws.model import Refusal, RefusalReason, Status
+from isoloss.laws.results import LawError, RateAtBatchLaw
 from isoloss.laws.sizes import refuse_alike_sizes
-from isoloss.laws.surface.bend import OwnBends, possible_bend, possible_token_bend
-from isoloss.laws.surface.form_error import FEWEST_TO_BEND
-from isoloss.laws.surface.joint_fit import window
+from isoloss.laws.surface.joint_fit import usual_end, window
+from isoloss.laws.surface.random_effects import LinearFit, Noise, Usual, posterior
 from isoloss.laws.surface.skew import FARTHEST, TURNS
+from isoloss.laws.surface.uncertainty import CLEAR, LEAST_OWN_RUNS
 from isoloss.usual import (
+    EXPONENT_SCATTER,
     RATE_EXPONENT_ERROR,
-    SCATTER_FREEDOM,
+    TOKEN_BEND_SCATTER,
     USUAL_ASYMMETRY,
+    USUAL_BEND,
     USUAL_RATE_EXPONENT,
     USUAL_SCATTER,
+    USUAL_TOKEN_BEND,
 )
 
 FEWEST_RATES = 3
 """Learning rates at one batch size that show a minimum, and runs of a cell."""
-FEWEST_SIZES = 2
 NARROW = 0.2
 """The window over a line: near its best rate a valley is a parabola."""
 SPREAD = 0.05
@@ -49,16 +51,6 @@ sweep, whose asymmetry is large, the mean regret falls the more the walls are be
 the largest grows (0.0058 and 0.0073). Chosen there, after five other values: so that the largest stays below 0.006."""
 SIZE, TOKENS, BATCH = range(3)
 """Columns of where a point is."""
-
-
-@dataclass(frozen=True)
-class RateAtBatchFit:
-    """The public record and its draws."""
-
-    law: RateAtBatchLaw
-    draws: RateAtBatch | None = None
-    shows_tokens: bool = True
-    """False: what tokens change is taken as usual."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +80,10 @@ class _Points:
 
 
 def fit_rate_at_batch(
-    trajectories: Sequence[Trajectory], options: FitOptions, fitted: Status
-) -> RateAtBatchFit:
-    """The law from all lines of learning rates, or why there is none."""
-    points = _lines(trajectories)
+    trajectories: Sequence[Trajectory], cells: Sequence[Cell], fitted: Status
+) -> RateAtBatchLaw:
+    """The law from all lines of learning rates in these cells, or why there is none."""
+    points = _lines(trajectories, cells)
     if points is None:
         return _refused(
             RefusalReason.TOO_FEW_RUNS,
@@ -99,28 +91,17 @@ def fit_rate_at_batch(
             f"at least {FEWEST_RATES} at one batch size.",
             {"fewest_learning_rates": FEWEST_RATES},
         )
-    sizes = len(np.unique(points.size))
-    if sizes < FEWEST_SIZES:
-        return _refused(
-            RefusalReason.TOO_FEW_SIZES,
-            "Only one size has a batch size with three learning rates. How the best learning rate depends on the "
-            "size takes at least two: train three learning rates at one batch size of another size.",
-            {"sizes": sizes},
-        )
     alike = refuse_alike_sizes(t.params for t in trajectories)
     if alike is not None:
-        return RateAtBatchFit(RateAtBatchLaw("refused", refusal=alike))
-    return _fitted(points, options, fitted, trajectories)
+        return RateAtBatchLaw("refused", refusal=alike)
+    return _fitted(points, fitted, lambda: _lines(trajectories, make_cells(trajectories, LATE)))
 
 
-def _lines(trajectories: Sequence[Trajectory], earliest: float = 0.0) -> _Points | None:
-    """The points of every (size, tokens, batch size) with enough learning rates; None without any.
-
-    Trajectories with a loss everywhere give those from the share `earliest` of their size's tokens on.
-    """
+def _lines(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> _Points | None:
+    """The points of every (size, tokens, batch size) with enough learning rates; None without any."""
     rows: list[tuple[float, ...]] = []
     lines = 0
-    for cell in make_cells(trajectories, FEWEST_RATES, earliest):
+    for cell in cells:
         batches = np.array([trajectories[i].batch_size for i in cell.runs])
         for batch in np.unique(batches):
             at = np.flatnonzero(batches == batch)
@@ -153,102 +134,73 @@ def _lines(trajectories: Sequence[Trajectory], earliest: float = 0.0) -> _Points
 
 
 def _fitted(
-    points: _Points, options: FitOptions, fitted: Status, trajectories: Sequence[Trajectory] = ()
-) -> RateAtBatchFit:
-    """From these points, or from late ones of the trajectories if the best learning rate clearly bends over tokens
-    (token_range.py)."""
+    points: _Points, fitted: Status, late: Callable[[], _Points | None] | None
+) -> RateAtBatchLaw:
+    """From these points, or from `late` ones if the best learning rate clearly bends over tokens (token_range.py)."""
     middle = float(np.average(points.x, weights=points.weights))
     centre = np.average(points.where, axis=0, weights=points.weights)
     x, where = points.x - middle, points.where - centre
     varied = _varied(points, where)
-    valley = _valley(points, x, where[:, varied])
-    if valley is None:
+    found = _valley(points, x, where[:, varied])
+    if found is None:
         return _not_convex(0.0)
-    bends = _own_bends(points, x, valley)
-    if bends.are_clear and trajectories:
-        late = _lines(trajectories, LATE)
-        of_late = _fitted(late, options, fitted) if late and late.tells_what(points) else None
-        if of_late is not None and of_late.law.refusal is None:
+    linear = _linear(points, x, where, varied, found)
+    known = posterior(linear)
+    bend = len(linear.to_law) + 1
+    if late is not None and known.mean[bend] ** 2 > CLEAR**2 * known.covariance[bend, bend]:
+        later = late()
+        of_late = _fitted(later, fitted, None) if later and later.tells_what(points) else None
+        if of_late is not None and of_late.refusal is None:
             return of_late
-    curvature, found = float(valley.estimate[0]), valley.scatter
-    source = DrawSource(options.seed, 12, options.bootstrap_samples)
-    draws, scales = valley.draws(source)
-    curve = replace(_curve(draws, varied, middle, centre), deviation_scale=scales)
-    log_params, log_tokens, _ = points.where.T
-    token_bend = possible_token_bend(log_params, log_tokens, points.weights, bends)
+    curvature = float(found.coefficients[0])
+    law = np.zeros(4)
+    law[[0, *(1 + varied)]] = -found.coefficients[1:] / curvature
+    moments = known.moments
     if TOKENS not in varied:
-        curve = _with_usual_tokens(curve, where, points.weights, source)
-        # The exponent is from elsewhere, and so is its error.
-        token_bend = replace(token_bend, spread=np.zeros(1))
-    convex = draws[:, 0] > 0.0
-    if convex[DECIDE].mean() < MOSTLY_CONVEX:
-        return _not_convex(float(convex[DECIDE].mean()))
-    edge = _beyond_the_edge(points, curve.take(DECIDE))
+        law, moments = _with_usual_tokens(law, moments, where, points.weights)
+    curve = RateAtBatch(*(float(term) for term in law), *(float(value) for value in centre))
+    curve = replace(curve, constant=float(law[0]) + middle)
+    steepness = float(np.sqrt(linear.noise.covariance(linear.solver[:1])[0, 0]))
+    share = NormalDist().cdf(curvature / steepness) if steepness > 0.0 else 1.0
+    if share < MOSTLY_CONVEX:
+        return _not_convex(share)
+    edge = _beyond_the_edge(points, curve)
     if edge is not None:
-        return RateAtBatchFit(RateAtBatchLaw("refused", refusal=edge))
-    batches = np.exp(points.where[:, 2])
-    law = RateAtBatchLaw(
+        return RateAtBatchLaw("refused", refusal=edge)
+    batches, along_runs = np.exp(points.where[:, BATCH]), 0.0 if linear.own_runs else 1.0
+    end = usual_end(linear.log_params, linear.log_tokens)
+    return RateAtBatchLaw(
         fitted,
-        curve=curve.first(),
+        curve=curve,
         curvature=curvature,
-        scatter=found.total,
-        bend=_bend(points, found),
-        token_bend=token_bend,
+        error=LawError(
+            moments=moments,
+            noise=known.noise,
+            scatter=known.scale**2 * linear.usual.scatter,
+            exponents=along_runs * linear.usual.exponents,
+            token_bends=along_runs * linear.usual.token_bends,
+            log_params_centre=float(centre[SIZE]),
+            log_tokens_centre=float(centre[TOKENS]),
+            end=np.array(end),
+        ),
         smallest_batch=float(batches.min()),
         largest_batch=float(batches.max()),
         shows_batch=BATCH in varied,
+        shows_tokens=TOKENS in varied,
+        shows_params=SIZE in varied,
     )
-    kept = np.flatnonzero(convex)
-    return RateAtBatchFit(law, curve.take(kept[kept >= DECIDE.stop]), TOKENS in varied)
 
 
 @dataclass(frozen=True)
 class _Valley:
-    """The coefficients of the parabola, and what is known of the cubic term beside it."""
+    """The parabola, given what is known of a cubic term beside it."""
 
-    plain: Array
-    """(terms,) of the parabola alone."""
-    cubic: float
-    """Coefficient of u^3 / 6, u counted from the optimum, as the points show it; 0 if they show none."""
-    pull: Array
-    """(terms,) what a cubic coefficient of 1 adds to those of the parabola alone."""
-    usual: float
-    """Standard deviation of cubic coefficients in valleys of this curvature."""
-    noise: Array
-    """(terms + 1, terms + 1) of the plain coefficients and the cubic one."""
-    freedom: float
-    moved: Array
-    """(terms + 1, sizes and lines)"""
-    scatter: _Scatter
-    shows_cubic: bool
-    residuals: Array
-    """(points,) what the fit leaves of the wasted ln D."""
-
-    @property
-    def estimate(self) -> Array:
-        """(terms,)"""
-        every = np.append(self.plain, self.cubic)
-        return np.asarray(self._given_usual(every[None], np.zeros(1))[0])
-
-    def draws(self, source: DrawSource) -> tuple[Array, Array]:
-        """((draws, terms), (draws,) how much more than expected sizes and lines deviate in each)."""
-        noise = source.scales(self.freedom)[:, None] * source.correlated(self.noise)
-        scales = source.scales(self.scatter.freedom)
-        moved = scales[:, None] * source.correlated(self.moved @ self.moved.T)
-        every = np.append(self.plain, self.cubic) + noise + moved
-        return self._given_usual(every, source.normal()), scales
-
-    def _given_usual(self, every: Array, errors: Array) -> Array:
-        """(draws, terms): what is usual of the cubic term is one more observation of it; with these errors.
-
-        What the walls show is not the bottom's own, as no valley is a cubic.
-        """
-        form = FORM_ERROR * self.usual
-        variance = float(self.noise[-1, -1] + self.moved[-1] @ self.moved[-1]) + form**2
-        doubt = variance / (variance + self.usual**2) if self.shows_cubic else 1.0
-        spread = np.hypot(doubt * self.usual, (1.0 - doubt) * form)
-        cubic = (1.0 - doubt) * every[:, -1] + spread * errors
-        return np.asarray(every[:, :-1] - cubic[:, None] * self.pull)
+    coefficients: Array
+    """(terms,)"""
+    design: Array
+    """(points, terms)"""
+    cubic: Array
+    """(points,) u^3 / 6, u counted from the optimum."""
 
 
 def _valley(points: _Points, x: Array, where: Array) -> _Valley | None:
@@ -257,38 +209,79 @@ def _valley(points: _Points, x: Array, where: Array) -> _Valley | None:
     The cubic term counts from the optimum, so that the two are found in turn.
     """
     design = np.column_stack([0.5 * x**2, x, x[:, None] * where])
-    shape = points.lines.solver(design)
-    plain = shape @ points.z
-    if plain[0] <= 0.0:
-        return None
-    estimate, found = plain, None
+    solver = points.lines.solver(design)
+    plain = solver @ points.z
+    found = _Valley(plain, design, np.zeros_like(x))
     for _ in range(TURNS):
-        optimum = -(estimate[1] + where @ estimate[2:]) / estimate[0]
-        u = np.clip(x - optimum, -FARTHEST, FARTHEST)
-        found = _with_cubic(points, x, design, shape, u**3 / 6)
-        estimate = found.estimate
-        if estimate[0] <= 0.0:
+        if found.coefficients[0] <= 0.0:
             return None
-    return found
+        optimum = -(found.coefficients[1] + where @ found.coefficients[2:]) / found.coefficients[0]
+        cubic = np.clip(x - optimum, -FARTHEST, FARTHEST) ** 3 / 6
+        shown = _shown_cubic(points, design, solver, cubic)
+        found = _Valley(plain - shown * (solver @ cubic), design, cubic)
+    return found if found.coefficients[0] > 0.0 else None
 
 
-def _with_cubic(points: _Points, x: Array, design: Array, shape: Array, cubic: Array) -> _Valley:
-    """The parabola and a cubic term (points,), which shows in what the parabola cannot follow of it."""
-    plain, pull = shape @ points.z, shape @ cubic
-    own = points.lines.without_levels(cubic - design @ pull)
+def _shown_cubic(points: _Points, design: Array, solver: Array, cubic: Array) -> float:
+    """The coefficient of the cubic term (points,), what is usual of it being one more observation.
+
+    What the walls show is not the bottom's own, as no valley is a cubic.
+    """
+    lines = points.lines
+    own = lines.without_levels(cubic - design @ (solver @ cubic))
     information = float((points.weights * own**2).sum())
-    shows = information > NO_COLUMN**2
-    reader = points.weights * own / information if shows else np.zeros_like(own)
-    coefficient = float(reader @ points.z)
-    residuals = points.lines.without_levels(points.z - design @ plain) - own * coefficient
-    readers = np.vstack([shape, reader])
-    curvature = float(plain[0])
-    scatter = _scatter(points, residuals, curvature, design.shape[1] - 2)
-    noise, freedom = _noise(points, readers, residuals)
-    moved = _moved(points, x, readers, curvature, scatter)
-    usual = float(USUAL_ASYMMETRY[0]) * curvature
-    return _Valley(
-        plain, coefficient, pull, usual, noise, freedom, moved, scatter, shows, residuals
+    if information <= NO_COLUMN**2:
+        return 0.0
+    reader = points.weights * own / information
+    plain = solver @ points.z
+    residuals = lines.without_levels(points.z - design @ plain) - own * float(reader @ points.z)
+    usual = float(USUAL_ASYMMETRY[0] * plain[0])
+    noise = _noise(points, design, residuals)
+    variance = float(noise.covariance(reader[None])[0, 0]) + (FORM_ERROR * usual) ** 2
+    return float(reader @ points.z) * usual**2 / (usual**2 + variance)
+
+
+def _noise(points: _Points, design: Array, residuals: Array) -> Noise:
+    unknowns = points.lines.unknowns(design)
+    taken = design.shape[1] + int(points.size.max()) + 1
+    return Noise.of_residuals(residuals, points.lines, points.run, unknowns, taken)
+
+
+def _linear(points: _Points, x: Array, where: Array, varied: Indices, found: _Valley) -> LinearFit:
+    """The fit as random effects see it."""
+    lines, design = points.lines, found.design
+    solver = lines.solver(design)
+    plain = solver @ points.z
+    residuals = lines.without_levels(points.z - design @ plain)
+    curvature, slopes = float(found.coefficients[0]), found.coefficients[1:]
+    to_law = np.zeros((4, len(solver)))
+    rows = np.array([0, *(1 + varied)])
+    to_law[rows, np.arange(1, len(solver))] = -1.0 / curvature
+    to_law[rows, 0] = slopes / curvature**2
+    n, d = where[:, SIZE], where[:, TOKENS]
+    start, slope = usual_end(n, d)
+    return LinearFit(
+        solver=solver,
+        design=design,
+        levels=lines,
+        residuals=residuals,
+        to_law=to_law,
+        shifts=-curvature * x[:, None],
+        log_params=n,
+        log_tokens=d,
+        past_end=d - start - slope * n,
+        size=points.size,
+        own_runs=len(np.unique(points.run)) > LEAST_OWN_RUNS * len(points.run),
+        unseen=found.cubic[:, None],
+        unseen_variance=np.array([(USUAL_ASYMMETRY[0] * curvature) ** 2]),
+        noise=_noise(points, design, residuals),
+        usual=Usual(
+            np.array([[USUAL_SCATTER**2]]),
+            EXPONENT_SCATTER[:1],
+            np.full(1, TOKEN_BEND_SCATTER),
+            USUAL_BEND,
+            USUAL_TOKEN_BEND,
+        ),
     )
 
 
@@ -300,117 +293,20 @@ def _varied(points: _Points, where: Array) -> Indices:
     return np.flatnonzero(spread > SPREAD)
 
 
-def _curve(draws: Array, varied: Indices, middle: float, centre: Array) -> RateAtBatch:
-    """The optimum of each draw; what was not varied has no slope."""
-    optimum = -draws[:, 1:] / np.where(draws[:, :1] > 0.0, draws[:, :1], np.inf)
-    slopes = np.zeros((len(draws), 3))
-    slopes[:, varied] = optimum[:, 1:]
-    return RateAtBatch(
-        optimum[:, 0] + middle,
-        *slopes.T,
-        *(float(value) for value in centre),
-    )
-
-
 def _with_usual_tokens(
-    curve: RateAtBatch, where: Array, weights: Array, source: DrawSource
-) -> RateAtBatch:
+    law: Array, moments: Array, where: Array, weights: Array
+) -> tuple[Array, Array]:
     """With the usual exponent of tokens, its error included, where sizes were trained to a single count each.
 
     They show the learning rate along their own line of tokens over sizes, which stays as it is.
     """
-    exponent = USUAL_RATE_EXPONENT + RATE_EXPONENT_ERROR * source.normal()
     n, d = where[:, SIZE], where[:, TOKENS]
     spread = float(weights @ n**2)
     along = float(weights @ (n * d)) / spread if spread > 0.0 else 0.0
-    return replace(curve, of_tokens=exponent, of_params=curve.of_params - along * exponent)
-
-
-@dataclass(frozen=True)
-class _Scatter:
-    """Standard deviations of the best ln LR about the law."""
-
-    of_sizes: float
-    of_lines: float
-    """Scatter of a batch size at some tokens about its size."""
-    freedom: float
-    shifts: Array
-    """(sizes,) by which each size's best ln LR is off the law."""
-
-    @property
-    def total(self) -> float:
-        """Standard deviation for a line of a size that was not seen."""
-        return float(np.hypot(self.of_sizes, self.of_lines))
-
-
-def _scatter(points: _Points, residuals: Array, curvature: float, slopes: int) -> _Scatter:
-    """As the residual slopes show it, with what is usual of sizes."""
-    about = points.lines.without_levels(points.x)
-
-    def shifts(of: Indices) -> tuple[Array, Array]:
-        pull = np.bincount(of, points.weights * about * residuals)
-        information = np.bincount(of, points.weights * about**2).astype(float)
-        return np.asarray(-pull / (curvature * information)), information
-
-    sizes, _ = shifts(points.size)
-    lines, information = shifts(points.line)
-    size_of = points.size[np.unique(points.line, return_index=True)[1]]
-    # Two of the law's coefficients, at most, are of the sizes.
-    freedom = float(max(len(sizes) - 2, 0))
-    squares = float((sizes**2).sum()) if freedom else 0.0
-    of_sizes = (squares + SCATTER_FREEDOM * USUAL_SCATTER**2) / (freedom + SCATTER_FREEDOM)
-    means = np.bincount(size_of, information * lines) / np.bincount(size_of, information)
-    spare = max(len(lines) - len(sizes) - slopes, 1)
-    # A line whose optimum lies beyond its learning rates has next to no information, and a shift that says nothing.
-    square = np.average((lines - means[size_of]) ** 2, weights=information)
-    of_lines = float(square) * len(lines) / spare
-    return _Scatter(
-        float(np.sqrt(of_sizes)), float(np.sqrt(of_lines)), freedom + SCATTER_FREEDOM, sizes
-    )
-
-
-def _bend(points: _Points, found: _Scatter) -> Bend:
-    """What the law over sizes may bend by, from the sizes' own shifts."""
-    sizes = np.array([points.where[points.size == k, 0][0] for k in range(len(found.shifts))])
-    shifts = found.shifts[:, None]
-    return possible_bend(sizes, shifts, np.zeros_like(shifts), np.array([USUAL_SCATTER**2]))
-
-
-def _own_bends(points: _Points, x: Array, valley: _Valley) -> OwnBends:
-    """The coefficients of (ln D)^2 in the best ln LR that sizes show beside slopes of their own over ln D and ln B."""
-    lines, tokens = points.lines, points.where[:, TOKENS]
-    readers = []
-    for size in np.unique(points.size):
-        own = np.where(points.size == size, 1.0, 0.0)
-        if len(np.unique(tokens[own > 0.0])) < FEWEST_TO_BEND:
-            continue
-        along = (tokens - float(np.average(tokens, weights=own))) * own
-        batch = points.where[:, BATCH] * own
-        design = np.stack([along**2, own, along, batch], axis=1) * x[:, None]
-        readers.append(lines.solver(design)[0] / -float(valley.estimate[0]))
-    if not readers:
-        return OwnBends(np.zeros((0, 1)), np.zeros((0, 1)))
-    solver = np.array(readers)
-    noise, _ = _noise(points, solver, valley.residuals)
-    return OwnBends((solver @ valley.residuals)[:, None], np.diag(noise)[:, None])
-
-
-def _moved(points: _Points, x: Array, shape: Array, curvature: float, found: _Scatter) -> Array:
-    """(coefficients, sizes and lines) what a standard deviation of each one's scatter does."""
-    parts = [
-        scale * curvature * np.stack([np.bincount(of, row * x) for row in shape])
-        for scale, of in ((found.of_sizes, points.size), (found.of_lines, points.line))
-    ]
-    return np.concatenate(parts, axis=1)
-
-
-def _noise(points: _Points, shape: Array, residuals: Array) -> tuple[Array, float]:
-    """(covariance of the coefficients, degrees of freedom): points of one run err together."""
-    runs = np.unique(points.run, return_inverse=True)[1]
-    freedom = max(float(runs.max() + 1 - len(shape) - points.size.max() - 1), 2.0)
-    spare = max(len(residuals) - len(shape) - int(points.line.max()) - 1, 1)
-    per_run = np.stack([np.bincount(runs, row * residuals) for row in shape])
-    return len(residuals) / spare * per_run @ per_run.T, freedom
+    exponent = np.zeros(len(moments))
+    exponent[[1, 2]] = -along, 1.0
+    error = RATE_EXPONENT_ERROR**2 * np.outer(exponent, exponent)
+    return law + USUAL_RATE_EXPONENT * exponent[: len(law)], moments + error
 
 
 def _beyond_the_edge(points: _Points, curve: RateAtBatch) -> Refusal | None:
@@ -420,7 +316,7 @@ def _beyond_the_edge(points: _Points, curve: RateAtBatch) -> Refusal | None:
         [points.where[points.size == k, 1].max() for k in range(points.size.max() + 1)]
     )
     late = points.where[first, 1] >= last[points.size[first]] + np.log(LATE) - 1e-6
-    best = np.array([curve.at(*where)[0] for where in points.where[first]])
+    best = np.array([float(curve.at(*where)) for where in points.where[first]])
     lowest = np.full(len(first), np.inf)
     np.minimum.at(lowest, points.line, points.x)
     highest = np.full(len(first), -np.inf)
@@ -439,7 +335,7 @@ def _beyond_the_edge(points: _Points, curve: RateAtBatch) -> Refusal | None:
     )
 
 
-def _not_convex(share: float) -> RateAtBatchFit:
+def _not_convex(share: float) -> RateAtBatchLaw:
     return _refused(
         RefusalReason.SURFACE_NOT_CONVEX,
         "At a given batch size the losses have no minimum over the learning rate above the noise (convex in "
@@ -448,5 +344,5 @@ def _not_convex(share: float) -> RateAtBatchFit:
     )
 
 
-def _refused(reason: RefusalReason, message: str, figures: dict[str, float]) -> RateAtBatchFit:
-    return RateAtBatchFit(RateAtBatchLaw("refused", refusal=Refusal(reason, message, {**figures})))
+def _refused(reason: RefusalReason, message: str, figures: dict[str, float]) -> RateAtBatchLaw:
+    return RateAtBatchLaw("refused", refusal=Refusal(reason, message, {**figures}))

@@ -82,9 +82,3 @@ def planes(law: Array, centre: Centre) -> OptimumPlanes:
         for part in (OF_RATE, OF_BATCH)
     )
     return OptimumPlanes(rate, batch, float(centre.log_params), float(centre.log_tokens))
-
-
-def design(n: float, d: float) -> Array:
-    """(2, 6): ln LR and ln B at n and d, counted from the centre, are this times the law's coefficients."""
-    row = np.array([[1.0, n, d]])
-    return np.kron(np.eye(2), row)

@@ -10,7 +10,6 @@ does not tell how far it bends itself: its interval keeps the bend of the longer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from isoloss.laws.data.cells import LATE, Cell, make_cells
 from isoloss.laws.data.trajectories import Trajectory
@@ -18,41 +17,37 @@ from isoloss.laws.model import Refusal
 from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.uncertainty import Uncertainty
 
-FEWEST_SIZES = 2
-"""That show a trend over sizes."""
 LATER = 0.5
 """Share of their tokens from which on runs are read where those from LATE on still bend. Later ones, of 0.3 of runs, tell no bend and little of exponents."""
 
 
 def fit_late_if_bent(
-    trajectories: Sequence[Trajectory], fewest_sizes: int = FEWEST_SIZES
-) -> tuple[Uncertainty, list[Cell]] | Refusal:
+    trajectories: Sequence[Trajectory], cells: Sequence[Cell]
+) -> tuple[Uncertainty, Sequence[Cell]] | Refusal:
     """The surface and its cells: through whole runs, or from LATE or LATER of their tokens on if its optimum clearly bends over them.
 
-    Refused with fewer than `fewest_sizes` sizes; a single one has a surface, but shows no trend over sizes.
+    `cells` are those of whole runs.
     """
-    cells = make_cells(trajectories)
-    fit = fit_surface(trajectories, cells, fewest_sizes)
+    fit = fit_surface(trajectories, cells)
     if isinstance(fit, Refusal):
         return fit
-    known = Uncertainty(fit)
-    if not fit.is_convex or not known.own_bends.are_clear:
-        return known, cells
-    late = _from(LATE, trajectories, known)
-    if late is None or not late[0].own_bends.are_clear:
-        return late or (known, cells)
-    later = _from(LATER, trajectories, late[0])
-    if later is None:
-        return late
-    return replace(later[0], longer_bend=late[0].token_bend), later[1]
+    found: tuple[Uncertainty, Sequence[Cell]] = Uncertainty(fit), cells
+    for earliest in (LATE, LATER):
+        if not found[0].fit.is_convex or not found[0].bends_over_tokens:
+            break
+        later = _from(earliest, trajectories, {c.log_params for c in cells}, found[0])
+        if later is None:
+            break
+        found = later
+    return found
 
 
 def _from(
-    earliest: float, trajectories: Sequence[Trajectory], known: Uncertainty
+    earliest: float, trajectories: Sequence[Trajectory], sizes: set[float], longer: Uncertainty
 ) -> tuple[Uncertainty, list[Cell]] | None:
-    """Through their part from `earliest` on; None if it has no optimum, or not all sizes."""
-    cells = make_cells(trajectories, earliest=earliest)
-    fit = fit_surface(trajectories, cells, len(set(known.fit.sizes)))
-    if isinstance(fit, Refusal) or not fit.is_convex:
+    """Through the part of these sizes' runs from `earliest` on; None if it has no optimum, or not all of them."""
+    cells = [c for c in make_cells(trajectories, earliest=earliest) if c.log_params in sizes]
+    fit = fit_surface(trajectories, cells)
+    if isinstance(fit, Refusal) or not fit.is_convex or set(fit.sizes) != sizes:
         return None
-    return Uncertainty(fit), cells
+    return Uncertainty(fit, longer), cells

@@ -1,0 +1,185 @@
+"""A query in the laws' own terms, found once: compute, size, tokens, FLOPs per token, and batch sizes in the laws' sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isoloss.laws.answer.prediction import Composition, PredictionQuery
+from isoloss.laws.arrays import Array
+from isoloss.laws.bootstrap import interval
+from isoloss.laws.curves import LossCurve, count_draws, with_draws
+from isoloss.laws.fitted_laws import Laws
+from isoloss.laws.model import Refusal, RefusalReason
+
+MOST_BELOW = 0.1
+"""More draws than this without an equivalent compute: the initial loss is too close to L0."""
+WIDEST_COMPUTE = 100.0
+"""Widest interval of total compute, high over low, that an answer may rest on."""
+UNBOUNDED = 30.0
+"""ln C above the estimate that stands for an equivalent compute without bound."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked. Arrays (draws,) have the estimate first."""
+
+    log_params: float | None
+    """ln N; None: of the size that needs the least compute."""
+    flops_per_token: float | None
+    """Of the target; None: not known."""
+    log_total: Array
+    """(draws,) ln C_total."""
+    log_equivalent: Array | None
+    """(draws,) ln C_pre; None if the total was given."""
+    cpt_flops: float | None
+    """None if the total was given."""
+    place: tuple[Array, Array] | None
+    """(draws,) ln N and ln D of a run from scratch with C_total, of the target's size or on the sweep's frontier; None: unknown."""
+    batch_size: float | None
+    """Sequences of the laws, if it is given."""
+    multiple: float
+    """Sequences of the laws, to whose multiples batch sizes are rounded."""
+    tolerance: float | None
+    """Nats over the best batch size."""
+    composition: Composition
+    composition_error: tuple[float, float] | None
+    composes: bool
+    """False: the laws are of runs that continue checkpoints, and say what is asked."""
+    past_flops: float | None
+    """FLOPs of the checkpoint's own pre-training tokens."""
+
+    @property
+    def log_flops(self) -> float:
+        """ln C_total of the estimate."""
+        return float(self.log_total[0])
+
+    @property
+    def log_share(self) -> float:
+        """ln(C_cpt / C_total); 0 if the total was given."""
+        return 0.0 if self.cpt_flops is None else float(np.log(self.cpt_flops)) - self.log_flops
+
+    @property
+    def tokens_per_param(self) -> float | None:
+        """Of a run from scratch with C_total; None: not known."""
+        if self.place is None:
+            return None
+        log_params, log_tokens = self.place
+        return float(np.exp(log_tokens[0] - log_params[0]))
+
+    def at_batch(self, batch_size: float) -> Question:
+        """For the learning rate at this batch size, in sequences of the laws."""
+        return replace(self, batch_size=batch_size, tolerance=None)
+
+    def at(self, laws: Laws, flops: float) -> Question:
+        """With this total compute, known exactly."""
+        total = np.full_like(self.log_total, np.log(flops))
+        place = _place(laws, self.log_params, self.flops_per_token, total)
+        return replace(self, log_total=total, log_equivalent=None, place=place)
+
+
+def resolve(laws: Laws, query: PredictionQuery) -> Question | Refusal:
+    """The question, if its compute is known. What query_refusals.py refuses must have been ruled out."""
+    params = query.params
+    per_token = flops_per_token(laws, query)
+    compute = _compute(laws, query, budget_flops(laws, query))
+    if isinstance(compute, Refusal):
+        return compute
+    equivalent, total = compute
+    log_params = None if params is None else float(np.log(params))
+    ratio = 1.0
+    if query.sequence_length is not None and laws.sequence_length is not None:
+        ratio = query.sequence_length / laws.sequence_length
+    past = query.pretraining_tokens
+    return Question(
+        log_params=log_params,
+        flops_per_token=per_token,
+        log_total=total,
+        log_equivalent=equivalent,
+        cpt_flops=budget_flops(laws, query),
+        place=_place(laws, log_params, per_token, total),
+        batch_size=None if query.batch_size is None else query.batch_size * ratio,
+        multiple=query.round_to * ratio,
+        tolerance=query.batch_size_tolerance,
+        composition=query.composition,
+        composition_error=query.composition_error,
+        composes=composes(laws),
+        past_flops=None if past is None or per_token is None else past * per_token,
+    )
+
+
+def composes(laws: Laws) -> bool:
+    """Whether laws of runs from scratch are taken to a continued run."""
+    return laws.started_from != "Checkpoints"
+
+
+def flops_per_token(laws: Laws, query: PredictionQuery) -> float | None:
+    """Training FLOPs per token of the target: as given, or the runs' FLOPs per parameter times its parameters; None: unknown."""
+    if query.flops_per_token is not None or query.params is None:
+        return query.flops_per_token
+    return laws.surface.flops_per_token_per_param * query.params
+
+
+def budget_flops(laws: Laws, query: PredictionQuery) -> float | None:
+    """C_cpt; None if the total was given."""
+    if query.cpt_flops is not None or query.cpt_tokens is None:
+        return query.cpt_flops
+    return query.cpt_tokens * (flops_per_token(laws, query) or 0.0)
+
+
+def loss_curve(laws: Laws, count: int) -> LossCurve | None:
+    """L(C) and `count` of its draws, the estimate first; None if it was refused."""
+    curve = laws.loss_compute.curve
+    return None if curve is None else with_draws(curve, laws.draws.loss_compute, count)
+
+
+def _place(
+    laws: Laws, log_params: float | None, per_token: float | None, total: Array
+) -> tuple[Array, Array] | None:
+    if log_params is None or per_token is None:
+        return laws.surface.on_the_frontier(total)
+    return np.full_like(total, log_params), total - np.log(per_token)
+
+
+def _compute(
+    laws: Laws, query: PredictionQuery, budget: float | None
+) -> tuple[Array | None, Array] | Refusal:
+    """(draws of ln C_pre, None if the total was given, and of ln C_total)."""
+    drawn = laws.draws
+    # Without any draws the estimate stands in for one.
+    count = count_draws(drawn.learning_rate, drawn.batch_size, drawn.loss_compute) or 1
+    if query.total_flops is not None:
+        return None, np.full(count + 1, np.log(query.total_flops))
+    if not composes(laws):
+        assert budget is not None
+        return None, np.full(count + 1, np.log(budget))
+    curve, loss = loss_curve(laws, count), query.initial_loss
+    assert curve is not None and loss is not None and budget is not None  # noqa: PT018  (query_refusals.py)
+    error = query.initial_loss_standard_error
+    rng = np.random.default_rng([laws.options.seed, 3])
+    errors = rng.standard_normal(count + 1)
+    errors[0] = 0.0
+    equivalent = curve.log_x(loss + error * errors)
+    below = float(np.isinf(equivalent).mean())
+    total = np.logaddexp(equivalent, np.log(budget))
+    spread = interval(float(total[0]), total, laws.options.interval)
+    if below > MOST_BELOW or spread.high - spread.low > np.log(WIDEST_COMPUTE):
+        unknown = f"its equivalent compute is unknown: the total is between {np.exp(spread.low):.2g} and {np.exp(min(spread.high, 700)):.2g} FLOPs"
+        exact = replace(query, initial_loss_standard_error=0.0)
+        if error and not isinstance(_compute(laws, exact, budget), Refusal):
+            return Refusal(
+                RefusalReason.INITIAL_LOSS_UNCERTAIN,
+                f"The initial loss {loss:.4g} has a standard error of {error:.3g}, so large that {unknown}. "
+                "Measure it on more text.",
+                {"initial_loss": loss, "standard_error": error},
+            )
+        return Refusal(
+            RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED,
+            f"The initial loss {loss:.4g} is so close to the irreducible loss that {unknown}, with "
+            f"{below:.0%} of the bootstrap below the irreducible loss.",
+            {"initial_loss": loss, "share_below": below},
+        )
+    # A draw below L0 means more compute than can be computed, not none.
+    beyond = total[0] + UNBOUNDED
+    return np.minimum(equivalent, beyond), np.minimum(total, beyond)
