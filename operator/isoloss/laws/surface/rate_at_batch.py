@@ -155,7 +155,9 @@ def _fitted(
     curvature = float(found.coefficients[0])
     law = np.zeros(4)
     law[[0, *(1 + varied)]] = -found.coefficients[1:] / curvature
-    moments = known.moments
+    moments = known.moments.copy()
+    moved = found.form * (linear.to_law @ (linear.solver @ found.cubic))
+    moments[: len(moved), : len(moved)] += np.outer(moved, moved)
     if TOKENS not in varied:
         law, moments = _with_usual_tokens(law, moments, where, points.weights)
     curve = RateAtBatch(*(float(term) for term in law), *(float(value) for value in centre))
@@ -201,6 +203,8 @@ class _Valley:
     """(points, terms)"""
     cubic: Array
     """(points,) u^3 / 6, u counted from the optimum."""
+    form: float
+    """Standard deviation of what the walls' cubic term, as far as it is believed, is off the bottom's own."""
 
 
 def _valley(points: _Points, x: Array, where: Array) -> _Valley | None:
@@ -211,19 +215,21 @@ def _valley(points: _Points, x: Array, where: Array) -> _Valley | None:
     design = np.column_stack([0.5 * x**2, x, x[:, None] * where])
     solver = points.lines.solver(design)
     plain = solver @ points.z
-    found = _Valley(plain, design, np.zeros_like(x))
+    found = _Valley(plain, design, np.zeros_like(x), 0.0)
     for _ in range(TURNS):
         if found.coefficients[0] <= 0.0:
             return None
         optimum = -(found.coefficients[1] + where @ found.coefficients[2:]) / found.coefficients[0]
         cubic = np.clip(x - optimum, -FARTHEST, FARTHEST) ** 3 / 6
-        shown = _shown_cubic(points, design, solver, cubic)
-        found = _Valley(plain - shown * (solver @ cubic), design, cubic)
+        shown, form = _shown_cubic(points, design, solver, cubic)
+        found = _Valley(plain - shown * (solver @ cubic), design, cubic, form)
     return found if found.coefficients[0] > 0.0 else None
 
 
-def _shown_cubic(points: _Points, design: Array, solver: Array, cubic: Array) -> float:
-    """The coefficient of the cubic term (points,), what is usual of it being one more observation.
+def _shown_cubic(
+    points: _Points, design: Array, solver: Array, cubic: Array
+) -> tuple[float, float]:
+    """The coefficient of the cubic term (points,), what is usual of it being one more observation, and its error of form.
 
     What the walls show is not the bottom's own, as no valley is a cubic.
     """
@@ -231,14 +237,15 @@ def _shown_cubic(points: _Points, design: Array, solver: Array, cubic: Array) ->
     own = lines.without_levels(cubic - design @ (solver @ cubic))
     information = float((points.weights * own**2).sum())
     if information <= NO_COLUMN**2:
-        return 0.0
+        return 0.0, 0.0
     reader = points.weights * own / information
     plain = solver @ points.z
     residuals = lines.without_levels(points.z - design @ plain) - own * float(reader @ points.z)
     usual = float(USUAL_ASYMMETRY[0] * plain[0])
     noise = _noise(points, design, residuals)
     variance = float(noise.covariance(reader[None])[0, 0]) + (FORM_ERROR * usual) ** 2
-    return float(reader @ points.z) * usual**2 / (usual**2 + variance)
+    believed = usual**2 / (usual**2 + variance)
+    return believed * float(reader @ points.z), believed * FORM_ERROR * usual
 
 
 def _noise(points: _Points, design: Array, residuals: Array) -> Noise:
