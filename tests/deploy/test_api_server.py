@@ -107,7 +107,7 @@ def test_the_api_server_fills_in_the_defaults_of_the_types(isoloss_api: client.A
         "stallSeconds": 3600,
     }
     assert spec["jobs"] == {"ttlSecondsAfterFinished": {"succeeded": 600, "failed": 86_400}}
-    assert spec["fit"] == {"weights": "Averaged", "flops": "SixND", "form": "PowerLawOfLoss"}
+    assert spec["fit"] == {"weights": "Averaged", "form": "PowerLawOfLoss"}
     assert spec["evaluation"] == {"firstTokens": 10_000, "perDecade": 24, "averagingTokens": 0}
 
 

@@ -133,6 +133,10 @@ EDITABLE_ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
 """Fields with a value that this sweep is refused: what it is to be changed by for them, and the value."""
 FIXED = {
     "optimizer.schedule": "Constant is the only value",
+    "proxies.1.checkpoint.uri": "in place of a model: tests/support/refused_manifests.py",
+    "proxies.1.checkpoint.secretName": "the same",
+    "proxies.1.grid.around.prediction": "in place of lines, and of a checkpoint alone",
+    "proxies.1.grid.around.factor": "the same",
 }
 """Fields without a second value."""
 
@@ -149,7 +153,7 @@ IMMUTABLE_EDITS = {
 }
 EDITS = {
     **{path: {path: value} for path, value in EDITABLE.items()},
-    "a proxy fewer": {"proxies": COMPLETE["spec"]["proxies"][:2]},
+    "a proxy fewer": {"proxies": COMPLETE["spec"]["proxies"][:1]},
     "proxies in another order": {"proxies": COMPLETE["spec"]["proxies"][::-1]},
     "a proxy more": {
         "proxies": [

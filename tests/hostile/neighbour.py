@@ -19,6 +19,7 @@ from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
 from tests.support.builders import manifest
 from tests.support.cluster import wait_until
 from tests.support.operator_process import PROJECT, OperatorProcess, User, conditions
+from tests.support.planted_trainer import VOCABULARY
 
 LEASE: Final = "isoloss-operator"
 UNTROUBLED: Final = frozenset(
@@ -42,7 +43,7 @@ def prepared(place: Place, name: str, spec: Any) -> Store:
     """The folder `name` of the bucket as a store, in which the corpus of a sweep is prepared."""
     store = Store(f"file://{place.storage.buckets / place.bucket / name}")
     corpus = layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)
-    store.write(corpus, manifest(spec).model_dump_json().encode())
+    store.write(corpus, manifest(spec, vocabulary_size=VOCABULARY).model_dump_json().encode())
     return store
 
 

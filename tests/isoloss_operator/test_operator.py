@@ -293,7 +293,7 @@ def test_a_preempted_pod_resumes_and_is_not_charged(
     assert not records[key].attempts.charged
     assert records[key].state is PointState.SUCCEEDED
     seen = [
-        records[trace["key"]].attempts.accelerator_seconds for trace in place.traces.read("end")
+        records[trace["key"]].spent.accelerator_seconds for trace in place.traces.read("end")
     ]
     assert max(seen) >= 3, "the time of pods that succeeded is seen from outside, too"
 
@@ -326,7 +326,7 @@ def test_failures_are_retried_then_counted_then_end_the_sweep(
     assert ended["status"]["points"]["failed"] == 2
     recovered = [r for r in place.ledger(ended).points if r.state is PointState.SUCCEEDED]
     (crashed, *_) = [r for r in recovered if r.attempts.charged == {"Crashed": 1}]
-    assert crashed.attempts.accelerator_seconds >= 1, "a failed attempt costs, too"
+    assert crashed.spent.accelerator_seconds >= 1, "a failed attempt costs, too"
 
 
 @pytest.mark.whole

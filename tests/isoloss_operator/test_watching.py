@@ -75,7 +75,7 @@ def test_watching_a_sweep_and_a_prediction_ends_when_they_are_ready(
         assert "not read" not in out
     picture = ended(watch, PREDICTION, "--once").stdout
     found = json.loads(ended(watch, PREDICTION, "--json").stdout)
-    assert "18 points: 18 finished" in picture
+    assert "points 18/18, laws fitted" in picture
     assert found["ready"] is True
     assert f"learning rate {found['prediction']['learningRate']['value']}, batch size" in picture
 

@@ -170,7 +170,11 @@ def _proxies(written: Written) -> Iterator[str]:
         yield f"    - name: {name} # {_counts(size.active, size.total)}"
         yield "      model:"
         yield "        config:"
-        yield from (f"          {key}: {_value(value)}" for key, value in size.config.items())
+        yield from (
+            f"          {key}: {_value(value)}"
+            for key, value in size.config.items()
+            if value is not None
+        )
         yield f"      tokens: {run.tokens} # {formatting.number(ratio, 2)} per parameter"
         if (grid := by_name.get(name)) is not None:
             rates = ", ".join(
