@@ -153,7 +153,7 @@ IMMUTABLE_EDITS = {
 }
 EDITS = {
     **{path: {path: value} for path, value in EDITABLE.items()},
-    "a proxy fewer": {"proxies": COMPLETE["spec"]["proxies"][:1]},
+    "a proxy fewer": {"proxies": COMPLETE["spec"]["proxies"][:1], "design": "Unchecked"},
     "proxies in another order": {"proxies": COMPLETE["spec"]["proxies"][::-1]},
     "a proxy more": {
         "proxies": [

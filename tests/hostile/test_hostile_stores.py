@@ -13,12 +13,14 @@ import pytest
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
 from isoloss_contract.store import Store
+from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.hostile.neighbour import Neighbour, prepared
 from tests.isoloss_operator.conftest import Place, sweep
-from tests.support.builders import points
+from tests.support.builders import manifest
 from tests.support.hostile_objects import hostile
 from tests.support.operator_process import OperatorProcess, User
+from tests.support.planted_trainer import VOCABULARY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -34,10 +36,15 @@ WORST = (
 """Kinds, and what is wrong with them. What any other costs a process is bounded in store/test_hostile_objects."""
 
 
+def planned(spec: Any) -> tuple[PlannedPoint, ...]:
+    """The points of a sweep whose corpus has the tests' trainer's vocabulary."""
+    return plan_points(parse_sweep_spec(spec), manifest(spec, vocabulary_size=VOCABULARY))
+
+
 def paths(kind: str, spec: Json, folder: str) -> list[str]:
     """Where the operator looks for it; `folder` is the sweep's."""
     if kind == "result":
-        return [layout.point_result(point.key) for point in points(spec)]
+        return [layout.point_result(point.key) for point in planned(spec)]
     if kind == "manifest":
         return [layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)]
     named = {
