@@ -292,9 +292,7 @@ def test_a_preempted_pod_resumes_and_is_not_charged(
     records = {record.key: record for record in place.ledger(ended).points}
     assert not records[key].attempts.charged
     assert records[key].state is PointState.SUCCEEDED
-    seen = [
-        records[trace["key"]].spent.accelerator_seconds for trace in place.traces.read("end")
-    ]
+    seen = [records[trace["key"]].spent.accelerator_seconds for trace in place.traces.read("end")]
     assert max(seen) >= 3, "the time of pods that succeeded is seen from outside, too"
 
 
