@@ -37,7 +37,7 @@ def test_a_report_is_one_page_and_its_figures(
     page = out.read_text()
     assert "C_pre" in page
     assert "% saved" in page
-    assert len(ended.document["figures"]) == 3
+    assert len(ended.document["figures"]) == 4
     for figure in ended.document["figures"]:
         assert Path(figure).read_bytes().startswith(b"\x89PNG")
 
@@ -68,7 +68,7 @@ def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
     assert ended.document["refused"][0]["reason"] == "ExtrapolationTooFar"
     assert "total compute" in ended.document["refused"][0]["message"]
     page = out.read_text()
-    in_its_place = page[page.index('<h2 id="prediction">') : page.index('<h2 id="laws">')]
+    in_its_place = page[page.index("<h1>") : page.index('<h2 id="laws">')]
     assert "ExtrapolationTooFar" in in_its_place
     assert page.count("ExtrapolationTooFar") == 1
 
