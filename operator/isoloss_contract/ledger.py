@@ -8,7 +8,6 @@ anything else finds the same world again. How a ledger is laid out in the store:
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -363,22 +362,6 @@ class Ledger(LedgerHeader):
     def by_key(self) -> dict[str, PointRecord]:
         """Records by point key, of points that were dropped too."""
         return {record.key: record for record in (*self.former, *self.points)}
-
-    def addition_of(self, record: PointRecord) -> AddedPoint | None:
-        """What added a point to those of the spec; None for one of the spec.
-
-        A repeat with another seed has the place of another point: its name ends in the seed.
-        """
-        seed = re.search(r"-s(\d+)$", record.name)
-        place = (record.proxy, record.batch_size, record.learning_rate)
-        return self._additions.get((*place, seed and int(seed[1])))
-
-    @cached_property
-    def _additions(self) -> dict[tuple[str, int, float, int | None], AddedPoint]:
-        return {
-            (each.proxy, each.batch_size, each.learning_rate, each.seed): each
-            for each in self.additions
-        }
 
     @property
     def spent(self) -> Spend:

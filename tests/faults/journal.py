@@ -230,13 +230,6 @@ def is_final(sweep: Json) -> bool:
     return settled and reasons.get("FitReady") in REFUSALS | {"Fitted"}
 
 
-def is_judged(prediction: Json) -> bool:
-    """Whether the answer of a prediction is that of its sweep's present laws, and its probes have judged it."""
-    statuses = {kind: each["status"] for kind, each in _present(prediction).items()}
-    wanted = {"Ready": "True", "Stale": "False", "Reconciling": "False"}
-    return wanted.items() <= statuses.items() and statuses.get("Validated") in ("True", "False")
-
-
 def _present(body: Json) -> dict[str, Json]:
     """The conditions of the present spec, by type."""
     generation = body["metadata"]["generation"]

@@ -201,7 +201,7 @@ def test_a_notebook_shows_tables_and_figures_and_names_wrong_types(
         assert "<table" in html
         assert words in html
     assert len(laws["data"]["text/html"]) < 3000
-    assert len(figures) == 4
+    assert len(figures) == 3
     assert all(len(figure["data"]["image/png"]) > 10_000 for figure in figures)
     assert (bad_table["ename"], "column" in bad_table["evalue"]) == ("BadTable", True)
     assert (bad_query["ename"], "cpt_flops must be a number" in bad_query["evalue"]) == (

@@ -26,7 +26,6 @@ ACCENT = "#0b4f8a"
 SOFT = "#777777"
 BAND = "#d5d5d5"
 LINE_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 _STYLE: Any = {
     "font.family": "sans-serif",

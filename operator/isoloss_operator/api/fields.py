@@ -173,9 +173,6 @@ Factor = Annotated[
 PlacementFactor = Annotated[
     DecimalText, decimal('a number from 1.5 to 10, such as "2"', (">=", 1.5), ("<=", 10))
 ]
-BudgetShare = Annotated[
-    DecimalText, decimal('a number above 0, up to 1, such as "0.3"', (">", 0), ("<=", 1))
-]
 NeighbourFactor = Annotated[
     DecimalText, decimal('a number above 1, up to 10, such as "2"', (">", 1), ("<=", 10))
 ]

@@ -289,11 +289,6 @@ class ScalingSweepSpec(ApiType):
         return tuple(proxy for proxy in self.proxies if not proxy.is_around_an_answer)
 
     @property
-    def continues_checkpoints(self) -> bool:
-        """Whether the laws are of runs that continue checkpoints."""
-        return any(proxy.checkpoint is not None for proxy in self.fitted_proxies)
-
-    @property
     def is_checked(self) -> bool:
         """Whether designs that can give no laws are refused."""
         return self.design == "Checked"
