@@ -119,7 +119,7 @@ def test_bad_data_names_the_field(corpus: Path, tmp_path: Path, termination_file
 
 @pytest.mark.parametrize(
     "phase",
-    [(Learner, "__init__"), (Learner, "on_host"), (Learner, "copied"), (run, "initialize")],
+    [(Learner, "__init__"), (Learner, "on_host"), (Learner, "copied"), (run, "build_network")],
 )
 def test_memory_refused_outside_a_step_is_out_of_memory(
     prepared: Prepared,
