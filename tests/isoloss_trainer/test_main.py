@@ -130,7 +130,7 @@ def test_memory_refused_outside_a_step_is_out_of_memory(
 ) -> None:
     """While a run is built, finds room for its state in the host's memory, and copies it there."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(*phase, refuse)
