@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from isoloss_operator.planning.qk_norm import with_qk_norm
 
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult, ExitCode, PointResult
@@ -127,11 +126,11 @@ def test_an_export_is_described_in_the_words_of_older_versions_too(
         assert written["num_experts"] == model["num_experts"]
 
 
-def test_a_point_with_qk_norm_is_exported_as_what_it_is(
+def test_a_qwen3_is_exported_as_what_it_is(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
-    """A Qwen3, which transformers knows."""
-    model = with_qk_norm(LLAMA)
+    """With the norms of queries and keys, which a Llama does not have."""
+    model = {**LLAMA, "model_type": "qwen3"}
     result = trained(prepared, tmp_path, model=model)
     exported(prepared, corpus, result, tmp_path / "model", "raw")
 
