@@ -135,7 +135,7 @@ bench-prepare: setup ## Tokens per second and core of preparing a corpus, agains
 bench-transfer: setup ## Do continued runs want what the laws say? (one core, several hours, resumes; BRIEF=1 for a part)
 	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)
 
-bench-science: setup ## Regret, refusals and intervals on published and planted sweeps, against simpler ways
+bench-science: setup ## Regret, refusals and intervals on published and synthetic sweeps, against simpler ways
 	$(PY) -m benchmarks.science
 
 bench-search: setup ## A sequential search against training everything, and rivals (half an hour; ARGS="--quick", ARGS="--jobs 4")

@@ -12,7 +12,7 @@ from kubernetes import client, config
 
 from isoloss_operator.cluster.client import JOB, Cluster, Conflict, Unavailable
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
-from tests.support import planted_trainer
+from tests.support import synthetic_trainer
 
 WRITERS = 16
 """Calls at a time, of the operator as well."""
@@ -31,7 +31,7 @@ def prepare(sweep: Json) -> None:
     """Write the manifest of a sweep's corpus where the operator looks for it."""
     spec = parse_sweep_spec(sweep["spec"])
     task = {"config": prepare_config(spec).model_dump(mode="json"), "kind": "prepare"}
-    planted_trainer.prepare({**task, "store_uri": spec.storage.uri})
+    synthetic_trainer.prepare({**task, "store_uri": spec.storage.uri})
 
 
 def train_jobs(cluster: Cluster, namespace: str) -> list[Json]:

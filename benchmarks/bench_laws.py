@@ -26,7 +26,7 @@ import numpy as np
 from scipy.optimize import curve_fit, minimize
 
 from isoloss.laws import FitOptions, Run, fit_laws
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 SAMPLES = 1000
 LEVELS = 24
@@ -125,7 +125,7 @@ DENSE_RUNS, DENSE_EVALUATIONS = 50, 4000
 def dense_fit() -> tuple[float, float]:
     """(seconds, MiB beyond what the process took before) of a fit of densely logged runs."""
     grid = Grid(rates=5, batches=5, evaluations=DENSE_EVALUATIONS)
-    runs = planted_runs(Planted(), grid, np.random.default_rng(0), NOISE)
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), NOISE)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     fit_laws(runs[:DENSE_RUNS], FitOptions())
@@ -141,7 +141,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rng = np.random.default_rng(0)
     options = FitOptions(bootstrap_samples=SAMPLES)
-    small = planted_runs(Planted(), Grid(evaluations=40), rng, NOISE)
+    small = synthetic_runs(Synthetic(), Grid(evaluations=40), rng, NOISE)
     ours = seconds(lambda: fit_laws(small, options), arguments.repeats)
     print(f"{len(small)} runs x 40 evaluations, {SAMPLES} bootstrap samples: {spread(ours)}")
     warnings.simplefilter("ignore")
@@ -162,7 +162,7 @@ def main() -> None:
             step=float(np.log(1.3)),
             evaluations=40,
         )
-        large = planted_runs(Planted(), grid, rng, NOISE)[:2000]
+        large = synthetic_runs(Synthetic(), grid, rng, NOISE)[:2000]
         times = seconds(lambda: fit_laws(large, options), min(arguments.repeats, 3))
         print(f"{len(large)} runs x 40 evaluations, {SAMPLES} bootstrap samples: {spread(times)}")
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.bench_scale [--cases 100,1000,10000,50x100] [--idle-seconds 120] [--rounds 5]
 
-A player (tests/faults/player.py) ends every pod at once and writes its result through S3; 20 % of the
+A kubelet (tests/faults/fake_kubelet.py) ends every pod at once and writes its result through S3; 20 % of the
 points diverge and 10 % fail. The operator is its real process; its calls to API server and store go
 through meters that count bytes on the wire. The rival is a bare loop of the same API calls:
-it creates the same Jobs at the same parallelism, through the same meter, for the same player.
+it creates the same Jobs at the same parallelism, through the same meter, for the same kubelet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.bare_loop import WRITERS, bare_loop, cluster_of, prepare, rival_
 from benchmarks.byte_meter import Meter
 from benchmarks.operator_figures import Figures, read_figures
 from benchmarks.scale_figures import Measured, over_rounds, report
-from tests.faults.stage import BUCKET, Stage, own_stage
+from tests.faults.harness import BUCKET, Harness, own_harness
 from tests.support.models import example_model
 from tests.support.operator_process import (
     OperatorProcess,
@@ -87,7 +87,7 @@ def manifest(name: str, points: int, uri: str, parallelism: int) -> Json:
         parallelism=parallelism,
         storage={"uri": uri},
         evaluation={"firstTokens": 1_000_000, "perDecade": 8},
-        podTemplate=env_template(PLANTED_SHARES=json.dumps(SHARES)),
+        podTemplate=env_template(SYNTHETIC_SHARES=json.dumps(SHARES)),
         failurePolicy={"retriesPerPoint": 0, "maxFailedPoints": points},
         # The rival is given the very Jobs that the operator made.
         jobs={"ttlSecondsAfterFinished": {"succeeded": 86_400, "failed": 86_400}},
@@ -95,11 +95,11 @@ def manifest(name: str, points: int, uri: str, parallelism: int) -> Json:
 
 
 class Bench:
-    """Servers, player and meters, and what is measured with them."""
+    """Servers, kubelet and meters, and what is measured with them."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        os.environ.update(stage.storage.environment())
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        os.environ.update(harness.storage.environment())
 
     def measure(self, case: Case, idle_seconds: float, rounds: int | None) -> Measured:
         """One case, so many times."""
@@ -110,9 +110,9 @@ class Bench:
 
     def _round(self, case: Case, number: int, idle_seconds: float) -> Measured:
         """Operator first."""
-        namespace = self.stage.new_namespace(f"scale-{case.sweeps}x{case.points}-{number}")
-        apply_account(self.stage.api_client, namespace)
-        api, store = Meter(_port(self.stage.plane.url)), Meter(_port(self.stage.storage.url))
+        namespace = self.harness.new_namespace(f"scale-{case.sweeps}x{case.points}-{number}")
+        apply_account(self.harness.api_client, namespace)
+        api, store = Meter(_port(self.harness.plane.url)), Meter(_port(self.harness.storage.url))
         try:
             operator = self._operator(namespace, api.port, store.port)
             try:
@@ -125,10 +125,10 @@ class Bench:
             store.stop()
 
     def _operator(self, namespace: str, api_port: int, store_port: int) -> OperatorProcess:
-        folder = self.stage.directory / namespace
+        folder = self.harness.directory / namespace
         folder.mkdir()
         environment = {
-            **self.stage.storage.environment(),
+            **self.harness.storage.environment(),
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{store_port}",
             "ISOLOSS_ALLOWED_STORAGE": json.dumps({"*": [f"s3://{BUCKET}"]}),
             "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.25",
@@ -140,7 +140,9 @@ class Bench:
             "ISOLOSS_RENEW_DEADLINE_SECONDS": "10",
             "ISOLOSS_RENEW_PERIOD_SECONDS": "2",
         }
-        operator = OperatorProcess(self.stage.plane, [namespace], folder, environment, fresh=True)
+        operator = OperatorProcess(
+            self.harness.plane, [namespace], folder, environment, fresh=True
+        )
         operator.kubeconfig = _through(operator.log_in(), api_port, folder / "metered.json")
         return operator
 
@@ -152,7 +154,7 @@ class Bench:
         meters: tuple[Meter, Meter],
         idle_seconds: float,
     ) -> Measured:
-        journal, user = self.stage.journal, User(self.stage.api_client, namespace)
+        journal, user = self.harness.journal, User(self.harness.api_client, namespace)
         names = [f"s{number:02}" for number in range(case.sweeps)]
         sweeps = [
             manifest(name, case.points, f"s3://{BUCKET}/{namespace}/{name}", PARALLELISM)
@@ -227,16 +229,16 @@ class Bench:
 
     def _rival(self, case: Case, namespace: str, sweeps: list[Json], port: int) -> float:
         """Seconds that the bare loop takes to create the same Jobs."""
-        jobs = train_jobs(cluster_of(self.stage.plane.admin_kubeconfig), namespace)
-        place = self.stage.new_namespace(f"rival-of-{namespace}")
-        user = User(self.stage.api_client, place)
+        jobs = train_jobs(cluster_of(self.harness.plane.admin_kubeconfig), namespace)
+        place = self.harness.new_namespace(f"rival-of-{namespace}")
+        user = User(self.harness.api_client, place)
         owner = user.apply_sweep({**sweeps[0], "spec": {**sweeps[0]["spec"], "suspend": True}})
         bodies = [rival_body(job, owner, place) for job in jobs]
         metered = _through(
-            self.stage.plane.admin_kubeconfig, port, self.stage.directory / f"{place}.json"
+            self.harness.plane.admin_kubeconfig, port, self.harness.directory / f"{place}.json"
         )
         cluster = cluster_of(metered)
-        journal = self.stage.journal
+        journal = self.harness.journal
         time.sleep(SETTLE_SECONDS)
         started = time.monotonic()
         loop = threading.Thread(
@@ -280,11 +282,11 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `finally` is reached
     found: list[Measured] = []
-    with own_stage() as stage:
+    with own_harness() as harness:
         for text in options.cases.split(","):
             print(f"{text} points", flush=True)
             found.append(
-                Bench(stage).measure(Case.parse(text), options.idle_seconds, options.rounds)
+                Bench(harness).measure(Case.parse(text), options.idle_seconds, options.rounds)
             )
             if options.out:
                 options.out.write_text(json.dumps([asdict(each) for each in found], indent=1))

@@ -1,4 +1,4 @@
-"""Do the 80% intervals hold the truth, on planted sweeps in the shapes that users really run?
+"""Do the 80% intervals hold the truth, on synthetic sweeps in the shapes that users really run?
 
     python -m benchmarks.coverage [--seeds 30] [--only WORD] [--grids two-3x3 ...] [--samples 100]
 
@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from isoloss.laws import FitOptions, Laws, PredictionQuery, Refused, Run, fit_laws, predict
-from tests.support.planted import Bending, CurvedBySize, Deviating, Planted, Skewed, Surface
+from tests.support.synthetic import Bending, CurvedBySize, Deviating, Skewed, Surface, Synthetic
 
 FACTORS = (1.0, 10.0, 50.0)
 FEWEST_ANSWERS = 6
@@ -38,7 +38,7 @@ class NoiseFloor:
     moves with D because the last term does not fall: trajectories cross late.
     """
 
-    base: Planted = field(default_factory=Planted)
+    base: Synthetic = field(default_factory=Synthetic)
     critical_batch: float = 1000.0
     slow_rate: float = 2.5e-5
     floor: float = 2500.0
@@ -105,10 +105,10 @@ GRIDS = {
 }
 
 
-def usual(rate: float = 2.2e-4, batch: float = 125.0, **changes: object) -> Planted:
+def usual(rate: float = 2.2e-4, batch: float = 125.0, **changes: object) -> Synthetic:
     """A surface whose optimum at N = 2e8, D = 8e9 is as given."""
     shape = {"rate_at": (rate, -0.3, 0.05), "batch_at": (batch, -0.05, 0.3), **changes}
-    return Planted(**shape)  # type: ignore[arg-type]
+    return Synthetic(**shape)  # type: ignore[arg-type]
 
 
 def flattening() -> CurvedBySize:

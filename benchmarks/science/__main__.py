@@ -1,4 +1,4 @@
-"""Regret, refusals and intervals of the law engine on published and planted sweeps.
+"""Regret, refusals and intervals of the law engine on published and synthetic sweeps.
 
     python -m benchmarks.science [DATA_FOLDER] [--seeds 3] [--only WORD ...] [--samples 100]
 
@@ -11,7 +11,7 @@ size. "excess" is the engine's mean regret above the plain regression's where bo
 of the questions that the plain regression answers within 0.002 nats the engine refuses, "holds" the share of
 true optima inside the 80% intervals (widened by the error of a target cell's own vertex), "x need" the intervals' width over that which would have held 80%.
 Published tables (columns described beside them) are looked for in DATA_FOLDER, $ISOLOSS_DATA, or
-../shared/data beside the repository; without them the planted rows remain, and the exit code is 1 if a folder
+../shared/data beside the repository; without them the synthetic rows remain, and the exit code is 1 if a folder
 was named. docs/evidence/README.md says where they come from.
 """
 
@@ -23,19 +23,19 @@ from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from benchmarks.science.cases import Row, planted_rows, published_rows
+from benchmarks.science.cases import Row, published_rows, synthetic_rows
 from benchmarks.science.scores import HEADER, line, pooled, score_row
 from benchmarks.science.tables import DENSE, MOE, data_folder, load, tell_missing
 from isoloss.laws import FitOptions
 
 
 def all_rows(data: str | None, seeds: int) -> Iterator[Row]:
-    """Published rows where the tables are at hand, then planted ones."""
+    """Published rows where the tables are at hand, then synthetic ones."""
     folder = data_folder(data)
     for words, name in (("dense", DENSE), ("mixtures", MOE)):
         if (folder / name).exists():
             yield from published_rows(words, load(folder / name), seeds)
-    yield from planted_rows(4 * seeds)
+    yield from synthetic_rows(4 * seeds)
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from benchmarks.science.shapes import (
     TWO,
     WIDE,
     Layout,
-    PlantedJudge,
+    SyntheticJudge,
     runs_on,
     surface,
 )
@@ -28,7 +28,7 @@ SEED_NOISE = 0.0015
 TOO_LOW = 0.15
 """Nats that an outlier is below its true loss."""
 RATIO = 2.5
-"""Target size over the largest planted one."""
+"""Target size over the largest synthetic one."""
 FAR_RATIO, FAR_TOKENS = 20.0, 8.0
 """The same where a row is asked far away, and target tokens over the largest."""
 SAME_LINE = 0.01
@@ -115,7 +115,7 @@ def published_rows(name: str, table: Table, seeds: int) -> Iterator[Row]:
     )
 
 
-def planted_rows(seeds: int) -> Iterator[Row]:
+def synthetic_rows(seeds: int) -> Iterator[Row]:
     """Truths of known shape, asked at 2.5 times the largest size, and at 20 times."""
     for shape in SHAPES:
         for words, layout in (
@@ -124,42 +124,42 @@ def planted_rows(seeds: int) -> Iterator[Row]:
             (" two sizes", TWO),
             (" five sizes", MANY),
         ):
-            cases = (planted_case(shape, layout, seed) for seed in range(seeds))
-            yield Row(f"planted {shape}{words}", cases)
+            cases = (synthetic_case(shape, layout, seed) for seed in range(seeds))
+            yield Row(f"synthetic {shape}{words}", cases)
     for shape in SHAPES:
         far = (
-            replace(planted_case(shape, WIDE, seed), targets=(_far(shape, seed),))
+            replace(synthetic_case(shape, WIDE, seed), targets=(_far(shape, seed),))
             for seed in range(seeds)
         )
-        yield Row(f"planted {shape}, far", far)
-    cliffs = (planted_case("skewed", WIDE, seed, cliff=0.9) for seed in range(seeds))
-    yield Row("planted skewed, diverging", cliffs)
+        yield Row(f"synthetic {shape}, far", far)
+    cliffs = (synthetic_case("skewed", WIDE, seed, cliff=0.9) for seed in range(seeds))
+    yield Row("synthetic skewed, diverging", cliffs)
     for words, change in (
         ("replicates", replicated),
         ("swapped labels", swapped),
         ("an outlier", with_outlier),
     ):
-        cases = (planted_case("scattered", WIDE, seed) for seed in range(seeds))
+        cases = (synthetic_case("scattered", WIDE, seed) for seed in range(seeds))
         changed = (
             replace(case, runs=change(case.runs, np.random.default_rng([seed, 5])))
             for seed, case in enumerate(cases)
         )
-        yield Row(f"planted {words}", changed)
+        yield Row(f"synthetic {words}", changed)
 
 
-def planted_case(shape: str, layout: Layout, seed: int, cliff: float = np.inf) -> Case:
-    """One planted sweep, and targets of the largest tokens and of twice as many."""
+def synthetic_case(shape: str, layout: Layout, seed: int, cliff: float = np.inf) -> Case:
+    """One synthetic sweep, and targets of the largest tokens and of twice as many."""
     truth = surface(shape, seed)
     n = RATIO * layout.sizes[-1]
     targets = tuple(
-        (n, d, PlantedJudge(truth, n, d)) for d in (layout.tokens[-1], 2.0 * layout.tokens[-1])
+        (n, d, SyntheticJudge(truth, n, d)) for d in (layout.tokens[-1], 2.0 * layout.tokens[-1])
     )
     return Case(runs_on(truth, layout, seed, cliff=cliff), targets)
 
 
 def _far(shape: str, seed: int) -> tuple[float, float, Truth]:
     n, d = FAR_RATIO * WIDE.sizes[-1], FAR_TOKENS * WIDE.tokens[-1]
-    return n, d, PlantedJudge(surface(shape, seed), n, d)
+    return n, d, SyntheticJudge(surface(shape, seed), n, d)
 
 
 def _of(table: Table, sizes: Sequence[float]) -> tuple[Run, ...]:

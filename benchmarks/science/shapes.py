@@ -1,4 +1,4 @@
-"""Planted sweeps whose truth is known: exact laws, scattered optima, soft ridges, asymmetric valleys, laws that bend over sizes or tokens, noisy steps."""
+"""Synthetic sweeps whose truth is known: exact laws, scattered optima, soft ridges, asymmetric valleys, laws that bend over sizes or tokens, noisy steps."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 from benchmarks.science.noisy_steps import NoisySteps
 from isoloss.laws import Run
-from tests.support.planted import (
+from tests.support.synthetic import (
     Bending,
     BendingOverTokens,
     CurvedBySize,
     FollowingTheLoss,
-    Planted,
     Saturating,
     ScatteredGradients,
     Skewed,
+    Synthetic,
     Valley,
 )
 
@@ -55,7 +55,7 @@ def surface(shape: str, seed: int) -> Valley:
 
 
 def _surfaces(seed: int) -> Mapping[str, Valley]:
-    base = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40), curvature=STEEP)
+    base = Synthetic(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40), curvature=STEEP)
     return {
         "exact": base,
         "scattered": ScatteredGradients(base, seed, PUBLISHED_SCATTER),
@@ -109,7 +109,7 @@ def runs_on(truth: Valley, layout: Layout, seed: int, *, cliff: float = np.inf) 
 
 
 @dataclass(frozen=True)
-class PlantedJudge:
+class SyntheticJudge:
     """The truth at one (N, D)."""
 
     truth: Valley

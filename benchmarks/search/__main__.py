@@ -2,18 +2,18 @@
 
     python -m benchmarks.search [DATA_FOLDER] [--quick] [--resume] [--worlds N] [--jobs 1] [--seeds 2] [--draw 0] [--replicates 2]
 
-Worlds are windows of the published sweeps (found as bench-science finds them; without them the planted ones
-remain) and planted surfaces with trajectories and noise. All strategies are charged for the tokens that they
+Worlds are windows of the published sweeps (found as bench-science finds them; without them the synthetic ones
+remain) and synthetic surfaces with trajectories and noise. All strategies are charged for the tokens that they
 ask for, over what the whole grids cost, and judged by the law engine's answer from what they trained: at the
-largest size and its tokens, and beyond (planted: at 10 times the compute; published: the dearest cell of a
+largest size and its tokens, and beyond (synthetic: at 10 times the compute; published: the dearest cell of a
 larger size, at most 10 times as dear). Exhaustive neither extends the grid nor repeats a run;
-a search repeats runs as a sweep does by default, on planted surfaces alone: published sweeps have one seed.
+a search repeats runs as a sweep does by default, on synthetic surfaces alone: published sweeps have one seed.
 
 Published sweeps have final losses only, one run per token count. Runs of one configuration on fewer tokens
 stand in for its trajectory, which has thus two to four evaluations that scatter as runs do, and a point stops at
 published token counts only: at the next one after what was asked for. Nothing between is made up. So a search sees
 more than it is charged for, by up to 70% of a point's tokens, and a second column has what was trained: the truth is between
-the two, and planted surfaces, where runs stop anywhere, show where. What this shows of pruning is therefore coarse;
+the two, and synthetic surfaces, where runs stop anywhere, show where. What this shows of pruning is therefore coarse;
 what it shows of aiming is not. Cells that no table has, and other seeds, are charged to all strategies as if they
 had been trained. A size costs 1.8 times the one before or more, except where all sizes are taken.
 """
@@ -52,14 +52,14 @@ from benchmarks.search.strategies import (
     sequential,
     successive_halving,
 )
-from benchmarks.search.worlds import World, planted_worlds
+from benchmarks.search.worlds import World, synthetic_worlds
 from isoloss.laws import FitOptions
 from isoloss.search import SearchOptions
 from isoloss_operator.api import Search
 
 KEPT = Path(".bench/search.jsonl")
 QUICK_EVERY = 24
-"""Of the planted worlds, how many a quick run skips to the next."""
+"""Of the synthetic worlds, how many a quick run skips to the next."""
 RIVALS = {"successive halving": successive_halving, "median stopping": median_stopping}
 RANDOM = "random points"
 ADDED_PER_SIZE = 6
@@ -69,12 +69,12 @@ REPLICATES = Search().replicates
 
 
 def all_worlds(data: str | None, seeds: int, draw: int = 0) -> Iterator[World]:
-    """Published windows where the tables are at hand, then planted surfaces; another `draw` has other ones."""
+    """Published windows where the tables are at hand, then synthetic surfaces; another `draw` has other ones."""
     folder = data_folder(data)
     for name, file in (("dense", DENSE), ("mixtures", MOE)):
         if (folder / file).exists():
             yield from table_worlds(replay(name, load(folder / file)), draw)
-    yield from planted_worlds(range(draw * seeds, (draw + 1) * seeds))
+    yield from synthetic_worlds(range(draw * seeds, (draw + 1) * seeds))
 
 
 def compare(world: World, replicates: int = REPLICATES, samples: int = 60) -> list[Result]:
@@ -96,7 +96,7 @@ def compare(world: World, replicates: int = REPLICATES, samples: int = 60) -> li
 def table(results: Sequence[Sequence[Result]]) -> Iterator[str]:
     """The lines: every strategy over all worlds but those whose optimum is outside, then Sequential by kind."""
     yield HEADER
-    for group in ("dense", "mixtures", "planted", ""):
+    for group in ("dense", "mixtures", "synthetic", ""):
         chosen = [r for r in results if group in r[0].world and r[0].place != "outside"]
         if chosen:
             for k in range(1, len(chosen[0])):
@@ -134,23 +134,23 @@ def main() -> int:
     """Print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", nargs="?")
-    parser.add_argument("--quick", action="store_true", help="a few planted worlds, in seconds")
+    parser.add_argument("--quick", action="store_true", help="a few synthetic worlds, in seconds")
     parser.add_argument("--resume", action="store_true", help=f"go on from {KEPT}")
     parser.add_argument("--worlds", type=int, help="only so many, drawn at random")
     parser.add_argument("--jobs", type=int, default=1, help="worlds at a time")
-    parser.add_argument("--seeds", type=int, default=2, help="planted worlds of each kind")
+    parser.add_argument("--seeds", type=int, default=2, help="synthetic worlds of each kind")
     parser.add_argument("--draw", type=int, default=0, help="another draw of windows and seeds")
     parser.add_argument(
         "--replicates",
         type=int,
         default=REPLICATES,
-        help="repeats of the cheapest leader with other seeds, which planted surfaces alone have",
+        help="repeats of the cheapest leader with other seeds, which synthetic surfaces alone have",
     )
     given = parser.parse_args()
     judged = partial(compare, replicates=given.replicates)
     code = tell_missing(given.data)
     if given.quick:
-        chosen = islice(planted_worlds(range(given.seeds)), 0, None, QUICK_EVERY)
+        chosen = islice(synthetic_worlds(range(given.seeds)), 0, None, QUICK_EVERY)
         print("\n".join(table([judged(world) for world in chosen])))
         return code
     results = _kept() if given.resume else []

@@ -1,4 +1,4 @@
-"""Sweeps to search in, whose exhaustive result is known: planted surfaces; published.py replays tables."""
+"""Sweeps to search in, whose exhaustive result is known: synthetic surfaces; published.py replays tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from benchmarks.science.cases import Truth
-from benchmarks.science.shapes import EVALUATION_NOISE, PlantedJudge, surface
+from benchmarks.science.shapes import EVALUATION_NOISE, SyntheticJudge, surface
 from benchmarks.science.tables import SEQUENCE
 from isoloss.laws import Run
 from isoloss.search import Point, Size
-from tests.support.planted import Planted, Skewed, Valley
+from tests.support.synthetic import Skewed, Synthetic, Valley
 
 Place = Literal["inside", "near", "edge", "outside"]
 """Of the largest size's optimum in its grid: over half a line inside, nearer, up to half a line beyond, farther."""
@@ -70,11 +70,11 @@ class World(ABC):
         return next(size for size in self.sizes if size.name == point.size)
 
 
-# ------------------------------------------------------------------------------------- planted
+# ------------------------------------------------------------------------------------- synthetic
 
 
 @dataclass(frozen=True)
-class PlantedWorld(World):
+class SyntheticWorld(World):
     """Trajectories of 31 evaluations from a surface, with noise of runs and of evaluations."""
 
     truth: Valley
@@ -110,7 +110,7 @@ class PlantedWorld(World):
         return self.target(self.sizes[-1].params * factor, self.sizes[-1].tokens * factor)
 
     def truth_at(self, params: float, tokens: float) -> Truth:
-        return PlantedJudge(self.truth, params, tokens)
+        return SyntheticJudge(self.truth, params, tokens)
 
 
 STOPS = (1 / 9, 0.25, 0.3, 1 / 3, 0.5, 0.6, 0.75)
@@ -120,29 +120,29 @@ TOKENS = (5e9, 8e9, 1.2e10, 2e10, 3e10)
 SURFACES = ("scattered", "soft", "skewed", "drifting")
 
 
-def planted_surface(shape: str, seed: int) -> Valley:
+def synthetic_surface(shape: str, seed: int) -> Valley:
     """Those of bench-science, and one that is steeper on one side and whose optima drift with tokens fast."""
     if shape != "drifting":
         return surface(shape, seed)
     base = surface("exact", seed)
-    assert isinstance(base, Planted)
+    assert isinstance(base, Synthetic)
     fast = replace(base, rate_at=(1.2e-3, -0.7, 0.30), batch_at=(128.0, -0.1, 0.57))
     return Skewed(fast, 1.0)
 
 
-def planted_worlds(seeds: Iterable[int]) -> Iterator[PlantedWorld]:
+def synthetic_worlds(seeds: Iterable[int]) -> Iterator[SyntheticWorld]:
     """Every shape, noise and number of sizes with grids of 3 x 3 to 5 x 5 placed at random."""
     for shape in SURFACES:
         for noise in (0.0015, 0.004):
             for count in (2, 3, 4, 5):
                 for seed in seeds:
-                    yield planted_world(shape, noise, count, seed)
+                    yield synthetic_world(shape, noise, count, seed)
 
 
-def planted_world(shape: str, noise: float, count: int, seed: int) -> PlantedWorld:
+def synthetic_world(shape: str, noise: float, count: int, seed: int) -> SyntheticWorld:
     """One grid for all sizes, as users give it: about the middle size's optimum, or moved away from it."""
     rng = np.random.default_rng([seed, count, round(1e4 * noise), SURFACES.index(shape)])
-    truth = planted_surface(shape, seed)
+    truth = synthetic_surface(shape, seed)
     n, d = SIZES[-count:], TOKENS[-count:]
     lines = int(rng.integers(3, 6))
     middle = count // 2
@@ -155,8 +155,8 @@ def planted_world(shape: str, noise: float, count: int, seed: int) -> PlantedWor
         for k, (a, b) in enumerate(zip(n, d, strict=True))
     )
     vertex = np.log([truth.rate(n[-1], d[-1]), truth.batch(n[-1], d[-1])])
-    name = f"planted {shape} {noise} {count} sizes {lines}x{lines}"
-    return PlantedWorld(name, sizes, place_of(vertex, rates, batches), truth, noise, seed)
+    name = f"synthetic {shape} {noise} {count} sizes {lines}x{lines}"
+    return SyntheticWorld(name, sizes, place_of(vertex, rates, batches), truth, noise, seed)
 
 
 def place_of(vertex: np.ndarray, rates: ArrayLike, batches: ArrayLike) -> Place:

@@ -105,7 +105,7 @@ ISO_LOSS_SCATTER: Final = 0.1
 USUAL_COMPUTE_BEND: Final = 0.009
 """Standard deviation of the coefficient of (ln C)^2 in ln LR and ln B along the frontier of least compute, where a law has none.
 
-A quarter of USUAL_BEND, as sizes grow there with the root of compute. On the made-up sweep of known optima (tests/support/planted_runs.py)
+A quarter of USUAL_BEND, as sizes grow there with the root of compute. On the made-up sweep of known optima (tests/support/synthetic_runs.py)
 laws of the loss bend away from the optima by 0.006 of LR and 0.009 of B.
 """
 FRONTIER_RATIO_ERROR: Final = 0.4

@@ -1,4 +1,4 @@
-"""The scores of the law engine on published and planted sweeps, briefly: one row."""
+"""The scores of the law engine on published and synthetic sweeps, briefly: one row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_row_is_scored_and_pooled(
     science.main()
     head, row, pooled = capsys.readouterr().out.splitlines()
     assert head.split()[:2] == ["row", "isoloss"]
-    assert row.startswith("planted skewed, diverging")
+    assert row.startswith("synthetic skewed, diverging")
     assert pooled
 
 
@@ -36,7 +36,7 @@ def test_missing_tables_of_a_named_folder_are_said_and_fail(
     assert "ISOLOSS_DATA" in said
 
 
-def test_where_no_folder_is_named_planted_rows_alone_are_no_failure(
+def test_where_no_folder_is_named_synthetic_rows_alone_are_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("ISOLOSS_DATA", raising=False)

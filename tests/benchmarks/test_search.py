@@ -1,4 +1,4 @@
-"""The comparison of searches, briefly: one planted world and one window of a table, and what is printed of them."""
+"""The comparison of searches, briefly: one synthetic world and one window of a table, and what is printed of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from benchmarks.science.tables import Table
 from benchmarks.search.__main__ import compare, table
 from benchmarks.search.published import replay, table_worlds
 from benchmarks.search.scores import Result
-from benchmarks.search.worlds import planted_world
+from benchmarks.search.worlds import synthetic_world
 from isoloss.laws import Run
-from tests.support.planted import Planted
+from tests.support.synthetic import Synthetic
 
 RATES = np.geomspace(3e-4, 1e-2, 11)
 BATCHES = np.round(np.geomspace(16, 2048, 15))
-TRUTH = Planted(batch_at=(128.0, -0.05, 0.40))
+TRUTH = Synthetic(batch_at=(128.0, -0.05, 0.40))
 
 
 def published() -> Table:
@@ -32,7 +32,7 @@ def published() -> Table:
 
 def test_every_strategy_is_played_and_judged_and_survives_being_stored() -> None:
     window = next(table_worlds(replay("made up", published())))
-    worlds = (planted_world("scattered", 0.0015, 2, 0), window)
+    worlds = (synthetic_world("scattered", 0.0015, 2, 0), window)
     compared = [compare(world, samples=5) for world in worlds]
     for results in compared:
         exhaustive, *others = results

@@ -1,4 +1,4 @@
-"""The benchmark of continued runs: its judgements on a planted world, and its command for real, once."""
+"""The benchmark of continued runs: its judgements on a synthetic world, and its command for real, once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from benchmarks.transfer.scores import (
 )
 from benchmarks.transfer.table import tables
 from isoloss.laws import Run
-from tests.support.planted import Planted
+from tests.support.synthetic import Synthetic
 
 
 def bowl(rate: float, batch: float) -> Mapping[Place, float]:
@@ -47,7 +47,7 @@ def bowl(rate: float, batch: float) -> Mapping[Place, float]:
     return found
 
 
-def test_the_measured_optimum_is_the_planted_one_and_its_regret_the_planted_loss() -> None:
+def test_the_measured_optimum_is_the_synthetic_one_and_its_regret_the_synthetic_loss() -> None:
     found = optimum(bowl(3e-3, 5.0))
     assert found.inside
     assert np.exp(found.vertex) == pytest.approx([3e-3, 5.0], rel=1e-6)
@@ -63,7 +63,7 @@ TWO = (
     replace(LARGE, scratch_grid=Grid((-12, -8), (5, 9))),
 )
 PARAMS = {"small": 1e8, "large": 3e8}
-SURFACE = Planted(size_coefficient=800.0, token_coefficient=900.0)
+SURFACE = Synthetic(size_coefficient=800.0, token_coefficient=900.0)
 RAW_OVER_EQUIVALENT = 8.0
 """Of these worlds' checkpoints: they were trained on text that helps little."""
 
@@ -204,7 +204,7 @@ def test_a_second_call_of_the_command_trains_nothing_and_measures_the_same(
     monkeypatch.setattr(command, "BRIEF", design)
     monkeypatch.setattr(Interruption, "listen", lambda self: self)
     monkeypatch.setattr(command, "provide_texts", lambda _: corpus)
-    # So few runs have no laws: the tables are those of the planted world, above.
+    # So few runs have no laws: the tables are those of the synthetic world, above.
     monkeypatch.setattr(command, "tables", lambda found: measured.append(found) or [])
     monkeypatch.setattr(sys, "argv", ["transfer", "--brief", "--folder", str(tmp_path)])
     assert command.main() == 0

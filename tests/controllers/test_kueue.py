@@ -189,7 +189,7 @@ def other(queue: str, priority: str) -> Any:
     """Somebody's Job of a higher priority that wants one CPU for a few seconds."""
     container = {
         "name": "main",
-        "image": "planted",
+        "image": "synthetic",
         "command": ["sleep", "3"],
         "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
     }

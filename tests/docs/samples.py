@@ -16,8 +16,8 @@ import numpy as np
 import isoloss
 from isoloss import datasets
 from isoloss.laws import Run
-from tests.support.planted_laws import answered
-from tests.support.planted_runs import NOISE, bowl, planted_runs
+from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import NOISE, bowl, synthetic_runs
 from tests.support.tables import HEADER
 
 FOLDER = Path(datasets.__file__).parent
@@ -84,7 +84,7 @@ def as_csv(runs: Sequence[Run]) -> str:
 
 def main() -> None:
     """Write both tables."""
-    (FOLDER / datasets.RUNS).write_text(as_csv(planted_runs()))
+    (FOLDER / datasets.RUNS).write_text(as_csv(synthetic_runs()))
     around = tuple(probes(datasets.load_sample_runs().runs))
     (FOLDER / datasets.PROBES).write_text(as_csv(around))
 

@@ -15,9 +15,9 @@ import yaml
 
 from isoloss.laws_files import write_laws
 from tests.support.pages import CHECKOUT, blocks
-from tests.support.planted_laws import fitted_laws
-from tests.support.planted_runs import planted_runs, write_runs
 from tests.support.printed_numbers import NUMBER, TOLERANCE, numbers
+from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import synthetic_runs, write_runs
 from tests.support.tables import write_probes
 from tests.support.walk import Walk
 
@@ -28,7 +28,7 @@ PARAMS = 3e8
 
 @pytest.fixture
 def walk(tmp_path: Path) -> Walk:
-    write_runs(tmp_path / "runs.csv", planted_runs())
+    write_runs(tmp_path / "runs.csv", synthetic_runs())
     shutil.copy2(EXAMPLE, tmp_path)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return Walk(tmp_path, {**os.environ, "PATH": path, "COLUMNS": "100"})

@@ -18,7 +18,7 @@ from isoloss_operator.planning.pace import (
     SMALL_UTILISATION,
 )
 from tests.support.pages import CHECKOUT
-from tests.support.planted_laws import answered
+from tests.support.synthetic_laws import answered
 
 DOCS = CHECKOUT / "docs"
 README = (CHECKOUT / "README.md").read_text()
@@ -59,8 +59,8 @@ def test_the_readmes_evidence_is_that_of_the_evidence_page(name: str) -> None:
 
 def test_the_readmes_last_row_is_all_questions_and_counts_them() -> None:
     first = EVIDENCE.partition("Two more rivals")[0]
-    kinds = [name for name in rows(first) if name.startswith(("dense", "mixtures", "planted"))]
-    told = rows(README)[f"all {len(kinds)} rows, planted sweeps included"]
+    kinds = [name for name in rows(first) if name.startswith(("dense", "mixtures", "synthetic"))]
+    told = rows(README)[f"all {len(kinds)} rows, synthetic sweeps included"]
     assert told == rows(first)["all"][:4]
 
 

@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.faults.fixture import RUN_ENDED, RunEnded
+from tests.faults.harness import Harness, own_harness
 from tests.faults.kills import BATCH, EXHAUSTIVE, SEARCH, Killed, play_kills, was_killed
 from tests.faults.matrix import all_rows
 from tests.faults.rows import REFERENCES, Row, play_row, undisturbed
-from tests.faults.scene import RUN_ENDED, RunEnded
-from tests.faults.stage import Stage, own_stage
 from tests.faults.table import TABLE, Results, write_table
 from tests.faults.verdict import Verdict
 
@@ -42,7 +42,7 @@ def report(results: Results, verdict: Verdict) -> None:
         print(f"       {problem}", flush=True)
 
 
-def play_all(stage: Stage, rows: list[Row], results: Results, at_once: int) -> None:
+def play_all(harness: Harness, rows: list[Row], results: Results, at_once: int) -> None:
     """Play rows, a few at a time."""
     references = results.references
 
@@ -54,7 +54,7 @@ def play_all(stage: Stage, rows: list[Row], results: Results, at_once: int) -> N
         if RUN_ENDED.is_set():
             return
         try:
-            report(results, play_row(stage, row, references[row.reference]))
+            report(results, play_row(harness, row, references[row.reference]))
         except RunEnded:
             return
         except Exception as error:  # noqa: BLE001 (one row must not end the others)
@@ -69,17 +69,17 @@ def _harness_failed(row: str, error: Exception) -> Verdict:
     return Verdict(row, problems=(problem,), converged=False)
 
 
-def find_references(stage: Stage, names: Iterable[str], results: Results) -> None:
+def find_references(harness: Harness, names: Iterable[str], results: Results) -> None:
     """Play the sweeps that others are compared with."""
     for name in sorted(names):
-        reference = undisturbed(stage, **REFERENCES[name])
+        reference = undisturbed(harness, **REFERENCES[name])
         results.keep_reference(name, reference)
         counted = f"{len(reference.points)} points, {reference.writes} writes"
         print(f"undisturbed {name}: {counted}", flush=True)
 
 
 def play_every_kill(
-    stage: Stage, killed: Killed, wanted: str, results: Results, again: bool
+    harness: Harness, killed: Killed, wanted: str, results: Results, again: bool
 ) -> None:
     """Batches of kills, until all sweeps of one had ended before their kill."""
     reference = results.references[killed.reference]
@@ -87,7 +87,7 @@ def play_every_kill(
         numbers = range(first, first + BATCH)
         chosen = [n for n in numbers if _is_wanted(killed.row(n), wanted, results, again)]
         try:
-            verdicts = play_kills(stage, chosen, reference, killed) if chosen else []
+            verdicts = play_kills(harness, chosen, reference, killed) if chosen else []
         except RunEnded:
             return
         except Exception as error:  # noqa: BLE001 (one batch must not end the others)
@@ -131,17 +131,17 @@ def main() -> int:
     killed = [
         k for k in KILLED if any(_is_wanted(k.row(n), *asked) for n in range(1, MOST_WRITES))
     ]
-    with own_stage() as stage:
-        stage.patience = options.patience
-        find_references(stage, {each.reference for each in (*rows, *killed)}, results)
+    with own_harness() as harness:
+        harness.patience = options.patience
+        find_references(harness, {each.reference for each in (*rows, *killed)}, results)
 
         def play_kills_in_turn() -> None:
             for each in killed:
-                play_every_kill(stage, each, *asked)
+                play_every_kill(harness, each, *asked)
 
         with ThreadPoolExecutor(1) as pool:
             kills = pool.submit(play_kills_in_turn)
-            play_all(stage, rows, results, options.at_once)
+            play_all(harness, rows, results, options.at_once)
             kills.result()
     write_table(results, all_rows(full=options.full))
     failed = results.failed()

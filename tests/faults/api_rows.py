@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.faults import injection
+from tests.faults.fixture import FaultFixture
 from tests.faults.injection import Act, Fault, of_verb
 from tests.faults.rows import Play, Row
-from tests.faults.scene import Scene
 from tests.faults.verdict import Expectation
 
 EVERY, TIMES = 2, 12
@@ -62,23 +62,23 @@ def api_rows(outage_seconds: float = 75) -> list[Row]:
         Row(
             "api/away",
             f"the API server is away for {outage_seconds:.0f} s in the middle of a sweep",
-            lambda scene: away(scene, outage_seconds),
+            lambda fixture: away(fixture, outage_seconds),
         )
     )
     return rows
 
 
 def _answering(verb: str, act: Act, every: int, times: int) -> Play:
-    def play(scene: Scene) -> Expectation:
+    def play(fixture: FaultFixture) -> Expectation:
         matches = of_verb(verb) if verb != "update" else _is_lease_update
-        fault = scene.inject_api(Fault(matches, act, every=every, times=times))
-        scene.seconds = 3.0 if verb == "delete" else 0.0
-        scene.start()
+        fault = fixture.inject_api(Fault(matches, act, every=every, times=times))
+        fixture.seconds = 3.0 if verb == "delete" else 0.0
+        fixture.start()
         if verb == "delete":
-            suspend_and_resume(scene)
+            suspend_and_resume(fixture)
         # A refusal that cannot pass is retried slowly, and a timeout takes 30 s.
-        scene.finish(240)
-        scene.notes.append(f"{fault.hits} calls hit")
+        fixture.finish(240)
+        fixture.notes.append(f"{fault.hits} calls hit")
         return Expectation(charged=None if verb == "delete" else 0)
 
     return play
@@ -90,43 +90,43 @@ def _is_lease_update(call: injection.Call) -> bool:
 
 
 def _unanswered(verb: str) -> Play:
-    def play(scene: Scene) -> Expectation | None:
-        return _answering(verb, injection.unanswered(scene.server.api), EVERY, TIMES)(scene)
+    def play(fixture: FaultFixture) -> Expectation | None:
+        return _answering(verb, injection.unanswered(fixture.server.api), EVERY, TIMES)(fixture)
 
     return play
 
 
-def suspend_and_resume(scene: Scene) -> None:
+def suspend_and_resume(fixture: FaultFixture) -> None:
     """Running Jobs are deleted, and made again."""
     # Where deletions get no answer, that of the prepare Job takes a minute.
-    scene.wait(lambda: scene.trainings.counted("start"), "points to train", 180)
-    scene.apply(suspend=True)
-    scene.wait(lambda: not _unfinished_pods(scene), "the pods to go", 120)
-    scene.seconds = 0.0
-    scene.apply(suspend=False)
+    fixture.wait(lambda: fixture.trainings.counted("start"), "points to train", 180)
+    fixture.apply(suspend=True)
+    fixture.wait(lambda: not _unfinished_pods(fixture), "the pods to go", 120)
+    fixture.seconds = 0.0
+    fixture.apply(suspend=False)
 
 
-def _unfinished_pods(scene: Scene) -> list[Any]:
+def _unfinished_pods(fixture: FaultFixture) -> list[Any]:
     """Pods of Jobs that have ended stay as long as those, for people who read their log."""
-    return [pod for pod in scene.user.pods() if pod.status.phase in ("Pending", "Running")]
+    return [pod for pod in fixture.user.pods() if pod.status.phase in ("Pending", "Running")]
 
 
 def _watching(act: Act) -> Play:
-    def play(scene: Scene) -> None:
-        fault = scene.inject_api(Fault(lambda call: call.is_watch, act))
-        scene.start()
-        scene.finish(180)
-        scene.notes.append(f"{fault.hits} watches hit")
+    def play(fixture: FaultFixture) -> None:
+        fault = fixture.inject_api(Fault(lambda call: call.is_watch, act))
+        fixture.start()
+        fixture.finish(180)
+        fixture.notes.append(f"{fault.hits} watches hit")
 
     return play
 
 
-def away(scene: Scene, seconds: float) -> None:
+def away(fixture: FaultFixture, seconds: float) -> None:
     """Nothing listens where the API server was."""
-    scene.seconds = 2.0
-    scene.start()
-    scene.wait_trained(6)
-    scene.server.api.stop()
-    scene.rest(seconds)
-    scene.server.api.start()
-    scene.finish(180)
+    fixture.seconds = 2.0
+    fixture.start()
+    fixture.wait_trained(6)
+    fixture.server.api.stop()
+    fixture.rest(seconds)
+    fixture.server.api.start()
+    fixture.finish(180)

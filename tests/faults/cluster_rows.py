@@ -9,10 +9,10 @@ from typing import Any
 
 from kubernetes import client
 
+from tests.faults.fixture import Failed, FaultFixture
+from tests.faults.harness import FakeKubelet
 from tests.faults.rows import Play, Row
-from tests.faults.scene import Failed, Scene
 from tests.faults.servers import kill_all
-from tests.faults.stage import Player
 from tests.faults.verdict import Expectation
 from tests.support.operator_process import User, conditions, sweep_manifest
 from tests.support.proxy import wait_for
@@ -39,7 +39,7 @@ def cluster_rows() -> list[Row]:
             "node/lost",
             "a node falls silent for good; its Node object is deleted after a while",
             _node_lost,
-            options={"own_player": True},
+            options={"own_kubelet": True},
             environment={"ISOLOSS_TERMINATION_GRACE_SECONDS": "5"},
         ),
         Row(
@@ -52,65 +52,65 @@ def cluster_rows() -> list[Row]:
     ]
 
 
-def _batch(scene: Scene) -> client.BatchV1Api:
-    return client.BatchV1Api(scene.stage.api_client)
+def _batch(fixture: FaultFixture) -> client.BatchV1Api:
+    return client.BatchV1Api(fixture.harness.api_client)
 
 
-def _core(scene: Scene) -> client.CoreV1Api:
-    return client.CoreV1Api(scene.stage.api_client)
+def _core(fixture: FaultFixture) -> client.CoreV1Api:
+    return client.CoreV1Api(fixture.harness.api_client)
 
 
-def _midway(harm: Callable[[Scene], None]) -> Play:
-    def play(scene: Scene) -> Expectation:
-        scene.seconds = TRAIN_SECONDS
-        scene.start()
+def _midway(harm: Callable[[FaultFixture], None]) -> Play:
+    def play(fixture: FaultFixture) -> Expectation:
+        fixture.seconds = TRAIN_SECONDS
+        fixture.start()
         for done in (2, 6):
-            scene.wait_trained(done)
-            harm(scene)
-        scene.finish(180)
+            fixture.wait_trained(done)
+            harm(fixture)
+        fixture.finish(180)
         return Expectation(charged=0)
 
     return play
 
 
-def running_jobs(scene: Scene) -> list[str]:
+def running_jobs(fixture: FaultFixture) -> list[str]:
     """Names of the Jobs that have a pod."""
-    jobs = _batch(scene).list_namespaced_job(scene.namespace).items
+    jobs = _batch(fixture).list_namespaced_job(fixture.namespace).items
     return [job.metadata.name for job in jobs if job.status.active]
 
 
-def delete_jobs(policy: str) -> Callable[[Scene], None]:
+def delete_jobs(policy: str) -> Callable[[FaultFixture], None]:
     """Deletes two running Jobs."""
 
-    def harm(scene: Scene) -> None:
-        for name in running_jobs(scene)[:2]:
-            _batch(scene).delete_namespaced_job(
-                name, scene.namespace, propagation_policy=policy, _preload_content=False
+    def harm(fixture: FaultFixture) -> None:
+        for name in running_jobs(fixture)[:2]:
+            _batch(fixture).delete_namespaced_job(
+                name, fixture.namespace, propagation_policy=policy, _preload_content=False
             )
 
     return harm
 
 
-def _delete_pods(**options: Any) -> Callable[[Scene], None]:
-    def harm(scene: Scene) -> None:
-        pods = [pod for pod in scene.user.pods() if pod.status.phase == "Running"]
+def _delete_pods(**options: Any) -> Callable[[FaultFixture], None]:
+    def harm(fixture: FaultFixture) -> None:
+        pods = [pod for pod in fixture.user.pods() if pod.status.phase == "Running"]
         for pod in pods[:3]:
-            _core(scene).delete_namespaced_pod(pod.metadata.name, scene.namespace, **options)
+            _core(fixture).delete_namespaced_pod(pod.metadata.name, fixture.namespace, **options)
 
     return harm
 
 
-def _suspend_jobs(scene: Scene) -> None:
+def _suspend_jobs(fixture: FaultFixture) -> None:
     """As Kueue does when it takes a workload's admission back, and gives it again."""
-    names = running_jobs(scene)[:2]
+    names = running_jobs(fixture)[:2]
     for suspend in (True, False):
         for name in names:
             body = {"spec": {"suspend": suspend}}
-            _batch(scene).patch_namespaced_job(name, scene.namespace, body)
-        scene.rest(3)
+            _batch(fixture).patch_namespaced_job(name, fixture.namespace, body)
+        fixture.rest(3)
 
 
-HARMS: dict[str, tuple[str, Callable[[Scene], None]]] = {
+HARMS: dict[str, tuple[str, Callable[[FaultFixture], None]]] = {
     "deleted-background": (
         "two running Jobs are deleted by hand, twice",
         delete_jobs("Background"),
@@ -132,89 +132,89 @@ HARMS: dict[str, tuple[str, Callable[[Scene], None]]] = {
 }
 
 
-def _ttl(scene: Scene) -> Expectation:
-    scene.seconds = TRAIN_SECONDS
-    scene.start()
-    scene.wait_trained(5)
-    kill_all(scene.operator)
-    for name in running_jobs(scene):
+def _ttl(fixture: FaultFixture) -> Expectation:
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
+    fixture.wait_trained(5)
+    kill_all(fixture.operator)
+    for name in running_jobs(fixture):
         body = {"spec": {"ttlSecondsAfterFinished": 0}}
-        _batch(scene).patch_namespaced_job(name, scene.namespace, body)
-    _wait_down(scene, lambda: not running_jobs(scene))
-    scene.operator.start()
-    scene.finish(120)
+        _batch(fixture).patch_namespaced_job(name, fixture.namespace, body)
+    _wait_down(fixture, lambda: not running_jobs(fixture))
+    fixture.operator.start()
+    fixture.finish(120)
     return Expectation()
 
 
-def _all_deleted_while_down(scene: Scene) -> Expectation:
-    scene.seconds = TRAIN_SECONDS
-    scene.start()
-    scene.wait_trained(5)
-    kill_all(scene.operator)
-    _batch(scene).delete_collection_namespaced_job(
-        scene.namespace, propagation_policy="Background", _preload_content=False
+def _all_deleted_while_down(fixture: FaultFixture) -> Expectation:
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
+    fixture.wait_trained(5)
+    kill_all(fixture.operator)
+    _batch(fixture).delete_collection_namespaced_job(
+        fixture.namespace, propagation_policy="Background", _preload_content=False
     )
-    _wait_down(scene, lambda: not scene.user.pods())
-    scene.operator.start()
-    scene.finish(120)
+    _wait_down(fixture, lambda: not fixture.user.pods())
+    fixture.operator.start()
+    fixture.finish(120)
     return Expectation()
 
 
-def _wait_down(scene: Scene, holds: Callable[[], bool]) -> None:
+def _wait_down(fixture: FaultFixture, holds: Callable[[], bool]) -> None:
     """Wait while the operator stays down."""
     if not wait_for(holds, 60):
         raise Failed("the cluster did not get there while the operator was down")
 
 
-def _node_lost(scene: Scene) -> Expectation:
-    scene.seconds = TRAIN_SECONDS
-    scene.start()
-    scene.wait_trained(6)
-    scene.wait(lambda: scene.trainings.counted("start").total() >= 8, "points to train")
-    assert scene.player is not None
-    lost, log = scene.player, scene.player.trainings(scene.namespace)
+def _node_lost(fixture: FaultFixture) -> Expectation:
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
+    fixture.wait_trained(6)
+    fixture.wait(lambda: fixture.trainings.counted("start").total() >= 8, "points to train")
+    assert fixture.kubelet is not None
+    lost, log = fixture.kubelet, fixture.kubelet.trainings(fixture.namespace)
     lost.end()
-    stranded = len(running_jobs(scene))
-    scene.rest(EVICTED_SECONDS)
-    scene.player = _Successor(scene.stage, scene.namespace, log.lines)
-    _core(scene).delete_node(lost.node)
-    scene.finish(240)
+    stranded = len(running_jobs(fixture))
+    fixture.rest(EVICTED_SECONDS)
+    fixture.kubelet = _Successor(fixture.harness, fixture.namespace, log.lines)
+    _core(fixture).delete_node(lost.node)
+    fixture.finish(240)
     return Expectation(speaks=True, given_up=stranded)
 
 
-class _Successor(Player):
-    """A player in place of one that was lost; its log goes on where the other's ended."""
+class _Successor(FakeKubelet):
+    """A kubelet in place of one that was lost; its log goes on where the other's ended."""
 
-    def __init__(self, stage: Any, namespace: str, lines: Any) -> None:
-        super().__init__(stage, namespace, f"{namespace}-b")
+    def __init__(self, harness: Any, namespace: str, lines: Any) -> None:
+        super().__init__(harness, namespace, f"{namespace}-b")
         with self._log.open("a") as log:
             log.writelines(json.dumps(line) + "\n" for line in lines)
 
 
-def _namespace_terminating(scene: Scene) -> Expectation:
+def _namespace_terminating(fixture: FaultFixture) -> Expectation:
     """The sweep goes with its namespace. Its operator must neither crash nor train on, and serve others."""
-    scene.seconds = TRAIN_SECONDS
-    scene.start()
-    scene.wait_trained(6)
-    _core(scene).delete_namespace(scene.namespace)
-    scene.wait(lambda: not _exists(scene), "the namespace to go", 120)
-    refused = f'isoloss_watch_refused{{namespace="{scene.namespace}"}} 1.0'
-    scene.wait(lambda: refused in _metrics(scene), "the refused watch to be told")
-    home = User(scene.stage.api_client, scene.operator.namespaces[0])
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
+    fixture.wait_trained(6)
+    _core(fixture).delete_namespace(fixture.namespace)
+    fixture.wait(lambda: not _exists(fixture), "the namespace to go", 120)
+    refused = f'isoloss_watch_refused{{namespace="{fixture.namespace}"}} 1.0'
+    fixture.wait(lambda: refused in _metrics(fixture), "the refused watch to be told")
+    home = User(fixture.harness.api_client, fixture.operator.namespaces[0])
     home.apply_sweep(sweep_manifest("other", "s3://not-allowed"))
-    scene.wait(
+    fixture.wait(
         lambda: conditions(home.sweep("other")).get("Stalled"), "a sweep elsewhere to be served"
     )
-    if scene.restarts or not scene.operator.is_running():
+    if fixture.restarts or not fixture.operator.is_running():
         raise Failed("the operator ended with the namespace")
     return Expectation(compares=False, charged=None)
 
 
-def _metrics(scene: Scene) -> str:
-    with urllib.request.urlopen(f"{scene.operator.url()}/metrics", timeout=5) as answer:
+def _metrics(fixture: FaultFixture) -> str:
+    with urllib.request.urlopen(f"{fixture.operator.url()}/metrics", timeout=5) as answer:
         return str(answer.read().decode())
 
 
-def _exists(scene: Scene) -> bool:
-    names = {each.metadata.name for each in _core(scene).list_namespace().items}
-    return scene.namespace in names
+def _exists(fixture: FaultFixture) -> bool:
+    names = {each.metadata.name for each in _core(fixture).list_namespace().items}
+    return fixture.namespace in names

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.faults.fixture import Failed, FaultFixture, make_fixture
+from tests.faults.harness import BUCKET, Harness
 from tests.faults.rows import REFERENCES, Row
-from tests.faults.scene import Failed, Scene, make_scene
 from tests.faults.servers import Server, kill_all, new_operator, new_server
-from tests.faults.stage import BUCKET, Stage
 from tests.faults.verdict import Expectation, Reference, Verdict, judge
 from tests.faults.writes import Writes
 from tests.support.operator_process import OperatorProcess, User, apply_account
@@ -43,7 +43,7 @@ class Killed:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Of the scene."""
+        """Of the fixture."""
         return REFERENCES[self.reference]
 
     def row(self, number: int) -> str:
@@ -61,121 +61,127 @@ def was_killed(verdict: Verdict) -> bool:
 
 
 def play_kills(
-    stage: Stage, numbers: Sequence[int], reference: Reference, killed: Killed = EXHAUSTIVE
+    harness: Harness, numbers: Sequence[int], reference: Reference, killed: Killed = EXHAUSTIVE
 ) -> list[Verdict]:
     """One batch: a sweep, or a prediction, for each number of writes."""
     began = time.monotonic()
-    namespaces = [stage.new_namespace(f"kill {number}") for number in numbers]
-    apply_account(stage.api_client, namespaces[0], namespaces)
-    server, writes = new_server(stage), Writes()
+    namespaces = [harness.new_namespace(f"kill {number}") for number in numbers]
+    apply_account(harness.api_client, namespaces[0], namespaces)
+    server, writes = new_server(harness), Writes()
     for chain in (server.api_chain, server.store_chain):
         chain.handlers.append(writes)
-    folder = stage.directory / "operators" / f"kills-{numbers[0]}-{namespaces[0]}"
-    operator = new_operator(stage, server, namespaces, folder, BATCH_SETTINGS)
+    folder = harness.directory / "operators" / f"kills-{numbers[0]}-{namespaces[0]}"
+    operator = new_operator(harness, server, namespaces, folder, BATCH_SETTINGS)
     operator.fresh = True  # what it started is killed with it, at the same write
-    scenes = [
-        _scene(stage, killed.row(number), namespace, server, operator, killed.options)
+    fixtures = [
+        _fixture(harness, killed.row(number), namespace, server, operator, killed.options)
         for number, namespace in zip(numbers, namespaces, strict=True)
     ]
     try:
-        _kill(scenes, writes, dict(zip(namespaces, numbers, strict=True)))
+        _kill(fixtures, writes, dict(zip(namespaces, numbers, strict=True)))
         operator.start()
-        failures = [_finish(scene) for scene in scenes]
+        failures = [_finish(fixture) for fixture in fixtures]
         return [
-            judge(scene, reference, Expectation(), failure, began)
-            for scene, failure in zip(scenes, failures, strict=True)
+            judge(fixture, reference, Expectation(), failure, began)
+            for fixture, failure in zip(fixtures, failures, strict=True)
         ]
     finally:
-        scenes[0].end()
+        fixtures[0].end()
 
 
-def _scene(
-    stage: Stage,
+def _fixture(
+    harness: Harness,
     name: str,
     namespace: str,
     server: Server,
     operator: OperatorProcess,
     options: Mapping[str, Any],
-) -> Scene:
-    user = User(stage.api_client, namespace)
+) -> FaultFixture:
+    user = User(harness.api_client, namespace)
     uri = f"s3://{BUCKET}/{namespace}"
-    return make_scene(stage, name, server, operator, user, uri, **options)
+    return make_fixture(harness, name, server, operator, user, uri, **options)
 
 
-def _prepare(scenes: Sequence[Scene]) -> None:
-    """What the scenes begin with, all at once."""
-    for scene in scenes:
-        scene.prepare()
-    operator = scenes[0].operator
-    if not all(scene.is_prepared() for scene in scenes):
+def _prepare(fixtures: Sequence[FaultFixture]) -> None:
+    """What the fixtures begin with, all at once."""
+    for fixture in fixtures:
+        fixture.prepare()
+    operator = fixtures[0].operator
+    if not all(fixture.is_prepared() for fixture in fixtures):
         operator.start()
-        for scene in scenes:
-            scene.wait(scene.is_prepared, "what the row begins with", HOLD_SECONDS)
+        for fixture in fixtures:
+            fixture.wait(fixture.is_prepared, "what the row begins with", HOLD_SECONDS)
 
 
-def _kill(scenes: Sequence[Scene], writes: Writes, limits: dict[str, int]) -> None:
-    _prepare(scenes)
-    before = {scene.namespace: len(writes.made[scene.namespace]) for scene in scenes}
+def _kill(fixtures: Sequence[FaultFixture], writes: Writes, limits: dict[str, int]) -> None:
+    _prepare(fixtures)
+    before = {fixture.namespace: len(writes.made[fixture.namespace]) for fixture in fixtures}
     writes.stop_after({name: before[name] + limit for name, limit in limits.items()})
-    for scene in scenes:
-        scene.begin()
-    operator = scenes[0].operator
+    for fixture in fixtures:
+        fixture.begin()
+    operator = fixtures[0].operator
     if not operator.is_running():
         operator.start()
 
     def all_stopped() -> bool:
         stopped = writes.have_stopped()
-        return all(scene.namespace in stopped or scene.is_finished() for scene in scenes)
+        return all(fixture.namespace in stopped or fixture.is_finished() for fixture in fixtures)
 
     try:
-        scenes[0].wait(all_stopped, "every sweep to make its writes", HOLD_SECONDS)
+        fixtures[0].wait(all_stopped, "every sweep to make its writes", HOLD_SECONDS)
     except Failed as error:
-        scenes[0].notes.append(str(error))
+        fixtures[0].notes.append(str(error))
     stopped = writes.have_stopped()
     kill_all(operator)
-    for scene in scenes:
-        made = writes.made[scene.namespace][before[scene.namespace] :]
-        limit = limits[scene.namespace]
+    for fixture in fixtures:
+        made = writes.made[fixture.namespace][before[fixture.namespace] :]
+        limit = limits[fixture.namespace]
         last = made[limit - 1] if len(made) >= limit else ""
-        ended = scene.namespace in stopped
-        scene.notes.append(f"after {last}" if ended else f"ended before, after {len(made)} writes")
+        ended = fixture.namespace in stopped
+        fixture.notes.append(
+            f"after {last}" if ended else f"ended before, after {len(made)} writes"
+        )
     writes.drop_held()
 
 
-def _finish(scene: Scene) -> str:
+def _finish(fixture: FaultFixture) -> str:
     try:
-        scene.finish(240)
+        fixture.finish(240)
     except Failed as error:
         return str(error)
     return ""
 
 
-def lives(scene: Scene, stop: Callable[[Writes], None]) -> int:
+def lives(fixture: FaultFixture, stop: Callable[[Writes], None]) -> int:
     """How many operators a sweep takes if each is killed once its writes have been stopped as `stop` asks at its start."""
     writes = Writes()
-    scene.inject_writes(writes)
-    scene.apply()
+    fixture.inject_writes(writes)
+    fixture.apply()
     for life in range(1, MOST_LIVES + 1):
         stop(writes)
-        scene.operator.start()
-        deadline = time.monotonic() + LIFE_SECONDS * scene.stage.patience
-        while not writes.have_stopped() and not scene.is_finished():
+        fixture.operator.start()
+        deadline = time.monotonic() + LIFE_SECONDS * fixture.harness.patience
+        while not writes.have_stopped() and not fixture.is_finished():
             if time.monotonic() > deadline:
-                raise Failed(f"life {life} neither came to its kill nor finished; {scene.seen()}")
-            scene.rest(0.05)
-        if scene.is_finished():
+                raise Failed(
+                    f"life {life} neither came to its kill nor finished; {fixture.seen()}"
+                )
+            fixture.rest(0.05)
+        if fixture.is_finished():
             return life
-        kill_all(scene.operator)
-        writes.forget_from(scene.namespace)
+        kill_all(fixture.operator)
+        writes.forget_from(fixture.namespace)
         writes.drop_held()
-    raise Failed(f"not finished after {MOST_LIVES} operators; {scene.seen()}")
+    raise Failed(f"not finished after {MOST_LIVES} operators; {fixture.seen()}")
 
 
-def again_and_again(scene: Scene) -> Expectation:
+def again_and_again(fixture: FaultFixture) -> Expectation:
     """Every operator is killed after so few writes that a sweep takes dozens of them."""
-    allowed, own = 7, scene.namespace
-    count = lives(scene, lambda writes: writes.stop_after({own: len(writes.made[own]) + allowed}))
-    scene.notes.append(f"{count} operators of {allowed} writes each")
+    allowed, own = 7, fixture.namespace
+    count = lives(
+        fixture, lambda writes: writes.stop_after({own: len(writes.made[own]) + allowed})
+    )
+    fixture.notes.append(f"{count} operators of {allowed} writes each")
     return Expectation()
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from kubernetes import client
 
+from tests.faults.fixture import WIDE, FaultFixture
 from tests.faults.rows import Row
-from tests.faults.scene import WIDE, Scene
 from tests.faults.verdict import Expectation
 
 PREEMPTIONS = 100
@@ -17,31 +17,31 @@ LABELS = "isoloss.dev/task=train"
 KEY = "isoloss.dev/key"
 
 
-def preempted(scene: Scene, count: int = PREEMPTIONS) -> Expectation:
+def preempted(fixture: FaultFixture, count: int = PREEMPTIONS) -> Expectation:
     """Evict running pods until there were so many, then let the sweep end.
 
     Points are taken in turn: one that is interrupted over and over waits longer each time.
     """
-    core = client.CoreV1Api(scene.stage.api_client)
-    scene.seconds = TRAIN_SECONDS
-    scene.start()
+    core = client.CoreV1Api(fixture.harness.api_client)
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
     fewest = -(-count // WIDE_POINTS)
-    while scene.trainings.counted("interrupted").total() < count and not scene.is_finished():
-        scene.wait(lambda: running(scene) or scene.is_finished(), "pods to run", 300)
-        so_far = scene.trainings.counted("interrupted")
-        for pod in running(scene):
+    while fixture.trainings.counted("interrupted").total() < count and not fixture.is_finished():
+        fixture.wait(lambda: running(fixture) or fixture.is_finished(), "pods to run", 300)
+        so_far = fixture.trainings.counted("interrupted")
+        for pod in running(fixture):
             if so_far[pod.metadata.labels[KEY]] < fewest:
-                core.delete_namespaced_pod(pod.metadata.name, scene.namespace)
-        scene.rest(0.3)
-    scene.finish(600)
-    scene.notes.append(f"{scene.trainings.counted('interrupted').total()} preemptions")
+                core.delete_namespaced_pod(pod.metadata.name, fixture.namespace)
+        fixture.rest(0.3)
+    fixture.finish(600)
+    fixture.notes.append(f"{fixture.trainings.counted('interrupted').total()} preemptions")
     return Expectation(charged=0)
 
 
-def running(scene: Scene) -> list[Any]:
+def running(fixture: FaultFixture) -> list[Any]:
     """Pods that train and that nobody has asked to end."""
-    listed = client.CoreV1Api(scene.stage.api_client).list_namespaced_pod(
-        scene.namespace, label_selector=LABELS, field_selector="status.phase=Running"
+    listed = client.CoreV1Api(fixture.harness.api_client).list_namespaced_pod(
+        fixture.namespace, label_selector=LABELS, field_selector="status.phase=Running"
     )
     return [pod for pod in listed.items if pod.metadata.deletion_timestamp is None]
 
@@ -51,7 +51,7 @@ def preemption_row(count: int = PREEMPTIONS) -> Row:
     return Row(
         f"job/preempted-{count}-times",
         f"{count} running pods of 30 points are evicted: nothing is charged",
-        lambda scene: preempted(scene, count),
+        lambda fixture: preempted(fixture, count),
         options={"spec": WIDE},
         reference="kills",
     )

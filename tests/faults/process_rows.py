@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.faults.fixture import Failed, FaultFixture
 from tests.faults.injection import replace_object
 from tests.faults.rows import Play, Row
-from tests.faults.scene import Failed, Scene
 from tests.faults.servers import kill_all, new_operator
 from tests.faults.verdict import Expectation
 from tests.support.ledgers import with_head
@@ -67,37 +67,37 @@ def process_rows() -> list[Row]:
 # ------------------------------------------------------------------------------ two operators
 
 
-def _second(scene: Scene, **environment: str) -> Any:
-    folder = scene.stage.directory / "operators" / f"{scene.namespace}-second"
+def _second(fixture: FaultFixture, **environment: str) -> Any:
+    folder = fixture.harness.directory / "operators" / f"{fixture.namespace}-second"
     operator = new_operator(
-        scene.stage, scene.server, [scene.namespace], folder, environment or None
+        fixture.harness, fixture.server, [fixture.namespace], folder, environment or None
     )
-    scene.more.append(lambda: kill_all(operator) if operator.is_running() else None)
+    fixture.more.append(lambda: kill_all(operator) if operator.is_running() else None)
     return operator
 
 
-def two_writing(scene: Scene) -> Expectation:
+def two_writing(fixture: FaultFixture) -> Expectation:
     """A second operator leads as well."""
-    scene.seconds = 0.5
-    _second(scene, **BOTH_LEADING).start()
-    scene.start()
-    scene.finish(180)
+    fixture.seconds = 0.5
+    _second(fixture, **BOTH_LEADING).start()
+    fixture.start()
+    fixture.finish(180)
     return Expectation()
 
 
-def _frozen(scene: Scene) -> Expectation:
-    scene.seconds = 1.0
-    second = _second(scene, **FROZEN_LEASE)
-    scene.start()
-    scene.wait_trained(4)
+def _frozen(fixture: FaultFixture) -> Expectation:
+    fixture.seconds = 1.0
+    second = _second(fixture, **FROZEN_LEASE)
+    fixture.start()
+    fixture.wait_trained(4)
     second.start()
-    assert scene.operator.process is not None
+    assert fixture.operator.process is not None
     for _ in range(2):
-        scene.operator.process.send_signal(19)
-        scene.rest(16)
-        scene.operator.process.send_signal(18)
-        scene.rest(3)
-    scene.finish(180)
+        fixture.operator.process.send_signal(19)
+        fixture.rest(16)
+        fixture.operator.process.send_signal(18)
+        fixture.rest(3)
+    fixture.finish(180)
     return Expectation()
 
 
@@ -105,9 +105,9 @@ def _frozen(scene: Scene) -> Expectation:
 
 
 def _clock(sign: str) -> Play:
-    def play(scene: Scene) -> Expectation:
-        scene.seconds = 1.0
-        right = dict(scene.operator.environment)
+    def play(fixture: FaultFixture) -> Expectation:
+        fixture.seconds = 1.0
+        right = dict(fixture.operator.environment)
         wrong = {
             **right,
             "LD_PRELOAD": str(FAKETIME),
@@ -116,20 +116,20 @@ def _clock(sign: str) -> Play:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
         # S3 servers refuse requests signed in another hour: that is the store's own defence.
-        scene.use_folder(scene.stage.directory / "stores" / scene.namespace)
-        scene.operator.environment = wrong
+        fixture.use_folder(fixture.harness.directory / "stores" / fixture.namespace)
+        fixture.operator.environment = wrong
         # One attempt fails and waits for its retry while the clocks change.
         failure = {"exit": 1, "kind": "train", "batch_size": 4, "attempts": [1]}
-        scene.spec["failurePolicy"] = {"retriesPerPoint": 3, "maxFailedPoints": 0}
-        template = {"PLANTED_SECONDS": "1", "PLANTED_FAILURES": json.dumps([failure])}
-        scene.spec["podTemplate"] = env_template(**template)
-        scene.start()
+        fixture.spec["failurePolicy"] = {"retriesPerPoint": 3, "maxFailedPoints": 0}
+        template = {"SYNTHETIC_SECONDS": "1", "SYNTHETIC_FAILURES": json.dumps([failure])}
+        fixture.spec["podTemplate"] = env_template(**template)
+        fixture.start()
         for done, environment in ((3, right), (7, wrong)):
-            scene.wait_trained(done, 120)
-            kill_all(scene.operator)
-            scene.operator.environment = environment
-            scene.operator.start()
-        scene.finish(180)
+            fixture.wait_trained(done, 120)
+            kill_all(fixture.operator)
+            fixture.operator.environment = environment
+            fixture.operator.start()
+        fixture.finish(180)
         return Expectation(charged=10)
 
     return play
@@ -138,31 +138,31 @@ def _clock(sign: str) -> Play:
 # ------------------------------------------------------------------------------------ versions
 
 
-def while_down(change: Callable[[Scene], None], trained: int) -> Play:
+def while_down(change: Callable[[FaultFixture], None], trained: int) -> Play:
     """Kill the operator once so many points were trained, change files, and start it again."""
 
-    def play(scene: Scene) -> Expectation:
-        scene.seconds = 1.0
-        scene.start()
-        scene.wait_trained(trained)
-        change_while_down(scene, change)
+    def play(fixture: FaultFixture) -> Expectation:
+        fixture.seconds = 1.0
+        fixture.start()
+        fixture.wait_trained(trained)
+        change_while_down(fixture, change)
         return Expectation()
 
     return play
 
 
-def change_while_down(scene: Scene, change: Callable[[Scene], None]) -> None:
+def change_while_down(fixture: FaultFixture, change: Callable[[FaultFixture], None]) -> None:
     """Kill the operator, change files once no pod runs, start it again and let it finish."""
-    kill_all(scene.operator)
-    if not wait_for(lambda: _is_quiet(scene), 60):
+    kill_all(fixture.operator)
+    if not wait_for(lambda: _is_quiet(fixture), 60):
         raise Failed("pods did not end while the operator was down")
-    change(scene)
-    scene.operator.start()
-    scene.finish(120)
+    change(fixture)
+    fixture.operator.start()
+    fixture.finish(120)
 
 
-def _is_quiet(scene: Scene) -> bool:
-    return all(pod.status.phase in ("Succeeded", "Failed") for pod in scene.user.pods())
+def _is_quiet(fixture: FaultFixture) -> bool:
+    return all(pod.status.phase in ("Succeeded", "Failed") for pod in fixture.user.pods())
 
 
 def _edit(paths: list[Path], change: Callable[[Json], Json]) -> None:
@@ -172,66 +172,66 @@ def _edit(paths: list[Path], change: Callable[[Json], Json]) -> None:
         replace_object(path, json.dumps(change(json.loads(path.read_text()))).encode())
 
 
-def _results(scene: Scene) -> list[Path]:
-    return sorted(scene.folder.glob("points/*/result.json"))
+def _results(fixture: FaultFixture) -> list[Path]:
+    return sorted(fixture.folder.glob("points/*/result.json"))
 
 
-def _newer_results(scene: Scene) -> None:
-    _edit(_results(scene), lambda result: {**result, "energy_joules": 12.5})
+def _newer_results(fixture: FaultFixture) -> None:
+    _edit(_results(fixture), lambda result: {**result, "energy_joules": 12.5})
 
 
-def _older_results(scene: Scene) -> None:
+def _older_results(fixture: FaultFixture) -> None:
     dropped = ("versions", "message")
-    _edit(_results(scene), lambda result: {k: v for k, v in result.items() if k not in dropped})
+    _edit(_results(fixture), lambda result: {k: v for k, v in result.items() if k not in dropped})
 
 
-def _later_ledger(scene: Scene, trained: int) -> Expectation:
+def _later_ledger(fixture: FaultFixture, trained: int) -> Expectation:
     """An operator that was rolled back must leave the ledger alone and say why it waits."""
-    scene.seconds = 1.0
-    scene.start()
-    scene.wait_trained(trained)
-    kill_all(scene.operator)
-    wait_for(lambda: _is_quiet(scene), 60)
-    path = scene.ledger_file()
+    fixture.seconds = 1.0
+    fixture.start()
+    fixture.wait_trained(trained)
+    kill_all(fixture.operator)
+    wait_for(lambda: _is_quiet(fixture), 60)
+    path = fixture.ledger_file()
     before = path.read_bytes()
     newer = with_head(before, ledger_version=99)
     replace_object(path, newer)
-    scene.operator.start()
-    scene.wait(lambda: scene.stage.journal.said(scene.namespace), "a condition to say so")
-    scene.rest(5)
+    fixture.operator.start()
+    fixture.wait(lambda: fixture.harness.journal.said(fixture.namespace), "a condition to say so")
+    fixture.rest(5)
     kept = path.exists() and path.read_bytes() == newer
     replace_object(path, before)
-    scene.touch()
-    scene.finish(120)
+    fixture.touch()
+    fixture.finish(120)
     if not kept:
         raise Failed("a ledger of a later version was written over")
     return Expectation(speaks=True)
 
 
 def _other_laws(change: Callable[[Json], Json]) -> Play:
-    def play(scene: Scene) -> Expectation:
-        scene.start()
-        scene.finish()
-        kill_all(scene.operator)
-        _edit([scene.sweep_folder() / "laws.json"], change)
-        scene.operator.start()
-        scene.touch()
-        scene.rest(16)
-        scene.finish(60)
+    def play(fixture: FaultFixture) -> Expectation:
+        fixture.start()
+        fixture.finish()
+        kill_all(fixture.operator)
+        _edit([fixture.sweep_folder() / "laws.json"], change)
+        fixture.operator.start()
+        fixture.touch()
+        fixture.rest(16)
+        fixture.finish(60)
         return Expectation()
 
     return play
 
 
-def _garbage(scene: Scene) -> None:
+def _garbage(fixture: FaultFixture) -> None:
     """A ledger that is none; it must be kept aside, and the sweep go on from the results."""
-    replace_object(scene.ledger_file(), b"{ this was a ledger")
+    replace_object(fixture.ledger_file(), b"{ this was a ledger")
 
 
 def version_plays(trained: int = 6) -> dict[str, tuple[str, Play]]:
     """What happens to files of other versions, and how, once so many points were trained."""
 
-    def down(change: Callable[[Scene], None]) -> Play:
+    def down(change: Callable[[FaultFixture], None]) -> Play:
         return while_down(change, trained)
 
     return {
@@ -242,7 +242,7 @@ def version_plays(trained: int = 6) -> dict[str, tuple[str, Play]]:
         "result-older": ("results without optional fields", down(_older_results)),
         "ledger-newer": (
             "a ledger of a later version, for some seconds",
-            lambda scene: _later_ledger(scene, trained),
+            lambda fixture: _later_ledger(fixture, trained),
         ),
         "ledger-garbage": ("a ledger that is not one", down(_garbage)),
         "laws-newer": (
@@ -259,22 +259,22 @@ def version_plays(trained: int = 6) -> dict[str, tuple[str, Play]]:
 # ------------------------------------------------------------------------------------- the disk
 
 
-def _disk_full(scene: Scene) -> Expectation:
-    folder = scene.stage.directory / "small" / scene.namespace
+def _disk_full(fixture: FaultFixture) -> Expectation:
+    folder = fixture.harness.directory / "small" / fixture.namespace
     folder.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
     subprocess.run(mount, check=True)
-    scene.more.append(lambda: subprocess.run(["umount", "-l", str(folder)], check=False))
-    scene.use_folder(folder)
-    scene.seconds = 1.0
-    scene.start()
-    scene.wait_trained(6)
+    fixture.more.append(lambda: subprocess.run(["umount", "-l", str(folder)], check=False))
+    fixture.use_folder(folder)
+    fixture.seconds = 1.0
+    fixture.start()
+    fixture.wait_trained(6)
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(b"x" * 4096):
             pass
-    scene.rest(FULL_SECONDS)
+    fixture.rest(FULL_SECONDS)
     filler.unlink(missing_ok=True)
     subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
-    scene.finish(240)
+    fixture.finish(240)
     return Expectation(speaks=True, charged=None)

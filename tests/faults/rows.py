@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.scene import SEARCHED, WIDE, Failed, Scene, new_scene
-from tests.faults.stage import Stage
+from tests.faults.fixture import SEARCHED, WIDE, Failed, FaultFixture, new_fixture
+from tests.faults.harness import Harness
 from tests.faults.verdict import Expectation, Reference, Verdict, judge, take_reference
 from tests.faults.writes import Writes
 
@@ -17,8 +17,8 @@ REFERENCES: Mapping[str, Mapping[str, Any]] = {
     "kills": {"spec": WIDE},
     "searches": {"spec": SEARCHED},
 }
-"""The scenes that are played undisturbed, as options of new_scene."""
-Play = Callable[[Scene], Expectation | None]
+"""The fixtures that are played undisturbed, as options of new_fixture."""
+Play = Callable[[FaultFixture], Expectation | None]
 """Starts the operator, does harm, and returns once the sweep has finished. Raises Failed."""
 
 
@@ -34,7 +34,7 @@ class Row:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Of the operator."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the scene."""
+    """Of the fixture."""
     skip: str = ""
     """Why it cannot be played here."""
     reference: str = "rows"
@@ -47,35 +47,35 @@ class Row:
 
 
 def row_beside(reference: str, name: str, does: str, play: Play, **more: Any) -> Row:
-    """A row in the scene of one of REFERENCES, which it is compared with."""
+    """A row in the fixture of one of REFERENCES, which it is compared with."""
     return Row(name, does, play, options=REFERENCES[reference], reference=reference, **more)
 
 
-def play_row(stage: Stage, row: Row, reference: Reference) -> Verdict:
-    """Play a row in a scene of its own and judge it; never raises for what the operator did."""
+def play_row(harness: Harness, row: Row, reference: Reference) -> Verdict:
+    """Play a row in a fixture of its own and judge it; never raises for what the operator did."""
     began = time.monotonic()
-    scene = new_scene(stage, row.name, environment=row.environment, **row.options)
+    fixture = new_fixture(harness, row.name, environment=row.environment, **row.options)
     expected, failure = Expectation(), ""
     try:
         try:
-            expected = row.play(scene) or expected
+            expected = row.play(fixture) or expected
         except Failed as error:
             failure = str(error)
-        return judge(scene, reference, expected, failure, began)
+        return judge(fixture, reference, expected, failure, began)
     finally:
-        scene.end()
+        fixture.end()
 
 
-def undisturbed(stage: Stage, **options: Any) -> Reference:
-    """Play a scene without a fault: what the others are compared with."""
-    scene = new_scene(stage, "undisturbed", **options)
+def undisturbed(harness: Harness, **options: Any) -> Reference:
+    """Play a fixture without a fault: what the others are compared with."""
+    fixture = new_fixture(harness, "undisturbed", **options)
     writes = Writes()
-    scene.inject_writes(writes)
+    fixture.inject_writes(writes)
     try:
-        scene.start_prepared()
-        before = len(writes.made[scene.namespace])
-        scene.begin()
-        scene.finish(120)
-        return take_reference(scene, len(writes.made[scene.namespace]) - before)
+        fixture.start_prepared()
+        before = len(writes.made[fixture.namespace])
+        fixture.begin()
+        fixture.finish(120)
+        return take_reference(fixture, len(writes.made[fixture.namespace]) - before)
     finally:
-        scene.end()
+        fixture.end()

@@ -10,11 +10,11 @@ from contextlib import suppress
 from typing import Any
 
 from tests.faults.cluster_rows import delete_jobs, running_jobs
+from tests.faults.fixture import SEARCHED, Failed, FaultFixture
 from tests.faults.injection import From, of_key
 from tests.faults.kills import SEARCH, lives
 from tests.faults.process_rows import BOTH_LEADING, two_writing, version_plays
 from tests.faults.rows import Play, Row, row_beside
-from tests.faults.scene import SEARCHED, Failed, Scene
 from tests.faults.servers import descendants
 from tests.faults.store_rows import FAULTS, failing_from
 from tests.faults.verdict import Expectation
@@ -83,118 +83,119 @@ def _decides(call: Call) -> bool:
     return of_key("/fit.json", "PUT")(call) and DECISIONS.search(call.body) is not None
 
 
-def every_decision(scene: Scene) -> Expectation:
+def every_decision(fixture: FaultFixture) -> Expectation:
     """Kill the operator after each step's record, and its successor after the ledger that follows the step."""
     marks = itertools.cycle((_decides, of_key("/ledger.jsonl.gz", "PUT")))
-    count = lives(scene, lambda writes: writes.stop_at(scene.namespace, next(marks)))
-    scene.notes.append(f"{count - 1} kills")
+    count = lives(fixture, lambda writes: writes.stop_at(fixture.namespace, next(marks)))
+    fixture.notes.append(f"{count - 1} kills")
     return Expectation()
 
 
 # ---------------------------------------------------------------------------------- a step
 
 
-def _fit_dies(scene: Scene) -> Expectation:
-    scene.operator.fresh = True  # else its fits are forked from a process of all operators
-    scene.start()
+def _fit_dies(fixture: FaultFixture) -> Expectation:
+    fixture.operator.fresh = True  # else its fits are forked from a process of all operators
+    fixture.start()
 
     def has_died() -> bool:
-        process = scene.operator.process
-        if process is not None and _reason(scene) == "Searching":
+        process = fixture.operator.process
+        if process is not None and _reason(fixture) == "Searching":
             for pid in descendants(process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        return _reason(scene) == "FitFailed"
+        return _reason(fixture) == "FitFailed"
 
-    scene.wait(has_died, "the condition to say that its process died")
-    scene.finish(RETRIED_SECONDS)
+    fixture.wait(has_died, "the condition to say that its process died")
+    fixture.finish(RETRIED_SECONDS)
     return Expectation(speaks=True)
 
 
-def _reason(scene: Scene) -> str:
-    return str(conditions(scene.sweep()).get("Ready", {}).get("reason", ""))
+def _reason(fixture: FaultFixture) -> str:
+    return str(conditions(fixture.sweep()).get("Ready", {}).get("reason", ""))
 
 
 # -------------------------------------------------------------------------- while points train
 
 
-def _runs_ended(scene: Scene) -> int:
-    return int(scene.trainings.counted("end").total())
+def _runs_ended(fixture: FaultFixture) -> int:
+    return int(fixture.trainings.counted("end").total())
 
 
-def _wait_resumed(scene: Scene) -> None:
+def _wait_resumed(fixture: FaultFixture) -> None:
     """Until points train that were paused before."""
-    scene.wait(
-        lambda: _runs_ended(scene) >= RESUMING and running_jobs(scene), "resumed points to train"
+    fixture.wait(
+        lambda: _runs_ended(fixture) >= RESUMING and running_jobs(fixture),
+        "resumed points to train",
     )
 
 
-def _resumed_jobs_deleted(scene: Scene) -> Expectation:
-    scene.seconds = TRAIN_SECONDS
-    scene.start()
+def _resumed_jobs_deleted(fixture: FaultFixture) -> Expectation:
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
     for _ in range(2):
-        _wait_resumed(scene)
-        delete_jobs("Background")(scene)
-        scene.rest(TRAIN_SECONDS)
-    scene.finish(180)
+        _wait_resumed(fixture)
+        delete_jobs("Background")(fixture)
+        fixture.rest(TRAIN_SECONDS)
+    fixture.finish(180)
     return Expectation(charged=0)
 
 
-def _suspended(scene: Scene) -> Expectation:
-    scene.seconds = TRAIN_SECONDS
-    scene.start()
-    _wait_resumed(scene)
-    scene.apply(suspend=True)
-    scene.wait(lambda: _reason(scene) == "Suspended", "the sweep to be suspended")
-    scene.rest(TRAIN_SECONDS)
-    scene.apply()
-    scene.finish(180)
+def _suspended(fixture: FaultFixture) -> Expectation:
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
+    _wait_resumed(fixture)
+    fixture.apply(suspend=True)
+    fixture.wait(lambda: _reason(fixture) == "Suspended", "the sweep to be suspended")
+    fixture.rest(TRAIN_SECONDS)
+    fixture.apply()
+    fixture.finish(180)
     return Expectation(charged=0)
 
 
-def _to_exhaustive_and_back(scene: Scene) -> Expectation:
+def _to_exhaustive_and_back(fixture: FaultFixture) -> Expectation:
     """How far the points are when the strategy changes back is chance, and so is what the search then needs."""
-    scene.seconds = TRAIN_SECONDS
-    scene.start()
-    _wait_resumed(scene)
-    scene.apply(search={"strategy": "Exhaustive"})
-    scene.rest(EXHAUSTIVE_SECONDS)
-    scene.apply()
-    scene.finish(180)
-    if not scene.sweep()["status"]["search"].get("ended"):
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
+    _wait_resumed(fixture)
+    fixture.apply(search={"strategy": "Exhaustive"})
+    fixture.rest(EXHAUSTIVE_SECONDS)
+    fixture.apply()
+    fixture.finish(180)
+    if not fixture.sweep()["status"]["search"].get("ended"):
         raise Failed("the search does not say why it is over")
-    scene.apply(search={"strategy": "Exhaustive"})
-    scene.finish(180)
-    short = [r.name for r in scene.ledger_points().values() if r.trained_for < r.wanted_tokens]
+    fixture.apply(search={"strategy": "Exhaustive"})
+    fixture.finish(180)
+    short = [r.name for r in fixture.ledger_points().values() if r.trained_for < r.wanted_tokens]
     if short:
         raise Failed(f"Exhaustive left {', '.join(short)} short of their tokens")
     return Expectation(compares=False)
 
 
-def _budget_lowered(scene: Scene) -> Expectation:
+def _budget_lowered(fixture: FaultFixture) -> Expectation:
     """Points that go on say that the budget was raised, instead of why the search wanted them."""
-    scene.seconds = TRAIN_SECONDS
-    scene.start()
-    _wait_resumed(scene)
-    spent = float(scene.sweep()["status"]["spentFlops"])
-    scene.apply(budget={"flops": f"{round(0.5 * spent / 1e9)}e9"})
-    scene.wait(lambda: _is_out_of_budget(scene), "the budget to end the search")
-    before = _runs_ended(scene)
-    scene.rest(2 * TRAIN_SECONDS)
-    if _runs_ended(scene) > before:
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
+    _wait_resumed(fixture)
+    spent = float(fixture.sweep()["status"]["spentFlops"])
+    fixture.apply(budget={"flops": f"{round(0.5 * spent / 1e9)}e9"})
+    fixture.wait(lambda: _is_out_of_budget(fixture), "the budget to end the search")
+    before = _runs_ended(fixture)
+    fixture.rest(2 * TRAIN_SECONDS)
+    if _runs_ended(fixture) > before:
         raise Failed("points were trained after the budget was spent")
-    scene.apply()
-    scene.finish(180)
-    found = scene.sweep()["status"]["search"]
+    fixture.apply()
+    fixture.finish(180)
+    found = fixture.sweep()["status"]["search"]
     counted = {name: found.get(name) for name in ("added", "pruned", "ended")}
     if counted != {"added": 4, "pruned": 3, "ended": "NothingLeft"}:
         raise Failed(f"the search came to another end: {counted}")
     return Expectation(speaks=True, compares=False)
 
 
-def _is_out_of_budget(scene: Scene) -> bool:
+def _is_out_of_budget(fixture: FaultFixture) -> bool:
     """Whether running points were stopped for it, or, where all had just ended, no step was left to pay for."""
-    sweep = scene.sweep()
+    sweep = fixture.sweep()
     progress = conditions(sweep).get("Progressing", {}).get("reason")
     return "BudgetExhausted" in (progress, sweep["status"].get("search", {}).get("ended"))
 
@@ -203,8 +204,8 @@ def _is_out_of_budget(scene: Scene) -> bool:
 
 
 def _redecided(play: Play) -> Play:
-    def played(scene: Scene) -> Expectation:
-        expected = play(scene) or Expectation()
+    def played(fixture: FaultFixture) -> Expectation:
+        expected = play(fixture) or Expectation()
         expected.redecided = True
         return expected
 

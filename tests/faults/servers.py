@@ -13,8 +13,8 @@ from pathlib import Path
 from kubernetes import client
 
 from isoloss_operator.cluster.rbac import NAME
+from tests.faults.harness import BUCKET, Harness
 from tests.faults.injection import Chain
-from tests.faults.stage import BUCKET, Stage
 from tests.support.operator_process import OperatorProcess
 from tests.support.proxy import Proxy
 
@@ -46,17 +46,17 @@ class Server:
         self.store.stop()
 
 
-def new_server(stage: Stage) -> Server:
-    """Two proxies in front of the stage's servers."""
-    api = Proxy(stage.plane.url, stage.plane.keys.ca, stage.loop).start()
-    store = Proxy(stage.storage.url, loop=stage.loop).start()
+def new_server(harness: Harness) -> Server:
+    """Two proxies in front of the harness's servers."""
+    api = Proxy(harness.plane.url, harness.plane.keys.ca, harness.loop).start()
+    store = Proxy(harness.storage.url, loop=harness.loop).start()
     server = Server(api, store)
     api.handler, store.handler = server.api_chain, server.store_chain
     return server
 
 
 def new_operator(
-    stage: Stage,
+    harness: Harness,
     server: Server,
     namespaces: list[str],
     folder: Path,
@@ -65,17 +65,17 @@ def new_operator(
     """An operator that knows the servers by their proxies alone."""
     folder.mkdir(parents=True)
     settings = {
-        **stage.storage.environment(),
+        **harness.storage.environment(),
         "AWS_ENDPOINT_URL": server.store.url,
         # Else the first fit of every row looks through the machine's fonts.
-        "MPLCONFIGDIR": str(stage.directory / "matplotlib"),
+        "MPLCONFIGDIR": str(harness.directory / "matplotlib"),
         "ISOLOSS_ALLOWED_STORAGE": json.dumps(
-            {"*": [f"s3://{BUCKET}", f"file://{stage.directory}"]}
+            {"*": [f"s3://{BUCKET}", f"file://{harness.directory}"]}
         ),
         **SETTINGS,
         **(environment or {}),
     }
-    operator = OperatorProcess(stage.plane, namespaces, folder, settings)
+    operator = OperatorProcess(harness.plane, namespaces, folder, settings)
     direct = json.loads(operator.log_in().read_text())
     direct["clusters"][0]["cluster"] = {"server": server.api.url}
     proxied = folder / "kubeconfig.json"

@@ -23,10 +23,18 @@ from typing import Any
 from kubernetes import client
 
 from tests.faults import injection
+from tests.faults.fixture import (
+    RUN_ENDED,
+    SWEEP,
+    WIDE_GRID,
+    Failed,
+    FaultFixture,
+    RunEnded,
+    new_fixture,
+)
+from tests.faults.harness import Harness, own_harness
 from tests.faults.injection import Fault, of_key, of_verb
-from tests.faults.scene import RUN_ENDED, SWEEP, WIDE_GRID, Failed, RunEnded, Scene, new_scene
 from tests.faults.servers import kill_all
-from tests.faults.stage import Stage, own_stage
 from tests.faults.verdict import SETTLE_SECONDS
 from tests.support.proxy import Proxy
 
@@ -38,9 +46,9 @@ FINISH_SECONDS = 240.0
 
 @dataclass
 class Round:
-    """A scene and what its chance has done to it."""
+    """A fixture and what its chance has done to it."""
 
-    scene: Scene
+    fixture: FaultFixture
     chance: random.Random
     parallelism: int
     rates: int
@@ -64,59 +72,59 @@ class Round:
 
 
 def kill_operator(round: Round) -> None:
-    kill_all(round.scene.operator)
+    kill_all(round.fixture.operator)
 
 
 def edit_parallelism(round: Round) -> None:
     round.parallelism = round.chance.randint(1, 8)
-    round.scene.apply(**round.spec())
+    round.fixture.apply(**round.spec())
 
 
 def extend_grid(round: Round) -> None:
     round.rates = min(round.rates + 1, len(WIDE_GRID["learningRates"]))
-    round.scene.apply(**round.spec())
+    round.fixture.apply(**round.spec())
 
 
 def suspend(round: Round) -> None:
-    round.scene.apply(suspend=True, **round.spec())
-    round.scene.rest(round.chance.uniform(0, 4))
-    round.scene.apply(suspend=False, **round.spec())
+    round.fixture.apply(suspend=True, **round.spec())
+    round.fixture.rest(round.chance.uniform(0, 4))
+    round.fixture.apply(suspend=False, **round.spec())
 
 
 def delete_and_apply_again(round: Round) -> None:
     """The results stay in the store; a new sweep takes them over."""
-    round.scene.user.delete_sweep(SWEEP)
-    round.scene.rest(round.chance.uniform(0, 3))
-    round.scene.apply(**round.spec())
+    round.fixture.user.delete_sweep(SWEEP)
+    round.fixture.rest(round.chance.uniform(0, 3))
+    round.fixture.apply(**round.spec())
 
 
 def delete_jobs(round: Round) -> None:
-    api = client.BatchV1Api(round.scene.stage.api_client)
+    api = client.BatchV1Api(round.fixture.harness.api_client)
     policy = round.chance.choice(["Background", "Foreground"])
-    for job in api.list_namespaced_job(round.scene.namespace).items:
+    for job in api.list_namespaced_job(round.fixture.namespace).items:
         if round.chance.random() < 0.3:
             api.delete_namespaced_job(
                 job.metadata.name,
-                round.scene.namespace,
+                round.fixture.namespace,
                 propagation_policy=policy,
                 _preload_content=False,
             )
 
 
 def delete_pods(round: Round) -> None:
-    core = client.CoreV1Api(round.scene.stage.api_client)
+    core = client.CoreV1Api(round.fixture.harness.api_client)
     grace = round.chance.choice([None, 0])
-    for pod in round.scene.user.pods():
+    for pod in round.fixture.user.pods():
         if round.chance.random() < 0.5 and pod.status.phase == "Running":
             options = {} if grace is None else {"grace_period_seconds": grace}
-            core.delete_namespaced_pod(pod.metadata.name, round.scene.namespace, **options)
+            core.delete_namespaced_pod(pod.metadata.name, round.fixture.namespace, **options)
 
 
 def harm_api(round: Round) -> None:
     code = round.chance.choice([409, 410, 429, 500, 503, 0])
     act = injection.status(code) if code else injection.reset
     matches = of_verb(round.chance.choice(VERBS))
-    harm(round, round.scene.inject_api, Fault(matches, act, every=round.chance.randint(1, 3)))
+    harm(round, round.fixture.inject_api, Fault(matches, act, every=round.chance.randint(1, 3)))
 
 
 def harm_store(round: Round) -> None:
@@ -125,26 +133,26 @@ def harm_store(round: Round) -> None:
     )
     act = injection.store_status(code, name) if code else injection.reset
     matches = of_key(round.chance.choice(KEYS))
-    harm(round, round.scene.inject_store, Fault(matches, act, every=round.chance.randint(1, 3)))
+    harm(round, round.fixture.inject_store, Fault(matches, act, every=round.chance.randint(1, 3)))
 
 
 def harm(round: Round, inject: Callable[[Fault], Fault], fault: Fault) -> None:
     inject(fault)
-    round.scene.rest(round.chance.uniform(1, 8))
+    round.fixture.rest(round.chance.uniform(1, 8))
     fault.active = False
 
 
 def api_away(round: Round) -> None:
-    away(round, round.scene.server.api)
+    away(round, round.fixture.server.api)
 
 
 def store_away(round: Round) -> None:
-    away(round, round.scene.server.store)
+    away(round, round.fixture.server.store)
 
 
 def away(round: Round, proxy: Proxy) -> None:
     proxy.stop()
-    round.scene.rest(round.chance.uniform(1, 12))
+    round.fixture.rest(round.chance.uniform(1, 12))
     proxy.start()
 
 
@@ -166,54 +174,54 @@ HAPPENINGS: tuple[Callable[[Round], None], ...] = (
 # ------------------------------------------------------------------------------------ a round
 
 
-def play_round(stage: Stage, seed: int, number: int) -> tuple[int, list[str], list[str]]:
+def play_round(harness: Harness, seed: int, number: int) -> tuple[int, list[str], list[str]]:
     """One round: its number, what happened, and what did not hold."""
     chance = random.Random(f"{seed}/{number}")
-    scene = new_scene(stage, f"soak {number}", seconds=chance.choice([0.0, 0.5, 2.0]))
-    round = Round(scene, chance, chance.randint(1, 8), chance.randint(2, 5))
+    fixture = new_fixture(harness, f"soak {number}", seconds=chance.choice([0.0, 0.5, 2.0]))
+    round = Round(fixture, chance, chance.randint(1, 8), chance.randint(2, 5))
     try:
-        scene.operator.start()
-        scene.apply(**round.spec())
+        fixture.operator.start()
+        fixture.apply(**round.spec())
         for _ in range(chance.randint(2, 7)):
-            scene.rest(chance.uniform(0, 5))
+            fixture.rest(chance.uniform(0, 5))
             happening = chance.choice(HAPPENINGS)
             round.told.append(happening.__name__)
             happening(round)
             check_meanwhile(round)
-        scene.finish(FINISH_SECONDS)
+        fixture.finish(FINISH_SECONDS)
         check_end(round)
     except RunEnded:
         return number, round.told, ["ended before its verdict"]
     except Failed as error:
         return number, round.told, [str(error)]
     finally:
-        scene.end()
+        fixture.end()
     return number, round.told, []
 
 
 def check_meanwhile(round: Round) -> None:
     """What must hold at any time. Raises Failed."""
-    scene = round.scene
-    most = max(scene.stage.journal.most_at_once(scene.namespace).values(), default=0)
+    fixture = round.fixture
+    most = max(fixture.harness.journal.most_at_once(fixture.namespace).values(), default=0)
     if most > round.most_allowed:
         raise Failed(f"{most} points at work at once, {round.most_allowed} allowed")
-    if repeated := scene.trainings.repeated():
+    if repeated := fixture.trainings.repeated():
         raise Failed(f"{repeated} points trained twice")
 
 
 def check_end(round: Round) -> None:
     """What must hold once it has finished and been left alone. Raises Failed."""
-    scene = round.scene
+    fixture = round.fixture
     time.sleep(SETTLE_SECONDS)
     check_meanwhile(round)
-    records = scene.ledger_points()
-    named = scene.sweep()["status"]["points"]["total"]
+    records = fixture.ledger_points()
+    named = fixture.sweep()["status"]["points"]["total"]
     if named != round.points:
         raise Failed(f"the status counts {named} points, the spec means {round.points}")
     states = [str(record.state) for record in records.values()]
     if states.count("Succeeded") < round.points:
         raise Failed(f"points lost: {round.points} wanted, {states.count('Succeeded')} there")
-    trained = set(scene.trainings.counted("end"))
+    trained = set(fixture.trainings.counted("end"))
     if missing := trained - {record.key for record in records.values()}:
         raise Failed(f"{len(missing)} trained points are not in the ledger")
     charged = sum(sum(record.attempts.charged.values()) for record in records.values())
@@ -235,15 +243,15 @@ def main() -> int:
     print(f"seed {options.seed}", flush=True)
     until = time.monotonic() + 60 * options.minutes
     held, numbers = 0, itertools.count()
-    with own_stage() as stage, ThreadPoolExecutor(options.at_once) as pool:
-        stage.patience = options.patience
+    with own_harness() as harness, ThreadPoolExecutor(options.at_once) as pool:
+        harness.patience = options.patience
         if options.round is not None:
             numbers, until = iter([options.round]), 0.0
-        running = {pool.submit(play_round, stage, options.seed, next(numbers))}
+        running = {pool.submit(play_round, harness, options.seed, next(numbers))}
         failures: list[str] = []
         while running:
             while time.monotonic() < until and len(running) < options.at_once and not failures:
-                running.add(pool.submit(play_round, stage, options.seed, next(numbers)))
+                running.add(pool.submit(play_round, harness, options.seed, next(numbers)))
             done = next(as_completed(running))
             running.discard(done)
             number, told, problems = done.result()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults import injection
+from tests.faults.fixture import POINTS, Failed, FaultFixture
 from tests.faults.injection import Act, Fault, Matches, of_key
 from tests.faults.rows import Play, Row
-from tests.faults.scene import POINTS, Failed, Scene
 from tests.faults.verdict import Expectation
 from tests.support.proxy import Call
 
@@ -117,7 +117,7 @@ def store_rows(outage_seconds: float) -> list[Row]:
         Row(
             "store/away",
             f"the store is away for {outage_seconds:.0f} s in the middle of a sweep",
-            lambda scene: _away(scene, outage_seconds),
+            lambda fixture: _away(fixture, outage_seconds),
         )
     )
     return rows + [Row(f"store/gone/{name}", words, play) for name, (words, play) in GONE.items()]
@@ -138,67 +138,67 @@ def failing_from(name: str, begins: Callable[[], Matches], *, speaks: bool = Tru
     """
     _, act = FAULTS[name]
 
-    def play(scene: Scene) -> Expectation:
-        fault = scene.inject_store(Fault(begins(), act))
-        scene.start()
-        scene.wait(lambda: fault.hits, "the first call to be hit")
-        scene.rest(WHILE_SECONDS)
+    def play(fixture: FaultFixture) -> Expectation:
+        fault = fixture.inject_store(Fault(begins(), act))
+        fixture.start()
+        fixture.wait(lambda: fault.hits, "the first call to be hit")
+        fixture.rest(WHILE_SECONDS)
         fault.active = False
-        scene.finish(180)
-        scene.notes.append(f"{fault.hits} calls hit")
+        fixture.finish(180)
+        fixture.notes.append(f"{fault.hits} calls hit")
         return Expectation(speaks=speaks and name not in ("slow", "404"))
 
     return play
 
 
 def _truncated(target: Target) -> Play:
-    def play(scene: Scene) -> None:
+    def play(fixture: FaultFixture) -> None:
         matches = target.matches()
-        fault = scene.inject_store(
+        fault = fixture.inject_store(
             Fault(
                 lambda call: call.method == "GET" and matches(call),
-                injection.truncated(scene.server.store),
+                injection.truncated(fixture.server.store),
                 every=2,
             )
         )
-        scene.start()
-        scene.wait(lambda: fault.hits, "the first answer to break off")
-        scene.rest(WHILE_SECONDS)
+        fixture.start()
+        fixture.wait(lambda: fault.hits, "the first answer to break off")
+        fixture.rest(WHILE_SECONDS)
         fault.active = False
-        scene.finish(180)
-        scene.notes.append(f"{fault.hits} answers broke off")
+        fixture.finish(180)
+        fixture.notes.append(f"{fault.hits} answers broke off")
 
     return play
 
 
 def _one_result(act: Act) -> Play:
-    def play(scene: Scene) -> Expectation:
-        fault = scene.inject_store(Fault(FirstKey("/result.json"), act))
-        scene.start()
+    def play(fixture: FaultFixture) -> Expectation:
+        fault = fixture.inject_store(Fault(FirstKey("/result.json"), act))
+        fixture.start()
 
         def others_are_recorded() -> bool:
-            points = scene.sweep().get("status", {}).get("points", {})
+            points = fixture.sweep().get("status", {}).get("points", {})
             return int(points.get("succeeded", 0)) >= POINTS - 1
 
         try:
-            scene.wait(others_are_recorded, "all results but one to be recorded", 90)
+            fixture.wait(others_are_recorded, "all results but one to be recorded", 90)
         finally:
             fault.active = False
-        scene.finish(120)
+        fixture.finish(120)
         return Expectation(charged=None, retrained=0)
 
     return play
 
 
 def _writes(what: str, part: str) -> Row:
-    def play(scene: Scene) -> Expectation:
+    def play(fixture: FaultFixture) -> Expectation:
         refused = injection.store_status(500, "InternalError")
-        fault = scene.inject_store(Fault(of_key(part, "PUT", "POST"), refused))
-        scene.start()
-        scene.wait(lambda: fault.hits, "the first write to be hit", 120)
-        scene.rest(UNWRITABLE_SECONDS)
+        fault = fixture.inject_store(Fault(of_key(part, "PUT", "POST"), refused))
+        fixture.start()
+        fixture.wait(lambda: fault.hits, "the first write to be hit", 120)
+        fixture.rest(UNWRITABLE_SECONDS)
         fault.active = False
-        scene.finish(180)
+        fixture.finish(180)
         return Expectation(speaks=what == "ledger")
 
     words = f"the {what} can be read but not written"
@@ -206,96 +206,98 @@ def _writes(what: str, part: str) -> Row:
 
 
 def _half_written(part: str) -> Play:
-    def play(scene: Scene) -> None:
-        act = injection.half_written(scene.stage.bucket)
-        fault = scene.inject_store(Fault(of_key(part, "PUT"), act, times=1))
-        scene.start()
-        scene.wait(lambda: fault.hits, "the first write", 120)
-        scene.finish(180)
+    def play(fixture: FaultFixture) -> None:
+        act = injection.half_written(fixture.harness.bucket)
+        fault = fixture.inject_store(Fault(of_key(part, "PUT"), act, times=1))
+        fixture.start()
+        fixture.wait(lambda: fault.hits, "the first write", 120)
+        fixture.finish(180)
 
     return play
 
 
 def _unanswered(part: str) -> Play:
-    def play(scene: Scene) -> None:
-        act = injection.unanswered(scene.server.store)
-        fault = scene.inject_store(Fault(of_key(part, "PUT"), act, every=2))
-        scene.start()
-        scene.finish(180)
-        scene.notes.append(f"{fault.hits} writes hit")
+    def play(fixture: FaultFixture) -> None:
+        act = injection.unanswered(fixture.server.store)
+        fault = fixture.inject_store(Fault(of_key(part, "PUT"), act, every=2))
+        fixture.start()
+        fixture.finish(180)
+        fixture.notes.append(f"{fault.hits} writes hit")
 
     return play
 
 
-def _away(scene: Scene, seconds: float) -> Expectation:
-    scene.seconds = 1.0
-    scene.start()
-    scene.wait_trained(6)
-    scene.server.store.stop()
-    scene.rest(seconds)
-    scene.server.store.start()
-    scene.finish(300)
+def _away(fixture: FaultFixture, seconds: float) -> Expectation:
+    fixture.seconds = 1.0
+    fixture.start()
+    fixture.wait_trained(6)
+    fixture.server.store.stop()
+    fixture.rest(seconds)
+    fixture.server.store.start()
+    fixture.finish(300)
     return Expectation(speaks=True)
 
 
 # ---------------------------------------------------------------------------- gone for good
 
 
-def _remove_later(what: Callable[[Scene], list[Path]], retrained: Callable[[int], int]) -> Play:
+def _remove_later(
+    what: Callable[[FaultFixture], list[Path]], retrained: Callable[[int], int]
+) -> Play:
     """Remove files in the middle of a sweep, while the operator runs."""
 
-    def play(scene: Scene) -> Expectation:
-        scene.seconds = 1.0
-        scene.start()
-        scene.wait(lambda: _recorded(scene) >= 6, "six points to be recorded")
-        removed = what(scene)
+    def play(fixture: FaultFixture) -> Expectation:
+        fixture.seconds = 1.0
+        fixture.start()
+        fixture.wait(lambda: _recorded(fixture) >= 6, "six points to be recorded")
+        removed = what(fixture)
         if not removed:
             raise Failed("nothing was there to remove")
         for path in removed:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        scene.finish(180)
+        fixture.finish(180)
         return Expectation(retrained=retrained(len(removed)), charged=None)
 
     return play
 
 
-def _recorded(scene: Scene) -> int:
-    return int(scene.sweep().get("status", {}).get("points", {}).get("succeeded", 0))
+def _recorded(fixture: FaultFixture) -> int:
+    return int(fixture.sweep().get("status", {}).get("points", {}).get("succeeded", 0))
 
 
 def _remove_at_the_end(pattern: str) -> Play:
     """Remove a finished sweep's files; the passes that any change brings must make them again."""
 
-    def play(scene: Scene) -> Expectation:
-        scene.start()
-        scene.finish()
-        removed = [*scene.sweep_folder().glob(pattern)]
+    def play(fixture: FaultFixture) -> Expectation:
+        fixture.start()
+        fixture.finish()
+        removed = [*fixture.sweep_folder().glob(pattern)]
         for path in removed:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
         def are_back() -> bool:
-            scene.touch()  # the store is compared with what the operator knows once in RESYNC_SECONDS
-            scene.rest(1)
+            fixture.touch()  # the store is compared with what the operator knows once in RESYNC_SECONDS
+            fixture.rest(1)
             return all(path.exists() for path in removed)
 
-        scene.wait(are_back, "the files to be there again", 120)
-        scene.finish()
+        fixture.wait(are_back, "the files to be there again", 120)
+        fixture.finish()
         return Expectation()
 
     return play
 
 
-def _results(scene: Scene) -> list[Path]:
-    return sorted(scene.folder.glob("points/*/result.json"))[:1]
+def _results(fixture: FaultFixture) -> list[Path]:
+    return sorted(fixture.folder.glob("points/*/result.json"))[:1]
 
 
-def _trajectories(scene: Scene) -> list[Path]:
-    point = min(scene.folder.glob("points/*/result.json")).parent
+def _trajectories(fixture: FaultFixture) -> list[Path]:
+    point = min(fixture.folder.glob("points/*/result.json")).parent
     return sorted(point.glob("trajector*"))
 
 
-def _everything(scene: Scene) -> list[Path]:
-    return [scene.folder]
+def _everything(fixture: FaultFixture) -> list[Path]:
+    return [fixture.folder]
 
 
 GONE: dict[str, tuple[str, Play]] = {
@@ -309,11 +311,13 @@ GONE: dict[str, tuple[str, Play]] = {
     ),
     "manifest": (
         "the corpus' manifest is removed: it is prepared again, and no point trained again",
-        _remove_later(lambda scene: list(scene.folder.glob("data/*/manifest.json")), lambda _: 0),
+        _remove_later(
+            lambda fixture: list(fixture.folder.glob("data/*/manifest.json")), lambda _: 0
+        ),
     ),
     "ledger-midway": (
         "the ledger is removed in the middle of a sweep",
-        _remove_later(lambda scene: list(scene.sweep_folder().glob("ledger*")), lambda _: 0),
+        _remove_later(lambda fixture: list(fixture.sweep_folder().glob("ledger*")), lambda _: 0),
     ),
     "everything": (
         "all that the sweep has stored is removed in its middle: all may be trained again",

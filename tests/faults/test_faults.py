@@ -8,13 +8,13 @@ import pytest
 
 from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
+from tests.faults.fixture import SEARCHED, WIDE
+from tests.faults.harness import Harness
 from tests.faults.kills import play_kills
 from tests.faults.matrix import all_rows
 from tests.faults.preemptions import preemption_row
 from tests.faults.rows import play_row, undisturbed
-from tests.faults.scene import SEARCHED, WIDE
 from tests.faults.search_rows import FIRST_ROUND
-from tests.faults.stage import Stage
 from tests.faults.verdict import Reference
 
 pytestmark = [
@@ -39,34 +39,34 @@ FEWEST_DECISIONS = 10
 
 
 @pytest.fixture(scope="module")
-def stage(
+def harness(
     control_plane: ControlPlane,
     object_storage: ObjectStorage,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Stage]:
-    made = Stage(tmp_path_factory.mktemp("stage"), control_plane, object_storage)
+) -> Iterator[Harness]:
+    made = Harness(tmp_path_factory.mktemp("harness"), control_plane, object_storage)
     yield made
     made.end()
 
 
 @pytest.fixture(scope="module")
-def reference(stage: Stage) -> Reference:
+def reference(harness: Harness) -> Reference:
     """What a sweep without a fault leaves."""
-    return undisturbed(stage)
+    return undisturbed(harness)
 
 
 @pytest.fixture(scope="module")
-def wide_reference(stage: Stage) -> Reference:
+def wide_reference(harness: Harness) -> Reference:
     """The same for the sweeps of the kills."""
-    return undisturbed(stage, spec=WIDE)
+    return undisturbed(harness, spec=WIDE)
 
 
 @pytest.mark.whole
-def test_killed_at_every_decision_a_search_ends_as_an_undisturbed_one(stage: Stage) -> None:
+def test_killed_at_every_decision_a_search_ends_as_an_undisturbed_one(harness: Harness) -> None:
     """Intents with their reasons and bounds, trajectories and laws are compared."""
     (row,) = [row for row in all_rows() if row.name == "search/every-decision"]
-    reference = undisturbed(stage, spec=SEARCHED)
-    verdict = play_row(stage, row, reference)
+    reference = undisturbed(harness, spec=SEARCHED)
+    verdict = play_row(harness, row, reference)
     assert verdict.problems == ()
     decided = {point["intent"]["reason"] for point in reference.points.values()}
     assert {"AboveLeader", "Leader", "NarrowsInterval"} <= decided
@@ -77,18 +77,18 @@ def test_killed_at_every_decision_a_search_ends_as_an_undisturbed_one(stage: Sta
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_fault_loses_repeats_and_charges_nothing(
-    stage: Stage, reference: Reference, name: str
+    harness: Harness, reference: Reference, name: str
 ) -> None:
     (row,) = [row for row in all_rows() if row.name == name]
-    assert play_row(stage, row, reference).problems == ()
+    assert play_row(harness, row, reference).problems == ()
 
 
 @pytest.mark.whole
 def test_killed_after_its_nth_write_an_operator_is_continued_by_the_next(
-    stage: Stage, wide_reference: Reference
+    harness: Harness, wide_reference: Reference
 ) -> None:
     numbers = [2, 7, wide_reference.writes // 2, wide_reference.writes - 3]
-    verdicts = play_kills(stage, numbers, wide_reference)
+    verdicts = play_kills(harness, numbers, wide_reference)
     assert {verdict.row: verdict.problems for verdict in verdicts} == {
         verdict.row: () for verdict in verdicts
     }
@@ -96,9 +96,9 @@ def test_killed_after_its_nth_write_an_operator_is_continued_by_the_next(
 
 @pytest.mark.whole
 def test_preempted_pods_are_not_charged_and_change_no_trajectory(
-    stage: Stage, wide_reference: Reference
+    harness: Harness, wide_reference: Reference
 ) -> None:
-    verdict = play_row(stage, preemption_row(PREEMPTIONS), wide_reference)
+    verdict = play_row(harness, preemption_row(PREEMPTIONS), wide_reference)
     assert verdict.problems == ()
     (note,) = verdict.notes
     assert int(note.split()[0]) >= PREEMPTIONS

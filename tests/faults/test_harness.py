@@ -15,11 +15,11 @@ from yarl import URL
 
 from tests.faults import __main__ as command
 from tests.faults import injection
+from tests.faults.harness import Trainings
 from tests.faults.injection import Fault
 from tests.faults.journal import Entry, is_final, is_trouble, most_at_once
 from tests.faults.matrix import all_rows
 from tests.faults.rows import REFERENCES, Row
-from tests.faults.stage import Trainings
 from tests.faults.table import Results, page
 from tests.faults.verdict import Verdict
 from tests.faults.writes import Writes
@@ -160,10 +160,10 @@ def trained(key: str, begun: int, until: int) -> Json:
 
 
 def test_a_point_that_goes_on_from_where_it_stopped_is_not_trained_twice() -> None:
-    stages = (trained("a", 0, 30), trained("b", 0, 30), trained("a", 30, 100))
-    assert Trainings(stages).repeated() == 0
-    assert Trainings((*stages, trained("a", 30, 100))).repeated() == 1
-    assert Trainings((*stages, trained("b", 0, 100))).repeated() == 1
+    harnesses = (trained("a", 0, 30), trained("b", 0, 30), trained("a", 30, 100))
+    assert Trainings(harnesses).repeated() == 0
+    assert Trainings((*harnesses, trained("a", 30, 100))).repeated() == 1
+    assert Trainings((*harnesses, trained("b", 0, 100))).repeated() == 1
 
 
 def entry(version: int, kind: str, uid: str, job: str, holds: bool) -> Entry:

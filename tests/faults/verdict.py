@@ -11,8 +11,8 @@ from typing import Any
 
 from kubernetes import client
 
+from tests.faults.fixture import FaultFixture
 from tests.faults.journal import REFUSALS
-from tests.faults.scene import Scene
 
 Json = dict[str, Any]
 SETTLE_SECONDS = 1.0
@@ -91,85 +91,87 @@ def point_facts(record: Any) -> Json:
     }
 
 
-def take_reference(scene: Scene, writes: int) -> Reference:
-    """The reference, from a scene that has finished undisturbed."""
-    facts = {key: point_facts(record) for key, record in scene.ledger_points().items()}
-    return Reference(facts, scene.laws(), writes, scene.answer())
+def take_reference(fixture: FaultFixture, writes: int) -> Reference:
+    """The reference, from a fixture that has finished undisturbed."""
+    facts = {key: point_facts(record) for key, record in fixture.ledger_points().items()}
+    return Reference(facts, fixture.laws(), writes, fixture.answer())
 
 
 def judge(
-    scene: Scene, reference: Reference, expected: Expectation, failure: str, began: float
+    fixture: FaultFixture, reference: Reference, expected: Expectation, failure: str, began: float
 ) -> Verdict:
-    """The verdict on a scene that was played; `failure` says why it did not get to its end."""
+    """The verdict on a fixture that was played; `failure` says why it did not get to its end."""
     time.sleep(SETTLE_SECONDS)
     problems = [failure] if failure else []
-    lost = _lost(scene, reference, expected, problems) if expected.compares else 0
-    retrained = max(0, scene.trainings.repeated() - expected.retrained)
+    lost = _lost(fixture, reference, expected, problems) if expected.compares else 0
+    retrained = max(0, fixture.trainings.repeated() - expected.retrained)
     if lost:
         problems.append(f"{lost} points lost")
     if retrained:
         problems.append(f"{retrained} points trained twice")
-    journal = scene.stage.journal
-    at_once = journal.most_at_once(scene.namespace)
+    journal = fixture.harness.journal
+    at_once = journal.most_at_once(fixture.namespace)
     for owner, most in at_once.items():
-        if most > scene.most_allowed(owner) + expected.given_up:
+        if most > fixture.most_allowed(owner) + expected.given_up:
             problems.append(f"{most} points at work at once")
-    said = journal.said(scene.namespace) + _warnings(scene)
+    said = journal.said(fixture.namespace) + _warnings(fixture)
     if expected.speaks and not said:
         problems.append("no condition said that anything was wrong")
     return Verdict(
-        row=scene.name,
+        row=fixture.name,
         lost=lost,
         retrained=retrained,
         most=max(at_once.values(), default=0),
         converged=not failure,
         said=tuple(said),
-        problems=tuple(problems + _charges(scene, expected)),
-        notes=tuple(scene.notes + _restarts(scene)),
+        problems=tuple(problems + _charges(fixture, expected)),
+        notes=tuple(fixture.notes + _restarts(fixture)),
         seconds=round(time.monotonic() - began, 1),
     )
 
 
-def _warnings(scene: Scene) -> list[str]:
+def _warnings(fixture: FaultFixture) -> list[str]:
     """Reasons of the Warning events about the row's resources, without refusals of the laws."""
-    core = client.CoreV1Api(scene.stage.api_client)
-    listed = core.list_namespaced_event(scene.namespace, field_selector="type=Warning").items
-    events = [event for event in listed if event.involved_object.name in scene.names]
+    core = client.CoreV1Api(fixture.harness.api_client)
+    listed = core.list_namespaced_event(fixture.namespace, field_selector="type=Warning").items
+    events = [event for event in listed if event.involved_object.name in fixture.names]
     reasons = dict.fromkeys(event.reason for event in events if event.reason not in REFUSALS)
     return [f"{reason} (event)" for reason in reasons]
 
 
-def _restarts(scene: Scene) -> list[str]:
-    return [f"the operator ended {scene.restarts} times by itself"] if scene.restarts else []
+def _restarts(fixture: FaultFixture) -> list[str]:
+    return [f"the operator ended {fixture.restarts} times by itself"] if fixture.restarts else []
 
 
-def _lost(scene: Scene, reference: Reference, expected: Expectation, problems: list[str]) -> int:
+def _lost(
+    fixture: FaultFixture, reference: Reference, expected: Expectation, problems: list[str]
+) -> int:
     try:
-        records = scene.ledger_points()
+        records = fixture.ledger_points()
     except Exception as error:  # noqa: BLE001 (whatever is wrong with the ledger is the finding)
         problems.append(f"the ledger cannot be read: {error}"[:300])
         return len(reference.points)
     ignored = {"intent": None} if expected.redecided else {}
     facts = {key: {**point_facts(record), **ignored} for key, record in records.items()}
-    if not problems and scene.laws() != reference.laws:
+    if not problems and fixture.laws() != reference.laws:
         problems.append("the laws differ from those of the undisturbed run")
-    if not problems and (other := _other_answers(scene, reference)):
+    if not problems and (other := _other_answers(fixture, reference)):
         problems.append(f"not as in the undisturbed run: {', '.join(other)}")
     wanted = {key: {**fact, **ignored} for key, fact in reference.points.items()}
     return sum(facts.get(key) != fact for key, fact in wanted.items())
 
 
-def _other_answers(scene: Scene, reference: Reference) -> list[str]:
+def _other_answers(fixture: FaultFixture, reference: Reference) -> list[str]:
     """What of a prediction is not as in the reference."""
-    found = scene.answer()
+    found = fixture.answer()
     return [name for name, value in reference.answer.items() if found.get(name) != value]
 
 
-def _charges(scene: Scene, expected: Expectation) -> list[str]:
+def _charges(fixture: FaultFixture, expected: Expectation) -> list[str]:
     if expected.charged is None:
         return []
     try:
-        records = scene.ledger_points().values()
+        records = fixture.ledger_points().values()
     except Exception:  # noqa: BLE001 (said by _lost already)
         return []
     charged = sum(sum(record.attempts.charged.values()) for record in records)

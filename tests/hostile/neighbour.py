@@ -19,7 +19,7 @@ from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
 from tests.support.builders import manifest
 from tests.support.cluster import wait_until
 from tests.support.operator_process import PROJECT, OperatorProcess, User, conditions
-from tests.support.planted_trainer import VOCABULARY
+from tests.support.synthetic_trainer import VOCABULARY
 
 LEASE: Final = "isoloss-operator"
 UNTROUBLED: Final = frozenset(

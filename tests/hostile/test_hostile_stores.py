@@ -20,7 +20,7 @@ from tests.isoloss_operator.conftest import Place, sweep
 from tests.support.builders import manifest
 from tests.support.hostile_objects import hostile
 from tests.support.operator_process import OperatorProcess, User
-from tests.support.planted_trainer import VOCABULARY
+from tests.support.synthetic_trainer import VOCABULARY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 

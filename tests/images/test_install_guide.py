@@ -2,7 +2,7 @@
 
 One story in order: each step needs those before it, so run it with -x, as `make test-images` does.
 Two things are not as the guide has them: the reader's docker is buildah (docker_stand_in.py), and
-the pods of the sweep train on a planted surface, because there is no GPU.
+the pods of the sweep train on a synthetic surface, because there is no GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from isoloss_contract.store import Store
 from tests.images.conftest import KubeletCluster, running_cluster
 from tests.images.reader import bucket_server, reader
 from tests.support.cluster import wait_until
-from tests.support.operator_process import PLANTED_TRAINER, User, conditions, sweep_manifest
+from tests.support.operator_process import SYNTHETIC_TRAINER, User, conditions, sweep_manifest
 from tests.support.pages import CHECKOUT
 from tests.support.published_configs import TOY_CHECKPOINT
 from tests.support.walk import Walk
@@ -46,7 +46,7 @@ SYSTEM, RESEARCH = "isoloss-system", "research"
 BUCKETS = ("lm-sweeps", "corpora", "models")
 """Those of the guide's values.yaml."""
 CHECKPOINT = "loss-2.6"
-"""The planted trainer reads the initial loss from a checkpoint's name."""
+"""The synthetic trainer reads the initial loss from a checkpoint's name."""
 POINTS, PROBES = 18, 5
 HEALTH_PORT = 8080
 Json = dict[str, Any]
@@ -92,17 +92,17 @@ def user(cluster: KubeletCluster) -> User:
 # ------------------------------------------------------------------- what the reader changes
 
 
-def planted(cluster: KubeletCluster) -> Json:
+def synthetic(cluster: KubeletCluster) -> Json:
     """A podTemplate that puts a trainer of milliseconds before the image's own; its ConfigMap is made."""
-    modules = {"__init__.py": "", "__main__.py": PLANTED_TRAINER.read_text()}
-    metadata = {"name": "planted", "namespace": RESEARCH}
+    modules = {"__init__.py": "", "__main__.py": SYNTHETIC_TRAINER.read_text()}
+    metadata = {"name": "synthetic", "namespace": RESEARCH}
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": modules})
     container = {
         "name": "trainer",
-        "env": [{"name": "PYTHONPATH", "value": "/planted"}],
-        "volumeMounts": [{"name": "planted", "mountPath": "/planted/isoloss_trainer"}],
+        "env": [{"name": "PYTHONPATH", "value": "/synthetic"}],
+        "volumeMounts": [{"name": "synthetic", "mountPath": "/synthetic/isoloss_trainer"}],
     }
-    volume = {"name": "planted", "configMap": {"name": "planted"}}
+    volume = {"name": "synthetic", "configMap": {"name": "synthetic"}}
     return {"spec": {"volumes": [volume], "containers": [container]}}
 
 
@@ -195,7 +195,7 @@ def test_the_plan_of_the_example_is_printed_before_it_is_applied(walk: Walk) -> 
 def test_a_sweep_and_a_prediction_become_ready_by_the_commands_of_the_guide(
     walk: Walk, cluster: KubeletCluster, storage: ObjectStorage, user: User
 ) -> None:
-    template = planted(cluster)
+    template = synthetic(cluster)
     config = json.dumps(TOY_CHECKPOINT).encode()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in storage.environment().items():

@@ -27,7 +27,7 @@ from tests.images.conftest import TAGS, KubeletCluster
 from tests.support.cluster import wait_until
 from tests.support.models import example_model
 from tests.support.operator_process import (
-    PLANTED_TRAINER,
+    SYNTHETIC_TRAINER,
     User,
     conditions,
     prediction_manifest,
@@ -97,15 +97,15 @@ def values() -> Json:
     }
 
 
-def pod_template(limits: Json | None = None, *, planted: bool, **environment: str) -> Json:
-    """The shared volume and its group; `planted` puts a trainer of milliseconds before the real one."""
+def pod_template(limits: Json | None = None, *, synthetic: bool, **environment: str) -> Json:
+    """The shared volume and its group; `synthetic` puts a trainer of milliseconds before the real one."""
     volumes: list[Json] = [{"name": "sweeps", "persistentVolumeClaim": {"claimName": "sweeps"}}]
     mounts = [{"name": "sweeps", "mountPath": "/sweeps"}]
     environment = {"OMP_NUM_THREADS": "1", **environment}
-    if planted:
-        volumes.append({"name": "planted", "configMap": {"name": "planted"}})
-        mounts.append({"name": "planted", "mountPath": "/planted/isoloss_trainer"})
-        environment["PYTHONPATH"] = "/planted"
+    if synthetic:
+        volumes.append({"name": "synthetic", "configMap": {"name": "synthetic"}})
+        mounts.append({"name": "synthetic", "mountPath": "/synthetic/isoloss_trainer"})
+        environment["PYTHONPATH"] = "/synthetic"
     container: Json = {"name": "trainer", "volumeMounts": mounts}
     container["env"] = [{"name": key, "value": value} for key, value in environment.items()]
     container["resources"] = {"limits": limits or {}}
@@ -113,8 +113,8 @@ def pod_template(limits: Json | None = None, *, planted: bool, **environment: st
     return {"spec": {"securityContext": context, "volumes": volumes, "containers": [container]}}
 
 
-def planted_sweep(name: str, **environment: str) -> Json:
-    template = pod_template(planted=True, **environment)
+def synthetic_sweep(name: str, **environment: str) -> Json:
+    template = pod_template(synthetic=True, **environment)
     return sweep_manifest(name, "", storage={"uri": f"{STORE}/{name}"}, podTemplate=template)
 
 
@@ -140,7 +140,7 @@ def real_sweep(name: str, limits: Json | None = None) -> Json:
         evaluation={"firstTokens": 1_000, "perDecade": 8},
         training={"precision": "Float32", "checkpointSeconds": 1},
         parallelism=2,
-        podTemplate=pod_template(limits, planted=False),
+        podTemplate=pod_template(limits, synthetic=False),
     )
 
 
@@ -232,9 +232,11 @@ def test_helm_installs_the_previous_chart_where_only_restricted_pods_are_admitte
     cluster.apply(namespace(SYSTEM), namespace(RESEARCH))
     for name in (SYSTEM, RESEARCH):
         cluster.apply(*shared_volume(name, cluster.volume))
-    planted = {"__init__.py": "", "__main__.py": PLANTED_TRAINER.read_text()}
-    metadata = {"name": "planted", "namespace": RESEARCH}
-    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": planted})
+    synthetic = {"__init__.py": "", "__main__.py": SYNTHETIC_TRAINER.read_text()}
+    metadata = {"name": "synthetic", "namespace": RESEARCH}
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": synthetic}
+    )
     with tempfile.TemporaryDirectory() as scratch:
         chart = previous_chart(Path(scratch))
         helm(cluster, "install", "isoloss", str(chart), "--values", "-")
@@ -244,8 +246,8 @@ def test_helm_installs_the_previous_chart_where_only_restricted_pods_are_admitte
 
 
 def test_a_sweep_and_a_prediction_become_ready(cluster: KubeletCluster, user: User) -> None:
-    user.apply_sweep(planted_sweep("dense"))
-    checkpoint = {"uri": f"{STORE}/loss-2.6", "podTemplate": pod_template(planted=True)}
+    user.apply_sweep(synthetic_sweep("dense"))
+    checkpoint = {"uri": f"{STORE}/loss-2.6", "podTemplate": pod_template(synthetic=True)}
     publish = {"configMapName": "answer"}
     user.apply_prediction(
         prediction_manifest("target", "dense", checkpoint=checkpoint, publish=publish)
@@ -345,7 +347,7 @@ def drain(cluster: KubeletCluster) -> None:
 def test_uninstalling_leaves_running_jobs_and_all_results(
     cluster: KubeletCluster, user: User
 ) -> None:
-    user.apply_sweep(planted_sweep("running", PLANTED_SECONDS="600"))
+    user.apply_sweep(synthetic_sweep("running", SYNTHETIC_SECONDS="600"))
     wait_until(lambda: training(user, "running"), "a point to train", PATIENCE)
     crds = cluster.names("crds")
     helm(cluster, "uninstall", "isoloss", "--wait")

@@ -8,7 +8,7 @@ import pytest
 
 from isoloss.cli.application import run
 from tests.support.command_line import Ended, Isoloss
-from tests.support.planted_runs import planted_runs, write_runs
+from tests.support.synthetic_runs import synthetic_runs, write_runs
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def isoloss(capsys: pytest.CaptureFixture[str]) -> Isoloss:
 
 
 @pytest.fixture(scope="session")
-def planted_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def synthetic_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table whose laws can be fitted."""
-    return write_runs(tmp_path_factory.mktemp("tables") / "runs.csv", planted_runs())
+    return write_runs(tmp_path_factory.mktemp("tables") / "runs.csv", synthetic_runs())
 
 
 @pytest.fixture(scope="session")
-def planted_laws(planted_table: Path) -> Path:
+def synthetic_laws(synthetic_table: Path) -> Path:
     """The laws of that table."""
-    path = planted_table.with_name("laws.json")
-    assert run(["fit", str(planted_table), "--out", str(path), "--json"]) == 0
+    path = synthetic_table.with_name("laws.json")
+    assert run(["fit", str(synthetic_table), "--out", str(path), "--json"]) == 0
     return path

@@ -12,8 +12,8 @@ import pytest
 import isoloss
 from isoloss import datasets
 from tests.docs.samples import as_csv, probes
-from tests.support.planted_laws import answered
-from tests.support.planted_runs import planted_optimum, planted_runs
+from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import synthetic_optimum, synthetic_runs
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def assert_same_table(committed: str, made: str) -> None:
 
 
 def test_both_tables_are_what_the_script_writes() -> None:
-    assert_same_table(datasets.sample_text(datasets.RUNS), as_csv(planted_runs()))
+    assert_same_table(datasets.sample_text(datasets.RUNS), as_csv(synthetic_runs()))
     around = tuple(probes(datasets.load_sample_runs().runs))
     assert_same_table(datasets.sample_text(datasets.PROBES), as_csv(around))
 
@@ -52,7 +52,7 @@ def test_the_sample_runs_give_identified_laws(laws: isoloss.Laws) -> None:
     assert not laws.refusals
     level = laws.loss_compute.irreducible_loss_interval
     assert level is not None
-    assert level.low < 1.7 < level.high  # as planted
+    assert level.low < 1.7 < level.high  # as synthetic
 
 
 def test_the_answer_for_the_sample_checkpoint_has_what_made_the_runs_in_its_intervals(
@@ -60,7 +60,7 @@ def test_the_answer_for_the_sample_checkpoint_has_what_made_the_runs_in_its_inte
 ) -> None:
     """The surface knows runs from scratch alone: variant `paper` is about one of that compute."""
     params = datasets.QUESTION.params
-    rate, batch = planted_optimum(params, answer.total_flops.value / (6 * params))
+    rate, batch = synthetic_optimum(params, answer.total_flops.value / (6 * params))
     paper = answer.variants["paper"]
     assert inside(rate, paper.learning_rate)
     assert inside(batch, paper.batch_size)

@@ -17,8 +17,8 @@ from isoloss_contract.records import (
     PointConfig,
     TrajectoryRow,
 )
-from tests.support.planted_runs import planted_runs
 from tests.support.small_ledgers import done, record
+from tests.support.synthetic_runs import synthetic_runs
 
 COUNTS = ParameterCounts(body_active=700, body_total=2_000, head=300, embedding=500)
 
@@ -110,7 +110,7 @@ def test_a_loss_that_is_not_positive_is_refused() -> None:
 def test_what_the_trainer_says_of_the_error_of_its_losses_moves_no_law(error: float) -> None:
     """It is of the validation text, which all runs share; in nats it is the same at every loss.
 
-    Weights by how such errors differ, relative to the loss, took nine tenths of theirs from the best runs. On planted
+    Weights by how such errors differ, relative to the loss, took nine tenths of theirs from the best runs. On synthetic
     3 x 3 grids answers lost 0.46 thousandths of a nat instead of 0.32.
     """
 
@@ -129,7 +129,7 @@ def test_what_the_trainer_says_of_the_error_of_its_losses_moves_no_law(error: fl
                 batch_size=run.batch_size,
                 learning_rate=run.learning_rate,
             )
-            for run in planted_runs(noise=0.001)
+            for run in synthetic_runs(noise=0.001)
         ]
         return fit_laws(runs, FitOptions(bootstrap_samples=20)).surface.planes
 

@@ -8,7 +8,7 @@ import pytest
 
 import isoloss
 from isoloss import datasets
-from tests.support.planted_laws import answered
+from tests.support.synthetic_laws import answered
 
 FEW = isoloss.FitOptions(bootstrap_samples=20)
 

@@ -91,9 +91,9 @@ def new_place(storage: ObjectStorage) -> Place:
 def sweep(place: Place, seconds: float = 0.02, failures: Any = (), **spec: Any) -> Json:
     """A sweep that leaves traces; of 8 points unless a grid is given."""
     template = env_template(
-        PLANTED_LOG=place.trace_uri,
-        PLANTED_SECONDS=str(seconds),
-        PLANTED_FAILURES=json.dumps(failures),
+        SYNTHETIC_LOG=place.trace_uri,
+        SYNTHETIC_SECONDS=str(seconds),
+        SYNTHETIC_FAILURES=json.dumps(failures),
     )
     values = {"grid": SMALL_GRID, "podTemplate": template, **spec}
     return sweep_manifest("dense", place.uri, **values)
@@ -174,7 +174,7 @@ def cluster(control_plane: ControlPlane, user: User) -> Cluster:
 
 @pytest.fixture
 def node(make_node: NodeFactory) -> ProcessNode:
-    """A node with room for many planted pods."""
+    """A node with room for many synthetic pods."""
     return make_node(cpu="64")
 
 

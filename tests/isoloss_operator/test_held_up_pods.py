@@ -52,7 +52,7 @@ def test_a_container_that_outlives_the_trainer_does_not_hold_up_a_sweep(
     manifest = sweep(place, parallelism=8)
     containers = manifest["spec"]["podTemplate"]["spec"]["containers"]
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    proxy = {"name": "proxy", "image": "planted", "command": ["sleep", "3600"]}
+    proxy = {"name": "proxy", "image": "synthetic", "command": ["sleep", "3600"]}
     containers.append({**proxy, "securityContext": security})
     operator.environment["ISOLOSS_RESYNC_SECONDS"] = "2"  # type: ignore[index]
     operator.start()

@@ -1,6 +1,6 @@
 """The whole operator, as its own process with its own rights, against real servers.
 
-Pods run on a process node and train by a planted loss surface (tests/support/planted_trainer.py).
+Pods run on a process node and train by a synthetic loss surface (tests/support/synthetic_trainer.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sequential search by the whole operator, against real servers and planted trainers."""
+"""A sequential search by the whole operator, against real servers and synthetic trainers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ONE_SIZE = [
 
 
 def searched(place: Place, **spec: Any) -> dict[str, Any]:
-    """Two sizes of 16 points each; the planted optimum is inside both grids."""
+    """Two sizes of 16 points each; the true optimum is inside both grids."""
     return sweep(place, **{"grid": GRID, "search": SEQUENTIAL, "parallelism": 12, **spec})
 
 

@@ -26,8 +26,8 @@ from tests.support.warm_python import WarmPython
 REPOSITORY = Path(__file__).parents[2]
 TRAINERS = {
     "real": ["-m", "isoloss_trainer"],
-    "planted": ["-S", str(REPOSITORY / "tests/support/planted_trainer.py")],
-    "played": ["-m", "tests.faults.player"],
+    "synthetic": ["-S", str(REPOSITORY / "tests/support/synthetic_trainer.py")],
+    "played": ["-m", "tests.faults.fake_kubelet"],
 }
 
 

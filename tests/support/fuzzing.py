@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 
-def fuzz(machine: type[RuleBasedStateMachine], worlds: int, steps: int) -> None:
-    """Play so many worlds, each of at most so many steps. Raises what the shortest one that is found raises."""
+def fuzz(machine: type[RuleBasedStateMachine], examples: int, steps: int) -> None:
+    """Play so many examples, each of at most so many steps. Raises what the shortest one that is found raises."""
     chosen = settings(
-        max_examples=worlds,
+        max_examples=examples,
         stateful_step_count=steps,
         derandomize=True,
         database=None,

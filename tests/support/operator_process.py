@@ -22,22 +22,22 @@ from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
 from isoloss_operator.cluster.rbac import NAME, account
 from tests.support.cluster import looks, wait_until
 from tests.support.models import example_model
-from tests.support.planted_trainer import VOCABULARY
+from tests.support.synthetic_trainer import VOCABULARY
 from tests.support.warm_operator import DRAWS, LOG
 from tests.support.warm_python import WarmProcess, WarmPython
 
 Json = dict[str, Any]
 PROJECT = Path(__file__).parents[2]
-PLANTED_TRAINER = Path(__file__).parent / "planted_trainer.py"
+SYNTHETIC_TRAINER = Path(__file__).parent / "synthetic_trainer.py"
 STORE_SECRET = "store"
 """Secret with the credentials of the store, in the user's namespace."""
 # As text: a path of its own would be rewritten if the checkout is under a pod's /tmp.
-PLANTED_COMMAND = [
+SYNTHETIC_COMMAND = [
     "python",
     "-S",
     "-E",
     "-c",
-    f"import runpy; runpy.run_path({str(PLANTED_TRAINER)!r}, run_name='__main__')",
+    f"import runpy; runpy.run_path({str(SYNTHETIC_TRAINER)!r}, run_name='__main__')",
 ]
 
 
@@ -142,8 +142,8 @@ class OperatorProcess:
             "OPENBLAS_NUM_THREADS": "1",
             "ISOLOSS_NAMESPACES": ",".join(self.namespaces),
             "ISOLOSS_LEASE_NAMESPACE": self.namespaces[0],
-            "ISOLOSS_TRAINER_IMAGE": "planted",
-            "ISOLOSS_TRAINER_COMMAND": json.dumps(PLANTED_COMMAND),
+            "ISOLOSS_TRAINER_IMAGE": "synthetic",
+            "ISOLOSS_TRAINER_COMMAND": json.dumps(SYNTHETIC_COMMAND),
             "ISOLOSS_MINIMUM_INTERVAL_SECONDS": "0.2",
             "ISOLOSS_LEASE_SECONDS": "8",
             "ISOLOSS_RENEW_DEADLINE_SECONDS": "6",
@@ -354,7 +354,7 @@ def conditions(body: Json) -> dict[str, Json]:
 
 
 def sweep_manifest(name: str, uri: str, **spec: Any) -> Json:
-    """A sweep of 18 points whose planted optimum lies inside the grid; its corpus is in the same store."""
+    """A sweep of 18 points whose synthetic optimum lies inside the grid; its corpus is in the same store."""
     source = f"{uri or 's3://corpora'}/corpus"
     return {
         "apiVersion": f"{GROUP}/{VERSION}",

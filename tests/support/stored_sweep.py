@@ -1,4 +1,4 @@
-"""A sweep of planted runs in a store, as operator and trainer leave it."""
+"""A sweep of synthetic runs in a store, as operator and trainer leave it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store
 from isoloss_contract.trajectories import write_finished
 from tests.support.ledgers import write_ledger
-from tests.support.planted_runs import planted_runs
+from tests.support.synthetic_runs import synthetic_runs
 
 UID = "0b6f6b3e-0000-4000-8000-000000000001"
 
@@ -31,8 +31,8 @@ def write_sweep(
     digest: str = "a",
     runs: Sequence[Run] | None = None,
 ) -> Ledger:
-    """A sweep of planted runs, or of these, as operator and trainer leave it."""
-    records = [_write_point(store, run) for run in (planted_runs() if runs is None else runs)]
+    """A sweep of synthetic runs, or of these, as operator and trainer leave it."""
+    records = [_write_point(store, run) for run in (synthetic_runs() if runs is None else runs)]
     ledger = Ledger(
         sweep=name, namespace="research", uid=uid, data_digest=digest * 32, points=tuple(records)
     )

@@ -1,4 +1,4 @@
-"""What planted trainers did, from the small files that they leave (PLANTED_LOG)."""
+"""What synthetic trainers did, from the small files that they leave (SYNTHETIC_LOG)."""
 
 from __future__ import annotations
 

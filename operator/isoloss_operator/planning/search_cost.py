@@ -104,7 +104,7 @@ class SearchEstimate:
             for _, each in sorted(used.items())
         )
         nearest = ", the nearest grids to these" if any(s.is_beyond for s in self.sizes) else ""
-        return f"Measured on published and planted sweeps ({shares}{nearest})."
+        return f"Measured on published and synthetic sweeps ({shares}{nearest})."
 
 
 def search_estimate(

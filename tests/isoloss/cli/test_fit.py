@@ -10,7 +10,7 @@ import pytest
 
 from isoloss import datasets
 from tests.support.command_line import Isoloss
-from tests.support.planted_runs import planted_runs, write_runs
+from tests.support.synthetic_runs import synthetic_runs, write_runs
 from tests.support.tables import as_csv, good_rows
 
 LAW_KEYS = {"status", "refusal", "form", "intercept", "slope", "covariance"}
@@ -25,9 +25,9 @@ OPTIMUM_KEYS = {
 
 
 def test_fitted_laws_are_one_json_object_of_the_promised_shape(
-    isoloss: Isoloss, planted_table: Path
+    isoloss: Isoloss, synthetic_table: Path
 ) -> None:
-    ended = isoloss("fit", planted_table, "--json")
+    ended = isoloss("fit", synthetic_table, "--json")
     document = ended.document
     assert ended.code == 0
     assert set(document["learning_rate"]) >= LAW_KEYS
@@ -39,28 +39,28 @@ def test_fitted_laws_are_one_json_object_of_the_promised_shape(
         assert document[law]["status"] == "fitted"
         assert document[law]["refusal"] is None
     halved = document["surface"]["halved_trends"]
-    assert halved == ["batch_size"], "the planted learning rate has a trend, the batch size none"
+    assert halved == ["batch_size"], "the true learning rate has a trend, the batch size none"
 
 
 def test_an_option_of_sweeps_is_refused_where_all_runs_are_of_tables(
-    isoloss: Isoloss, planted_table: Path
+    isoloss: Isoloss, synthetic_table: Path
 ) -> None:
-    ended = isoloss("fit", planted_table, "--weights", "Raw")
+    ended = isoloss("fit", synthetic_table, "--weights", "Raw")
     assert "--weights: a table has losses of one kind" in ended.error
 
 
 def test_the_file_written_is_what_predict_reads(
-    isoloss: Isoloss, planted_table: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "new" / "laws.json"
-    assert isoloss("fit", planted_table, "--out", out).code == 0
+    assert isoloss("fit", synthetic_table, "--out", out).code == 0
     assert isoloss("predict", out, "--total-flops", "3e19", "--json").code == 0
 
 
 def test_the_file_and_its_answers_keep_what_the_fit_warned_of(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
-    percent = [replace(run, learning_rate=100 * run.learning_rate) for run in planted_runs()]
+    percent = [replace(run, learning_rate=100 * run.learning_rate) for run in synthetic_runs()]
     table, out = write_runs(tmp_path / "percent.csv", percent), tmp_path / "laws.json"
     fitted = isoloss("fit", table, "--out", out, "--json").document["warnings"]
     (warning,) = [each for each in fitted if "divide them by 100" in each]
@@ -71,7 +71,7 @@ def test_the_file_and_its_answers_keep_what_the_fit_warned_of(
 def test_a_grid_whose_optimum_lies_outside_is_refused_with_code_3(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
-    table = write_runs(tmp_path / "low.csv", planted_runs(rates=(2e-5, 4e-5, 8e-5)))
+    table = write_runs(tmp_path / "low.csv", synthetic_runs(rates=(2e-5, 4e-5, 8e-5)))
     ended = isoloss("fit", table, "--out", tmp_path / "laws.json", "--json")
     assert ended.code == 3
     assert ended.document["learning_rate"]["status"] == "refused"
@@ -96,16 +96,16 @@ def test_a_grid_whose_optimum_lies_outside_is_refused_with_code_3(
     ids=" ".join,
 )
 def test_options_reach_the_fit(
-    isoloss: Isoloss, planted_table: Path, options: tuple[str, ...], told: dict[str, object]
+    isoloss: Isoloss, synthetic_table: Path, options: tuple[str, ...], told: dict[str, object]
 ) -> None:
-    document = isoloss("fit", planted_table, *options, "--json").document
+    document = isoloss("fit", synthetic_table, *options, "--json").document
     assert {name: document["options"][name] for name in told} == told
 
 
 def test_a_name_to_exclude_that_no_run_has_is_bad_input(
-    isoloss: Isoloss, planted_table: Path
+    isoloss: Isoloss, synthetic_table: Path
 ) -> None:
-    assert "bogus" in isoloss("fit", planted_table, "--exclude", "bogus", "--json").error
+    assert "bogus" in isoloss("fit", synthetic_table, "--exclude", "bogus", "--json").error
 
 
 def test_a_bad_cell_ends_with_code_2_and_names_row_and_column(
@@ -159,31 +159,31 @@ def test_a_wrong_option_leads_to_the_help_that_lists_the_right_ones(
 
 @pytest.mark.parametrize("value", ["none", "nan", "-1", "inf"])
 def test_an_irreducible_loss_is_a_positive_number(
-    isoloss: Isoloss, planted_table: Path, value: str
+    isoloss: Isoloss, synthetic_table: Path, value: str
 ) -> None:
-    ended = isoloss("fit", planted_table, f"--irreducible-loss={value}", "--json")
+    ended = isoloss("fit", synthetic_table, f"--irreducible-loss={value}", "--json")
     assert "--irreducible-loss" in ended.error
 
 
-def test_one_table_given_twice_is_refused(isoloss: Isoloss, planted_table: Path) -> None:
-    ended = isoloss("fit", planted_table, planted_table, "--json")
+def test_one_table_given_twice_is_refused(isoloss: Isoloss, synthetic_table: Path) -> None:
+    ended = isoloss("fit", synthetic_table, synthetic_table, "--json")
     assert ended.code == 2
     assert ended.document["error"]["column"] == "run"
 
 
 def test_a_place_that_can_not_be_written_is_named(
-    isoloss: Isoloss, planted_table: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
 ) -> None:
-    assert str(tmp_path) in isoloss("fit", planted_table, "--out", tmp_path, "--json").error
+    assert str(tmp_path) in isoloss("fit", synthetic_table, "--out", tmp_path, "--json").error
 
 
-def test_numbers_in_the_written_file_are_finite(planted_laws: Path) -> None:
-    json.loads(planted_laws.read_text(), parse_constant=lambda name: pytest.fail(name))
+def test_numbers_in_the_written_file_are_finite(synthetic_laws: Path) -> None:
+    json.loads(synthetic_laws.read_text(), parse_constant=lambda name: pytest.fail(name))
 
 
 def test_one_size_has_a_loss_compute_law_and_no_settings(isoloss: Isoloss, tmp_path: Path) -> None:
     laws, table = tmp_path / "laws.json", tmp_path / "one.csv"
-    write_runs(table, planted_runs(sizes=(100e6,)))
+    write_runs(table, synthetic_runs(sizes=(100e6,)))
     question = ("--total-flops", "6e18", "--params", "2e8", "--json")
     plain = isoloss("fit", table, "--out", laws, "--json")
     assert plain.code == 3

@@ -17,18 +17,18 @@ from isoloss.cli.reporting import other_runs, report
 from isoloss.laws import FitOptions, Interval, fit_laws
 from isoloss.published import PUBLISHED
 from tests.support.command_line import Isoloss
-from tests.support.planted_runs import planted_runs, write_runs
+from tests.support.synthetic_runs import synthetic_runs, write_runs
 
 EXAMPLE = Path(__file__).parents[3] / "crds" / "examples" / "dense-sweep.yaml"
 
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_is_one_page_and_its_figures(
-    isoloss: Isoloss, planted_laws: Path, planted_table: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_laws: Path, synthetic_table: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report.html"
     ended = isoloss(
-        *("report", planted_laws, "--out", out, "--runs", planted_table),
+        *("report", synthetic_laws, "--out", out, "--runs", synthetic_table),
         *("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9"),
         *("--direct-grid-flops", "1e23", "--json"),
     )
@@ -44,13 +44,13 @@ def test_a_report_is_one_page_and_its_figures(
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_tells_the_warnings_and_refusals_that_predict_tells(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report.html"
     for budget in ("3e19", "3e27"):
         asked = ("--initial-loss", "2.75", "--cpt-flops", budget, "--params", "1e9", "--json")
-        predicted = isoloss("predict", planted_laws, *asked)
-        reported = isoloss("report", planted_laws, "--out", out, *asked)
+        predicted = isoloss("predict", synthetic_laws, *asked)
+        reported = isoloss("report", synthetic_laws, "--out", out, *asked)
         assert reported.code == predicted.code
         assert reported.document["refused"] == predicted.document.get("refused", [])
         told = reported.document["warnings"]
@@ -60,10 +60,10 @@ def test_a_report_tells_the_warnings_and_refusals_that_predict_tells(
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report.html"
-    ended = isoloss("report", planted_laws, "--out", out, "--total-flops", "1e27", "--json")
+    ended = isoloss("report", synthetic_laws, "--out", out, "--total-flops", "1e27", "--json")
     assert ended.code == 3
     assert ended.document["refused"][0]["reason"] == "ExtrapolationTooFar"
     assert "total compute" in ended.document["refused"][0]["message"]
@@ -83,14 +83,14 @@ def test_a_report_without_an_answer_is_written_and_ends_with_code_3(
     ],
 )
 def test_a_report_takes_the_options_of_a_prediction(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, options: tuple[str, ...], says: str
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path, options: tuple[str, ...], says: str
 ) -> None:
     out = tmp_path / "report.html"
     question = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9", *options)
-    assert isoloss("report", planted_laws, "--out", out, *question).code == 0
+    assert isoloss("report", synthetic_laws, "--out", out, *question).code == 0
     page = html.unescape(out.read_text())
     assert says in page
-    answer = isoloss("predict", planted_laws, *question, "--json").document
+    answer = isoloss("predict", synthetic_laws, *question, "--json").document
     rate = answer["learning_rate"]
     assert formatting.interval(Interval(**rate), formatting.learning_rate) in page
     asked = "--initial-loss 2.75 --cpt-flops 3e+19 --params 1000000000"
@@ -109,20 +109,20 @@ def test_report_has_every_option_of_predict() -> None:
     ids=lambda options: options[0],
 )
 def test_a_report_drops_no_option_of_a_question_that_lacks_its_budget(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path, options: tuple[str, ...]
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     """For a page without an answer."""
     out = tmp_path / "report.html"
-    ended = isoloss("report", planted_laws, "--out", out, *options, "--json")
+    ended = isoloss("report", synthetic_laws, "--out", out, *options, "--json")
     assert "exactly one of --cpt-flops" in ended.error
     assert not out.exists()
 
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_of_runs_that_the_laws_are_not_from_says_so_on_its_page_and_in_the_terminal(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
-    runs = planted_runs()
+    runs = synthetic_runs()
     smallest = min(run.params for run in runs)
     fewer = tuple(
         replace(run, sequence_length=1024, batch_size=2 * run.batch_size)
@@ -130,7 +130,7 @@ def test_a_report_of_runs_that_the_laws_are_not_from_says_so_on_its_page_and_in_
         if run.params == smallest
     )
     table, out = write_runs(tmp_path / "fewer.csv", fewer), tmp_path / "report.html"
-    asked = ("report", planted_laws, "--out", out, "--runs", table)
+    asked = ("report", synthetic_laws, "--out", out, "--runs", table)
     (warning,) = isoloss(*asked, "--json").document["warnings"]
     for said in (
         f"{len(fewer)} runs in place of {len(runs)}",
@@ -143,7 +143,7 @@ def test_a_report_of_runs_that_the_laws_are_not_from_says_so_on_its_page_and_in_
 
 
 def test_runs_of_another_tokenizer_are_not_those_of_the_laws() -> None:
-    runs = [replace(run, tokenizer="a") for run in planted_runs()]
+    runs = [replace(run, tokenizer="a") for run in synthetic_runs()]
     laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
     assert other_runs(runs, laws) == ()
     (warning,) = other_runs([replace(run, tokenizer="b") for run in runs], laws)
@@ -151,7 +151,7 @@ def test_runs_of_another_tokenizer_are_not_those_of_the_laws() -> None:
 
 
 def test_the_runs_behind_laws_that_were_refused_as_a_mixture_are_theirs() -> None:
-    runs = planted_runs()
+    runs = synthetic_runs()
     mixed = [replace(run, sequence_length=4096) if run.params > 2e8 else run for run in runs]
     laws = fit_laws(mixed, FitOptions(bootstrap_samples=20))
     assert laws.status == "refused"
@@ -164,7 +164,7 @@ def test_a_report_with_an_answer_at_a_given_batch_size_is_not_headed_refused(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
     table, laws, out = (tmp_path / name for name in ("one.csv", "laws.json", "report.html"))
-    write_runs(table, [run for run in planted_runs() if run.batch_size == 128])
+    write_runs(table, [run for run in synthetic_runs() if run.batch_size == 128])
     assert isoloss("fit", table, "--bootstrap-samples", 20, "--out", laws).code == 3
     question = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
     assert isoloss("report", laws, "--out", out, *question, "--batch-size", "128").code == 0
@@ -174,22 +174,22 @@ def test_a_report_with_an_answer_at_a_given_batch_size_is_not_headed_refused(
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_of_the_runs_behind_its_laws_has_no_such_warning(
-    isoloss: Isoloss, planted_laws: Path, planted_table: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_laws: Path, synthetic_table: Path, tmp_path: Path
 ) -> None:
     """Nor has one of laws that left runs out by name."""
     out, laws = tmp_path / "report.html", tmp_path / "laws.json"
-    asked = ("--out", out, "--runs", planted_table, "--json")
-    assert isoloss("report", planted_laws, *asked).document["warnings"] == []
-    largest = max(run.params for run in planted_runs())
-    names = [run.name for run in planted_runs() if run.params == largest]
+    asked = ("--out", out, "--runs", synthetic_table, "--json")
+    assert isoloss("report", synthetic_laws, *asked).document["warnings"] == []
+    largest = max(run.params for run in synthetic_runs())
+    names = [run.name for run in synthetic_runs() if run.params == largest]
     left_out = [text for name in names for text in ("--exclude", name)]
-    isoloss("fit", planted_table, "--bootstrap-samples", 20, *left_out, "--out", laws)
+    isoloss("fit", synthetic_table, "--bootstrap-samples", 20, *left_out, "--out", laws)
     assert isoloss("report", laws, *asked).document["warnings"] == []
 
 
-def test_a_saving_needs_the_runs(isoloss: Isoloss, planted_laws: Path, tmp_path: Path) -> None:
+def test_a_saving_needs_the_runs(isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path) -> None:
     ended = isoloss(
-        *("report", planted_laws, "--out", tmp_path / "report.html"),
+        *("report", synthetic_laws, "--out", tmp_path / "report.html"),
         *("--direct-grid-flops", "1e22", "--json"),
     )
     assert "--runs" in ended.error

@@ -18,16 +18,16 @@ from isoloss.cli.application import main
 from isoloss_contract import layout
 from isoloss_contract.store import Store
 from tests.support.command_line import Isoloss
-from tests.support.planted_runs import planted_runs, write_runs
 from tests.support.stored_sweep import write_sweep
+from tests.support.synthetic_runs import synthetic_runs, write_runs
 
 QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
 
 
 @pytest.fixture
-def predict(isoloss: Isoloss, planted_laws: Path) -> Isoloss:
-    """Asks the planted laws."""
-    return partial(isoloss, "predict", planted_laws)
+def predict(isoloss: Isoloss, synthetic_laws: Path) -> Isoloss:
+    """Asks the true laws."""
+    return partial(isoloss, "predict", synthetic_laws)
 
 
 def test_the_answer_has_the_promised_shape(predict: Isoloss) -> None:
@@ -171,7 +171,7 @@ def test_an_initial_loss_in_another_unit_than_the_laws_is_refused_with_the_numbe
     of_laws: float, of_loss: float, said: str, isoloss: Isoloss, tmp_path: Path
 ) -> None:
     """2.75 nats per token, in the unit of each."""
-    runs = [replace(each, losses=each.losses / of_laws) for each in planted_runs(evaluations=16)]
+    runs = [replace(each, losses=each.losses / of_laws) for each in synthetic_runs(evaluations=16)]
     table = write_runs(tmp_path / "runs.csv", runs)
     laws = tmp_path / "laws.json"
     assert isoloss("fit", table, "--out", laws, "--bootstrap-samples", "50").code == 0
@@ -280,9 +280,9 @@ def test_files_that_hold_no_laws_are_bad_input(
 
 
 def test_laws_with_a_field_changed_are_bad_input_by_its_name(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
-    document = json.loads(planted_laws.read_text())
+    document = json.loads(synthetic_laws.read_text())
     document["laws"]["learning_rate"]["slope"] = "steep"
     path = tmp_path / "laws.json"
     path.write_text(json.dumps(document))
@@ -291,9 +291,9 @@ def test_laws_with_a_field_changed_are_bad_input_by_its_name(
 
 
 def test_laws_whose_data_are_gone_are_named_with_their_file(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
-    document = json.loads(planted_laws.read_text())
+    document = json.loads(synthetic_laws.read_text())
     document["laws"]["data"] = {}
     path = tmp_path / "laws.json"
     path.write_text(json.dumps(document))
@@ -305,10 +305,10 @@ def test_laws_whose_data_are_gone_are_named_with_their_file(
 
 
 def test_what_fit_prints_as_json_is_told_from_the_file_that_it_writes(
-    isoloss: Isoloss, planted_table: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "laws.json"
-    path.write_text(isoloss("fit", planted_table, "--bootstrap-samples", 20, "--json").out)
+    path.write_text(isoloss("fit", synthetic_table, "--bootstrap-samples", 20, "--json").out)
     ended = isoloss("predict", path, *QUESTION, "--json")
     assert ended.code == 2
     message = ended.document["error"]["message"]
@@ -466,9 +466,9 @@ NUMBER = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_whatever_is_asked_there_is_one_json_object_and_a_known_exit_code(
-    isoloss: Isoloss, planted_laws: Path, laws: str, options: dict[str, str]
+    isoloss: Isoloss, synthetic_laws: Path, laws: str, options: dict[str, str]
 ) -> None:
-    source = planted_laws if laws == "own" else laws
+    source = synthetic_laws if laws == "own" else laws
     given_options = [f"{name}={value}" for name, value in options.items()]
     ended = isoloss("predict", source, *given_options, "--json")
     document = ended.document
@@ -499,13 +499,13 @@ def test_damaged_laws_of_a_sweep_are_named_by_their_file(isoloss: Isoloss, tmp_p
 
 
 def test_a_terminal_that_lacks_a_sign_gets_another_in_its_place(
-    planted_laws: Path, monkeypatch: pytest.MonkeyPatch
+    synthetic_laws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the locale is not of UTF-8: a factor is written with the sign of multiplication."""
     printed = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
     with pytest.raises(SystemExit) as ended:
-        main(["predict", str(planted_laws), *map(str, QUESTION)])
+        main(["predict", str(synthetic_laws), *map(str, QUESTION)])
     sys.stdout.flush()
     assert ended.value.code == 0
     assert b" ? the largest compute of the sweep" in printed.getvalue()

@@ -53,9 +53,9 @@ def test_the_help_of_a_command_imports_neither_scipy_nor_the_terminals_tables() 
 
 
 def test_a_prediction_imports_neither_scipy_nor_what_draws_or_reads_tables_and_as_json_no_terminal(
-    planted_laws: Path,
+    synthetic_laws: Path,
 ) -> None:
-    asked = ("predict", planted_laws, "--total-flops", "1e20", "--params", "1e9")
+    asked = ("predict", synthetic_laws, "--total-flops", "1e20", "--params", "1e9")
     as_json, from_a_file = imported((*asked, "--json"), asked)
     assert found(as_json, TERMINAL) == []
     assert found(from_a_file, ("scipy", "matplotlib", "pyarrow", "isoloss_contract")) == []

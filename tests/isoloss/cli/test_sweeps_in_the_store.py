@@ -15,9 +15,9 @@ from isoloss_contract.store import Store, StoreUnavailable
 from tests.support.command_line import Isoloss
 from tests.support.empty_figures import draw_empty_figures
 from tests.support.ledgers import with_head
-from tests.support.planted_laws import fitted_laws
-from tests.support.planted_runs import planted_runs
 from tests.support.stored_sweep import UID, write_sweep
+from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import synthetic_runs
 
 
 @pytest.fixture(scope="module")
@@ -64,18 +64,18 @@ def test_a_bucket_called_sweeps_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch
 
 def test_a_sweep_gives_its_runs_with_their_states(swept: Store) -> None:
     found = sweep_runs(open_sweep(swept.uri))
-    planted = {run.name: run for run in planted_runs()}
-    assert {run.name for run in found.runs} == set(planted)
+    synthetic = {run.name: run for run in synthetic_runs()}
+    assert {run.name for run in found.runs} == set(synthetic)
     for run in found.runs:
-        assert run.diverged == planted[run.name].diverged
-        assert run.finished == planted[run.name].finished
-        assert run.losses.tolist() == planted[run.name].losses.tolist()
+        assert run.diverged == synthetic[run.name].diverged
+        assert run.finished == synthetic[run.name].finished
+        assert run.losses.tolist() == synthetic[run.name].losses.tolist()
         assert run.loss_kind == "averaged"
 
 
 def test_raw_weights_are_read_when_asked_for(swept: Store) -> None:
     run = sweep_runs(open_sweep(swept.uri), "raw").runs[0]
-    assert run.losses.tolist() == pytest.approx((planted_runs()[0].losses + 0.01).tolist())
+    assert run.losses.tolist() == pytest.approx((synthetic_runs()[0].losses + 0.01).tolist())
 
 
 def test_a_fit_of_a_running_sweep_is_provisional(isoloss: Isoloss, swept: Store) -> None:

@@ -21,9 +21,9 @@ QUESTION = ("--initial-loss", "2.75", "--cpt-tokens", f"{TOKENS:g}", "--params",
 
 
 @pytest.fixture
-def validate(isoloss: Isoloss, planted_laws: Path) -> Isoloss:
-    """Validates an answer of the planted laws."""
-    return partial(isoloss, "validate", planted_laws)
+def validate(isoloss: Isoloss, synthetic_laws: Path) -> Isoloss:
+    """Validates an answer of the true laws."""
+    return partial(isoloss, "validate", synthetic_laws)
 
 
 def planned(validate: Isoloss, *options: str) -> dict[str, Any]:
@@ -33,10 +33,10 @@ def planned(validate: Isoloss, *options: str) -> dict[str, Any]:
 
 
 def test_without_probes_the_command_says_what_to_train_and_what_it_costs(
-    validate: Isoloss, isoloss: Isoloss, planted_laws: Path
+    validate: Isoloss, isoloss: Isoloss, synthetic_laws: Path
 ) -> None:
     plan = planned(validate, "--share", "0.2", "--seeds", "2")
-    answer = isoloss("predict", planted_laws, *QUESTION, "--json").document
+    answer = isoloss("predict", synthetic_laws, *QUESTION, "--json").document
     assert len(plan["probes"]) == 5
     assert plan["probes"][0]["learning_rate"] == answer["learning_rate"]["value"]
     assert plan["probes"][0]["batch_size"] == answer["batch_size"]["value"]
@@ -133,10 +133,10 @@ def test_probes_too_short_to_be_judged_are_not_planned_and_a_share_that_works_is
 
 
 def test_probes_that_were_too_short_are_refused_in_words_about_probes(
-    validate: Isoloss, isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
     places = planned(validate)["probes"]
-    answer = isoloss("predict", planted_laws, *BRIEF, "--json").document
+    answer = isoloss("predict", synthetic_laws, *BRIEF, "--json").document
     middle = {key: answer[key]["value"] for key in ("learning_rate", "batch_size")}
     factors = [{key: place[key] / places[0][key] for key in middle} for place in places]
     moved = [{key: middle[key] * round(by[key], 1) for key in middle} for by in factors]
@@ -201,11 +201,11 @@ def test_an_option_that_would_do_nothing_is_refused(
 
 
 def test_at_a_batch_size_that_is_given_learning_rates_alone_are_planned_and_judged(
-    validate: Isoloss, isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
     given = ("--batch-size", "200")
     plan = planned(validate, *given)
-    answer = isoloss("predict", planted_laws, *QUESTION, *given, "--json").document
+    answer = isoloss("predict", synthetic_laws, *QUESTION, *given, "--json").document
     rate = answer["learning_rate"]["value"]
     places = [(place["learning_rate"], place["batch_size"]) for place in plan["probes"]]
     assert places == [(rate, 200), (rate / 2, 200), (rate * 2, 200)]
@@ -257,9 +257,9 @@ def test_probes_longer_than_the_budget_are_refused(validate: Isoloss, tmp_path: 
 
 
 def test_the_warnings_of_the_answer_are_told_with_its_plan_and_with_its_verdict(
-    validate: Isoloss, isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    validate: Isoloss, isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
-    warnings = isoloss("predict", planted_laws, *QUESTION, "--json").document["warnings"]
+    warnings = isoloss("predict", synthetic_laws, *QUESTION, "--json").document["warnings"]
     assert warnings
     plan = planned(validate)
     runs = write_probes(tmp_path / "probes.csv", plan["probes"], 1.0)

@@ -126,23 +126,23 @@ def test_standard_output_that_is_full_is_said_in_a_sentence(arguments: tuple[str
 
 
 def test_laws_are_not_written_over_the_runs_that_they_are_fitted_to(
-    isoloss: Isoloss, planted_table: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
 ) -> None:
     link = tmp_path / "other-name.csv"
-    link.symlink_to(planted_table)
-    before = planted_table.read_bytes()
-    for out in (planted_table, link):
-        ended = isoloss("fit", planted_table, "--out", out, "--json")
+    link.symlink_to(synthetic_table)
+    before = synthetic_table.read_bytes()
+    for out in (synthetic_table, link):
+        ended = isoloss("fit", synthetic_table, "--out", out, "--json")
         assert ended.code == 2
         assert f"--out {out}: this file is read by the command" in str(ended.document["error"])
-    assert planted_table.read_bytes() == before
+    assert synthetic_table.read_bytes() == before
 
 
 @pytest.mark.parametrize("which", ["laws", "runs"])
 def test_a_report_is_not_written_over_what_it_reports(
-    which: str, isoloss: Isoloss, planted_laws: Path, planted_table: Path
+    which: str, isoloss: Isoloss, synthetic_laws: Path, synthetic_table: Path
 ) -> None:
-    files = {"laws": planted_laws, "runs": planted_table}
+    files = {"laws": synthetic_laws, "runs": synthetic_table}
     before = files[which].read_bytes()
     ended = isoloss(
         *("report", files["laws"], "--runs", f"file://{files['runs']}"),
@@ -154,13 +154,13 @@ def test_a_report_is_not_written_over_what_it_reports(
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_removes_the_figures_of_an_earlier_one_that_it_does_not_have(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
     figures, out = tmp_path / "report-figures", tmp_path / "report.html"
     figures.mkdir()
     for name in ("laws.png", "iso-loss.png", "trajectories.png", "answer.png", "mine.png"):
         (figures / name).write_bytes(b"old")
-    assert isoloss("report", planted_laws, "--out", out).code == 0
+    assert isoloss("report", synthetic_laws, "--out", out).code == 0
     assert not (figures / "answer.png").exists()
     assert (figures / "mine.png").exists()
     assert (figures / "laws.png").read_bytes() != b"old"
@@ -168,9 +168,9 @@ def test_a_report_removes_the_figures_of_an_earlier_one_that_it_does_not_have(
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_report_removes_nothing_from_a_folder_that_no_report_wrote(
-    isoloss: Isoloss, planted_laws: Path, tmp_path: Path
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "answer.png").write_bytes(b"mine")
     out = tmp_path / "report.html"
-    assert isoloss("report", planted_laws, "--out", out, "--figures", tmp_path).code == 0
+    assert isoloss("report", synthetic_laws, "--out", out, "--figures", tmp_path).code == 0
     assert (tmp_path / "answer.png").read_bytes() == b"mine"

@@ -20,7 +20,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.laws.results import RateAtBatchLaw
-from tests.support.planted import Deviating, Planted
+from tests.support.synthetic import Deviating, Synthetic
 
 OPTIONS = FitOptions(bootstrap_samples=100)
 SIZES = {1e8: 8e9, 2e8: 1.2e10, 4e8: 2e10}
@@ -32,7 +32,7 @@ def sweep(
     batches: tuple[float, ...],
     seed: int = 0,
     scatter: float = 0.0,
-    plain: Planted = Planted(),  # noqa: B008  (frozen)
+    plain: Synthetic = Synthetic(),  # noqa: B008  (frozen)
 ) -> list[Run]:
     """Five learning rates at each of these batch sizes, the same for every size."""
     world, rng = Deviating(plain, seed, scatter), np.random.default_rng(seed)
@@ -48,14 +48,14 @@ def sweep(
     return runs
 
 
-def best_rate(world: Planted, batch: float, n: float = TARGET, d: float = TOKENS) -> float:
+def best_rate(world: Synthetic, batch: float, n: float = TARGET, d: float = TOKENS) -> float:
     """The vertex over ln LR at a batch size."""
     xx, xy, _ = world.curvature
     return float(world.rate(n, d) * np.exp(-xy / xx * np.log(batch / world.batch(n, d))))
 
 
 @dataclass(frozen=True)
-class Steeper(Planted):
+class Steeper(Synthetic):
     """Its valley is steeper above the best learning rate of a batch size than below it, or the other way round."""
 
     steeper: float = 1.0
@@ -86,14 +86,14 @@ def answer(laws: Laws, **query: float) -> Prediction:
 @pytest.mark.parametrize("batch", [64.0, 128.0, 400.0, 1024.0])
 def test_the_learning_rate_at_a_batch_size_is_the_best_one_there(wide, batch):
     found = answer(wide, batch_size=batch)
-    assert found.learning_rate.value == pytest.approx(best_rate(Planted(), batch), rel=0.1)
+    assert found.learning_rate.value == pytest.approx(best_rate(Synthetic(), batch), rel=0.1)
     assert (found.batch_size.value, found.batch_size_raw) == (batch, batch)
     assert found.batch_size_given
     assert found.route == "fixed-batch"
 
 
 def test_what_a_batch_size_costs_is_what_the_valley_says(wide):
-    world = Planted()
+    world = Synthetic()
     for batch in (64.0, 1024.0):
         found = answer(wide, batch_size=batch)
         best = world.loss(TARGET, TOKENS, world.batch(TARGET, TOKENS), world.rate(TARGET, TOKENS))
@@ -104,7 +104,7 @@ def test_what_a_batch_size_costs_is_what_the_valley_says(wide):
 def test_a_sweep_with_one_batch_size_answers_for_it(single):
     assert single.status == "refused"
     found = answer(single, batch_size=128.0)
-    assert found.learning_rate.value == pytest.approx(best_rate(Planted(), 128.0), rel=0.1)
+    assert found.learning_rate.value == pytest.approx(best_rate(Synthetic(), 128.0), rel=0.1)
     assert found.batch_size_cost is None
     assert answer(laws_from_json(laws_to_json(single)), batch_size=128.0) == found
 
@@ -125,7 +125,7 @@ def test_a_sweep_with_one_batch_size_answers_for_a_checkpoint(single):
     )
     assert isinstance(found, Prediction)
     assert found.equivalent_flops.value == pytest.approx(equivalent, rel=1e-3)
-    assert found.learning_rate.value == pytest.approx(best_rate(Planted(), 128.0), rel=0.1)
+    assert found.learning_rate.value == pytest.approx(best_rate(Synthetic(), 128.0), rel=0.1)
     assert any("There is one batch size" in warning for warning in found.warnings)
 
 
@@ -167,7 +167,7 @@ def test_an_optimum_beyond_the_edge_of_the_batch_sizes_does_not_matter_to_the_le
     laws = fit_laws(sweep((512.0, 1024.0, 2048.0)), OPTIONS)
     assert laws.status == "refused"
     found = answer(laws, batch_size=512.0)
-    assert found.learning_rate.value == pytest.approx(best_rate(Planted(), 512.0), rel=0.1)
+    assert found.learning_rate.value == pytest.approx(best_rate(Synthetic(), 512.0), rel=0.1)
 
 
 def test_two_learning_rates_at_a_batch_size_are_too_few():
@@ -184,7 +184,7 @@ def test_the_intervals_hold_the_best_learning_rate_where_sizes_scatter():
     held = []
     for seed in range(20):
         found = answer(fit_laws(sweep((128.0,), seed, 0.055), OPTIONS), batch_size=128.0)
-        plain, moved = Planted(), Deviating(Planted(), seed, 0.055)
+        plain, moved = Synthetic(), Deviating(Synthetic(), seed, 0.055)
         rate = moved.rate(TARGET, TOKENS) / plain.rate(TARGET, TOKENS)
         batch = moved.batch(TARGET, TOKENS) / plain.batch(TARGET, TOKENS)
         xx, xy, _ = plain.curvature
@@ -208,15 +208,15 @@ def test_the_bottom_of_a_valley_steeper_on_one_side_is_held_and_nearly_found(bat
     assert np.mean(held) >= 0.8
 
 
-def with_exponent(of_tokens: float) -> Planted:
+def with_exponent(of_tokens: float) -> Synthetic:
     """At one size and batch size its best learning rate goes as D to this power."""
-    plain = Planted()
+    plain = Synthetic()
     value, of_n, _ = plain.rate_at
     ridge = plain.curvature[1] / plain.curvature[0] * plain.batch_at[2]
     return replace(plain, rate_at=(value, of_n, of_tokens - ridge))
 
 
-def ends(world: Planted, seed: int) -> list[Run]:
+def ends(world: Synthetic, seed: int) -> list[Run]:
     """Single evaluations, all of them after 50 tokens per parameter."""
     rng, found = np.random.default_rng(seed), []
     for n in (5e7, 1e8, 2e8, 4e8):
@@ -245,7 +245,7 @@ def test_at_other_tokens_than_any_size_was_trained_for_the_interval_holds_what_e
 
 
 def test_batch_sizes_within_a_tolerance_cost_no_more_than_it(wide):
-    world = Planted()
+    world = Synthetic()
     found = answer(wide, batch_size_tolerance=0.005)
     within = found.affordable
     best = world.loss(TARGET, TOKENS, world.batch(TARGET, TOKENS), world.rate(TARGET, TOKENS))
@@ -331,7 +331,7 @@ def test_a_continued_run_at_a_batch_size_carries_the_error_of_the_composition(wi
 
 def scattered(seed: int = 3) -> list[Run]:
     """Runs at random places: no batch size has several learning rates."""
-    world, rng, runs = Planted(), np.random.default_rng(seed), []
+    world, rng, runs = Synthetic(), np.random.default_rng(seed), []
     for n, d in SIZES.items():
         tokens = np.geomspace(0.01 * d, d, 30)
         middle = np.log([world.rate(n, d / 2), world.batch(n, d / 2)])

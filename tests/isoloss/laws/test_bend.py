@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from benchmarks.science.shapes import MANY, TWO, WIDE, PlantedJudge, runs_on, surface
+from benchmarks.science.shapes import MANY, TWO, WIDE, SyntheticJudge, runs_on, surface
 from isoloss.laws import (
     FitOptions,
     Interval,
@@ -26,7 +26,7 @@ from isoloss.laws.data.trajectories import collect
 from isoloss.laws.model import Refusal
 from isoloss.laws.surface.token_range import LATER, fit_late_if_bent
 from isoloss.usual import USUAL_BEND
-from tests.support.planted import Bending, Valley
+from tests.support.synthetic import Bending, Valley
 
 TARGET, TOKENS = 8e9, 1.6e11
 
@@ -91,10 +91,10 @@ def test_any_other_law_is_read_off_whole_runs(shape: str) -> None:
 
 
 @cache
-def laws_of(shape: str, planted: int, noise: int) -> Laws:
-    """Of the planted surface of that seed, whose runs scatter by another."""
+def laws_of(shape: str, synthetic: int, noise: int) -> Laws:
+    """Of the synthetic surface of that seed, whose runs scatter by another."""
     return fit_laws(
-        runs_on(surface(shape, planted), WIDE, noise), FitOptions(bootstrap_samples=60)
+        runs_on(surface(shape, synthetic), WIDE, noise), FitOptions(bootstrap_samples=60)
     )
 
 
@@ -110,7 +110,7 @@ def test_optima_that_bend_over_tokens_are_held_and_nearly_found(
     n, d = beyond * WIDE.sizes[-1], beyond * WIDE.tokens[-1]
     held: list[bool] = []
     for seed in range(3):
-        truth = PlantedJudge(surface(shape, seed), n, d)
+        truth = SyntheticJudge(surface(shape, seed), n, d)
         query = PredictionQuery(total_flops=6 * n * d, params=n)
         found = predict(laws_of(shape, seed, seed), query)
         held += holds(found, truth)
@@ -119,7 +119,7 @@ def test_optima_that_bend_over_tokens_are_held_and_nearly_found(
     assert np.mean(held) >= 0.8
 
 
-def holds(found: Prediction, truth: PlantedJudge) -> list[bool]:
+def holds(found: Prediction, truth: SyntheticJudge) -> list[bool]:
     """Whether each interval holds the optimum."""
     intervals = (found.learning_rate, found.batch_size)
     return [i.low <= x <= i.high for i, x in zip(intervals, np.exp(truth.vertex), strict=True)]
@@ -134,7 +134,7 @@ def test_optima_that_follow_the_loss_are_within_their_intervals_or_nearly() -> N
         for beyond in (2.5, 4.0):
             n, d = beyond * WIDE.sizes[-1], beyond * WIDE.tokens[-1]
             found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
-            rate, batch = np.exp(PlantedJudge(truth, n, d).vertex)
+            rate, batch = np.exp(SyntheticJudge(truth, n, d).vertex)
             assert half_widths_off(found.learning_rate, rate) < 1.4
             assert half_widths_off(found.batch_size, batch) < 1.4
 

@@ -21,7 +21,7 @@ from isoloss.laws.answer.composition import (
 from isoloss.laws.answer.question import Question, resolve
 from isoloss.laws.quantiles import student_quantiles
 from tests.isoloss.laws.test_predict import power_laws
-from tests.support.planted_laws import fitted_laws
+from tests.support.synthetic_laws import fitted_laws
 
 
 def answered(**changes: object) -> Prediction:

@@ -19,7 +19,7 @@ from isoloss.laws import (
     laws_to_json,
     predict,
 )
-from tests.support.planted_runs import planted_runs
+from tests.support.synthetic_runs import synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=20)
 PARAMS, FLOPS = 3e8, 2e19
@@ -28,7 +28,7 @@ PARAMS, FLOPS = 3e8, 2e19
 @cache
 def laws_of(start: StartedFrom | None) -> Laws:
     """The same runs, said to have begun so."""
-    return fit_laws([replace(run, started_from=start) for run in planted_runs()], OPTIONS)
+    return fit_laws([replace(run, started_from=start) for run in synthetic_runs()], OPTIONS)
 
 
 def answered(laws: Laws, **query: float) -> Prediction:
@@ -77,7 +77,7 @@ def test_laws_keep_what_their_runs_began_with_and_say_it() -> None:
 
 
 def test_runs_from_scratch_and_continued_ones_are_not_one_law() -> None:
-    first, *others = planted_runs()
+    first, *others = synthetic_runs()
     mixed = [replace(first, started_from="Checkpoints")]
     mixed += [replace(run, started_from="Scratch") for run in others]
     (refusal, *_) = fit_laws(mixed, OPTIONS).refusals

@@ -20,7 +20,7 @@ from isoloss.laws import (
 from isoloss.laws.answer.optimum import Optimum, best_pair, too_vague
 from isoloss.laws.answer.question import Question, resolve
 from isoloss.usual import STEEP_SCATTER
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -168,8 +168,10 @@ def test_an_answer_that_could_be_nearly_any_value_is_refused_however_little_it_w
 @pytest.mark.parametrize("seed", [1, 16])
 def test_learning_rates_without_any_effect_are_not_answered_with_any_value(seed):
     """Of 20 such sweeps the two in which chance makes a valley."""
-    flat, grid = replace(Planted(), curvature=(1e-6, 0.0, 0.3)), Grid(rates=5, batches=5)
-    laws = fit_laws(planted_runs(flat, grid, np.random.default_rng(seed), 0.0007, 0.004), OPTIONS)
+    flat, grid = replace(Synthetic(), curvature=(1e-6, 0.0, 0.3)), Grid(rates=5, batches=5)
+    laws = fit_laws(
+        synthetic_runs(flat, grid, np.random.default_rng(seed), 0.0007, 0.004), OPTIONS
+    )
     found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
     tried = max(laws.data.learning_rates) / min(laws.data.learning_rates)
     if isinstance(found, Refused):

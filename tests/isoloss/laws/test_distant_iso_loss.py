@@ -18,9 +18,9 @@ from isoloss.laws import (
 )
 from isoloss.laws.answer.optimum import best_pair
 from isoloss.laws.answer.question import Question, resolve
-from tests.support.planted import Grid, Planted
-from tests.support.planted import planted_runs as noisy_runs
-from tests.support.planted_runs import planted_optimum, planted_runs
+from tests.support.synthetic import Grid, Synthetic
+from tests.support.synthetic import synthetic_runs as noisy_runs
+from tests.support.synthetic_runs import synthetic_optimum, synthetic_runs
 
 SEEDS = range(4)
 FORMS: tuple[LawForm, ...] = ("LinearInLogCompute",)
@@ -28,11 +28,11 @@ FORMS: tuple[LawForm, ...] = ("LinearInLogCompute",)
 
 @cache
 def fitted(form: LawForm, seed: int) -> Laws:
-    return fit_laws(planted_runs(seed=seed), FitOptions(form=form, bootstrap_samples=60))
+    return fit_laws(synthetic_runs(seed=seed), FitOptions(form=form, bootstrap_samples=60))
 
 
 def best_size(flops: float) -> float:
-    """Parameters of the model that reaches the lowest loss with that compute, by the planted loss."""
+    """Parameters of the model that reaches the lowest loss with that compute, by the synthetic loss."""
 
     def loss(log_params: float) -> float:
         tokens = flops / 6.0 / np.exp(log_params)
@@ -42,7 +42,7 @@ def best_size(flops: float) -> float:
 
 
 def iso_loss(laws: Laws, factor: float) -> tuple[Point, tuple[float, float]]:
-    """The answer of the iso-loss laws at so many times the largest compute, and the planted optimum there."""
+    """The answer of the iso-loss laws at so many times the largest compute, and the true optimum there."""
     flops = (laws.data.largest_flops or 0.0) * factor
     params = best_size(flops)
     question = resolve(laws, PredictionQuery(total_flops=flops, params=params))
@@ -50,7 +50,7 @@ def iso_loss(laws: Laws, factor: float) -> tuple[Point, tuple[float, float]]:
     found = best_pair(laws, question)
     assert found is not None
     assert found.route == "iso-loss"
-    return found.point, planted_optimum(params, flops / 6.0 / params)
+    return found.point, synthetic_optimum(params, flops / 6.0 / params)
 
 
 @pytest.mark.parametrize("factor", [1.0, 5.0, 20.0, 50.0])
@@ -80,7 +80,7 @@ def test_they_grow_faster_than_the_distance(form: LawForm) -> None:
 def test_the_error_that_decides_on_a_refusal_is_that_of_the_interval(seed: int) -> None:
     """Of the linear form, whose stored coefficients are quotients of the fitted ones: their draws have heavy tails."""
     runs = noisy_runs(
-        Planted(), Grid(rates=5, batches=5), np.random.default_rng(seed), 0.0007, 0.002
+        Synthetic(), Grid(rates=5, batches=5), np.random.default_rng(seed), 0.0007, 0.002
     )
     laws = fit_laws(runs, FitOptions(form="LinearInLogCompute", bootstrap_samples=200))
     query = PredictionQuery(total_flops=5.0 * (laws.data.largest_flops or 0.0))

@@ -7,7 +7,7 @@ import pytest
 
 from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, Run, fit_laws, predict
 from isoloss.laws.results import StableRate
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 GRID = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
 LARGEST = 4e8
@@ -15,7 +15,7 @@ LARGEST = 4e8
 
 def sweep(diverged_from: float = np.inf) -> list[Run]:
     """Runs from this learning rate on ended early and marked as diverged."""
-    runs = planted_runs(Planted(), GRID, np.random.default_rng(0), 0.0005)
+    runs = synthetic_runs(Synthetic(), GRID, np.random.default_rng(0), 0.0005)
     return [
         replace(r, diverged=True, tokens=r.tokens[:1], losses=r.losses[:1])
         if r.learning_rate >= diverged_from

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from isoloss.laws import FitOptions, PredictionQuery, RefusalReason, Refused, fit_laws, predict
-from tests.support.planted import Deviating, Grid, Planted, planted_runs
+from tests.support.synthetic import Deviating, Grid, Synthetic, synthetic_runs
 
 EDGES = {
     (1.6, 0.0): (RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "smaller"),
@@ -19,9 +19,9 @@ def test_the_edge_that_is_named_first_is_the_one_that_the_optimum_is_beyond(shif
     right = 0
     for seed in range(5):
         grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=shift)
-        world, rng = Deviating(Planted(), seed), np.random.default_rng(seed)
+        world, rng = Deviating(Synthetic(), seed), np.random.default_rng(seed)
         laws = fit_laws(
-            planted_runs(world, grid, rng, 0.0005, 0.0015), FitOptions(bootstrap_samples=20)
+            synthetic_runs(world, grid, rng, 0.0005, 0.0015), FitOptions(bootstrap_samples=20)
         )
         found = predict(laws, PredictionQuery(total_flops=6 * 4e8 * 3e10, params=4e8))
         assert isinstance(found, Refused)

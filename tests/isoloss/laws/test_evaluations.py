@@ -8,16 +8,16 @@ import pytest
 from isoloss.laws import FitOptions, fit_laws
 from isoloss.laws.data.evaluations import MOST_EVALUATIONS
 from isoloss.laws.data.trajectories import collect
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
-SURFACE = Planted()
+SURFACE = Synthetic()
 GRID = Grid(sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.5e10, 2e10), rates=4, batches=4)
 
 
 def dense(evaluations: int, noise: float = 0.0):  # type: ignore[no-untyped-def]
     """Evaluated at even steps, as trainers log."""
-    return planted_runs(
+    return synthetic_runs(
         SURFACE, replace(GRID, evaluations=evaluations), np.random.default_rng(0), noise
     )
 
@@ -63,7 +63,7 @@ def test_averaged_evaluations_give_the_same_laws():
 def test_a_single_evaluation_of_every_run_is_said_to_leave_open_what_tokens_change():
     """The surface and the law at a given batch size then conclude it from different things."""
     grid = replace(GRID, sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.2e10, 2e10))
-    runs = planted_runs(SURFACE, grid, np.random.default_rng(0), 0.001)
+    runs = synthetic_runs(SURFACE, grid, np.random.default_rng(0), 0.001)
     last = [replace(run, tokens=run.tokens[-1:], losses=run.losses[-1:]) for run in runs]
     for given, is_said in ((runs, False), (last, True)):
         laws = fit_laws(given, OPTIONS)

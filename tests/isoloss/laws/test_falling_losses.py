@@ -11,7 +11,7 @@ import pytest
 
 from isoloss import datasets
 from isoloss.laws import FitOptions, Laws, PredictionQuery, Run, fit_laws, predict
-from tests.support.planted_runs import planted_runs
+from tests.support.synthetic_runs import synthetic_runs
 
 RUNS = datasets.load_sample_runs().runs
 RISE = "rise over the second half of their tokens"
@@ -59,8 +59,8 @@ def test_most_runs_that_diverge_are_said_where_that_leaves_no_laws() -> None:
 
 @pytest.mark.parametrize("noise", [0.0015, 0.004])
 def test_healthy_runs_are_not_accused(noise: float) -> None:
-    of_planted = fit_laws(planted_runs(noise=noise), FitOptions(bootstrap_samples=20))
-    for laws in (fitted(), of_planted):
+    of_synthetic = fit_laws(synthetic_runs(noise=noise), FitOptions(bootstrap_samples=20))
+    for laws in (fitted(), of_synthetic):
         for warning in laws.warnings:
             assert RISE not in warning
             assert "diverged" not in warning

@@ -19,7 +19,7 @@ from isoloss.laws import (
     laws_to_json,
     predict,
 )
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=12)
 SLOW_OK = settings(max_examples=50, suppress_health_check=list(HealthCheck))
@@ -99,7 +99,7 @@ def damaged_sweep(draw: st.DrawFn) -> list[Run]:
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
     grid = Grid(evaluations=draw(st.sampled_from([2, 3, 5, 9, 20])))
     damaged = []
-    for run in planted_runs(Planted(), grid, rng, draw(st.sampled_from([0.0, 0.001, 0.1]))):
+    for run in synthetic_runs(Synthetic(), grid, rng, draw(st.sampled_from([0.0, 0.001, 0.1]))):
         fate = draw(
             st.sampled_from(["whole"] * 6 + ["missing", "short", "diverged", "flat", "wild"])
         )

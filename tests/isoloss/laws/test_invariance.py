@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isoloss.laws import FitOptions, Laws, PredictionQuery, Run, fit_laws, predict
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=30)
 FEW = settings(max_examples=5)
@@ -18,7 +18,7 @@ FEW = settings(max_examples=5)
 @cache
 def runs() -> tuple[Run, ...]:
     grid = Grid(evaluations=20)
-    return tuple(planted_runs(Planted(), grid, np.random.default_rng(1), 0.0015))
+    return tuple(synthetic_runs(Synthetic(), grid, np.random.default_rng(1), 0.0015))
 
 
 @cache

@@ -16,12 +16,12 @@ from isoloss.laws import (
     laws_to_json,
     predict,
 )
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 
 @pytest.fixture(scope="module")
 def laws():
-    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.001)
+    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.001)
     return fit_laws(runs, FitOptions(bootstrap_samples=300))
 
 
@@ -48,7 +48,7 @@ def test_the_document_is_small(text):
 
 def test_the_document_of_many_runs_stays_below_two_megabytes():
     grid = Grid(rates=20, batches=20, step=0.25, evaluations=12)
-    runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.001)
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.001)
     laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
     assert len(json.dumps(laws_to_json(laws))) < 2_000_000
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.science.cases import planted_case
+from benchmarks.science.cases import synthetic_case
 from benchmarks.science.shapes import ONE, surface
 from isoloss.laws import (
     FitOptions,
@@ -15,7 +15,7 @@ from isoloss.laws import (
 )
 
 OPTIONS = FitOptions(bootstrap_samples=60)
-RUNS = planted_case("exact", ONE, 0).runs
+RUNS = synthetic_case("exact", ONE, 0).runs
 TRUTH = surface("exact", 0)
 SIZE, TOKENS = ONE.sizes[0], ONE.tokens[0]
 

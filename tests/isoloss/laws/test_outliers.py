@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.science.cases import planted_case, with_outlier
+from benchmarks.science.cases import synthetic_case, with_outlier
 from benchmarks.science.shapes import SMALL, WIDE, Layout
 from isoloss.laws import (
     FitOptions,
@@ -37,7 +37,7 @@ def regret(laws, case) -> float:  # type: ignore[no-untyped-def]
 )
 def test_one_run_far_too_low_is_left_out_by_name(layout, seed):
     """0.15 nats: the answer is that of the sweep without it."""
-    case = planted_case("exact", layout, seed)
+    case = synthetic_case("exact", layout, seed)
     runs = with_outlier(case.runs, np.random.default_rng(seed))
     (name,) = changed_names(case.runs, runs)
     laws = fit_laws(runs, OPTIONS)
@@ -51,7 +51,7 @@ def test_one_run_far_too_low_is_left_out_by_name(layout, seed):
 
 
 def test_nothing_is_left_out_where_the_user_wants_it_kept():
-    case = planted_case("exact", WIDE, 0)
+    case = synthetic_case("exact", WIDE, 0)
     runs = with_outlier(case.runs, np.random.default_rng(0))
     (name,) = changed_names(case.runs, runs)
     laws = fit_laws(runs, replace(OPTIONS, keep_outliers=True))
@@ -63,7 +63,7 @@ def test_nothing_is_left_out_where_the_user_wants_it_kept():
 
 def test_a_run_that_is_only_doubtful_is_named_and_kept():
     """0.02 nats are many times the noise, but data may be like that."""
-    case = planted_case("exact", WIDE, 0)
+    case = synthetic_case("exact", WIDE, 0)
     best = min((r for r in case.runs if r.params == 4e8), key=lambda r: r.losses[-1])
     runs = [replace(r, losses=r.losses - 0.02) if r is best else r for r in case.runs]
     laws = fit_laws(runs, OPTIONS)
@@ -75,13 +75,13 @@ def test_a_run_that_is_only_doubtful_is_named_and_kept():
 @pytest.mark.parametrize("shape", ["exact", "scattered", "soft", "skewed"])
 def test_sound_runs_are_not_suspected(shape, seed):
     for layout in (WIDE, SMALL):
-        laws = fit_laws(planted_case(shape, layout, seed).runs, OPTIONS)
+        laws = fit_laws(synthetic_case(shape, layout, seed).runs, OPTIONS)
         assert laws.excluded == ()
         assert not [w for w in laws.warnings if "neighbours" in w]
 
 
 def test_a_run_is_excluded_by_name():
-    case = planted_case("exact", WIDE, 0)
+    case = synthetic_case("exact", WIDE, 0)
     name = case.runs[7].name
     laws = fit_laws(case.runs, replace(OPTIONS, exclude=(name,)))
     assert [(e.run, e.reason) for e in laws.excluded] == [(name, "excluded as asked")]
@@ -89,7 +89,7 @@ def test_a_run_is_excluded_by_name():
 
 
 def test_a_name_to_exclude_that_no_run_has_is_an_error():
-    case = planted_case("exact", WIDE, 0)
+    case = synthetic_case("exact", WIDE, 0)
     with pytest.raises(InvalidRunError, match="run bogus: exclude names a run that is not there"):
         fit_laws(case.runs, replace(OPTIONS, exclude=("bogus",)))
 
@@ -103,7 +103,7 @@ SLIPS = Layout(sizes=(1e8, 2e8, 4e8, 8e8), tokens=(8e9, 1.2e10, 2e10, 3e10), rat
 )
 def test_a_learning_rate_ten_times_too_high_or_low_is_named_and_left_out(at, factor):
     """One of 80 runs, whose loss is no lower than others': only its label is wrong."""
-    case = planted_case("exact", SLIPS, 0)
+    case = synthetic_case("exact", SLIPS, 0)
     runs = list(case.runs)
     right = runs[at]
     runs[at] = replace(right, learning_rate=factor * right.learning_rate)
@@ -116,7 +116,7 @@ def test_a_learning_rate_ten_times_too_high_or_low_is_named_and_left_out(at, fac
 
 def test_a_lone_run_far_outside_the_grid_is_kept():
     """A learning rate that somebody tried beyond the edge is no slip of the pen."""
-    case = planted_case("exact", SLIPS, 0)
+    case = synthetic_case("exact", SLIPS, 0)
     edge = max(case.runs, key=lambda run: (run.params, run.learning_rate, run.batch_size))
     beyond = replace(edge, name="beyond", learning_rate=10 * edge.learning_rate)
     beyond = replace(beyond, losses=edge.losses + 0.4)

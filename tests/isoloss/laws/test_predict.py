@@ -29,7 +29,7 @@ from isoloss.laws import (
 from isoloss.laws.answer.optimum import best_pair
 from isoloss.laws.answer.question import resolve
 from isoloss.laws.results import LawError, RateAtBatchLaw
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 L0, ALPHA, GAMMA = 1.7, 2000.0, 0.15
 
@@ -203,7 +203,7 @@ def test_a_difference_of_sequence_length_is_said():
 
 
 def test_laws_linear_in_log_compute_answer_where_that_form_is_asked_for():
-    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0005)
     laws = fit_laws(runs, FitOptions(form="LinearInLogCompute", bootstrap_samples=50))
     asked = {"total_flops": 3 * laws.data.largest_flops, "params": 1e9}
     assert answer(laws, **asked).route == "iso-loss"
@@ -218,7 +218,7 @@ def test_laws_linear_in_log_compute_answer_where_that_form_is_asked_for():
 
 
 def test_the_joint_surface_answers_or_nothing_does():
-    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0005)
     laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
     flops = 3 * laws.data.largest_flops
     refused = replace(laws, surface=SurfaceLaw("refused"))
@@ -234,7 +234,7 @@ def width(interval: Interval) -> float:
 
 def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_know_it_exactly():
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
-    runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.0005)
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0005)
     laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
     flops = 2.0 * laws.data.largest_flops
     guessed = answer(laws, total_flops=flops)
@@ -262,7 +262,7 @@ def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_k
 )
 def test_the_size_that_stands_in_for_one_has_the_limits_of_one_that_is_named(kept, words):
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
-    runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.0005)
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0005)
     laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
     flops = 2.0 * laws.data.largest_flops
     params = float(np.exp(laws.surface.on_the_frontier(np.log(flops))[0]))
@@ -279,7 +279,7 @@ def test_the_compute_of_a_sweep_is_that_of_its_longest_runs_whatever_their_noise
     """The frontier of least compute ends where noise lets it."""
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(2e9, 4e9, 8e9), rates=4, batches=4)
     for seed in range(3):
-        runs = planted_runs(Planted(), grid, np.random.default_rng(seed), 0.002, 0.004)
+        runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(seed), 0.002, 0.004)
         laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
         assert laws.data.largest_flops == pytest.approx(6 * 4e8 * 8e9)
         found = answer(laws, total_flops=2 * 6 * 4e8 * 8e9, params=4e8)
@@ -288,7 +288,7 @@ def test_the_compute_of_a_sweep_is_that_of_its_longest_runs_whatever_their_noise
 
 def test_one_longer_run_makes_no_sweep_of_more_compute():
     """It shows no optimum where it alone has come to."""
-    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0005)
     longest = max(r.tokens[-1] for r in runs)
     alone = replace(runs[-1], tokens=20 * runs[-1].tokens)
     lone_size = replace(runs[-1], name="lone", params=3e9, tokens=20 * runs[-1].tokens)
@@ -299,33 +299,33 @@ def test_one_longer_run_makes_no_sweep_of_more_compute():
 
 @pytest.mark.parametrize("form", ["PowerLawOfLoss", "LinearInLogCompute"])
 def test_both_forms_agree_inside_the_data(form):
-    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0005)
     laws = fit_laws(runs, FitOptions(form=form, bootstrap_samples=50))
     assert laws.learning_rate.form == form
     flops = 0.3 * laws.data.largest_flops
-    n, d = Planted().best_size(flops)
+    n, d = Synthetic().best_size(flops)
     log_flops = np.log(flops)
     loss = laws.loss_compute.curve.loss(log_flops)
     for law, best in (
-        (laws.learning_rate, Planted().rate(n, d)),
-        (laws.batch_size, Planted().batch(n, d)),
+        (laws.learning_rate, Synthetic().rate(n, d)),
+        (laws.batch_size, Synthetic().batch(n, d)),
     ):
         assert law.curve.value(loss, log_flops) == pytest.approx(best, rel=0.1)
 
 
 @dataclass(frozen=True)
-class LinearBatch(Planted):
+class LinearBatch(Synthetic):
     """The paper's law of the batch size: a step of 100 sequences per factor of e in C = 6 N D."""
 
     def batch(self, n: float, d: float) -> float:
         return float(500.0 + 100.0 * np.log(n * d / (2e8 * 8e9)))
 
 
-def test_a_planted_batch_size_that_is_linear_in_log_compute_is_found():
+def test_a_synthetic_batch_size_that_is_linear_in_log_compute_is_found():
     """Of three sizes; the power law through the same runs is off by more."""
     world = LinearBatch()
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 1e10, 2.5e10), seen_from=0.2)
-    runs = planted_runs(world, grid, np.random.default_rng(0), 0.0002)
+    runs = synthetic_runs(world, grid, np.random.default_rng(0), 0.0002)
     errors = {}
     for form in ("LinearInLogCompute", "PowerLawOfLoss"):
         laws = fit_laws(runs, FitOptions(form=form, bootstrap_samples=50))
@@ -339,9 +339,9 @@ def test_a_planted_batch_size_that_is_linear_in_log_compute_is_found():
 
 def test_a_law_of_the_sizes_of_least_compute_allows_for_a_target_of_another_size():
     """The largest size at ten times its tokens: its learning rate is several times that of the size of least compute."""
-    world = Planted(rate_at=(5e-4, -0.7, 0.3))
+    world = Synthetic(rate_at=(5e-4, -0.7, 0.3))
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10))
-    runs = planted_runs(world, grid, np.random.default_rng(0), 0.0005)
+    runs = synthetic_runs(world, grid, np.random.default_rng(0), 0.0005)
     laws = fit_laws(runs, FitOptions(form="LinearInLogCompute", bootstrap_samples=50))
     params, tokens = 4e8, 1.6e11
     query = PredictionQuery(total_flops=6 * params * tokens, params=params)
@@ -351,7 +351,7 @@ def test_a_law_of_the_sizes_of_least_compute_allows_for_a_target_of_another_size
 
 
 def test_a_fixed_irreducible_loss_is_used_and_said():
-    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0005)
+    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0005)
     laws = fit_laws(runs, FitOptions(irreducible_loss=1.69, bootstrap_samples=50))
     assert laws.loss_compute.irreducible_loss == pytest.approx(1.69)
     assert laws.loss_compute.irreducible_loss_fixed

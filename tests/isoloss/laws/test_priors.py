@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from benchmarks.science.cases import planted_case
-from benchmarks.science.shapes import MANY, TWO, WIDE, Layout, PlantedJudge, surface
+from benchmarks.science.cases import synthetic_case
+from benchmarks.science.shapes import MANY, TWO, WIDE, Layout, SyntheticJudge, surface
 from isoloss.laws import FitOptions, Laws, PredictionQuery, fit_laws, predict
 from isoloss.laws.surface.joint_fit import usual_end
 
@@ -26,7 +26,7 @@ def test_the_usual_end_of_runs_follows_sizes_between_equal_tokens_and_equal_rati
 
 @cache
 def laws_of(shape: str, layout: Layout, seed: int) -> Laws:
-    return fit_laws(planted_case(shape, layout, seed).runs, FitOptions(bootstrap_samples=100))
+    return fit_laws(synthetic_case(shape, layout, seed).runs, FitOptions(bootstrap_samples=100))
 
 
 def widths(shape: str, layout: Layout, seeds: int, beyond: float = 1.0) -> tuple[float, float]:
@@ -34,7 +34,7 @@ def widths(shape: str, layout: Layout, seeds: int, beyond: float = 1.0) -> tuple
     held, wide = [], []
     for seed in range(seeds):
         n, d = beyond * layout.sizes[-1], layout.tokens[-1]
-        truth = PlantedJudge(surface(shape, seed), n, d)
+        truth = SyntheticJudge(surface(shape, seed), n, d)
         question = PredictionQuery(total_flops=6 * n * d, params=n)
         found = predict(laws_of(shape, layout, seed), question)
         for interval, at in zip(
@@ -73,7 +73,7 @@ def test_beyond_the_sizes_an_exact_law_gets_wider_intervals_as_it_may_bend_there
 
 
 def test_the_prior_for_a_sweep_does_not_depend_on_the_order_of_its_runs() -> None:
-    case = planted_case("scattered", WIDE, 1)
+    case = synthetic_case("scattered", WIDE, 1)
     shuffled = replace(case, runs=case.runs[::-1])
     found = [
         fit_laws(c.runs, FitOptions(bootstrap_samples=20)).surface.error.moments

@@ -81,7 +81,7 @@ def test_three_shapes_of_experts_predict_the_fourth(at, mean):
     regression costs 0.0010 there.
 
     The fourth cost 0.0006 while a doubtful trend was left out altogether, and costs 0.0011 since half of it is kept, which
-    in flat valleys of three planted sizes saves more than that (surface/estimate.py). The plain regression costs 0.0011.
+    in flat valleys of three synthetic sizes saves more than that (surface/estimate.py). The plain regression costs 0.0011.
     """
     ours = scores_of(MOE, [table(MOE).sizes[at]]).scores[ENGINE]
     assert len(ours.regrets) == 4

@@ -21,15 +21,15 @@ from isoloss.laws import (
 )
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import too_few_levels
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=80)
 WIDE = Grid(rates=4, batches=4, tokens=(1e10, 2e10))
 NEAR = replace(WIDE, sizes=(2e8, 2.12e8, 2.25e8), tokens=(8e9, 8e9, 8e9))
 
 
-def planted(grid: Grid = WIDE, noise: float = 0.0005, seed: int = 0, **shape) -> list[Run]:  # type: ignore[no-untyped-def]
-    return planted_runs(Planted(**shape), grid, np.random.default_rng(seed), noise)
+def synthetic(grid: Grid = WIDE, noise: float = 0.0005, seed: int = 0, **shape) -> list[Run]:  # type: ignore[no-untyped-def]
+    return synthetic_runs(Synthetic(**shape), grid, np.random.default_rng(seed), noise)
 
 
 def fit(runs, options: FitOptions = OPTIONS) -> Laws:  # type: ignore[no-untyped-def]
@@ -38,7 +38,7 @@ def fit(runs, options: FitOptions = OPTIONS) -> Laws:  # type: ignore[no-untyped
 
 @pytest.fixture(scope="module")
 def laws() -> Laws:
-    return fit(planted())
+    return fit(synthetic())
 
 
 def reasons(laws: Laws) -> set[RefusalReason]:
@@ -53,14 +53,14 @@ def test_no_runs():
 
 def test_runs_that_all_ended_at_one_loss_have_one_level():
     """As if each had been trained until it reached that loss, and evaluated there alone."""
-    surface = Planted()
+    surface = Synthetic()
 
     def reaching(run: Run, loss: float) -> Run:
         shape = (run.batch_size, run.learning_rate)
         log_tokens = brentq(lambda d: surface.loss(run.params, np.exp(d), *shape) - loss, 18, 26)
         return replace(run, tokens=np.exp([log_tokens]), losses=np.array([loss]))
 
-    laws = fit([reaching(run, 3.0) for run in planted(Grid(), noise=0.0)])
+    laws = fit([reaching(run, 3.0) for run in synthetic(Grid(), noise=0.0)])
     assert laws.learning_rate.refusal == too_few_levels(1)
     assert laws.loss_compute.refusal == too_few_levels(1)
     assert "4 loss levels with an optimum; these runs have 1" in too_few_levels(1).message
@@ -77,7 +77,7 @@ def test_runs_that_all_ended_at_one_loss_have_one_level():
     ],
 )
 def test_losses_that_can_not_be_compared(change, reason):
-    runs = [replace(r, tokenizer="t", bytes_per_token=4.2, loss_kind="raw") for r in planted()]
+    runs = [replace(r, tokenizer="t", bytes_per_token=4.2, loss_kind="raw") for r in synthetic()]
     runs[0] = replace(runs[0], **change)
     laws = fit(runs)
     assert reasons(laws) == {reason}
@@ -85,7 +85,7 @@ def test_losses_that_can_not_be_compared(change, reason):
 
 
 def test_one_configuration_with_two_losses():
-    runs = planted()
+    runs = synthetic()
     twin = replace(runs[0], name="twin", losses=runs[0].losses + 0.05)
     laws = fit([*runs, twin])
     assert reasons(laws) == {RefusalReason.DUPLICATED_RUN}
@@ -93,7 +93,7 @@ def test_one_configuration_with_two_losses():
 
 
 def test_one_size():
-    laws = fit([r for r in planted() if r.params == 1e8])
+    laws = fit([r for r in synthetic() if r.params == 1e8])
     assert reasons(laws) == {RefusalReason.TOO_FEW_SIZES}
     assert laws.surface.refusal.reason is RefusalReason.TOO_FEW_SIZES
     assert laws.optima, "the size's own optima are still shown"
@@ -102,7 +102,7 @@ def test_one_size():
 @pytest.mark.parametrize("batch_size", [None, 32.0])
 def test_sizes_that_are_alike_answer_nothing_about_others(batch_size):
     """Three sizes 12 % apart: iso-loss laws answered for six times the size, far from the truth and with a narrow interval."""
-    laws = fit(planted(NEAR, rate_at=(5e-4, -0.7, 0.3)))
+    laws = fit(synthetic(NEAR, rate_at=(5e-4, -0.7, 0.3)))
     assert reasons(laws) == {RefusalReason.TOO_FEW_SIZES}
     answer = predict(laws, PredictionQuery(params=1.3e9, total_flops=6e19, batch_size=batch_size))
     assert isinstance(answer, Refused)
@@ -110,7 +110,7 @@ def test_sizes_that_are_alike_answer_nothing_about_others(batch_size):
 
 
 def test_two_learning_rates_make_no_parabola():
-    runs = planted()
+    runs = synthetic()
     middle = {r.learning_rate for r in runs if r.name.split("-")[1] in ("lr1", "lr2")}
     laws = fit([r for r in runs if r.learning_rate in middle])
     assert RefusalReason.TOO_FEW_RUNS in {o.refusal.reason for o in laws.optima if o.refusal}
@@ -119,7 +119,7 @@ def test_two_learning_rates_make_no_parabola():
 
 def test_runs_in_one_row_and_one_column_make_no_parabola_and_the_refusal_says_what_is_missing():
     """Seven of them are enough by number: what is missing is one that differs from the best one in both."""
-    runs = planted()
+    runs = synthetic()
     largest = [r for r in runs if r.params == max(each.params for each in runs)]
     best = min(largest, key=lambda r: r.losses[-1])
     cross = [
@@ -139,14 +139,14 @@ def test_runs_in_one_row_and_one_column_make_no_parabola_and_the_refusal_says_wh
 
 def test_runs_without_evaluations():
     empty = np.zeros(0)
-    runs = [replace(r, tokens=empty, losses=empty) for r in planted()]
+    runs = [replace(r, tokens=empty, losses=empty) for r in synthetic()]
     laws = fit(runs)
     assert reasons(laws) <= {RefusalReason.TOO_FEW_RUNS, RefusalReason.TOO_FEW_EVALUATIONS}
     assert laws.status == "refused"
 
 
 def test_single_evaluations_are_too_few_for_a_curve():
-    runs = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in planted()]
+    runs = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in synthetic()]
     laws = fit(runs)
     assert laws.status == "refused"
 
@@ -155,7 +155,7 @@ def test_one_ratio_of_tokens_to_parameters_can_not_tell_them_apart():
     """Every size trained for 100 tokens per parameter, with one evaluation each."""
     sizes = (1e8, 2e8, 4e8)
     grid = replace(WIDE, sizes=sizes, tokens=tuple(100 * n for n in sizes))
-    runs = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in planted(grid)]
+    runs = [replace(r, tokens=r.tokens[-1:], losses=r.losses[-1:]) for r in synthetic(grid)]
     laws = fit(runs)
     assert laws.status == "refused"
     assert laws.surface.refusal.reason is RefusalReason.TOO_FEW_EVALUATIONS
@@ -178,7 +178,7 @@ def test_an_optimum_on_the_edge_names_the_edge_and_the_direction(
     shift, quantity, direction, reason
 ):
     """The grid's centre is moved so far that the optimum lies beyond its last value."""
-    laws = fit(planted(replace(WIDE, shift=shift, seen_from=0.3)))
+    laws = fit(synthetic(replace(WIDE, shift=shift, seen_from=0.3)))
     assert reasons(laws) == {reason}
     refusal = laws.refusals[0]
     assert refusal.figures["quantity"] == quantity
@@ -189,7 +189,7 @@ def test_an_optimum_on_the_edge_names_the_edge_and_the_direction(
 
 
 def test_no_confident_optimum_where_the_surface_is_flat():
-    laws = fit(planted(noise=0.003, curvature=(1e-4, 0.0, 1e-4)))
+    laws = fit(synthetic(noise=0.003, curvature=(1e-4, 0.0, 1e-4)))
     assert not [o for o in laws.frontier if o.status == "fitted"]
     assert laws.status == "refused"
     assert reasons(laws) <= {
@@ -200,7 +200,7 @@ def test_no_confident_optimum_where_the_surface_is_flat():
 
 
 def test_a_saddle_is_not_a_minimum():
-    laws = fit(planted(noise=0.0005, curvature=(0.3, 0.0, -0.3)))
+    laws = fit(synthetic(noise=0.0005, curvature=(0.3, 0.0, -0.3)))
     assert laws.status == "refused"
     assert not [o for o in laws.optima if o.status == "fitted"]
 
@@ -231,7 +231,7 @@ def test_a_trend_is_refused_where_it_may_go_either_way(slope, noise, refused_):
 
 def test_unfinished_and_diverged_runs_are_bounds():
     """The largest rate diverges: what remains falls towards it, and only the bound closes it."""
-    runs = planted(replace(WIDE, shift=(-0.5, 0.0)))
+    runs = synthetic(replace(WIDE, shift=(-0.5, 0.0)))
     highest = {n: max(r.learning_rate for r in runs if r.params == n) for n in (1e8, 3e8)}
     short = [
         replace(r, diverged=True, tokens=r.tokens[:6], losses=r.losses[:6])
@@ -247,7 +247,7 @@ def test_unfinished_and_diverged_runs_are_bounds():
 
 
 def test_a_partial_sweep_is_provisional():
-    laws = fit_laws(planted(), OPTIONS, provisional=True)
+    laws = fit_laws(synthetic(), OPTIONS, provisional=True)
     assert laws.status == "provisional"
     assert laws.learning_rate.status == "provisional"
     found = predict(laws, PredictionQuery(initial_loss=3.0, cpt_flops=1e19))
@@ -399,7 +399,7 @@ def test_targets_of_ordinary_reach_are_answered(laws):
 
 def test_a_learning_rate_that_no_run_uses_is_refused():
     runs = [
-        replace(r, learning_rate=30 * r.learning_rate) for r in planted(replace(WIDE, rates=3))
+        replace(r, learning_rate=30 * r.learning_rate) for r in synthetic(replace(WIDE, rates=3))
     ]
     laws = fit(runs)
     found = predict(laws, PredictionQuery(total_flops=1e18, params=2e7))
@@ -409,14 +409,14 @@ def test_a_learning_rate_that_no_run_uses_is_refused():
 
 
 def test_another_tokenizer():
-    laws = fit([replace(r, tokenizer="t") for r in planted()])
+    laws = fit([replace(r, tokenizer="t") for r in synthetic()])
     query = {"initial_loss": 3.0, "cpt_flops": 1e19}
     assert refused(laws, tokenizer="u", **query) is RefusalReason.MIXED_TOKENIZERS
     assert isinstance(predict(laws, PredictionQuery(tokenizer="t", **query)), Prediction)
 
 
 def test_refused_laws_predict_nothing():
-    laws = fit([r for r in planted() if r.params == 1e8])
+    laws = fit([r for r in synthetic() if r.params == 1e8])
     found = predict(laws, PredictionQuery(initial_loss=3.0, cpt_flops=1e19))
     assert isinstance(found, Refused)
     assert found.refusals[0].reason is RefusalReason.LAW_REFUSED
@@ -424,7 +424,7 @@ def test_refused_laws_predict_nothing():
 
 
 def test_a_fixed_irreducible_loss_above_the_data():
-    laws = fit(planted(), replace(OPTIONS, irreducible_loss=2.9))
+    laws = fit(synthetic(), replace(OPTIONS, irreducible_loss=2.9))
     assert laws.loss_compute.refusal.reason is RefusalReason.INITIAL_LOSS_BELOW_IRREDUCIBLE
 
 

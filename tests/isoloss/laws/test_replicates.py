@@ -17,10 +17,10 @@ from isoloss.laws import (
 )
 from isoloss.laws.data.trajectories import collect
 from isoloss.usual import USUAL_NOISE
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
-SURFACE = Planted()
+SURFACE = Synthetic()
 GRID = Grid(sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.5e10, 2e10), rates=4, batches=4)
 SEED_NOISE = 0.002
 
@@ -30,7 +30,7 @@ def seeds(count: int, noise: float = SEED_NOISE):  # type: ignore[no-untyped-def
     runs = []
     for seed in range(count):
         rng = np.random.default_rng(seed)
-        found = planted_runs(SURFACE, GRID, rng, 0.0003, noise)
+        found = synthetic_runs(SURFACE, GRID, rng, 0.0003, noise)
         runs += [replace(r, name=f"{r.name}-seed{seed}") for r in found]
     return runs
 
@@ -76,7 +76,7 @@ def test_laws_of_single_seeds_carry_no_noise():
 
 
 def test_the_noise_is_that_of_the_last_third_of_the_shared_tokens():
-    (run,) = planted_runs(SURFACE, Grid(), np.random.default_rng(0))[:1]
+    (run,) = synthetic_runs(SURFACE, Grid(), np.random.default_rng(0))[:1]
     count = len(run.tokens)
     late = np.where(np.arange(count) >= 2 * count // 3, 0.004, 0.0)
     one, other = replace(run, name="a"), replace(run, name="b", losses=run.losses + late)
@@ -138,7 +138,7 @@ def test_a_replicate_that_ended_early_leaves_no_step():
     one, other = (
         replace(run, name=name)
         for run, name in zip(
-            planted_runs(SURFACE, Grid(), np.random.default_rng(0))[:1] * 2, "ab", strict=True
+            synthetic_runs(SURFACE, Grid(), np.random.default_rng(0))[:1] * 2, "ab", strict=True
         )
     )
     half = len(other.tokens) // 2
@@ -199,7 +199,7 @@ def test_seeds_of_a_noisy_sweep_may_differ_more():
 
 def test_a_run_that_repeats_another_wherever_both_have_a_loss_is_no_second_seed():
     """As where the first evaluation was dropped: noise between seeds would be zero."""
-    (run,) = planted_runs(SURFACE, Grid(), np.random.default_rng(0))[:1]
+    (run,) = synthetic_runs(SURFACE, Grid(), np.random.default_rng(0))[:1]
     part = replace(run, name="a part", tokens=run.tokens[3:], losses=run.losses[3:])
     for group in ([part, run], [run, part]):
         found = collect(group)
@@ -210,7 +210,7 @@ def test_a_run_that_repeats_another_wherever_both_have_a_loss_is_no_second_seed(
 
 @pytest.mark.parametrize("part", [slice(None), slice(5, 20)], ids=["whole", "a part"])
 def test_a_float32_copy_of_a_run_is_no_second_seed(part):
-    (run,) = planted_runs(SURFACE, Grid(), np.random.default_rng(0), 0.0003)[:1]
+    (run,) = synthetic_runs(SURFACE, Grid(), np.random.default_rng(0), 0.0003)[:1]
     rate = float(np.float32(run.learning_rate))
     tokens, losses = (values[part].astype(np.float32) for values in (run.tokens, run.losses))
     copy = replace(run, name="copy", learning_rate=rate, tokens=tokens, losses=losses)
@@ -223,13 +223,13 @@ def test_a_float32_copy_of_a_run_is_no_second_seed(part):
 
 
 def test_runs_that_differ_in_the_sixth_digit_are_seeds():
-    (run,) = planted_runs(SURFACE, Grid(), np.random.default_rng(0), 0.0003)[:1]
+    (run,) = synthetic_runs(SURFACE, Grid(), np.random.default_rng(0), 0.0003)[:1]
     other = replace(run, name="other", losses=run.losses * (1.0 + 1e-5))
     assert collect([run, other]).run_noise.freedom == 1
 
 
 def test_seeds_that_are_equal_at_a_single_token_count_are_seeds():
-    (run,) = planted_runs(SURFACE, Grid(), np.random.default_rng(0))[:1]
+    (run,) = synthetic_runs(SURFACE, Grid(), np.random.default_rng(0))[:1]
     other = replace(run, name="other", losses=run.losses + 0.001)
     other.losses[5] = run.losses[5]
     assert collect([run, other]).run_noise.freedom == 1

@@ -11,7 +11,7 @@ import pytest
 from isoloss.laws import FitOptions, Run, fit_laws
 from isoloss.laws.arrays import Array
 from isoloss.laws.rounded_losses import rounding_warnings
-from tests.support.planted_runs import planted_runs
+from tests.support.synthetic_runs import synthetic_runs
 
 SAID = "of the late losses repeat one another"
 
@@ -23,7 +23,7 @@ def bfloat16(values: Array) -> Array:
 
 
 def rounded(to: Callable[[Array], Array]) -> list[Run]:
-    return [replace(run, losses=to(run.losses)) for run in planted_runs()]
+    return [replace(run, losses=to(run.losses)) for run in synthetic_runs()]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_losses_whose_rounding_is_within_their_noise_are_not(to: Callable[[Array
 
 def test_a_run_that_was_not_rounded_hides_none_that_were() -> None:
     runs = rounded(bfloat16)
-    (warning,) = rounding_warnings([planted_runs()[0], *runs[1:]])
+    (warning,) = rounding_warnings([synthetic_runs()[0], *runs[1:]])
     assert SAID in warning
 
 
@@ -73,4 +73,4 @@ def test_too_few_evaluations_say_nothing(count: int) -> None:
 def test_the_laws_say_so() -> None:
     options = FitOptions(bootstrap_samples=20)
     assert any(SAID in each for each in fit_laws(rounded(bfloat16), options).warnings)
-    assert not any(SAID in each for each in fit_laws(planted_runs(), options).warnings)
+    assert not any(SAID in each for each in fit_laws(synthetic_runs(), options).warnings)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, fit_laws, predict
-from tests.support.planted import Deviating, Grid, Planted, planted_runs
+from tests.support.synthetic import Deviating, Grid, Synthetic, synthetic_runs
 
 GRIDS = {
     "two": Grid(),
@@ -17,8 +17,8 @@ SEEDS = range(6)
 
 @cache
 def laws_of(grid: str, seed: int) -> Laws:
-    surface = Deviating(Planted(), 2)
-    runs = planted_runs(surface, GRIDS[grid], np.random.default_rng(5), 0.0015, 0.0015)
+    surface = Deviating(Synthetic(), 2)
+    runs = synthetic_runs(surface, GRIDS[grid], np.random.default_rng(5), 0.0015, 0.0015)
     return fit_laws(runs, FitOptions(seed=seed))
 
 
@@ -49,7 +49,7 @@ def test_the_estimate_and_its_route_do_not_depend_on_the_seed(grid):
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_the_estimate_does_not_depend_on_the_number_of_samples(grid):
-    runs = planted_runs(Planted(), GRIDS[grid], np.random.default_rng(5), 0.0015, 0.0015)
+    runs = synthetic_runs(Synthetic(), GRIDS[grid], np.random.default_rng(5), 0.0015, 0.0015)
     few, many = (fit_laws(runs, FitOptions(bootstrap_samples=n)) for n in (20, 400))
     assert estimates(few) == estimates(many)
 

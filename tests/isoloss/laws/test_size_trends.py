@@ -10,17 +10,17 @@ from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.surface.terms import TRENDS
 from isoloss.laws.surface.token_range import fit_late_if_bent
-from tests.support.planted import Deviating, Grid, Planted, Surface, planted_runs
+from tests.support.synthetic import Deviating, Grid, Surface, Synthetic, synthetic_runs
 
 THREE_SIZES = Grid(sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.5e10, 2e10), rates=4, batches=4)
-NO_TREND = Planted(rate_at=(1.2e-3, 0.0, 0.15), batch_at=(128.0, -0.4, 0.45))
+NO_TREND = Synthetic(rate_at=(1.2e-3, 0.0, 0.15), batch_at=(128.0, -0.4, 0.45))
 OPTIONS = FitOptions(bootstrap_samples=40)
 SEEDS = range(6)
 
 
 def fitted(surface: Surface, grid: Grid, seed: int = 0, noise: float = 0.0) -> Laws:
     rng = np.random.default_rng(seed)
-    return fit_laws(planted_runs(surface, grid, rng, noise, noise), OPTIONS)
+    return fit_laws(synthetic_runs(surface, grid, rng, noise, noise), OPTIONS)
 
 
 @cache
@@ -30,14 +30,14 @@ def without_trend(seed: int) -> Laws:
 
 def test_a_trend_that_stands_out_of_the_scatter_of_sizes_is_kept():
     for seed in range(3):
-        laws = fitted(Deviating(Planted(), seed), THREE_SIZES, seed, 0.001)
+        laws = fitted(Deviating(Synthetic(), seed), THREE_SIZES, seed, 0.001)
         assert "learning_rate" not in laws.surface.halved_trends
         assert laws.surface.planes.learning_rate.of_params == pytest.approx(-0.5, abs=0.2)
 
 
 def test_a_trend_that_is_exact_is_kept_however_weak():
     """Without noise and scatter the largest size is predicted best with it."""
-    surface = Planted(rate_at=(1.2e-3, -0.1, 0.15))
+    surface = Synthetic(rate_at=(1.2e-3, -0.1, 0.15))
     laws = fitted(surface, THREE_SIZES)
     assert "learning_rate" not in laws.surface.halved_trends
 
@@ -60,7 +60,7 @@ def test_the_answer_is_midway_between_keeping_a_doubtful_trend_and_leaving_it_ou
     """The trend that it keeps is half of the one that the same runs show where nothing is halved."""
     laws = next(laws for laws in map(without_trend, SEEDS) if laws.surface.halved_trends)
     seed = next(seed for seed in SEEDS if without_trend(seed) is laws)
-    runs = planted_runs(
+    runs = synthetic_runs(
         Deviating(NO_TREND, seed), THREE_SIZES, np.random.default_rng(seed), 0.001, 0.001
     )
     trajectories = collect(runs).trajectories

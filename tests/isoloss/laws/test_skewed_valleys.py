@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.science.cases import planted_case
+from benchmarks.science.cases import synthetic_case
 from benchmarks.science.shapes import SMALL, WIDE
 from isoloss.laws import FitOptions, PredictionQuery, RefusalReason, fit_laws, predict
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.surface.joint_fit import fit_surface
 from isoloss.laws.surface.terms import Shape
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
 
@@ -24,7 +24,7 @@ def test_the_bottom_of_a_skewed_valley_is_found_and_held(cliff):
     """A parabola errs by 0.2 to 0.4 of ln LR towards the flat side."""
     held = []
     for seed in range(6):
-        case = planted_case("skewed", WIDE, seed, cliff=cliff)
+        case = synthetic_case("skewed", WIDE, seed, cliff=cliff)
         laws = fit_laws(case.runs, OPTIONS)
         for n, d, truth in case.targets:
             found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
@@ -38,7 +38,7 @@ def test_the_bottom_of_a_skewed_valley_is_found_and_held(cliff):
 
 def terms(shape: str, layout) -> int:  # type: ignore[no-untyped-def]
     """Coefficients beside the cells' levels."""
-    trajectories = collect(planted_case(shape, layout, 0).runs).trajectories
+    trajectories = collect(synthetic_case(shape, layout, 0).runs).trajectories
     cells = make_cells(trajectories)
     return round(fit_surface(trajectories, cells).unknowns) - len(cells)
 
@@ -58,7 +58,7 @@ def without_losses(runs):  # type: ignore[no-untyped-def]
 def test_an_optimum_where_every_run_diverged_is_no_answer():
     """Four rates of seven show a falling flank, whose bottom would be beyond the fifth, where runs diverged."""
     grid = Grid(tokens=(1e10, 2e10), rates=7, batches=4, shift=(-1.4, 0.0))
-    runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.0002, 0.0002)
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0002, 0.0002)
     rates = {n: sorted({r.learning_rate for r in runs if r.params == n}) for n in grid.sizes}
     marked = [replace(r, diverged=r.learning_rate >= rates[r.params][4]) for r in runs]
     refusal = fit_laws(without_losses(marked), OPTIONS).surface.refusal
@@ -70,7 +70,7 @@ def test_an_optimum_where_every_run_diverged_is_no_answer():
 def test_an_optimum_just_below_rates_that_diverged_is_found():
     """The lowest rate that diverged bounds the valley; it does not count as an edge of the grid."""
     for seed in (1, 2):
-        case = planted_case("exact", WIDE, seed, cliff=-0.1)
+        case = synthetic_case("exact", WIDE, seed, cliff=-0.1)
         laws = fit_laws(without_losses(case.runs), OPTIONS)
         n, d, truth = case.targets[0]
         found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))

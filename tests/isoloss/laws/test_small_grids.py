@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.science.cases import planted_case
+from benchmarks.science.cases import synthetic_case
 from benchmarks.science.shapes import SMALL, Layout, surface
 from isoloss import datasets
 from isoloss.laws import FitOptions, Prediction, PredictionQuery, RefusalReason, fit_laws, predict
 from isoloss.laws.iso_loss.envelope import BEST_RUNS
 from isoloss.laws.model import NO_MINIMUM
-from tests.support.planted import Grid, Planted, planted_runs
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
 
@@ -19,7 +19,7 @@ OPTIONS = FitOptions(bootstrap_samples=60)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_optimum_of_early_cells_may_be_outside_the_grid(seed):
     """The best batch size grows fourfold along a run; only its end must be inside."""
-    case = planted_case("exact", SMALL, seed)
+    case = synthetic_case("exact", SMALL, seed)
     laws = fit_laws(case.runs, OPTIONS)
     assert laws.surface.refusal is None
     for n, d, truth in case.targets:
@@ -30,7 +30,7 @@ def test_the_optimum_of_early_cells_may_be_outside_the_grid(seed):
 
 def test_an_optimum_that_is_outside_at_the_end_is_still_refused():
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=(0.0, -1.6))
-    laws = fit_laws(planted_runs(Planted(), grid, np.random.default_rng(0), 0.0003), OPTIONS)
+    laws = fit_laws(synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0003), OPTIONS)
     refusal = laws.surface.refusal
     assert refusal.reason is RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE
     assert refusal.figures["direction"] == "larger"
@@ -40,7 +40,7 @@ def test_an_optimum_that_is_outside_at_the_end_is_still_refused():
 def test_nobody_is_sent_to_smaller_batches_that_only_early_tokens_want():
     """The batch grid begins where the optimum of the last quarter does."""
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=(0.0, 0.55))
-    runs = planted_runs(Planted(), grid, np.random.default_rng(0), 0.0003)
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0003)
     laws = fit_laws(runs, OPTIONS)
     assert laws.surface.refusal is None
     short = [replace(r, tokens=r.tokens[-5:], losses=r.losses[-5:]) for r in runs]
@@ -64,7 +64,7 @@ def test_where_all_runs_together_have_an_optimum_a_checkpoints_past_is_asked_of_
     )
     answered = 0
     for seed in range(12):
-        laws = fit_laws(planted_case("exact", NARROW, seed).runs, replace(OPTIONS, seed=seed))
+        laws = fit_laws(synthetic_case("exact", NARROW, seed).runs, replace(OPTIONS, seed=seed))
         refusal = laws.learning_rate.refusal
         if refusal is None or refusal.reason not in NO_MINIMUM or laws.surface.refusal is not None:
             assert BEST_RUNS not in laws.warnings
@@ -83,7 +83,7 @@ def test_where_all_runs_together_have_an_optimum_a_checkpoints_past_is_asked_of_
 
 def test_where_all_runs_together_have_none_a_checkpoints_past_is_not_asked_of_the_best():
     grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(8e9, 1.2e10, 2e10), shift=(0.0, -1.6))
-    laws = fit_laws(planted_runs(Planted(), grid, np.random.default_rng(0), 0.0003), OPTIONS)
+    laws = fit_laws(synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0003), OPTIONS)
     assert laws.surface.refusal is not None
     assert laws.loss_compute.refusal is not None
     assert BEST_RUNS not in laws.warnings

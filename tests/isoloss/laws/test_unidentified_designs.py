@@ -14,7 +14,7 @@ from isoloss.laws import (
     fit_laws,
     predict,
 )
-from tests.support.planted import Deviating, Grid, Planted, planted_runs
+from tests.support.synthetic import Deviating, Grid, Synthetic, synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=40)
 SIZES, TOKENS = (1e8, 2e8, 4e8), (8e9, 1.2e10, 2e10)
@@ -34,8 +34,8 @@ def _everything(_rates: Sequence[float], _batches: Sequence[float], _run: Run) -
 def sweep(seed: int, rates: int, batches: int, design: Design) -> list[Run]:
     """The runs of a grid of every size that the design has."""
     grid = Grid(sizes=SIZES, tokens=TOKENS, rates=rates, batches=batches)
-    world = Deviating(Planted(), seed)
-    runs = planted_runs(world, grid, np.random.default_rng(seed), 0.0005, 0.001)
+    world = Deviating(Synthetic(), seed)
+    runs = synthetic_runs(world, grid, np.random.default_rng(seed), 0.0005, 0.001)
     kept = []
     for size in SIZES:
         own = [run for run in runs if run.params == size]
@@ -74,7 +74,7 @@ def test_a_direction_of_curvature_that_was_not_tried_is_named(
 def test_the_points_that_a_refusal_names_mend_the_design(rates, batches, design, seed):
     runs = sweep(seed, rates, batches, design)
     refusal = fit_laws(runs, OPTIONS).surface.refusal
-    world, rng = Deviating(Planted(), seed), np.random.default_rng(seed + 100)
+    world, rng = Deviating(Synthetic(), seed), np.random.default_rng(seed + 100)
     named = refusal.message.partition("Train also ")[2].rstrip(".").split("; ")
     assert len(named) == len(SIZES)
     for words in named:

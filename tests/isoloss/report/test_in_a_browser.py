@@ -12,8 +12,8 @@ import pytest
 
 from isoloss.laws import FitOptions, fit_laws
 from isoloss.report.page import render_report
-from tests.support.planted_laws import answered
-from tests.support.planted_runs import planted_runs
+from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import synthetic_runs
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
@@ -27,7 +27,7 @@ A4_POINTS = (595, 842)
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    runs = planted_runs()
+    runs = synthetic_runs()
     laws = fit_laws(runs, FitOptions(bootstrap_samples=50))
     answer = answered(laws, initial_loss=2.75, cpt_flops=3e19, params=1e9)
     path = tmp_path_factory.mktemp("report") / "report.html"

@@ -27,15 +27,15 @@ from isoloss.report.page import render_report
 from isoloss.report.predicted import interval_costs, outside_band
 from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, plot_trajectories
 from tests.support.empty_figures import BLANK, BLANK_ANSWER
-from tests.support.planted_laws import answered
-from tests.support.planted_runs import planted_runs
+from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import synthetic_runs
 
 ASKED = {"initial_loss": 2.75, "cpt_flops": 3e19, "params": 1e9}
 
 
 @pytest.fixture(scope="module")
 def runs() -> tuple[Run, ...]:
-    return planted_runs(evaluations=12)
+    return synthetic_runs(evaluations=12)
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +300,7 @@ def test_the_best_is_taken_at_the_same_tokens_only(runs: tuple[Run, ...]) -> Non
 def test_the_best_of_many_different_tokens_is_off_by_less_than_the_noise() -> None:
     """Above MAX_KNOTS the best is interpolated between fewer tokens than there are evaluations."""
     rates = tuple(np.geomspace(1.25e-4, 2e-3, 32))
-    many = planted_runs(sizes=(30e6,), rates=rates, evaluations=60)
+    many = synthetic_runs(sizes=(30e6,), rates=rates, evaluations=60)
     shifted = [replace(run, tokens=run.tokens * (1 + i / 7000)) for i, run in enumerate(many)]
     lines = _lines(shifted)
     best = Envelope.of(lines)
@@ -332,7 +332,7 @@ def test_the_legend_names_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
 def test_of_many_runs_the_best_are_shown_as_differences_and_the_panel_says_so() -> None:
     """Two thousand lines hide the few that decide."""
     rates = tuple(np.geomspace(1.25e-4, 2e-3, 16))
-    many = planted_runs(sizes=(30e6,), rates=rates, evaluations=8)
+    many = synthetic_runs(sizes=(30e6,), rates=rates, evaluations=8)
     figure = plot_trajectories(fit_laws(()), many)
     lower = next(axes for axes in figure.axes if axes.get_xlabel() == "training tokens")
     assert lower.get_title(loc="left") == "the 60 best of 80 runs"

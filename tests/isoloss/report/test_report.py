@@ -27,8 +27,8 @@ from isoloss.savings import SearchCost
 from isoloss.status import View
 from tests.support.empty_figures import BLANK, BLANK_ANSWER
 from tests.support.paper_costs import PAPER_COSTS
-from tests.support.planted_laws import answered
-from tests.support.planted_runs import planted_runs
+from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import synthetic_runs
 from tests.support.watched import resource
 
 HOSTILE = "<script>alert('x')</script>\"'&{{ 7919*7907 }} $\\frac$"
@@ -36,7 +36,7 @@ HOSTILE = "<script>alert('x')</script>\"'&{{ 7919*7907 }} $\\frac$"
 
 @pytest.fixture(scope="module")
 def runs() -> tuple[Run, ...]:
-    return planted_runs()
+    return synthetic_runs()
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_excluded_points_come_first_with_their_reason(laws: Laws, runs: tuple[Ru
 
 
 def test_refusals_are_told_in_words_and_draw_no_curve() -> None:
-    few = planted_runs(sizes=(30e6, 100e6), batches=(32, 128, 512), rates=(2e-5, 4e-5, 8e-5))
+    few = synthetic_runs(sizes=(30e6, 100e6), batches=(32, 128, 512), rates=(2e-5, 4e-5, 8e-5))
     refused = fit_laws(few)
     assert refused.learning_rate.refusal is not None
     page = render_report(refused, few, title="x")

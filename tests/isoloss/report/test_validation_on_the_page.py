@@ -15,7 +15,7 @@ from isoloss.report.drawing import Figure
 from isoloss.report.page import render_report
 from isoloss.report.probed import Probed, probed_by
 from tests.support.empty_figures import draw_empty_figures
-from tests.support.planted_laws import answered, fitted_laws
+from tests.support.synthetic_laws import answered, fitted_laws
 
 
 def place(rate: str, batch: str, state: str = "Succeeded", **measured: str) -> dict[str, str]:

@@ -10,9 +10,9 @@ import pytest
 from isoloss.laws import FitOptions, Run
 from isoloss.search import Point, Size
 from isoloss.search.aiming import Located, locate
-from tests.support.planted import Planted
+from tests.support.synthetic import Synthetic
 
-TRUTH = Planted(rate_at=(1.2e-3, -0.4, 0.30), batch_at=(128.0, -0.05, 0.55))
+TRUTH = Synthetic(rate_at=(1.2e-3, -0.4, 0.30), batch_at=(128.0, -0.05, 0.55))
 FIT = FitOptions(bootstrap_samples=20)
 SHARES = np.geomspace(0.05, 1.0, 12)
 FACTORS = 0.35 * 2.0 ** np.arange(4)

@@ -12,9 +12,9 @@ from isoloss.search import Point, Reason, SearchOptions, Seen, Size
 from isoloss.search.aiming import BeyondGrid, locate
 from isoloss.search.racing import beyond_outermost, permitted
 from isoloss.search.state import State
-from tests.support.planted import Planted
+from tests.support.synthetic import Synthetic
 
-TRUTH = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40))
+TRUTH = Synthetic(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40))
 FIT = FitOptions(bootstrap_samples=20)
 SHARES = np.geomspace(0.05, 1.0, 12)
 FACTORS = tuple(2.0 ** np.arange(-1.5, 2.0))

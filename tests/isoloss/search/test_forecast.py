@@ -10,9 +10,9 @@ import pytest
 from isoloss.laws import Run
 from isoloss.search import Point
 from isoloss.search.forecast import excess, leader_of
-from tests.support.planted import Planted
+from tests.support.synthetic import Synthetic
 
-TRUTH = Planted()
+TRUTH = Synthetic()
 N, D = 2e8, 1e10
 NOISE = 0.0015
 

@@ -12,13 +12,13 @@ from isoloss.laws import FitOptions, Run, fit_laws
 from isoloss.search import Point, Reason, SearchOptions, Seen, Size, StopReason, next_step
 from isoloss.search.lattice import grid_points
 from isoloss_contract.ledger import IntentAction
-from tests.support.planted import Planted
+from tests.support.synthetic import Synthetic
 
 FIT = FitOptions(bootstrap_samples=30)
 OPTIONS = SearchOptions(fit=FIT)
 UNREACHABLE = SearchOptions(1.0001, 1.0001, negligible_regret=0.0, fit=FIT)
 """A precision that no search comes to."""
-TRUTH = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40))
+TRUTH = Synthetic(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40))
 SHARES = np.union1d(np.geomspace(0.02, 1.0, 20), [0.25, 0.3, 0.6])
 
 

@@ -1,4 +1,4 @@
-"""Answers judged by probes on planted bowls: what is confirmed, what is rejected, and what refining gains."""
+"""Answers judged by probes on synthetic bowls: what is confirmed, what is rejected, and what refining gains."""
 
 from __future__ import annotations
 

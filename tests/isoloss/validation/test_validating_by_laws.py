@@ -27,8 +27,8 @@ from isoloss.validation import (
     validate,
 )
 from isoloss.validation.drift import drift
-from tests.support.planted_laws import answered, fitted_laws
-from tests.support.planted_runs import planted_runs
+from tests.support.synthetic_laws import answered, fitted_laws
+from tests.support.synthetic_runs import synthetic_runs
 
 QUERY = PredictionQuery(initial_loss=2.75, cpt_tokens=2e10, params=3e8)
 FLOPS_PER_TOKEN = 6 * 3e8
@@ -249,7 +249,7 @@ def test_short_probes_do_not_confirm_a_third_of_the_best_learning_rate(laws: Law
 def test_probes_whose_losses_are_of_another_kind_are_refused(laws: Laws, name: str) -> None:
     kinds: dict[str, str] = {name: "raw"}
     of_laws: dict[str, str] = {name: "averaged"}
-    run = replace(planted_runs()[0], **kinds)
+    run = replace(synthetic_runs()[0], **kinds)
     assert in_laws_sequences([run], laws) == (run,)
     with pytest.raises(InvalidProbes, match="losses cannot be compared"):
         in_laws_sequences([run], replace(laws, **of_laws))

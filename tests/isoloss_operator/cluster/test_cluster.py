@@ -60,7 +60,7 @@ def owner(user: User) -> Owner:
 
 @pytest.fixture
 def writer(cluster: Cluster) -> Iterator[JobWriter]:
-    writer = JobWriter(cluster, Settings(trainer_image="planted"), writers=8)
+    writer = JobWriter(cluster, Settings(trainer_image="synthetic"), writers=8)
     yield writer
     writer.close()
 

@@ -34,8 +34,8 @@ from tests.support.builders import (
     words,
 )
 from tests.support.ledgers import read_back
-from tests.support.planted_laws import fitted_laws
 from tests.support.sweep_worlds import FIRST, POINTS, PREPARE_KEY, known, waiting, with_fit
+from tests.support.synthetic_laws import fitted_laws
 
 UNPULLED = {"pod": waiting("ImagePullBackOff", "no such image")}
 QUEUED = {"suspended": True, "pod": None, "unfinished_pods": 0, "workload": ObservedWorkload("w")}

@@ -31,7 +31,6 @@ from isoloss_operator.decide.prediction_view import needs_corpus
 from isoloss_operator.decide.reads import evaluation_path, first_reads
 from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
 from tests.support.ledgers import read_back
-from tests.support.planted_laws import fitted_laws, one_batch_size_laws
 from tests.support.predictions import (
     CHECKPOINT,
     CONFIG,
@@ -51,6 +50,7 @@ from tests.support.predictions import (
     refused,
     sweep,
 )
+from tests.support.synthetic_laws import fitted_laws, one_batch_size_laws
 
 README = Path(__file__).parents[3] / "operator" / "README.md"
 

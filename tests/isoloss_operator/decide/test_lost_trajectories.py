@@ -25,8 +25,8 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
-from tests.support.planted_laws import fitted_laws
 from tests.support.sweep_worlds import POINTS, flops_of, known, with_fit
+from tests.support.synthetic_laws import fitted_laws
 
 SPENT = sum(point.flops for point in POINTS)
 

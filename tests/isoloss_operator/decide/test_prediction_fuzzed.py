@@ -1,5 +1,5 @@
 """Predictions that are edited, harmed and interrupted in any order while their sweep comes, goes and changes, and what must
-hold all along and at their end. As test_sweep_fuzzed.py, whose world this one's is built on.
+hold all along and at their end. As test_sweep_fuzzed.py, whose simulator this one's is built on.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_status import says_otherwise
 from isoloss_operator.reconcile.memory import had_trouble
-from tests.support.edited_prediction import (
+from tests.support.edited_prediction_simulator import (
     CHECKPOINTS,
     PROBES,
     STORES,
     TOKENS,
-    EditedPrediction,
+    EditedPredictionSimulator,
     probes_at,
     probes_spec,
 )
-from tests.support.edited_world import ENDS
-from tests.support.fake_world import COURSE
+from tests.support.edited_sweep_simulator import ENDS
 from tests.support.fuzzing import fuzz
+from tests.support.simulator import COURSE
 
 PASSES_TO_THE_END: Final = 80
 INDEX: Final = st.integers(0, 20)
@@ -66,7 +66,7 @@ class Fuzz(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = EditedPrediction()
+        self.simulator = EditedPredictionSimulator()
         self.given: dict[str, tuple[Any, ...]] = {}
         """The last answer to each question that was not stale."""
         self.verdict: tuple[int, Any] = (0, None)
@@ -81,59 +81,59 @@ class Fuzz(RuleBasedStateMachine):
     @invariant()
     def a_pass(self) -> None:
         """After every step."""
-        self.judge(self.world.run_operator())
-        self.world.writes_left = None
-        self.world.let_time_pass(1.0)
+        self.judge(self.simulator.run_operator())
+        self.simulator.writes_left = None
+        self.simulator.let_time_pass(1.0)
 
     @rule(writes=st.integers(0, 8))
     def a_kill_between_two_writes(self, writes: int) -> None:
-        self.world.writes_left = writes
+        self.simulator.writes_left = writes
 
     @rule(seconds=st.sampled_from([25.0, 400.0, 4000.0]))
     def time(self, seconds: float) -> None:
-        self.world.let_time_pass(seconds)
+        self.simulator.let_time_pass(seconds)
 
     # ---------------------------------------------------------------------------------- its user
 
     @rule(uri=st.sampled_from(CHECKPOINTS))
     def another_checkpoint(self, uri: str) -> None:
-        self.world.edit(checkpoint={"uri": uri}, initialLoss=None, targetParameters=None)
+        self.simulator.edit(checkpoint={"uri": uri}, initialLoss=None, targetParameters=None)
 
-    @precondition(lambda self: not self.world.elsewhere)
+    @precondition(lambda self: not self.simulator.elsewhere)
     @rule(loss=st.sampled_from(["3.25", "1.0"]))
     def a_given_loss(self, loss: str) -> None:
         given = {"initialLoss": loss, "targetParameters": 100_000}
-        self.world.edit(checkpoint=None, validation=None, **given)
+        self.simulator.edit(checkpoint=None, validation=None, **given)
 
     @rule(flops=st.sampled_from(["1e19", "2e19", "1e16"]))
     def another_budget(self, flops: str) -> None:
-        self.world.edit(budget={"flops": flops})
+        self.simulator.edit(budget={"flops": flops})
 
     @rule(size=st.sampled_from([None, 128, 256]))
     def another_batch_size(self, size: int | None) -> None:
-        self.world.edit(batchSize=size, batchSizeMultipleOf=None if size else 8)
+        self.simulator.edit(batchSize=size, batchSizeMultipleOf=None if size else 8)
 
-    @precondition(lambda self: "checkpoint" in self.world.asked)
+    @precondition(lambda self: "checkpoint" in self.simulator.asked)
     @rule(store=st.sampled_from(STORES))
     def a_sweep_in_another_store(self, store: str) -> None:
-        self.world.turn_to(store)
+        self.simulator.turn_to(store)
 
     @rule(suspend=st.booleans())
     def a_suspension(self, suspend: bool) -> None:
-        self.world.edit(suspend=suspend or None)
+        self.simulator.edit(suspend=suspend or None)
 
     @rule(name=st.sampled_from([None, "answer", "other"]))
     def another_config_map(self, name: str | None) -> None:
-        self.world.edit(publish=name and {"configMapName": name})
+        self.simulator.edit(publish=name and {"configMapName": name})
 
     @rule()
     def an_invalid_spec(self) -> None:
-        self.world.edit(initialLoss="3.3", checkpoint={"uri": CHECKPOINTS[0]})
+        self.simulator.edit(initialLoss="3.3", checkpoint={"uri": CHECKPOINTS[0]})
 
-    @precondition(lambda self: "checkpoint" in self.world.asked)
+    @precondition(lambda self: "checkpoint" in self.simulator.asked)
     @rule(asked=st.sampled_from(VALIDATIONS))
     def another_validation(self, asked: dict[str, Any] | None) -> None:
-        self.world.edit(validation=asked)
+        self.simulator.edit(validation=asked)
 
     # ------------------------------------------------------------------------ the sweep that judges
 
@@ -143,90 +143,90 @@ class Fuzz(RuleBasedStateMachine):
         done=st.booleans(),
     )
     def points_around_the_answer(self, better: float, stamp: str, done: bool) -> None:
-        status = self.world.status
+        status = self.simulator.status
         rate = (status.get("learningRate") or {}).get("value") or "1e-3"
         batch = (status.get("batchSize") or {}).get("value") or "64"
-        self.world.probes = probes_at(rate, batch, better, stamp, done=done)
+        self.simulator.probes = probes_at(rate, batch, better, stamp, done=done)
 
-    @precondition(lambda self: "checkpoint" in self.world.asked)
+    @precondition(lambda self: "checkpoint" in self.simulator.asked)
     @rule(better=st.sampled_from([1.0, 4.0, 0.0]))
     def judged_again(self, better: float) -> None:
         """All that a verdict takes is there, for as long as nothing else is disturbed."""
-        self.world.edit(checkpoint={"uri": CHECKPOINTS[0]}, validation=JUDGED_BY)
-        self.world.stamps[CHECKPOINTS[0]] = "1" * 64
-        self.world.courses = COURSE
+        self.simulator.edit(checkpoint={"uri": CHECKPOINTS[0]}, validation=JUDGED_BY)
+        self.simulator.stamps[CHECKPOINTS[0]] = "1" * 64
+        self.simulator.courses = COURSE
         for _ in range(2):
             self.a_pass()
             self.everything_succeeds(30.0)
         self.points_around_the_answer(better, "1" * 64, done=True)
         self.a_pass()
 
-    @precondition(lambda self: self.world.probes is not None)
+    @precondition(lambda self: self.simulator.probes is not None)
     @rule(raw=st.sampled_from(PROBE_SPECS), is_seen=st.booleans())
     def they_are_edited(self, raw: dict[str, Any], is_seen: bool) -> None:
         """`is_seen`: what is known of them is as new as that."""
-        probes = self.world.probes
+        probes = self.simulator.probes
         assert probes is not None
         later = probes.generation + (not is_seen)
-        self.world.probes = replace(probes, raw=raw, generation=later)
+        self.simulator.probes = replace(probes, raw=raw, generation=later)
 
-    @precondition(lambda self: self.world.probes is not None)
+    @precondition(lambda self: self.simulator.probes is not None)
     @rule(says=st.sampled_from([{"Ready": "False"}, {"Ready": "False", "Stalled": "True"}]))
     def they_are_not_over(self, says: dict[str, str]) -> None:
-        assert self.world.probes is not None
-        self.world.probes = self.world.probes.said(**says)
+        assert self.simulator.probes is not None
+        self.simulator.probes = self.simulator.probes.said(**says)
 
-    @precondition(lambda self: self.world.probes is not None)
+    @precondition(lambda self: self.simulator.probes is not None)
     @rule(ledger=st.sampled_from([ABSENT, Unanswered("slow"), Unreadable("no JSON")]))
     def their_ledger_is_hidden(self, ledger: Any) -> None:
-        assert self.world.probes is not None
-        self.world.probes = replace(self.world.probes, ledger=ledger)
+        assert self.simulator.probes is not None
+        self.simulator.probes = replace(self.simulator.probes, ledger=ledger)
 
-    @precondition(lambda self: self.world.probes is not None)
+    @precondition(lambda self: self.simulator.probes is not None)
     @rule()
     def they_have_another_corpus(self) -> None:
-        probes = self.world.probes
+        probes = self.simulator.probes
         assert probes is not None
         if isinstance(probes.ledger, Ledger) and probes.ledger.corpus is not None:
             corpus = probes.ledger.corpus.model_copy(update={"digest": "9" * 32})
-            self.world.probes = replace(probes, ledger=probes.ledger.replace(corpus=corpus))
+            self.simulator.probes = replace(probes, ledger=probes.ledger.replace(corpus=corpus))
 
     @rule(
         courses=st.sampled_from([COURSE, COURSE, ABSENT, Unanswered("slow"), Unreadable("row 3")])
     )
     def their_trajectories_are_hidden_or_read(self, courses: Any) -> None:
-        self.world.courses = courses
+        self.simulator.courses = courses
 
     @rule()
     def they_are_deleted(self) -> None:
-        self.world.probes = None
+        self.simulator.probes = None
 
     # ---------------------------------------------------------------------------------- its sweep
 
     @rule(laws=st.sampled_from(["a", "a", "twice a", "refused", "provisional", ""]))
     def other_laws(self, laws: str) -> None:
-        self.world.laws = laws
+        self.simulator.laws = laws
 
     @rule(is_seen=st.booleans())
     def the_sweep_is_edited(self, is_seen: bool) -> None:
-        self.world.sweep_generation += 1
-        self.world.sweep_seen += is_seen
+        self.simulator.sweep_generation += 1
+        self.simulator.sweep_seen += is_seen
 
     @rule()
     def the_operator_has_seen_the_sweep(self) -> None:
-        self.world.sweep_seen = self.world.sweep_generation
+        self.simulator.sweep_seen = self.simulator.sweep_generation
 
     @rule(uid=st.sampled_from(["", "uid-1", "uid-2"]))
     def the_sweep_is_deleted_or_made_anew(self, uid: str) -> None:
-        self.world.sweep_uid = uid
+        self.simulator.sweep_uid = uid
 
     @rule(is_valid=st.booleans())
     def the_sweep_is_invalid_or_mended(self, is_valid: bool) -> None:
-        self.world.sweep_valid = is_valid
+        self.simulator.sweep_valid = is_valid
 
     @rule(is_there=st.booleans())
     def the_corpus_goes_or_is_put_back(self, is_there: bool) -> None:
-        self.world.is_prepared = is_there
+        self.simulator.is_prepared = is_there
 
     @rule(
         stamp=st.sampled_from(
@@ -234,14 +234,14 @@ class Fuzz(RuleBasedStateMachine):
         )
     )
     def the_checkpoint_is_replaced_or_hidden(self, stamp: Any) -> None:
-        self.world.stamps[CHECKPOINTS[0]] = stamp
+        self.simulator.stamps[CHECKPOINTS[0]] = stamp
 
     # ------------------------------------------------------------------- the cluster, the store
 
-    @precondition(lambda self: self.world.at_work)
+    @precondition(lambda self: self.simulator.at_work)
     @rule(index=INDEX, how=st.sampled_from(ENDS))
     def a_job_ends(self, index: int, how: str) -> None:
-        self.world.end(any_of(self.world.at_work, index), how)
+        self.simulator.end(any_of(self.simulator.at_work, index), how)
 
     @rule(passes=st.integers(1, 5))
     def all_goes_well(self, passes: int) -> None:
@@ -251,117 +251,123 @@ class Fuzz(RuleBasedStateMachine):
 
     @rule(refusal=st.sampled_from(["", "exceeded quota: gpus"]))
     def jobs_are_refused(self, refusal: str) -> None:
-        self.world.refuses_jobs = refusal
+        self.simulator.refuses_jobs = refusal
 
     @rule(refuses=st.booleans())
     def config_maps_are_refused(self, refuses: bool) -> None:
-        self.world.refuses_config_maps = refuses
+        self.simulator.refuses_config_maps = refuses
 
-    @precondition(lambda self: "other" not in self.world.config_maps)
+    @precondition(lambda self: "other" not in self.simulator.config_maps)
     @rule()
     def a_config_map_is_anothers(self) -> None:
-        self.world.taken.add("other")
+        self.simulator.taken.add("other")
 
     @rule(error=st.sampled_from(["", "the store does not answer"]))
     def the_store_comes_or_goes(self, error: str) -> None:
-        self.world.store_error = error
+        self.simulator.store_error = error
 
     @rule(refuses=st.booleans())
     def ledgers_are_refused(self, refuses: bool) -> None:
-        self.world.refuses_ledgers = refuses
+        self.simulator.refuses_ledgers = refuses
 
-    @precondition(lambda self: self.world.status_is_current and self.world.ledger is not None)
+    @precondition(
+        lambda self: self.simulator.status_is_current and self.simulator.ledger is not None
+    )
     @rule()
     def the_ledger_is_damaged(self) -> None:
-        self.world.ledger_is_damaged = self.world.ledger_was_lost = True
+        self.simulator.ledger_is_damaged = self.simulator.ledger_was_lost = True
 
-    @precondition(lambda self: self.world.evaluations)
+    @precondition(lambda self: self.simulator.evaluations)
     @rule(index=INDEX)
     def an_evaluation_vanishes(self, index: int) -> None:
-        del self.world.evaluations[any_of(sorted(self.world.evaluations), index)]
+        del self.simulator.evaluations[any_of(sorted(self.simulator.evaluations), index)]
 
     # ------------------------------------------------------------------------------ what must hold
 
     def judge(self, plan: PredictionPlan | None) -> None:
         if plan is None:
             return
-        assert contradictions(self.world) == []
+        assert contradictions(self.simulator) == []
         self.judge_the_answer()
         self.judge_the_verdict(plan)
 
     def judge_the_verdict(self, plan: PredictionPlan) -> None:
         """Nothing else depends on it, and it stands while nothing can be known that changes it."""
-        world, seen = self.world, self.world.observed
+        simulator, seen = self.simulator, self.simulator.observed
         assert seen is not None
         without = decide_prediction(replace(seen, validation=ObservedValidation()))
         assert but_the_verdict(without) == but_the_verdict(plan)
-        verdict = verdict_of(world.status)
+        verdict = verdict_of(simulator.status)
         if seen.store_error and seen.generation == self.verdict[0] and self.verdict[1] is not None:
             assert verdict == self.verdict[1]
         self.verdict = (seen.generation, verdict)
 
     def judge_the_answer(self) -> None:
         """It is of the question that is asked, by the laws that there are or, stale, by those it was given by last."""
-        world, status, found = self.world, self.world.status, parse_conditions(self.world.status)
+        simulator, status, found = (
+            self.simulator,
+            self.simulator.status,
+            parse_conditions(self.simulator.status),
+        )
         if found["Stale"].reason == "NothingWrong":
             return
-        asked = repr({key: world.asked.get(key) for key in ASKED})
+        asked = repr({key: simulator.asked.get(key) for key in ASKED})
         answer = tuple(status.get(field) for field in ("learningRate", "batchSize", "lawsSha256"))
         if found["Stale"].status == "False" and found["Accepted"].reason not in CONCLUDES_NOTHING:
-            assert status["lawsSha256"] == world.laws_sha256
-            assert status["sweepUid"] == world.sweep_uid
+            assert status["lawsSha256"] == simulator.laws_sha256
+            assert status["sweepUid"] == simulator.sweep_uid
             self.given[asked] = answer
         assert answer == self.given.get(asked), "the answer is not to what is asked"
 
     def everything_succeeds(self, seconds: float) -> None:
-        for name in self.world.at_work:
-            self.world.end(name, "succeeds")
-        self.world.let_time_pass(seconds)
+        for name in self.simulator.at_work:
+            self.simulator.end(name, "succeeds")
+        self.simulator.let_time_pass(seconds)
 
     def teardown(self) -> None:
-        """The disturbances cease: the world comes to its end, and stays there."""
-        world = self.world
-        world.store_error = world.refuses_jobs = ""
-        world.refuses_ledgers = world.refuses_config_maps = False
-        world.hung.clear()
-        if isinstance(world.stamps[CHECKPOINTS[0]], Unanswered):
-            world.stamps[CHECKPOINTS[0]] = ABSENT
+        """The disturbances cease: the simulator comes to its end, and stays there."""
+        simulator = self.simulator
+        simulator.store_error = simulator.refuses_jobs = ""
+        simulator.refuses_ledgers = simulator.refuses_config_maps = False
+        simulator.hung.clear()
+        if isinstance(simulator.stamps[CHECKPOINTS[0]], Unanswered):
+            simulator.stamps[CHECKPOINTS[0]] = ABSENT
         self.comes_to_its_end()
-        before = world.status
-        world.let_time_pass(4000.0)
-        plan = world.run_operator()
+        before = simulator.status
+        simulator.let_time_pass(4000.0)
+        plan = simulator.run_operator()
         assert plan is not None
         assert is_quiet(plan)
-        assert world.status == before
-        seen = world.observed
+        assert simulator.status == before
+        seen = simulator.observed
         assert seen is not None
-        found = parse_conditions(world.status)
+        found = parse_conditions(simulator.status)
         if found["Stale"].status == "False" and found["Accepted"].status == "True":
             afresh = decide_prediction(replace(seen, status={})).status.document()
             if parse_conditions(afresh)["Ready"].status == "True":
-                assert verdict_of(afresh) == verdict_of(world.status)
+                assert verdict_of(afresh) == verdict_of(simulator.status)
 
     def comes_to_its_end(self) -> None:
         was_in_trouble = True
         for _ in range(PASSES_TO_THE_END):
-            plan = self.world.run_operator()
+            plan = self.simulator.run_operator()
             self.judge(plan)
-            trouble = had_trouble(self.world.memory)
+            trouble = had_trouble(self.simulator.memory)
             is_over = plan is not None and is_quiet(plan) and not (trouble or was_in_trouble)
-            if is_over and not self.world.at_work and is_at_its_end(self.world):
+            if is_over and not self.simulator.at_work and is_at_its_end(self.simulator):
                 return
             was_in_trouble = trouble
             self.everything_succeeds(120.0)
-        raise AssertionError(f"no end after {PASSES_TO_THE_END} passes: {self.world.status}")
+        raise AssertionError(f"no end after {PASSES_TO_THE_END} passes: {self.simulator.status}")
 
 
 def any_of(names: list[str], index: int) -> str:
     return names[index % len(names)]
 
 
-def contradictions(world: EditedPrediction) -> list[str]:
-    """Statements of status and ConfigMaps that cannot all be true, or that the world belies."""
-    status, found = world.status, parse_conditions(world.status)
+def contradictions(simulator: EditedPredictionSimulator) -> list[str]:
+    """Statements of status and ConfigMaps that cannot all be true, or that the simulator belies."""
+    status, found = simulator.status, parse_conditions(simulator.status)
     true = {kind for kind, each in found.items() if each.status == "True"}
     is_ready, is_stale = "Ready" in true, "Stale" in true
     is_shown = status.get("learningRate") is not None
@@ -373,32 +379,32 @@ def contradictions(world: EditedPrediction) -> list[str]:
         "Stale and not Ready": is_stale and not is_ready and not is_unpublished,
         "nothing to expect": not true & {"Ready", "Stalled", "Reconciling", "Suspended"},
         "an old generation": {each.observed_generation for each in found.values()}
-        != {world.generation},
+        != {simulator.generation},
         "Ready without an answer": is_ready and not is_shown,
         "an answer without Ready": is_shown
         and not is_ready
         and not is_unpublished
         and found["Ready"].reason != "Provisional",
         "Validated is not what the spec says": not is_invalid
-        and ("Validated" in found) is not ("validation" in world.asked),
+        and ("Validated" in found) is not ("validation" in simulator.asked),
         "a verdict without figures": "Validated" in found
         and found["Validated"].status != "Unknown"
         and not status.get("validation"),
         "published otherwise": not is_invalid
-        and not world.refuses_config_maps
+        and not simulator.refuses_config_maps
         and any(
             data.get("learningRate") != (status["learningRate"]["value"] if is_ready else None)
             or data.get("stale", "false") != str(is_ready and is_stale).lower()
-            for data in world.config_maps.values()
+            for data in simulator.config_maps.values()
         ),
         "another answer is published": not is_invalid
         and any(
             says_otherwise(data, HyperparamPredictionStatus.read(status))
-            for data in world.config_maps.values()
+            for data in simulator.config_maps.values()
         ),
         "Ready, not published, and no word of it": is_ready
-        and "publish" in world.asked
-        and world.asked["publish"]["configMapName"] not in world.config_maps
+        and "publish" in simulator.asked
+        and simulator.asked["publish"]["configMapName"] not in simulator.config_maps
         and found["Accepted"].status == "True",
     }
     return [what for what, is_so in told.items() if is_so]
@@ -428,9 +434,9 @@ def is_quiet(plan: PredictionPlan) -> bool:
     return not (plan.ledger or plan.set_aside or plan.delete or plan.expire or plan.create)
 
 
-def is_at_its_end(world: EditedPrediction) -> bool:
+def is_at_its_end(simulator: EditedPredictionSimulator) -> bool:
     """Whether nothing goes on of which a condition says that it does."""
-    return parse_conditions(world.status)["Ready"].reason != "WaitingToRetry"
+    return parse_conditions(simulator.status)["Ready"].reason != "WaitingToRetry"
 
 
 @pytest.fixture(autouse=True)
@@ -454,10 +460,10 @@ def remembered(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_no_order_of_edits_kills_and_other_laws_answers_another_question_or_never_ends() -> None:
-    fuzz(Fuzz, worlds=12, steps=25)
+    fuzz(Fuzz, examples=12, steps=25)
 
 
 @pytest.mark.whole
 @pytest.mark.timeout(3_600)
 def test_the_same_in_four_hundred_worlds() -> None:
-    fuzz(Fuzz, worlds=400, steps=25)
+    fuzz(Fuzz, examples=400, steps=25)

@@ -45,8 +45,8 @@ from tests.support.builders import (
     sweep_spec,
 )
 from tests.support.models import example_model
-from tests.support.planted_trainer import optimum
-from tests.support.searched_world import NO_GRID, SearchedWorld, searched_spec
+from tests.support.search_simulator import NO_GRID, SearchSimulator, searched_spec
+from tests.support.synthetic_trainer import optimum
 
 SEQUENTIAL = {"search": {"strategy": "Sequential"}}
 SPEC = sweep_spec(**SEQUENTIAL)
@@ -385,10 +385,10 @@ def test_words_and_shares_are_those_of_the_search() -> None:
 # --------------------------------------------------------------------------- whole sweeps in memory
 
 
-def ended(kills: float, seed: int, **changes: Any) -> SearchedWorld:
+def ended(kills: float, seed: int, **changes: Any) -> SearchSimulator:
     """A world after the last pass of its search."""
     spec = searched_spec(**changes)
-    world = SearchedWorld(random.Random(seed), spec=spec, kills=kills, trouble=0.3)
+    world = SearchSimulator(random.Random(seed), spec=spec, kills=kills, trouble=0.3)
     for _ in range(PASSES):
         plan = world.run_operator()
         if plan is not None and plan.status.search is not None and plan.status.search.ended:
@@ -397,7 +397,7 @@ def ended(kills: float, seed: int, **changes: Any) -> SearchedWorld:
     raise AssertionError(f"not over after {PASSES} passes")
 
 
-def wants(world: SearchedWorld) -> dict[str, tuple[Intent, str]]:
+def wants(world: SearchSimulator) -> dict[str, tuple[Intent, str]]:
     assert world.ledger is not None
     return {r.name: (r.intent, r.trajectory_sha256) for r in world.ledger.points}
 
@@ -407,7 +407,7 @@ def test_it_prunes_saves_and_ends_the_same_wherever_the_operator_is_killed(
     kills: tuple[int, ...],
 ) -> None:
     """Steps follow from the ledger and the trajectories alone; no point trains a token twice, which
-    FakeWorld asserts as Jobs start."""
+    Simulator asserts as Jobs start."""
     calm = ended(kills=0.0, seed=1)
     search = calm.status["search"]
     assert search["pruned"] > 0
@@ -608,7 +608,7 @@ def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it
 # ------------------------------------------------------------------------ a plan that changes
 
 
-def small() -> SearchedWorld:
+def small() -> SearchSimulator:
     """Six points of one size, whose search takes about thirty passes: it prunes three and adds two."""
     spec = searched_spec(
         proxies=[
@@ -617,10 +617,10 @@ def small() -> SearchedWorld:
         grid={"batchSizes": [6, 18, 54], "learningRates": ["1.2e-3", "2.4e-3"]},
         parallelism=4,
     )
-    return SearchedWorld(random.Random(1), spec=spec, kills=0.0, trouble=0.0)
+    return SearchSimulator(random.Random(1), spec=spec, kills=0.0, trouble=0.0)
 
 
-def let_pass(world: SearchedWorld, passes: int, **changes: Any) -> None:
+def let_pass(world: SearchSimulator, passes: int, **changes: Any) -> None:
     """So many passes, with changes of the spec meanwhile."""
     spec = world.spec
     world.spec = {**spec, **changes}
@@ -630,7 +630,7 @@ def let_pass(world: SearchedWorld, passes: int, **changes: Any) -> None:
     world.spec = spec
 
 
-def run_to_end(world: SearchedWorld) -> SearchedWorld:
+def run_to_end(world: SearchSimulator) -> SearchSimulator:
     for _ in range(PASSES):
         plan = world.run_operator()
         assert plan is not None
@@ -662,7 +662,7 @@ def test_a_search_whose_ledger_is_lost_trains_just_what_it_would_have(passes: in
 def test_a_search_that_was_exhaustive_for_a_while_ends_and_exhaustive_trains_the_rest(
     passes: int,
 ) -> None:
-    """FakeWorld asserts that no token is trained twice and that parallelism holds."""
+    """Simulator asserts that no token is trained twice and that parallelism holds."""
     world = small()
     let_pass(world, passes)
     let_pass(world, 4, search={"strategy": "Exhaustive"})

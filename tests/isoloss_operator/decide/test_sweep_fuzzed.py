@@ -1,7 +1,7 @@
 """Sweeps that are edited, harmed and interrupted in any order, and what must hold all along and at their end.
 
-Hypothesis drives the real decision over an EditedWorld, step by step, and shortens what it finds to the fewest steps.
-Within the world it is asserted, as each Job starts, that no point has two pods at work or its outcome in the stored
+Hypothesis drives the real decision over an EditedSweepSimulator, step by step, and shortens what it finds to the fewest steps.
+Within the simulator it is asserted, as each Job starts, that no point has two pods at work or its outcome in the stored
 ledger, and that parallelism and budget are kept.
 """
 
@@ -24,14 +24,14 @@ from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import Memory
 from tests.support.builders import UID, points
-from tests.support.edited_world import (
+from tests.support.edited_sweep_simulator import (
     ANSWERED,
     ENDS,
     FAR,
     NEAR,
     OTHERS,
     PREDICTION,
-    EditedWorld,
+    EditedSweepSimulator,
     answer,
 )
 from tests.support.fuzzing import fuzz
@@ -84,7 +84,7 @@ class Fuzz(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = EditedWorld()
+        self.simulator = EditedSweepSimulator()
         self.spent = 0.0
         self.away = 0
         """Steps without a pass."""
@@ -97,9 +97,9 @@ class Fuzz(RuleBasedStateMachine):
         if self.away:
             self.away -= 1
             return
-        self.judge(self.world.run_operator())
-        self.world.writes_left = None
-        self.world.let_time_pass(1.0)
+        self.judge(self.simulator.run_operator())
+        self.simulator.writes_left = None
+        self.simulator.let_time_pass(1.0)
 
     @rule(steps=st.integers(2, 5))
     def the_operator_is_away(self, steps: int) -> None:
@@ -107,69 +107,73 @@ class Fuzz(RuleBasedStateMachine):
 
     @rule(writes=st.integers(0, 8))
     def a_kill_between_two_writes(self, writes: int) -> None:
-        self.world.writes_left = writes
+        self.simulator.writes_left = writes
 
     @rule(seconds=st.sampled_from([1.0, 25.0, 400.0, 4000.0]))
     def time(self, seconds: float) -> None:
-        self.world.let_time_pass(seconds)
+        self.simulator.let_time_pass(seconds)
 
     # ---------------------------------------------------------------------------------- its user
 
     @rule(parallelism=st.integers(1, 4))
     def another_parallelism(self, parallelism: int) -> None:
-        self.world.edit(parallelism=parallelism)
+        self.simulator.edit(parallelism=parallelism)
 
     @rule(names=st.sets(st.sampled_from(sorted(SIZES)), min_size=1), factor=st.integers(1, 2))
     def other_sizes_and_tokens(self, names: set[str], factor: int) -> None:
         sizes = ({"name": name, **SIZES[name]} for name in sorted(names))
-        self.world.edit(proxies=[{**size, "tokens": size["tokens"] * factor} for size in sizes])
+        self.simulator.edit(
+            proxies=[{**size, "tokens": size["tokens"] * factor} for size in sizes]
+        )
 
     @rule(names=st.permutations(sorted(SIZES)), count=st.integers(1, 3))
     def sizes_in_another_order(self, names: list[str], count: int) -> None:
-        self.world.edit(proxies=[{"name": name, **SIZES[name]} for name in names[:count]])
+        self.simulator.edit(proxies=[{"name": name, **SIZES[name]} for name in names[:count]])
 
     @rule(names=st.sampled_from(TOGETHER), factor=st.integers(1, 2))
     def sizes_that_continue_checkpoints(self, names: tuple[str, ...], factor: int) -> None:
         sizes = ({"name": name, **CONTINUED[name]} for name in names)
-        self.world.edit(proxies=[{**size, "tokens": size["tokens"] * factor} for size in sizes])
+        self.simulator.edit(
+            proxies=[{**size, "tokens": size["tokens"] * factor} for size in sizes]
+        )
 
     @rule(factor=st.sampled_from(["2", "3"]))
     def neighbours_at_another_distance(self, factor: str) -> None:
         grid = {"around": {"prediction": PREDICTION, "factor": factor}}
-        self.world.edit(proxies=[{"name": "around", **CONTINUED["around"], "grid": grid}])
+        self.simulator.edit(proxies=[{"name": "around", **CONTINUED["around"], "grid": grid}])
 
     @rule(body=st.sampled_from(ANSWERS))
     def another_answer(self, body: dict[str, Any] | None) -> None:
-        self.world.answers(body)
+        self.simulator.answers(body)
 
     @rule(rates=st.permutations(NEAR))
     def an_answer_that_hardly_moves(self, rates: list[str]) -> None:
         first, second, _ = rates
-        self.world.answers(answer(first))
-        self.judge(self.world.run_operator())
-        planned = self.world.planned
-        self.world.answers(answer(second))
-        assert not self.is_stored or self.world.planned == planned
+        self.simulator.answers(answer(first))
+        self.judge(self.simulator.run_operator())
+        planned = self.simulator.planned
+        self.simulator.answers(answer(second))
+        assert not self.is_stored or self.simulator.planned == planned
 
     @rule(uri=st.sampled_from([ANSWERED, *OTHERS]), stamp=st.sampled_from(STAMPS))
     def a_checkpoint_is_replaced_or_hidden(self, uri: str, stamp: Any) -> None:
-        self.world.replace_checkpoint(uri, stamp)
+        self.simulator.replace_checkpoint(uri, stamp)
 
     @rule(strategy=st.sampled_from(["Sequential", "Exhaustive"]))
     def another_search(self, strategy: str) -> None:
-        self.world.edit(search={"strategy": strategy}, training=None)
+        self.simulator.edit(search={"strategy": strategy}, training=None)
 
     @rule(seeds=st.sampled_from([[], [1], [1, 2]]))
     def other_seeds(self, seeds: list[int]) -> None:
-        self.world.edit(training={"additionalSeeds": seeds}, search=None)
+        self.simulator.edit(training={"additionalSeeds": seeds}, search=None)
 
     @rule(weights=st.sampled_from(["Averaged", "Raw"]))
     def another_fit(self, weights: str) -> None:
-        self.world.edit(fit={"weights": weights})
+        self.simulator.edit(fit={"weights": weights})
 
     @rule(template=st.sampled_from(["first", "second"]))
     def another_operator(self, template: str) -> None:
-        self.world.operator_image, self.world.writes_left = template, 0
+        self.simulator.operator_image, self.simulator.writes_left = template, 0
 
     @rule(
         batches=st.sets(st.sampled_from([8, 16]), min_size=1),
@@ -177,124 +181,124 @@ class Fuzz(RuleBasedStateMachine):
     )
     def another_grid(self, batches: set[int], rates: set[str]) -> None:
         grid = {"batchSizes": sorted(batches), "learningRates": sorted(rates, key=float)}
-        self.world.edit(grid=grid)
+        self.simulator.edit(grid=grid)
 
     @rule(share=st.sampled_from([None, 0.05, 0.3, 0.7, 1.5]))
     def another_budget(self, share: float | None) -> None:
         whole = sum(point.flops for point in points())
         budget = None if share is None else {"flops": f"{whole * share:.6e}".replace("e+", "e")}
-        self.world.edit(budget=budget)
+        self.simulator.edit(budget=budget)
 
     @rule(suspend=st.booleans())
     def a_suspension(self, suspend: bool) -> None:
-        self.world.edit(suspend=suspend)
+        self.simulator.edit(suspend=suspend)
 
     @rule(template=st.sampled_from(TEMPLATES))
     def another_pod_template(self, template: dict[str, Any] | None) -> None:
-        self.world.edit(podTemplate=template)
+        self.simulator.edit(podTemplate=template)
 
     @rule(retries=st.integers(0, 3), failed=st.integers(0, 2))
     def another_failure_policy(self, retries: int, failed: int) -> None:
-        self.world.edit(failurePolicy={"retriesPerPoint": retries, "maxFailedPoints": failed})
+        self.simulator.edit(failurePolicy={"retriesPerPoint": retries, "maxFailedPoints": failed})
 
     @rule(name=st.sampled_from([None, "gpus"]))
     def another_queue(self, name: str | None) -> None:
-        self.world.edit(queue=None if name is None else {"localQueueName": name})
+        self.simulator.edit(queue=None if name is None else {"localQueueName": name})
 
     @rule()
     def an_invalid_spec(self) -> None:
-        self.world.edit(proxies=[])
+        self.simulator.edit(proxies=[])
 
     # ------------------------------------------------------------------------------- the cluster
 
-    @precondition(lambda self: self.world.at_work)
+    @precondition(lambda self: self.simulator.at_work)
     @rule(index=INDEX, how=st.sampled_from(ENDS))
     def a_job_ends(self, index: int, how: str) -> None:
-        self.world.end(self.any_of(self.world.at_work, index), how)
+        self.simulator.end(self.any_of(self.simulator.at_work, index), how)
 
-    @precondition(lambda self: self.world.at_work)
+    @precondition(lambda self: self.simulator.at_work)
     @rule()
     def all_jobs_succeed(self) -> None:
-        for name in self.world.at_work:
-            self.world.end(name, "succeeds")
+        for name in self.simulator.at_work:
+            self.simulator.end(name, "succeeds")
 
-    @precondition(lambda self: self.world.at_work)
+    @precondition(lambda self: self.simulator.at_work)
     @rule(index=INDEX)
     def a_job_hangs(self, index: int) -> None:
-        self.world.hung.add(self.any_of(self.world.at_work, index))
+        self.simulator.hung.add(self.any_of(self.simulator.at_work, index))
 
     @precondition(lambda self: self.queued)
     @rule(index=INDEX)
     def kueue_admits(self, index: int) -> None:
-        self.world.admit(self.any_of(self.queued, index))
+        self.simulator.admit(self.any_of(self.queued, index))
 
-    @precondition(lambda self: self.world.at_work)
+    @precondition(lambda self: self.simulator.at_work)
     @rule(index=INDEX, active=st.booleans())
     def kueue_evicts(self, index: int, active: bool) -> None:
-        self.world.evict(self.any_of(self.world.at_work, index), active=active)
+        self.simulator.evict(self.any_of(self.simulator.at_work, index), active=active)
 
     @rule(refusal=st.sampled_from(["", "exceeded quota: gpus"]), may_pass=st.booleans())
     def jobs_are_refused(self, refusal: str, may_pass: bool) -> None:
-        self.world.refuses_jobs, self.world.refusal_may_pass = refusal, may_pass
+        self.simulator.refuses_jobs, self.simulator.refusal_may_pass = refusal, may_pass
 
     # --------------------------------------------------------------------------------- the store
 
     @rule(error=st.sampled_from(["", "the store does not answer"]))
     def the_store_comes_or_goes(self, error: str) -> None:
-        self.world.store_error = error
+        self.simulator.store_error = error
 
     @rule(refuses=st.booleans())
     def ledgers_are_refused(self, refuses: bool) -> None:
-        self.world.refuses_ledgers = refuses
+        self.simulator.refuses_ledgers = refuses
 
     # Of a lost ledger the status knows what was spent: at worst, all but the last pass.
-    @precondition(lambda self: self.world.status_is_current)
+    @precondition(lambda self: self.simulator.status_is_current)
     @rule()
     def the_ledger_is_damaged(self) -> None:
-        self.world.ledger_is_damaged = self.world.ledger is not None
-        self.world.ledger_was_lost |= self.world.ledger_is_damaged
+        self.simulator.ledger_is_damaged = self.simulator.ledger is not None
+        self.simulator.ledger_was_lost |= self.simulator.ledger_is_damaged
 
     @rule(index=INDEX)
     def another_sweep_finds_a_result(self, index: int) -> None:
-        key = self.any_of(sorted(self.world.points), index)
-        if key not in self.world.results:
-            self.world.find_result(key)
+        key = self.any_of(sorted(self.simulator.points), index)
+        if key not in self.simulator.results:
+            self.simulator.find_result(key)
 
-    @precondition(lambda self: self.world.results)
+    @precondition(lambda self: self.simulator.results)
     @rule(index=INDEX)
     def a_result_is_withheld(self, index: int) -> None:
-        self.world.withhold_result(self.any_of(sorted(self.world.results), index))
+        self.simulator.withhold_result(self.any_of(sorted(self.simulator.results), index))
 
     @rule()
     def results_are_given_out_again(self) -> None:
-        self.world.withheld.clear()
+        self.simulator.withheld.clear()
 
-    @precondition(lambda self: self.world.results)
+    @precondition(lambda self: self.simulator.results)
     @rule(index=INDEX)
     def a_result_vanishes(self, index: int) -> None:
-        self.world.lose_result(self.any_of(sorted(self.world.results), index))
+        self.simulator.lose_result(self.any_of(sorted(self.simulator.results), index))
 
     @rule()
     def the_prepared_corpus_vanishes(self) -> None:
-        self.world.lose_corpus()
+        self.simulator.lose_corpus()
 
-    @precondition(lambda self: self.world.fit_running)
+    @precondition(lambda self: self.simulator.fit_running)
     @rule(how=st.sampled_from(["laws", "refused", "error", "unreadable"]))
     def a_fit_ends(self, how: str) -> None:
-        self.world.end_fit(how)
+        self.simulator.end_fit(how)
 
     # ------------------------------------------------------------------------------ what must hold
 
     @property
     def queued(self) -> list[str]:
-        return [n for n, j in self.world.jobs.items() if j.suspended and not j.is_finished]
+        return [n for n, j in self.simulator.jobs.items() if j.suspended and not j.is_finished]
 
     @property
     def is_stored(self) -> bool:
         """Whether the ledger has every place of the spec's points."""
-        known = () if self.world.ledger is None else self.world.ledger.points
-        keys = set() if self.world.ledger_is_damaged else {record.key for record in known}
-        return (self.world.planned or {}).keys() <= keys
+        known = () if self.simulator.ledger is None else self.simulator.ledger.points
+        keys = set() if self.simulator.ledger_is_damaged else {record.key for record in known}
+        return (self.simulator.planned or {}).keys() <= keys
 
     def any_of(self, names: list[str], index: int) -> str:
         return names[index % len(names)]
@@ -302,63 +306,63 @@ class Fuzz(RuleBasedStateMachine):
     def judge(self, plan: SweepPlan | None) -> None:
         if plan is None:
             return
-        assert contradictions(self.world) == []
-        spent = float(self.world.status.get("spentFlops") or 0)
+        assert contradictions(self.simulator) == []
+        spent = float(self.simulator.status.get("spentFlops") or 0)
         shrinks = spent < self.spent * (1 - 1e-4)
-        assert self.world.ledger_was_lost or not shrinks, "what was spent shrinks"
+        assert self.simulator.ledger_was_lost or not shrinks, "what was spent shrinks"
         self.spent = spent
 
     def teardown(self) -> None:
-        """The disturbances cease: the world comes to its end, and stays there."""
-        world = self.world
-        world.store_error = world.refuses_jobs = ""
-        world.refuses_ledgers = False
-        world.writes_left = None
-        world.withheld.clear()
-        world.hung.clear()
-        for uri, stamp in world.stamps.items():
+        """The disturbances cease: the simulator comes to its end, and stays there."""
+        simulator = self.simulator
+        simulator.store_error = simulator.refuses_jobs = ""
+        simulator.refuses_ledgers = False
+        simulator.writes_left = None
+        simulator.withheld.clear()
+        simulator.hung.clear()
+        for uri, stamp in simulator.stamps.items():
             if isinstance(stamp, Unanswered):
-                world.replace_checkpoint(uri, "9" * 64)
-        world.answers(answer(FAR))
-        if world.answered != answer(FAR):
-            world.answered = answer()
+                simulator.replace_checkpoint(uri, "9" * 64)
+        simulator.answers(answer(FAR))
+        if simulator.answered != answer(FAR):
+            simulator.answered = answer()
         self.comes_to_its_end()
-        before = world.status
-        world.let_time_pass(4000.0)
-        plan = world.run_operator()
+        before = simulator.status
+        simulator.let_time_pass(4000.0)
+        plan = simulator.run_operator()
         assert plan is not None
-        assert is_quiet(world, plan)
-        assert world.status == before
-        if world.jobs and world.spec.get("suspend"):
-            world.edit(suspend=False)
+        assert is_quiet(simulator, plan)
+        assert simulator.status == before
+        if simulator.jobs and simulator.spec.get("suspend"):
+            simulator.edit(suspend=False)
             self.comes_to_its_end()
 
     def comes_to_its_end(self) -> None:
-        world = self.world
+        simulator = self.simulator
         for _ in range(PASSES_TO_THE_END):
-            plan = world.run_operator()
+            plan = simulator.run_operator()
             self.judge(plan)
-            if plan is not None and is_quiet(world, plan) and is_at_its_end(world):
+            if plan is not None and is_quiet(simulator, plan) and is_at_its_end(simulator):
                 return
             self.everything_goes_well()
-        raise AssertionError(f"no end after {PASSES_TO_THE_END} passes: {world.status}")
+        raise AssertionError(f"no end after {PASSES_TO_THE_END} passes: {simulator.status}")
 
     def everything_goes_well(self) -> None:
-        world = self.world
+        simulator = self.simulator
         for name in self.queued:
-            world.admit(name)
-        for name in world.at_work:
-            world.end(name, "succeeds")
-        world.end_fit("laws")
-        world.let_time_pass(120.0)
+            simulator.admit(name)
+        for name in simulator.at_work:
+            simulator.end(name, "succeeds")
+        simulator.end_fit("laws")
+        simulator.let_time_pass(120.0)
 
 
-def contradictions(world: EditedWorld) -> list[str]:
-    """Statements of the status that cannot both be true, or that the world belies."""
-    found = parse_conditions(world.status)
+def contradictions(simulator: EditedSweepSimulator) -> list[str]:
+    """Statements of the status that cannot both be true, or that the simulator belies."""
+    found = parse_conditions(simulator.status)
     is_true = {kind for kind, each in found.items() if each.status == "True"}
-    holding = [job for job in world.jobs.values() if job.holds_a_slot and not job.deleting]
-    counts = world.status["points"]
+    holding = [job for job in simulator.jobs.values() if job.holds_a_slot and not job.deleting]
+    counts = simulator.status["points"]
     parts = ("pending", "active", "succeeded", "diverged", "failed")
     told = {
         "Reconciling and Stalled": {"Reconciling", "Stalled"} <= is_true,
@@ -368,37 +372,37 @@ def contradictions(world: EditedWorld) -> list[str]:
         "Stalled and Progressing": {"Stalled", "Progressing"} <= is_true,
         "nothing to expect": not is_true & {"Ready", "Stalled", "Reconciling", "Suspended"},
         "Suspended is not what the spec says": ("Suspended" in is_true)
-        is not bool(world.spec.get("suspend")),
+        is not bool(simulator.spec.get("suspend")),
         "Suspended with Jobs": found["Suspended"].reason == "Suspended" and bool(holding),
         "Stalled for another reason than Ready": "Stalled" in is_true
         and found["Stalled"].reason != found["Ready"].reason,
         "an old generation": {each.observed_generation for each in found.values()}
-        != {world.generation},
+        != {simulator.generation},
         "points that are counted twice or not at all": counts["total"]
         != sum(counts.get(part, 0) for part in parts),
     }
     return [what for what, is_so in told.items() if is_so]
 
 
-def is_quiet(world: EditedWorld, plan: SweepPlan) -> bool:
+def is_quiet(simulator: EditedSweepSimulator, plan: SweepPlan) -> bool:
     """Whether the operator did nothing, and nothing that is to happen by itself is left."""
     writes = (plan.ledger, plan.set_aside, plan.delete, plan.expire, plan.create, plan.fit)
     # Points that have ended are left where they are until somebody mends the spec, or there is a corpus again.
-    data = parse_conditions(world.status)["DataReady"]
-    ready = parse_conditions(world.status)["Ready"].reason
-    kept = world.planned is None or data.status != "True" or ready == "CheckpointChanged"
-    refused = world.planned is None or data.reason == "BadConfiguration"
+    data = parse_conditions(simulator.status)["DataReady"]
+    ready = parse_conditions(simulator.status)["Ready"].reason
+    kept = simulator.planned is None or data.status != "True" or ready == "CheckpointChanged"
+    refused = simulator.planned is None or data.reason == "BadConfiguration"
     going = [
         job
-        for job in world.jobs.values()
+        for job in simulator.jobs.values()
         if job.holds_a_slot or not (refused or (kept and job.kind == "train"))
     ]
-    return not (any(writes) or going or world.fit_running or world.orphaned)
+    return not (any(writes) or going or simulator.fit_running or simulator.orphaned)
 
 
-def is_at_its_end(world: EditedWorld) -> bool:
+def is_at_its_end(simulator: EditedSweepSimulator) -> bool:
     """Whether nobody has to expect anything of it until somebody acts."""
-    found = parse_conditions(world.status)
+    found = parse_conditions(simulator.status)
     is_over = any(found[kind].status == "True" for kind in ("Ready", "Stalled", "Suspended"))
     is_going_on = (
         found["Reconciling"].status == "True" or found["Suspended"].reason == "Suspending"
@@ -410,30 +414,30 @@ def test_what_a_killed_operator_had_stopped_of_points_that_are_dropped_has_cost_
     None
 ):
     """A suspension stops Jobs under a spec that is invalid, so that no ledger hears of it."""
-    world = EditedWorld()
-    world.run_operator()
-    world.let_time_pass(4000.0)
-    world.edit(suspend=True, proxies=[])
-    world.run_operator()
-    world.let_time_pass(25.0)
-    assert not world.jobs
-    world.memory = Memory(UID)
-    world.edit(suspend=False, proxies=[{"name": "large", **SIZES["large"]}])
-    world.run_operator()
-    assert world.ledger is not None
+    simulator = EditedSweepSimulator()
+    simulator.run_operator()
+    simulator.let_time_pass(4000.0)
+    simulator.edit(suspend=True, proxies=[])
+    simulator.run_operator()
+    simulator.let_time_pass(25.0)
+    assert not simulator.jobs
+    simulator.memory = Memory(UID)
+    simulator.edit(suspend=False, proxies=[{"name": "large", **SIZES["large"]}])
+    simulator.run_operator()
+    assert simulator.ledger is not None
     reported = [
-        six_nd(world.points[key].proxy.parameters, found.tokens)
-        for key, found in world.progress.items()
+        six_nd(simulator.points[key].proxy.parameters, found.tokens)
+        for key, found in simulator.progress.items()
     ]
     assert len(reported) == 3
-    assert world.ledger.spent.flops == pytest.approx(sum(reported))
+    assert simulator.ledger.spent.flops == pytest.approx(sum(reported))
 
 
 def test_no_order_of_edits_kills_and_losses_trains_twice_overspends_or_never_ends() -> None:
-    fuzz(Fuzz, worlds=20, steps=40)
+    fuzz(Fuzz, examples=20, steps=40)
 
 
 @pytest.mark.whole
 @pytest.mark.timeout(3_600)
 def test_the_same_in_two_thousand_worlds() -> None:
-    fuzz(Fuzz, worlds=2_000, steps=40)
+    fuzz(Fuzz, examples=2_000, steps=40)

@@ -12,77 +12,77 @@ from hypothesis import strategies as st
 from isoloss_contract.ledger import DONE, PointState
 from isoloss_operator.decide.jobs.failures import FailureClass
 from tests.support.builders import sweep_spec
-from tests.support.fake_world import FakeWorld
+from tests.support.simulator import Simulator
 
 PASSES = 400
 PATIENT = {"retriesPerPoint": 20, "maxFailedPoints": 0}
 
 
-def run(world: FakeWorld) -> None:
+def run(simulator: Simulator) -> None:
     """Passes at random moments until every point is done."""
     for _ in range(PASSES):
-        world.run_operator()
-        if world.ledger is not None and _is_over(world):
+        simulator.run_operator()
+        if simulator.ledger is not None and _is_over(simulator):
             return
-        world.let_time_pass(world.chance.choice([1.0, 20.0, 400.0]))
-    raise AssertionError(f"not done after {PASSES} passes: {world.ledger}")
+        simulator.let_time_pass(simulator.chance.choice([1.0, 20.0, 400.0]))
+    raise AssertionError(f"not done after {PASSES} passes: {simulator.ledger}")
 
 
-def _is_over(world: FakeWorld) -> bool:
-    assert world.ledger is not None
-    records = world.ledger.points
-    done = len(records) == len(world.points) and all(
+def _is_over(simulator: Simulator) -> bool:
+    assert simulator.ledger is not None
+    records = simulator.ledger.points
+    done = len(records) == len(simulator.points) and all(
         record.state is not PointState.PENDING for record in records
     )
-    return done and not world.damaged
+    return done and not simulator.damaged
 
 
-def assert_trained_once_and_charged(world: FakeWorld) -> None:
+def assert_trained_once_and_charged(simulator: Simulator) -> None:
     """Every point is done, was trained once, and is charged for exactly the chargeable failures."""
-    assert world.ledger is not None
-    assert all(record.state in DONE for record in world.ledger.points)
-    assert set(world.trained.values()) == {1}
-    assert 0 < world.most_active <= 3
+    assert simulator.ledger is not None
+    assert all(record.state in DONE for record in simulator.ledger.points)
+    assert set(simulator.trained.values()) == {1}
+    assert 0 < simulator.most_active <= 3
     charged = {
         (record.key, failure): count
-        for record in world.ledger.points
+        for record in simulator.ledger.points
         for failure, count in record.attempts.charged.items()
         if failure != FailureClass.OUT_OF_MEMORY
     }
-    assert charged == dict(world.injected)
+    assert charged == dict(simulator.injected)
 
 
-@pytest.mark.parametrize("worlds", [8, pytest.param(100, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("simulators", [8, pytest.param(100, marks=pytest.mark.whole)])
 def test_each_point_is_trained_once_and_charged_for_exactly_the_chargeable_failures(
-    worlds: int,
+    simulators: int,
 ) -> None:
-    """Interruptions, vanished pods, claims and deletions by hand cost a point nothing. Within the passes of FakeWorld,
+    """Interruptions, vanished pods, claims and deletions by hand cost a point nothing. Within the passes of Simulator,
     parallelism and double starts are asserted as they happen."""
 
-    @settings(max_examples=worlds)
+    @settings(max_examples=simulators)
     @given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.05, 0.3]))
     def in_each(seed: int, kills: float) -> None:
-        world = FakeWorld(
+        simulator = Simulator(
             random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), trouble=0.5, kills=kills
         )
-        run(world)
-        assert_trained_once_and_charged(world)
+        run(simulator)
+        assert_trained_once_and_charged(simulator)
 
     in_each()
 
 
-@pytest.mark.parametrize("worlds", [5, pytest.param(60, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("simulators", [5, pytest.param(60, marks=pytest.mark.whole)])
 def test_a_new_operator_without_a_ledger_adopts_every_result_and_trains_none_again(
-    worlds: int,
+    simulators: int,
 ) -> None:
     """Deleting the sweep and applying it again finds all points done in the store."""
 
-    @settings(max_examples=worlds)
+    @settings(max_examples=simulators)
     @given(seed=st.integers(0, 2**32))
     def in_each(seed: int) -> None:
-        first = FakeWorld(random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT))
+        first = Simulator(random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT))
         run(first)
-        second = FakeWorld(random.Random(seed + 1), spec=first.spec, kills=0.2)
+        second = Simulator(random.Random(seed + 1), spec=first.spec, kills=0.2)
         second.results = dict(first.results)
         run(second)
         assert second.ledger is not None
@@ -92,19 +92,21 @@ def test_a_new_operator_without_a_ledger_adopts_every_result_and_trains_none_aga
     in_each()
 
 
-@pytest.mark.parametrize("worlds", [8, pytest.param(100, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("simulators", [8, pytest.param(100, marks=pytest.mark.whole)])
 def test_a_damaged_trajectory_is_trained_again_once_and_the_same_bytes_then_count(
-    worlds: int,
+    simulators: int,
 ) -> None:
     """The repeated run has the old digest: a fit's old complaint must not hit it again."""
 
-    @settings(max_examples=worlds)
+    @settings(max_examples=simulators)
     @given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.1]))
     def in_each(seed: int, kills: float) -> None:
-        world = FakeWorld(
+        simulator = Simulator(
             random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), damage=0.3, kills=kills
         )
-        run(world)
-        assert world.trained == Counter({key: 1 + world.damages[key] for key in world.points})
+        run(simulator)
+        assert simulator.trained == Counter(
+            {key: 1 + simulator.damages[key] for key in simulator.points}
+        )
 
     in_each()

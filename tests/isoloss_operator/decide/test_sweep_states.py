@@ -30,7 +30,6 @@ from tests.support.builders import (
     sweep_spec,
     words,
 )
-from tests.support.planted_laws import fitted_laws
 from tests.support.sweep_worlds import (
     FIRST,
     POINTS,
@@ -52,6 +51,7 @@ from tests.support.sweep_worlds import (
     waiting,
     with_fit,
 )
+from tests.support.synthetic_laws import fitted_laws
 
 README = Path(__file__).parents[3] / "operator" / "README.md"
 

@@ -48,7 +48,7 @@ from isoloss_operator.store.fit_files import fit_document, fit_path, read_outcom
 from isoloss_operator.store.storage import Storage
 from tests.support.clock import Clock
 from tests.support.empty_figures import draw_empty_figures
-from tests.support.planted_trainer import planted_loss
+from tests.support.synthetic_trainer import synthetic_loss
 
 LAWS = "sweeps/x/laws.json"
 PARAMETERS = ParameterCounts(body_active=90_000, body_total=90_000, head=10_000, embedding=0)
@@ -96,7 +96,7 @@ def plant_point(folder: Path, config: PointConfig) -> FitPoint:
             step=int(tokens),
             tokens=int(tokens),
             loss=None,
-            averaged_loss=planted_loss(1e5, tokens, config.batch_size, config.learning_rate),
+            averaged_loss=synthetic_loss(1e5, tokens, config.batch_size, config.learning_rate),
         )
         for tokens in np.geomspace(1e5, 4e6, 20)
     ]

@@ -25,7 +25,7 @@ from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, fit_res
 from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
 from isoloss_operator.store.storage import Storage
 from tests.support.empty_figures import draw_empty_figures
-from tests.support.planted_laws import fitted_laws
+from tests.support.synthetic_laws import fitted_laws
 
 REQUEST = FitRequest(
     inputs="first",

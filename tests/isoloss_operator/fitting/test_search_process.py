@@ -1,4 +1,4 @@
-"""Steps of a search as the operator asks for them, played on a planted surface."""
+"""Steps of a search as the operator asks for them, played on a synthetic surface."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.builders import sweep_spec
 from tests.support.models import example_model
-from tests.support.planted import Planted
+from tests.support.synthetic import Synthetic
 
-TRUTH = Planted(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(900.0, -0.05, 0.10))
+TRUTH = Synthetic(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(900.0, -0.05, 0.10))
 LENGTH = 2048
 FIT = FitOptions(bootstrap_samples=20)
 SHARES = np.union1d(np.geomspace(0.02, 1.0, 14), [0.3, 0.6])

@@ -34,7 +34,7 @@ TIMES_TRIED = 5.0
 """Widest interval of a learning rate or batch size, high over low, that is an answer, over that of the values tried.
 
 Where one has no effect at all, a valley that chance made has intervals of 1 to 10^4 times, the answer's own then several times
-wider than its errors say. Answers of published and planted sweeps have at most 1.4.
+wider than its errors say. Answers of published and synthetic sweeps have at most 1.4.
 """
 
 

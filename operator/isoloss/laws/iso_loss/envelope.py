@@ -23,7 +23,7 @@ POINTS = 24
 SLIGHTEST = 1e-6
 """How far ln L must fall below the previous one for a loss to count as lower."""
 BEST_RUNS_ERROR = 0.15
-"""Of ln C: how much more compute the best of runs need for a loss than the best that there could be. On planted 3 x 3 grids whose
+"""Of ln C: how much more compute the best of runs need for a loss than the best that there could be. On synthetic 3 x 3 grids whose
 optimum lies at the grid's edge it is 0.08 to 0.1, in part because sizes are a factor of two apart."""
 ONE_SIZE = (
     "There is one size: its loss-compute law is that of longer training at this size. Larger models reach lower "

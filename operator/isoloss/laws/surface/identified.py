@@ -22,7 +22,7 @@ from isoloss.usual import USUAL_STEP
 LEAST_SHARE = 0.01
 """Share of a direction of curvature's variance inside cells that slopes and levels must leave unexplained.
 
-Crosses and grids of two values leave nothing, planted crosses with one point off their lines 0.002 to 0.11, with two
+Crosses and grids of two values leave nothing, synthetic crosses with one point off their lines 0.002 to 0.11, with two
 0.012 to 0.19, full grids 0.19 to 0.45.
 """
 NAMED_SIZES = 3

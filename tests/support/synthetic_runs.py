@@ -23,7 +23,7 @@ NOISE = 0.0015
 """Standard deviation of an evaluation, nats."""
 
 
-def planted_runs(
+def synthetic_runs(
     *,
     sizes: Sequence[float] = SIZES,
     batches: Sequence[int] = BATCHES,
@@ -73,14 +73,14 @@ def _run(
     )
 
 
-def planted_optimum(size: float, tokens: Number) -> tuple[Number, Number]:
+def synthetic_optimum(size: float, tokens: Number) -> tuple[Number, Number]:
     """Learning rate and batch size (sequences) at the bottom of the bowl."""
     return 6e-4 * (size / 1e8) ** -0.25 * (tokens / 4e9) ** -0.15, 110 * (tokens / 4e9) ** 0.45
 
 
 def bowl(rate: float, batch: float, size: float, tokens: Number) -> Number:
     """What a learning rate and a batch size lose over the best ones, nats."""
-    best_rate, best_batch = planted_optimum(size, tokens)
+    best_rate, best_batch = synthetic_optimum(size, tokens)
     x, y = np.log(rate / best_rate), np.log(batch / best_batch)
     return 0.02 * x**2 + 0.012 * y**2 - 0.008 * x * y
 

@@ -1,4 +1,4 @@
-"""Control plane, S3 server, player and journal: what all rows of a run share."""
+"""Control plane, S3 server, kubelet and journal: what all rows of a run share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trainings:
-    """What the player did in one namespace."""
+    """What the kubelet did in one namespace."""
 
     lines: tuple[Json, ...]
 
@@ -53,17 +53,17 @@ class Trainings:
         return found
 
 
-class Player:
-    """The player's process for the namespaces with a prefix."""
+class FakeKubelet:
+    """The kubelet's process for the namespaces with a prefix."""
 
-    def __init__(self, stage: Stage, prefix: str, name: str) -> None:
-        self.node = f"player-{name}"
-        self._log = stage.directory / f"{self.node}.jsonl"
+    def __init__(self, harness: Harness, prefix: str, name: str) -> None:
+        self.node = f"kubelet-{name}"
+        self._log = harness.directory / f"{self.node}.jsonl"
         self._log.touch()
-        command = [sys.executable, "-m", "tests.faults.player"]
-        arguments = [str(stage.plane.admin_kubeconfig), prefix, self.node, str(self._log)]
-        environment = {**os.environ, **stage.storage.environment(), "OMP_NUM_THREADS": "1"}
-        output = (stage.directory / f"{self.node}.log").open("ab")
+        command = [sys.executable, "-m", "tests.faults.fake_kubelet"]
+        arguments = [str(harness.plane.admin_kubeconfig), prefix, self.node, str(self._log)]
+        environment = {**os.environ, **harness.storage.environment(), "OMP_NUM_THREADS": "1"}
+        output = (harness.directory / f"{self.node}.log").open("ab")
         self.process = subprocess.Popen(
             [*command, *arguments],
             env=environment,
@@ -83,8 +83,8 @@ class Player:
         self.process.wait()
 
 
-class Stage:
-    """Owns the journal, the proxies' thread and the player; plane and storage belong to the caller."""
+class Harness:
+    """Owns the journal, the proxies' thread and the kubelet; plane and storage belong to the caller."""
 
     def __init__(self, directory: Path, plane: ControlPlane, storage: ObjectStorage) -> None:
         self.directory, self.plane, self.storage = directory, plane, storage
@@ -98,7 +98,7 @@ class Stage:
         storage.create_bucket(BUCKET)
         self.loop = Loop()
         self.journal = Journal(self.loop, plane.admin_kubeconfig)
-        self.player = Player(self, self.prefix, self.run)
+        self.kubelet = FakeKubelet(self, self.prefix, self.run)
 
     @property
     def bucket(self) -> Path:
@@ -106,11 +106,11 @@ class Stage:
         return self.storage.buckets / BUCKET
 
     def new_namespace(self, name: str, played: bool = True) -> str:
-        """A namespace whose pods the player ends; unplayed ones await a player of their own."""
+        """A namespace whose pods the kubelet ends; unplayed ones await a kubelet of their own."""
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24]
         prefix = self.prefix if played else f"un{self.prefix}"
         namespace = f"{prefix}{slug}-{secrets.token_hex(2)}"
-        # No node has this label: where there is a scheduler, it leaves these pods to the player.
+        # No node has this label: where there is a scheduler, it leaves these pods to the kubelet.
         selector = {NODE_SELECTOR: f"{NODE_LABEL}={namespace}"}
         body: Any = {"metadata": {"name": namespace, "annotations": selector}}
         core = client.CoreV1Api(self.api_client)
@@ -121,15 +121,15 @@ class Stage:
 
     def end(self) -> None:
         """Stop what it started."""
-        self.player.end()
+        self.kubelet.end()
         self.journal.stop()
         self.loop.stop()
         self.api_client.close()
 
 
 @contextlib.contextmanager
-def own_stage() -> Iterator[Stage]:
-    """A control plane without scheduler, an S3 server and a player, for this run alone."""
+def own_harness() -> Iterator[Harness]:
+    """A control plane without scheduler, an S3 server and a kubelet, for this run alone."""
     folder = Path(tempfile.mkdtemp(prefix="isoloss-faults-"))
     cluster = DevCluster(folder / "cluster")
     folder.chmod(0o700)
@@ -138,13 +138,13 @@ def own_stage() -> Iterator[Stage]:
         cluster.directory.mkdir()
         cluster.stop_with(os.getpid(), remove=True)
         cluster.start()
-        # The player binds its pods itself.
+        # The kubelet binds its pods itself.
         cluster.control_plane.component("kube-scheduler").stop()
-        stage = Stage(folder / "stage", cluster.control_plane, cluster.object_storage)
+        harness = Harness(folder / "harness", cluster.control_plane, cluster.object_storage)
         try:
-            yield stage
+            yield harness
         finally:
-            stage.end()
+            harness.end()
     finally:
         cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -37,7 +37,7 @@ from isoloss_operator.reconcile.memory import Memory, carry_out, had_trouble
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.sweep import SweepSteps
 from tests.support.builders import NOW, UID, job, manifest, points, result, sweep_spec, words
-from tests.support.played_services import services_of
+from tests.support.simulated_services import services_of
 
 CHARGED = {
     "crash": FailureClass.CRASHED,
@@ -54,7 +54,7 @@ class Killed(Exception):
 
 
 @dataclass
-class FakeWorld:
+class Simulator:
     """Everything outside the operator."""
 
     chance: random.Random
@@ -269,7 +269,7 @@ class FakeWorld:
 
     @property
     def now(self) -> datetime:
-        """By the world's clock."""
+        """By the simulator's clock."""
         return NOW + timedelta(seconds=self.clock)
 
     # ------------------------------------------------------------------------------ the cluster

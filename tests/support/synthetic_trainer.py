@@ -1,11 +1,11 @@
-"""A trainer that obeys contract.py and takes milliseconds: results of a planted loss surface.
+"""A trainer that obeys contract.py and takes milliseconds: results of a synthetic loss surface.
 
-Standard library only, so that hundreds of pods start quickly; run as `python -S planted_trainer.py
+Standard library only, so that hundreds of pods start quickly; run as `python -S synthetic_trainer.py
 prepare|train|evaluate`. Environment beside the contract's:
 
-PLANTED_SECONDS   how long a point trains (default 0.02), in STEPS steps with a checkpoint after each
-PLANTED_FAILURES  JSON list of failures to act out, see `Failure`
-PLANTED_LOG       folder or s3:// URI prefix where every start and end of a run leaves a small file
+SYNTHETIC_SECONDS   how long a point trains (default 0.02), in STEPS steps with a checkpoint after each
+SYNTHETIC_FAILURES  JSON list of failures to act out, see `Failure`
+SYNTHETIC_LOG       folder or s3:// URI prefix where every start and end of a run leaves a small file
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ SEED_NOISE = 0.002
 
 
 def optimum(params: float, tokens: float) -> tuple[float, float]:
-    """The planted best learning rate and batch size (sequences) at a size and a number of tokens."""
+    """The true best learning rate and batch size (sequences) at a size and a number of tokens."""
     return 0.30 * params**-0.35 * (tokens / 1e6) ** -0.05, 9.0 * (tokens / 1e6) ** 0.35
 
 
-def planted_loss(params: float, tokens: float, batch: float, rate: float, seed: int = 0) -> float:
+def synthetic_loss(
+    params: float, tokens: float, batch: float, rate: float, seed: int = 0
+) -> float:
     """Nats per token: a bowl in (ln LR, ln B) slows the progress in tokens; other seeds differ from seed 0."""
     best_rate, best_batch = optimum(params, tokens)
     x, y = math.log(rate / best_rate), math.log(batch / best_batch)
@@ -195,7 +197,7 @@ def end(code: int, name: str, message: str, field: str = "") -> None:
 
 
 def act_out_failures(task: Json) -> None:
-    """Fail as PLANTED_FAILURES says.
+    """Fail as SYNTHETIC_FAILURES says.
 
     Each failure has `exit` (a code, or "kill" for SIGKILL, or "hang" for work without end or ear for
     SIGTERM, or "silent" for success without a result) and any of batch_size, learning_rate, kind, attempts (list), code, message, field to
@@ -212,13 +214,13 @@ def act_out_failures(task: Json) -> None:
         time.sleep(3600)
     if failure["exit"] == "silent":
         sys.exit(0)
-    words = (failure.get("code", "Planted"), failure.get("message", "as planted"))
+    words = (failure.get("code", "Synthetic"), failure.get("message", "as synthetic"))
     end(failure["exit"], *words, failure.get("field", ""))
 
 
 def planned_failure(task: Json, environment: Mapping[str, str]) -> Json | None:
     """The first that is for this task."""
-    planned = json.loads(environment.get("PLANTED_FAILURES", "[]"))
+    planned = json.loads(environment.get("SYNTHETIC_FAILURES", "[]"))
     return next((failure for failure in planned if is_meant(failure, task)), None)
 
 
@@ -233,7 +235,7 @@ def is_meant(failure: Json, task: Json) -> bool:
 
 def leave_trace(what: str, content: Json) -> None:
     """A file per start and end of a run, for tests that count them."""
-    if folder := os.environ.get("PLANTED_LOG"):
+    if folder := os.environ.get("SYNTHETIC_LOG"):
         name = f"{what}-{uuid.uuid4().hex[:12]}.json"
         Store(folder if "://" in folder else f"file://{folder}").put(
             name, json.dumps({**content, "at": time.time()}).encode()
@@ -311,7 +313,7 @@ def train(task: Json) -> None:
     ]
     about = {"key": key, "from": start, **task["claimant"]}
     leave_trace("start", about)
-    pause = float(os.environ.get("PLANTED_SECONDS", "0.02")) / STEPS
+    pause = float(os.environ.get("SYNTHETIC_SECONDS", "0.02")) / STEPS
     for step in range(STEPS):
         tokens = wanted * step // STEPS
         if tokens < start:
@@ -402,7 +404,7 @@ def write_result(
         "accelerators": 1,
         "micro_batch": 1,
         "attempts": task["claimant"]["attempt"],
-        "versions": {"planted": "1"},
+        "versions": {"synthetic": "1"},
     }
     store.put(f"{folder}/result.json", json.dumps(result).encode())
 
@@ -417,7 +419,7 @@ def trajectory_rows(point: Json, wanted: int) -> list[Json]:
 
     def loss_at(tokens: int) -> float:
         place = (point["batch_size"], point["learning_rate"], point["seed"])
-        return planted_loss(params, tokens + behind, *place)
+        return synthetic_loss(params, tokens + behind, *place)
 
     rows: list[Json] = []
     for step in sorted({steps, *evaluation_steps(point, steps)}):

@@ -1,4 +1,4 @@
-"""A FakeWorld whose points train on the planted surface, and whose fits decide the steps of a search."""
+"""A Simulator whose points train on the synthetic surface, and whose fits decide the steps of a search."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from tests.support.builders import manifest, placed, sweep_spec
-from tests.support.fake_world import FakeWorld
 from tests.support.models import example_model
-from tests.support.planted_trainer import planted_loss
+from tests.support.simulator import Simulator
+from tests.support.synthetic_trainer import synthetic_loss
 
 EVALUATIONS = 24
 
 
 def searched_spec(**changes: Any) -> dict[str, Any]:
-    """Two sizes with a grid of 5 x 5 each about the planted optimum, and a sequential search."""
+    """Two sizes with a grid of 5 x 5 each about the true optimum, and a sequential search."""
     spec = {
         "proxies": [
             {
@@ -57,14 +57,14 @@ NO_GRID: dict[str, Any] = {
     "grid": None,
     "search": {"strategy": "Sequential"},
 }
-"""Changes: the planted optimum is inside the lattice of the smaller size, and just outside that of the larger."""
+"""Changes: the true optimum is inside the lattice of the smaller size, and just outside that of the larger."""
 
 STEPS: dict[str, SearchStep] = {}
-"""By what they follow from: worlds that come to the same question get the same step, and it takes its seconds once."""
+"""By what they follow from: simulators that come to the same question get the same step, and it takes its seconds once."""
 
 
 @dataclass
-class SearchedWorld(FakeWorld):
+class SearchSimulator(Simulator):
     """Everything outside the operator."""
 
     spec: dict[str, Any] = field(default_factory=searched_spec)
@@ -81,7 +81,7 @@ class SearchedWorld(FakeWorld):
         plain = super()._result(point, task)
         sha256 = hashlib.sha256(f"{point.key} {plain.tokens}".encode()).hexdigest()
         size, rate = plain.parameters.active, point.learning_rate
-        loss = planted_loss(size, float(plain.tokens), point.batch_size, rate, point.seed)
+        loss = synthetic_loss(size, float(plain.tokens), point.batch_size, rate, point.seed)
         return plain.model_copy(
             update={"trajectory_sha256": sha256, "loss": loss, "averaged_loss": loss}
         )
@@ -109,7 +109,7 @@ class SearchedWorld(FakeWorld):
             sequence_length=fitted.config.sequence_length,
             learning_rate=record.learning_rate,
             tokens=tokens,
-            losses=np.array([planted_loss(params, float(t), *place) for t in tokens]),
+            losses=np.array([synthetic_loss(params, float(t), *place) for t in tokens]),
             diverged=fitted.diverged,
             finished=fitted.finished,
         )

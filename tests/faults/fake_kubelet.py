@@ -1,15 +1,15 @@
 """Plays node and trainer: pods end as their task says, without processes and nearly without time.
 
-    python -m tests.faults.player KUBECONFIG PREFIX NODE LOG
-    python -m tests.faults.player train      # the task of the environment alone, as a trainer's process
+    python -m tests.faults.fake_kubelet KUBECONFIG PREFIX NODE LOG
+    python -m tests.faults.fake_kubelet train      # the task of the environment alone, as a trainer's process
 
 Serves the pods of every namespace whose name starts with PREFIX. Results are real records, written
-through S3 (AWS_* in the environment) by the planted trainer's own functions; pod and node status
+through S3 (AWS_* in the environment) by the synthetic trainer's own functions; pod and node status
 are written as a kubelet writes them. A pod's environment may say how it ends:
 
-PLANTED_SECONDS   how long it runs; 0 (default): it ends at once and is never bound to the node
-PLANTED_FAILURES  as in the planted trainer: matching attempts end with an exit code
-PLANTED_SHARES    JSON {"diverged": 0.2, "failed": 0.1}: how points end, chosen by their key
+SYNTHETIC_SECONDS   how long it runs; 0 (default): it ends at once and is never bound to the node
+SYNTHETIC_FAILURES  as in the synthetic trainer: matching attempts end with an exit code
+SYNTHETIC_SHARES    JSON {"diverged": 0.2, "failed": 0.1}: how points end, chosen by their key
 
 Every training is a line in LOG: start, end, skip (there was a result), interrupted, failed.
 """
@@ -33,14 +33,14 @@ from typing import Any
 import aiohttp
 
 from devcluster.kubelet.api import MERGE, Api, ApiError
-from tests.support import planted_trainer
+from tests.support import synthetic_trainer
 
 Json = dict[str, Any]
 TASK = "ISOLOSS_TASK"
 WRITERS = 8
 HEARTBEAT_SECONDS = 4
 POD_LABEL = "isoloss.dev/owner-uid"
-INTERRUPTED = planted_trainer.INTERRUPTED
+INTERRUPTED = synthetic_trainer.INTERRUPTED
 CRASHED, STORAGE = 1, 74
 
 
@@ -77,7 +77,7 @@ class Pod:
 
     @property
     def seconds(self) -> float:
-        return float(self.environment.get("PLANTED_SECONDS", "0"))
+        return float(self.environment.get("SYNTHETIC_SECONDS", "0"))
 
 
 def share(key: str) -> float:
@@ -88,23 +88,25 @@ def share(key: str) -> float:
 def perform(task: Json, environment: dict[str, str]) -> Ending:
     """Do what the trainer would: write the result of the task, unless it is to fail or is there."""
     kind = task["kind"]
-    if failure := planted_trainer.planned_failure(task, environment):
+    if failure := synthetic_trainer.planned_failure(task, environment):
         if failure["exit"] == "silent":
             return Ending("silent")
-        words = {"code": failure.get("code", "Planted"), "message": "as planted"}
+        words = {"code": failure.get("code", "Synthetic"), "message": "as synthetic"}
         return Ending("failed", failure["exit"], json.dumps(words))
     if kind == "prepare":
-        planted_trainer.prepare(task)
+        synthetic_trainer.prepare(task)
         return Ending("prepared")
     if kind == "evaluate":
-        planted_trainer.evaluate(task)
+        synthetic_trainer.evaluate(task)
         return Ending("evaluated")
-    shares = json.loads(environment.get("PLANTED_SHARES", "{}"))
-    value = share(planted_trainer.canonical_key(task["point"]))
+    shares = json.loads(environment.get("SYNTHETIC_SHARES", "{}"))
+    value = share(synthetic_trainer.canonical_key(task["point"]))
     if value < shares.get("failed", 0):
-        return Ending("failed", CRASHED, json.dumps({"code": "Planted", "message": "as planted"}))
+        return Ending(
+            "failed", CRASHED, json.dumps({"code": "Synthetic", "message": "as synthetic"})
+        )
     diverged = value >= 1 - shares.get("diverged", 0)
-    trained = planted_trainer.finish(task, diverged=diverged)
+    trained = synthetic_trainer.finish(task, diverged=diverged)
     return Ending("skip") if trained is None else Ending("end", trained=trained)
 
 
@@ -117,7 +119,7 @@ def attempt(task: Json, environment: dict[str, str]) -> Ending:
         return Ending("failed", STORAGE, json.dumps(words))
 
 
-class Player:
+class FakeKubelet:
     """One node's worth of kubelet."""
 
     def __init__(self, kubeconfig: Path, prefix: str, node: str, log: Path) -> None:
@@ -264,7 +266,7 @@ class Player:
     def _note(
         self, what: str, pod: Pod, task: Json, trained: tuple[int, int] | None = None
     ) -> None:
-        key = planted_trainer.canonical_key(task["point"]) if task["kind"] == "train" else ""
+        key = synthetic_trainer.canonical_key(task["point"]) if task["kind"] == "train" else ""
         attempt = task.get("claimant", {}).get("attempt", 0)
         line = {"what": what, "namespace": pod.namespace, "key": key, "attempt": attempt}
         if trained is not None:
@@ -280,7 +282,7 @@ class Player:
 
 
 def _end_with_parent() -> None:
-    """Standard input is a pipe that nobody writes to: it ends with whoever started the player."""
+    """Standard input is a pipe that nobody writes to: it ends with whoever started the kubelet."""
     sys.stdin.read()
     os._exit(0)
 
@@ -291,7 +293,7 @@ def main() -> None:
         sys.exit(perform(json.loads(os.environ[TASK]), dict(os.environ)).code)
     kubeconfig, prefix, node, log = sys.argv[1:]
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    asyncio.run(Player(Path(kubeconfig), prefix, node, Path(log)).run())
+    asyncio.run(FakeKubelet(Path(kubeconfig), prefix, node, Path(log)).run())
 
 
 if __name__ == "__main__":

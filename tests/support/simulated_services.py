@@ -34,7 +34,7 @@ from tests.support.ledgers import read_back
 from tests.support.published_configs import TOY_CHECKPOINT
 
 if TYPE_CHECKING:
-    from tests.support.fake_world import FakeWorld
+    from tests.support.simulator import Simulator
 
 SETTINGS = read_settings(
     {
@@ -50,7 +50,7 @@ SETTINGS = read_settings(
 METRICS = Metrics()
 
 
-def services_of(world: FakeWorld) -> Any:
+def services_of(world: Simulator) -> Any:
     """As Services."""
     jobs, store = _Jobs(world), _Store(world)
     return SimpleNamespace(
@@ -70,7 +70,7 @@ def services_of(world: FakeWorld) -> Any:
 class _Jobs:
     """JobWriter and JobReader."""
 
-    world: FakeWorld
+    world: Simulator
 
     def read(self, _owner: object) -> LiveJobs:
         listed = (job for name, job in self.world.jobs.items() if name not in self.world.recorded)
@@ -99,7 +99,7 @@ class _Jobs:
 class _Store:
     """Ledgers and Storage."""
 
-    world: FakeWorld
+    world: Simulator
 
     def read(self, _uri: str, folder: str) -> Read[Ledger]:
         self._answer()
@@ -169,7 +169,7 @@ class _Store:
 class _Fitter:
     """No page is ever drawn."""
 
-    world: FakeWorld
+    world: Simulator
 
     def running(self, _uid: str) -> FitRequest | None:
         return self.world.fit_running
@@ -197,7 +197,7 @@ class _Fitter:
 class _Cluster:
     """The sweeps and predictions that are referred to, and ConfigMaps."""
 
-    def __init__(self, world: FakeWorld) -> None:
+    def __init__(self, world: Simulator) -> None:
         self._world = world
         self.clock = self
 

@@ -1,4 +1,4 @@
-"""Laws fitted to planted runs, once per test session, and answers of laws: for tests that need them but not their making."""
+"""Laws fitted to synthetic runs, once per test session, and answers of laws: for tests that need them but not their making."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from functools import cache
 from typing import Any
 
 from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, fit_laws, predict
-from tests.support.planted_runs import planted_runs
+from tests.support.synthetic_runs import synthetic_runs
 
 
 @cache
 def fitted_laws(*, provisional: bool = False) -> Laws:
     """Laws of a sweep whose optimum lies inside its grid."""
-    return fit_laws(planted_runs(), FitOptions(bootstrap_samples=20), provisional=provisional)
+    return fit_laws(synthetic_runs(), FitOptions(bootstrap_samples=20), provisional=provisional)
 
 
 @cache
 def one_batch_size_laws() -> Laws:
     """Laws of a sweep of one batch size, 128 sequences, whose best learning rate lies inside its grid."""
-    return fit_laws(planted_runs(batches=(128,)), FitOptions(bootstrap_samples=20))
+    return fit_laws(synthetic_runs(batches=(128,)), FitOptions(bootstrap_samples=20))
 
 
 def answered(laws: Laws, query: PredictionQuery | None = None, **asked: Any) -> Prediction:

@@ -1,4 +1,4 @@
-"""The planted trainer says what the contract says: else the tests with it would prove nothing."""
+"""The synthetic trainer says what the contract says: else the tests with it would prove nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isoloss_contract.schedule import evaluation_steps
 from isoloss_contract.store import parse_record
 from isoloss_operator.planning.parameters import parameter_counts
 from tests.isoloss_contract.test_formats import FILES, KEYED
-from tests.support import planted_trainer
+from tests.support import synthetic_trainer
 from tests.support.builders import points, sweep_spec
 from tests.support.models import example_model
 
@@ -29,14 +29,14 @@ def test_its_keys_are_the_contracts(rate: float, weights: str | None) -> None:
         sequence_length=128,
         initial_weights=weights,
     )
-    assert planted_trainer.canonical_key(json.loads(point.model_dump_json())) == point.key
+    assert synthetic_trainer.canonical_key(json.loads(point.model_dump_json())) == point.key
 
 
 @pytest.mark.parametrize("name", KEYED)
 def test_its_keys_are_those_of_the_stored_formats(name: str) -> None:
     model, key = KEYED[name]
     config = parse_record((FILES / f"{name}.json").read_bytes(), model, name)
-    assert planted_trainer.canonical_key(json.loads(config.model_dump_json())) == key
+    assert synthetic_trainer.canonical_key(json.loads(config.model_dump_json())) == key
 
 
 @pytest.mark.parametrize("batches", [[1, 3], [8, 16], [30, 200]])
@@ -48,12 +48,12 @@ def test_its_evaluations_are_the_contracts(batches: list[int], first: int) -> No
         config, step = point.config, point.batch_size * 128
         steps = point.tokens // step
         raw = json.loads(config.model_dump_json())
-        rows = planted_trainer.trajectory_rows(raw, point.tokens)
+        rows = synthetic_trainer.trajectory_rows(raw, point.tokens)
         wanted = evaluation_steps(config.evaluation, step, steps) | {steps}
         assert [row["step"] for row in rows] == sorted(wanted)
 
 
 @pytest.mark.parametrize("name", ["dense-tiny", "dense-small"])
 def test_its_parameter_counts_are_the_cores(name: str) -> None:
-    model = example_model(name, planted_trainer.VOCABULARY)
-    assert planted_trainer.counts(model) == parameter_counts(model).model_dump()
+    model = example_model(name, synthetic_trainer.VOCABULARY)
+    assert synthetic_trainer.counts(model) == parameter_counts(model).model_dump()

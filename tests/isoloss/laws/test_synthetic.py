@@ -1,4 +1,4 @@
-"""Planted surfaces are found again: the optima, the loss-compute law, and honest intervals."""
+"""Synthetic surfaces are found again: the optima, the loss-compute law, and honest intervals."""
 
 from collections import Counter
 from functools import cache
@@ -15,11 +15,11 @@ from isoloss.laws import (
     surface_residual,
 )
 from isoloss.usual import USUAL_BEND
-from tests.support.planted import Bending, Deviating, Grid, Planted, planted_runs
+from tests.support.synthetic import Bending, Deviating, Grid, Synthetic, synthetic_runs
 
 TWO_SIZES = Grid()
 THREE_SIZES = Grid(sizes=(1e8, 2e8, 4e8), tokens=(1e10, 1.5e10, 2e10), rates=4, batches=4)
-OTHER_SHAPE = Planted(
+OTHER_SHAPE = Synthetic(
     rate_at=(9e-4, -0.3, -0.1), batch_at=(100.0, 0.0, 0.3), curvature=(0.6, -0.1, 0.2)
 )
 
@@ -27,7 +27,7 @@ OTHER_SHAPE = Planted(
 @cache
 def exact_laws(surface, grid):
     """Fitted to runs without noise."""
-    return fit_laws(planted_runs(surface, grid, np.random.default_rng(0)))
+    return fit_laws(synthetic_runs(surface, grid, np.random.default_rng(0)))
 
 
 def answer(laws, surface, factor):
@@ -39,7 +39,7 @@ def answer(laws, surface, factor):
 
 
 @pytest.mark.parametrize("grid", [TWO_SIZES, THREE_SIZES], ids=["two sizes", "three sizes"])
-@pytest.mark.parametrize("surface", [Planted(), OTHER_SHAPE], ids=["usual", "other"])
+@pytest.mark.parametrize("surface", [Synthetic(), OTHER_SHAPE], ids=["usual", "other"])
 @pytest.mark.parametrize("factor", [1.0, 10.0])
 def test_recovery_within_five_percent_without_noise(grid, surface, factor):
     laws = exact_laws(surface, grid)
@@ -51,7 +51,7 @@ def test_recovery_within_five_percent_without_noise(grid, surface, factor):
 @pytest.mark.parametrize("grid", [TWO_SIZES, THREE_SIZES], ids=["two sizes", "three sizes"])
 def test_vertices_are_close_without_noise(grid):
     """One level's parabola ignores that B* moves with tokens: 5% at the middle, 8% at the edge."""
-    surface = Planted()
+    surface = Synthetic()
     laws = exact_laws(surface, grid)
     fitted = [o for o in laws.optima if o.status == "fitted"]
     assert len({o.params for o in fitted}) == len(grid.sizes)
@@ -65,7 +65,7 @@ def test_vertices_are_close_without_noise(grid):
 
 @pytest.mark.parametrize("grid", [TWO_SIZES, THREE_SIZES], ids=["two sizes", "three sizes"])
 def test_the_loss_compute_law_is_found_between_the_sizes_that_were_trained(grid):
-    surface = Planted()
+    surface = Synthetic()
     laws = exact_laws(surface, grid)
     curve, interval = laws.loss_compute.curve, laws.loss_compute.irreducible_loss_interval
     assert interval.low <= surface.irreducible <= interval.high
@@ -77,7 +77,7 @@ def test_the_loss_compute_law_is_found_between_the_sizes_that_were_trained(grid)
 
 
 def test_the_frontier_names_the_compute_optimal_size():
-    surface = Planted()
+    surface = Synthetic()
     laws = exact_laws(surface, THREE_SIZES)
     for optimum in (o for o in laws.frontier if o.status == "fitted"):
         n, _ = surface.best_size(optimum.flops)
@@ -85,7 +85,7 @@ def test_the_frontier_names_the_compute_optimal_size():
 
 
 def test_two_sizes_with_three_by_three_points_give_all_laws():
-    laws = fit_laws(planted_runs(Planted(), TWO_SIZES, np.random.default_rng(3), 0.0015))
+    laws = fit_laws(synthetic_runs(Synthetic(), TWO_SIZES, np.random.default_rng(3), 0.0015))
     assert laws.status == "fitted"
     assert {laws.learning_rate.status, laws.batch_size.status, laws.loss_compute.status} == {
         "fitted"
@@ -109,8 +109,8 @@ def test_eighty_percent_intervals_cover_75_to_95_percent():
             for seed in range(seeds):
                 rng = np.random.default_rng(seed)
                 bends = USUAL_BEND * np.random.default_rng(trials).standard_normal(2)
-                surface = Deviating(Bending(Planted(), tuple(bends)), trials)
-                runs = planted_runs(surface, grid, rng, evaluation, offset)
+                surface = Deviating(Bending(Synthetic(), tuple(bends)), trials)
+                runs = synthetic_runs(surface, grid, rng, evaluation, offset)
                 laws = fit_laws(runs, FitOptions(bootstrap_samples=100, seed=seed))
                 trials += 1
                 for factor in factors:
@@ -135,8 +135,8 @@ def test_intervals_cover_through_inversion_and_composition(trials):
     hits: Counter[str] = Counter()
     for seed in range(trials):
         rng = np.random.default_rng(seed)
-        surface = Deviating(Planted(), seed)
-        runs = planted_runs(surface, TWO_SIZES, rng, 0.00106, 0.00106)
+        surface = Deviating(Synthetic(), seed)
+        runs = synthetic_runs(surface, TWO_SIZES, rng, 0.00106, 0.00106)
         laws = fit_laws(runs, FitOptions(bootstrap_samples=100, seed=seed))
         before, cpt = 1e20, 2e20
         n0, d0 = surface.best_size(before)
@@ -160,11 +160,11 @@ def test_intervals_cover_through_inversion_and_composition(trials):
 
 
 def test_the_scatter_about_the_surface_is_told_without_the_laws():
-    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0), 0.0, 0.003)
+    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0), 0.0, 0.003)
     assert surface_residual(runs) == fit_laws(runs).surface.residual_rms
 
 
 def test_there_is_no_scatter_where_there_is_no_surface():
     assert surface_residual([]) is None
-    runs = planted_runs(Planted(), Grid(), np.random.default_rng(0))
+    runs = synthetic_runs(Synthetic(), Grid(), np.random.default_rng(0))
     assert surface_residual(runs[:4]) is None

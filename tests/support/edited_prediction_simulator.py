@@ -1,4 +1,4 @@
-"""An EditedWorld whose Jobs are the evaluation of a prediction, and whose sweep changes as it likes."""
+"""An EditedSweepSimulator whose Jobs are the evaluation of a prediction, and whose sweep changes as it likes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.reconcile.prediction import PredictionSteps
 from tests.support.builders import STORE, UID, after, observed, result, sweep_spec
-from tests.support.edited_world import EditedWorld
-from tests.support.planted_laws import fitted_laws
-from tests.support.planted_runs import planted_runs
+from tests.support.edited_sweep_simulator import EditedSweepSimulator
 from tests.support.predictions import (
     evaluation,
     fit,
@@ -44,6 +42,8 @@ from tests.support.predictions import (
     sweep_body,
 )
 from tests.support.published_configs import TOY_CHECKPOINT
+from tests.support.synthetic_laws import fitted_laws
+from tests.support.synthetic_runs import synthetic_runs
 
 CHECKPOINTS: Final = ("s3://models/dense-8b", "s3://models/dense-70b")
 COUNTS: Final = parameter_counts(TOY_CHECKPOINT)
@@ -113,22 +113,22 @@ def probes_at(rate: str, batch: str, better: float, stamp: str, *, done: bool) -
         "batchSize": {"value": batch},
     }
     asked = parsed_prediction(prediction_spec(batchSizeMultipleOf=1, sweepRef={"name": "laws"}))
-    world = observed(
+    simulator = observed(
         raw,
         name=PROBES,
         checkpoints={CHECKPOINTS[0]: ObservedCheckpoint(stamp, TOY_CHECKPOINT)},
         answers={"demo": ObservedAnswer(1, asked, answer)},
     )
-    world = after(world, decide_sweep(world))
-    planned = sweep_tasks(SweepView.of(world))
+    simulator = after(simulator, decide_sweep(simulator))
+    planned = sweep_tasks(SweepView.of(simulator))
     assert planned is not None
     if done:
         found = {
             point.key: _probe_result(point, better * float(rate), float(batch))
             for point in planned[0].points.values()
         }
-        world = after(world, decide_sweep(replace(world, results=found)))
-    return Probes(raw, world.status, world.ledger)
+        simulator = after(simulator, decide_sweep(replace(simulator, results=found)))
+    return Probes(raw, simulator.status, simulator.ledger)
 
 
 def _probe_result(point: PlannedPoint, best_rate: float, best_batch: float) -> PointResult:
@@ -143,7 +143,7 @@ def _probe_result(point: PlannedPoint, best_rate: float, best_batch: float) -> P
 def laws_called(name: str) -> Laws:
     """Laws "a", those of the same runs at twice the learning rates, and those that are no final laws."""
     if name == "twice a":
-        runs = (replace(run, learning_rate=2 * run.learning_rate) for run in planted_runs())
+        runs = (replace(run, learning_rate=2 * run.learning_rate) for run in synthetic_runs())
         return fit_laws(tuple(runs), FitOptions(bootstrap_samples=20))
     return refused() if name == "refused" else fitted_laws(provisional=name == "provisional")
 
@@ -156,7 +156,7 @@ KEPT: Final = (
 
 
 @dataclass
-class EditedPrediction(EditedWorld):
+class EditedPredictionSimulator(EditedSweepSimulator):
     """Everything outside the operator. `spec` is the sweep's, `asked` the prediction's."""
 
     asked: dict[str, Any] = field(
@@ -221,7 +221,7 @@ class EditedPrediction(EditedWorld):
         if store == self.store:
             return
         self.elsewhere[self.store] = {name: getattr(self, name) for name in KEPT}
-        fresh = EditedPrediction()
+        fresh = EditedPredictionSimulator()
         kept = self.elsewhere.pop(store, {name: getattr(fresh, name) for name in KEPT})
         vars(self).update(kept)
         self.store = store

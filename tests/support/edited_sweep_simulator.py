@@ -1,4 +1,4 @@
-"""A FakeWorld in which anything may happen at any time: edits, lost nodes, a store that comes and goes, Kueue.
+"""A Simulator in which anything may happen at any time: edits, lost nodes, a store that comes and goes, Kueue.
 
 Nothing is left to chance here: whoever drives it says what happens next.
 """
@@ -43,14 +43,14 @@ from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
 from tests.support import builders
 from tests.support.builders import UID, job, points, result, words
-from tests.support.fake_world import PODS, FakeWorld, Killed
-from tests.support.planted_laws import fitted_laws
 from tests.support.predictions import parsed_prediction, prediction_spec
 from tests.support.published_configs import TOY_CHECKPOINT
+from tests.support.simulator import PODS, Killed, Simulator
 from tests.support.sweep_worlds import refused
+from tests.support.synthetic_laws import fitted_laws
 
 FLOPS_OF_UNRECORDED_ENDS_VANISH: Final = True
-"""What an attempt has reported may vanish from spentFlops if it is at work when a corpus is to be prepared; 2,000 worlds
+"""What an attempt has reported may vanish from spentFlops if it is at work when a corpus is to be prepared; 2,000 simulators
 have not been shown to hold without this. While it is so, no attempt that has reported something ends without a
 result that can be read or is claimed elsewhere, or has ended when its point is dropped."""
 TOKENS_PER_SECOND: Final = 2_000
@@ -104,7 +104,7 @@ def answer(rate: str = NEAR[1], **changes: str) -> dict[str, Any]:
 
 
 @dataclass
-class EditedWorld(FakeWorld):
+class EditedSweepSimulator(Simulator):
     """Everything outside the operator."""
 
     chance: random.Random = field(default_factory=lambda: random.Random(0))

@@ -1,4 +1,4 @@
-"""One row's scene: an operator between two proxies, its sweep, and what became of it."""
+"""One row's fixture: an operator between two proxies, its sweep, and what became of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from isoloss.stored_sweeps import open_sweep
 from isoloss_contract import layout
 from isoloss_operator.api import SWEEP_PLURAL
+from tests.faults.harness import BUCKET, FakeKubelet, Harness
 from tests.faults.injection import Fault
 from tests.faults.journal import is_final
 from tests.faults.servers import Server, hasten_fits, kill_all, new_operator, new_server
-from tests.faults.stage import BUCKET, Player, Stage
 from tests.support.models import example_model
 from tests.support.operator_process import (
     OperatorProcess,
@@ -54,21 +54,21 @@ RUN_ENDED = threading.Event()
 
 
 class RunEnded(Exception):
-    """The run was asked to end while a scene was played."""
+    """The run was asked to end while a fixture was played."""
 
 
 class Failed(Exception):
-    """A scene could not be played to its end; the message says what was seen instead."""
+    """A fixture could not be played to its end; the message says what was seen instead."""
 
 
 @dataclass
-class Scene:
+class FaultFixture:
     """A sweep of 12 points in a namespace of its own, not applied yet."""
 
     names: ClassVar[tuple[str, ...]] = (SWEEP,)
     """Of the resources whose events a person looks at."""
 
-    stage: Stage
+    harness: Harness
     name: str
     server: Server
     operator: OperatorProcess
@@ -77,8 +77,8 @@ class Scene:
     seconds: float = 0.0
     """How long each point trains."""
     spec: Json = field(default_factory=dict)
-    player: Player | None = None
-    """Of this scene alone, where it is not the stage's."""
+    kubelet: FakeKubelet | None = None
+    """Of this fixture alone, where it is not the harness's."""
     own_folder: Path | None = None
     restarts: int = 0
     notes: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Scene:
     @property
     def folder(self) -> Path:
         """The sweep's storage, as the folder behind the bucket, or itself."""
-        return self.own_folder or self.stage.bucket / self.namespace
+        return self.own_folder or self.harness.bucket / self.namespace
 
     def use_folder(self, folder: Path) -> None:
         """Keep the sweep in a folder of this machine instead of the bucket."""
@@ -102,7 +102,7 @@ class Scene:
 
     @property
     def trainings(self) -> Any:
-        return (self.player or self.stage.player).trainings(self.namespace)
+        return (self.kubelet or self.harness.kubelet).trainings(self.namespace)
 
     # ------------------------------------------------------------------------------ what is done
 
@@ -123,7 +123,7 @@ class Scene:
 
     def apply(self, **changes: Any) -> Json:
         """Apply the sweep, with changes of its spec."""
-        template = env_template(PLANTED_SECONDS=str(self.seconds))
+        template = env_template(SYNTHETIC_SECONDS=str(self.seconds))
         values = {
             "grid": GRID,
             "parallelism": PARALLELISM,
@@ -178,7 +178,7 @@ class Scene:
 
     def wait(self, holds: Callable[[], object], what: str, seconds: float = 60) -> None:
         """Wait under supervision, on a busy machine longer by `patience`. Raises Failed."""
-        seconds *= self.stage.patience
+        seconds *= self.harness.patience
         deadline = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > deadline:
@@ -233,7 +233,7 @@ class Scene:
         return {}
 
     def ledger_points(self) -> dict[str, Any]:
-        """The stored ledger's records, by name: keys differ between scenes, which have a corpus each."""
+        """The stored ledger's records, by name: keys differ between fixtures, which have a corpus each."""
         stored = open_sweep(f"file://{self.sweep_folder()}")
         return {record.name: record for record in stored.ledger.points}
 
@@ -249,8 +249,8 @@ class Scene:
                 each()
         if self.operator.is_running():
             kill_all(self.operator)
-        if self.player is not None:
-            self.player.end()
+        if self.kubelet is not None:
+            self.kubelet.end()
         with suppress(Exception):
             self.server.end()
 
@@ -260,35 +260,37 @@ def _pause(seconds: float) -> None:
         raise RunEnded
 
 
-def make_scene(*parts: Any, kind: type[Scene] | None = None, **options: Any) -> Scene:
-    """A scene of a kind: of a sweep where nothing else is said."""
-    return (kind or Scene)(*parts, **options)
+def make_fixture(
+    *parts: Any, kind: type[FaultFixture] | None = None, **options: Any
+) -> FaultFixture:
+    """A fixture of a kind: of a sweep where nothing else is said."""
+    return (kind or FaultFixture)(*parts, **options)
 
 
-def new_scene(
-    stage: Stage,
+def new_fixture(
+    harness: Harness,
     name: str,
     *,
     environment: Mapping[str, str] | None = None,
-    own_player: bool = False,
+    own_kubelet: bool = False,
     own_home: bool = False,
     **options: Any,
-) -> Scene:
-    """A scene whose operator has not started and whose sweep is not applied.
+) -> FaultFixture:
+    """A fixture whose operator has not started and whose sweep is not applied.
 
     With a home of its own, the operator does not live in the sweep's namespace.
     """
-    namespace = stage.new_namespace(name, played=not own_player)
+    namespace = harness.new_namespace(name, played=not own_kubelet)
     served = [namespace]
     if own_home:
-        served = [stage.new_namespace("home"), namespace]
-    apply_account(stage.api_client, served[0], served)
-    server = new_server(stage)
-    folder = stage.directory / "operators" / namespace
-    operator = new_operator(stage, server, served, folder, environment)
-    user = User(stage.api_client, namespace)
+        served = [harness.new_namespace("home"), namespace]
+    apply_account(harness.api_client, served[0], served)
+    server = new_server(harness)
+    folder = harness.directory / "operators" / namespace
+    operator = new_operator(harness, server, served, folder, environment)
+    user = User(harness.api_client, namespace)
     uri = f"s3://{BUCKET}/{namespace}"
-    scene = make_scene(stage, name, server, operator, user, uri, **options)
-    if own_player:
-        scene.player = Player(stage, namespace, namespace)
-    return scene
+    fixture = make_fixture(harness, name, server, operator, user, uri, **options)
+    if own_kubelet:
+        fixture.kubelet = FakeKubelet(harness, namespace, namespace)
+    return fixture

@@ -44,7 +44,7 @@ class Surface(Valley, Protocol):
 
 
 @dataclass(frozen=True)
-class Planted:
+class Synthetic:
     """A surface; the defaults are near published fits."""
 
     irreducible: float = 1.7
@@ -145,7 +145,7 @@ class ScatteredGradients(Moved):
     A slope moves the optimum by the inverse Hessian: little in a steep valley, far along a flat ridge.
     """
 
-    base: Planted
+    base: Synthetic
     seed: int
     scatter: float
     """Standard deviation of the slope, ln D per ln x."""
@@ -226,7 +226,7 @@ class Skewed(Moved):
     The parabola's x^2 / 2 becomes (e^(s x) - 1 - s x) / s^2, of the same curvature at the optimum.
     """
 
-    base: Planted
+    base: Synthetic
     skew: float = 1.5
 
     def moved(self, _n: float, _d: float) -> tuple[float, float]:
@@ -244,7 +244,7 @@ class Skewed(Moved):
 
 
 @dataclass(frozen=True)
-class CurvedBySize(Planted):
+class CurvedBySize(Synthetic):
     """A surface whose valley becomes flatter with the size."""
 
     flattening: float = -0.2
@@ -273,7 +273,7 @@ class Grid:
     """Of the grid's centre from the optimum at the tokens' geometric middle, in ln LR and ln B."""
 
 
-def planted_runs(
+def synthetic_runs(
     surface: Surface,
     grid: Grid,
     rng: np.random.Generator,
