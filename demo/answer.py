@@ -36,18 +36,18 @@ def last_screen(view: View, *, report: Path, log: Path, kubectl: str) -> list[st
         for name, each in rows
     ]
     next_steps = [
-        *_told(f"Report with all figures: {report}"),
-        *_told(f"Everything printed on the way, and both resources in full: {log}"),
-        *(_told(f"Look around: {kubectl}") if kubectl else []),
-        *_told("Next: edit the grid in crds/examples/demo-sweep.yaml and type make demo again: "
+        *_indented(f"Report with all figures: {report}"),
+        *_indented(f"Everything printed on the way, and both resources in full: {log}"),
+        *(_indented(f"Look around: {kubectl}") if kubectl else []),
+        *_indented("Next: edit the grid in crds/examples/demo-sweep.yaml and type make demo again: "
                "only new points are trained. make demo-down stops everything."),
     ]  # fmt: skip
-    above = [*(INDENT + line for line in answer), *_told(_foundation(view))]
+    above = [*(INDENT + line for line in answer), *_indented(_assumptions(view))]
     room = MAX_LINES - len(above) - len(next_steps)
     return [*above, *_fitting(_verdict(view), max(room, 1)), *next_steps]
 
 
-def _told(text: str) -> list[str]:
+def _indented(text: str) -> list[str]:
     """Folded and indented; a path longer than a line stays whole."""
     return [
         INDENT + line
@@ -60,13 +60,13 @@ def _fitting(text: str, lines: int) -> list[str]:
     sentences = text.split(". ")
     for count in range(len(sentences), 0, -1):
         kept = ". ".join(sentences[:count])
-        folded = _told(kept if kept.endswith(".") else f"{kept}.")
+        folded = _indented(kept if kept.endswith(".") else f"{kept}.")
         if len(folded) <= lines:
             return folded
-    return [*_told(text)[: lines - 1], INDENT + "..."]
+    return [*_indented(text)[: lines - 1], INDENT + "..."]
 
 
-def _foundation(view: View) -> str:
+def _assumptions(view: View) -> str:
     status = view.sweep.get("status", {})
     points = status.get("points", {}).get("succeeded", 0)
     sizes = len(view.sweep.get("spec", {}).get("proxies", ()))

@@ -41,7 +41,7 @@ class Demo:
     def __init__(self, *, verbose: bool = False) -> None:
         """Nothing is started yet. `verbose` prints commands, addresses and the resources in full, too."""
         places.STATE.mkdir(exist_ok=True)
-        self.told = Told(LOG, verbose)
+        self.output = Output(LOG, verbose)
         self.cluster = DevCluster(places.STATE / "cluster")
         self.operator = OperatorProcess(places.STATE / "operator")
         self.report = places.STATE / "report.html"
@@ -55,29 +55,29 @@ class Demo:
         """Run everything up to the validated prediction. Raises RuntimeError (DemoFailed) or OSError."""
         started = time.monotonic()
         with _alone():
-            self.told.start_anew()
+            self.output.start_anew()
             store = self._start_store()
             # Nothing needs both before the sweep: each takes ten seconds and more.
-            with _beside(lambda: provide_corpus(store, self._scratch(), self.told.say)):
+            with _beside(lambda: provide_corpus(store, self._scratch(), self.output.say)):
                 self._start_cluster()
                 self._install()
             self._apply_sweep()
-            self.told.step("A checkpoint of a size that the sweep does not train")
-            provide_checkpoint(store, self._scratch(), self.told.say)
+            self.output.step("A checkpoint of a size that the sweep does not train")
+            provide_checkpoint(store, self._scratch(), self.output.say)
             self._apply_prediction()
             self._apply_validation()
             self._wait()
             self._tell_details()
             view = read_view(self.kubectl)
             self._fetch_report(view)
-        self.told.step(f"The answer, after {_minutes(time.monotonic() - started)}")
+        self.output.step(f"The answer, after {_minutes(time.monotonic() - started)}")
         for line in last_screen(
             view,
             report=self.report.relative_to(places.REPOSITORY),
             log=LOG.relative_to(places.REPOSITORY),
             kubectl=self._kubectl_line(),
         ):
-            self.told.line(line)
+            self.output.line(line)
 
     def down(self) -> None:
         """Stop everything; .demo is kept for the next run."""
@@ -88,23 +88,23 @@ class Demo:
     # ------------------------------------------------------------------------------- the steps
 
     def _start_store(self) -> Store:
-        self.told.step("S3 server, for a corpus and a tokenizer")
-        build((*DEFAULT, *client_tools()), self.told.say)
+        self.output.step("S3 server, for a corpus and a tokenizer")
+        build((*DEFAULT, *client_tools()), self.output.say)
         storage = self.cluster.object_storage
         storage.start()
         os.environ.update(storage.environment())
         storage.create_bucket(places.BUCKET)
-        self.told.detail(f"S3 {storage.url}")
+        self.output.detail(f"S3 {storage.url}")
         return Store(places.STORE)
 
     def _start_cluster(self) -> None:
-        self.told.step("Kubernetes control plane and a node that runs pods as processes")
-        self.cluster.start(self.told.say)
+        self.output.step("Kubernetes control plane and a node that runs pods as processes")
+        self.cluster.start(self.output.say)
         self.cluster.node().start()
-        self.told.detail(f"API server {self.cluster.control_plane.url}")
+        self.output.detail(f"API server {self.cluster.control_plane.url}")
 
     def _install(self) -> None:
-        self.told.step("CRDs, namespaces, the operator with its own service account")
+        self.output.step("CRDs, namespaces, the operator with its own service account")
         kubectl = self.kubectl
         for path in sorted((places.REPOSITORY / "crds").glob("*.yaml")):
             kubectl.apply_file(path)
@@ -120,26 +120,26 @@ class Demo:
         )
         self.operator.start(kubeconfig, storage)
         who = f"system:serviceaccount:{places.OPERATOR_NAMESPACE}:{places.OPERATOR_ACCOUNT}"
-        self.told.detail(f"operator runs as {who}, metrics at {self.operator.url}/metrics")
+        self.output.detail(f"operator runs as {who}, metrics at {self.operator.url}/metrics")
 
     def _apply_sweep(self) -> None:
-        self.told.step("The sweep")
+        self.output.step("The sweep")
         self._apply(places.SWEEP_FILE)
 
     def _apply_prediction(self) -> None:
-        self.told.step("The prediction")
+        self.output.step("The prediction")
         self._apply(places.PREDICTION_FILE)
 
     def _apply_validation(self) -> None:
-        self.told.step("The sweep that checks the answer")
+        self.output.step("The sweep that checks the answer")
         self._apply(places.VALIDATION_FILE)
 
     def _apply(self, path: Path) -> None:
-        self.told.say(f"kubectl apply --server-side -f {path.relative_to(places.REPOSITORY)}")
+        self.output.say(f"kubectl apply --server-side -f {path.relative_to(places.REPOSITORY)}")
         self.kubectl.apply_file(path)
 
     def _wait(self) -> None:
-        self.told.step("Training, fitting, predicting, validating")
+        self.output.step("Training, fitting, predicting, validating")
         self.operator.wait_for_passes("ScalingSweep", "HyperparamPrediction")
         watch(self.kubectl, self._check_alive)
 
@@ -162,13 +162,15 @@ class Demo:
             ("get", "hyperparampredictions", *namespace, "--output=wide"),
             ("describe", "hyperparamprediction", places.PREDICTION, *namespace),
         ):
-            self.told.detail(f"\n$ kubectl {' '.join(words)}\n{self.kubectl.run(*words).rstrip()}")
+            self.output.detail(
+                f"\n$ kubectl {' '.join(words)}\n{self.kubectl.run(*words).rstrip()}"
+            )
         view = read_view(self.kubectl)
-        self.told.detail(f"\n{verdict_line(view)}")
+        self.output.detail(f"\n{verdict_line(view)}")
 
     def _fetch_report(self, view: View) -> None:
         page = self.report.relative_to(places.REPOSITORY)
-        self.told.detail(f"\n$ isoloss {' '.join(ARGUMENTS)} --out={page}")
+        self.output.detail(f"\n$ isoloss {' '.join(ARGUMENTS)} --out={page}")
         fetch_report(self.kubectl, view, self.report)
 
     def explain_failure(self) -> None:
@@ -242,7 +244,7 @@ def _secret(environment: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": environment}
 
 
-class Told:
+class Output:
     """Prints steps and lines, and keeps all of it, with the details, in a log."""
 
     def __init__(self, log: Path, verbose: bool) -> None:

@@ -63,7 +63,7 @@ class PublishedOptimum:
         return self.batch_size_tokens / sequence_length
 
 
-def _no_doubts(setting: Setting, learning_rate: float, sequences: float) -> Iterator[str]:
+def _no_caveats(setting: Setting, learning_rate: float, sequences: float) -> Iterator[str]:
     yield from ()
 
 
@@ -82,10 +82,10 @@ class PublishedLaw:
     caveats: tuple[str, ...]
     optimum: Callable[[Setting], tuple[float, float]] = field(repr=False)
     """Learning rate and batch size in tokens, by the formula, whether or not a run could use them."""
-    doubts: Callable[[Setting, float, float], Iterator[str]] = field(
-        default=_no_doubts, repr=False
+    setting_caveats: Callable[[Setting, float, float], Iterator[str]] = field(
+        default=_no_caveats, repr=False
     )
-    """What makes an optimum doubtful: of a setting, its learning rate, and its batch size in sequences."""
+    """What speaks against an optimum: of a setting, its learning rate, and its batch size in sequences."""
 
     def evaluate(self, *, total_flops: float, params: float | None = None) -> PublishedOptimum:
         """The law's optimum at `total_flops` (FLOPs) for a model of `params` active parameters.
@@ -100,8 +100,10 @@ class PublishedLaw:
         setting = Setting(total_flops, params)
         learning_rate, batch_tokens = self.optimum(setting)
         self._refuse_unusable(setting, learning_rate, batch_tokens)
-        doubts = self.doubts(setting, learning_rate, batch_tokens / self.sequence_length)
-        warnings = tuple(f"{self.name}: {each}" for each in doubts)
+        setting_caveats = self.setting_caveats(
+            setting, learning_rate, batch_tokens / self.sequence_length
+        )
+        warnings = tuple(f"{self.name}: {each}" for each in setting_caveats)
         return PublishedOptimum(self.name, learning_rate, batch_tokens, warnings)
 
     def _refuse_unusable(
@@ -198,7 +200,7 @@ _LAWS: tuple[PublishedLaw, ...] = (
         needs_params=False,
         caveats=_CPT_CAVEATS,
         optimum=_regression((-0.7476, 42.1357), (0.0093, 42.2100)),
-        doubts=_beyond_the_proxies,
+        setting_caveats=_beyond_the_proxies,
     ),
     PublishedLaw(
         name="cpt-moe",
@@ -214,7 +216,7 @@ _LAWS: tuple[PublishedLaw, ...] = (
             "inconsistent with the paper's own table: at 1.87e21 FLOPs this gives B = 1378, the table 1600 [1495, 1929]",
         ),
         optimum=_regression((-2.0137, 29.9737), (0.0042, 43.1900)),
-        doubts=_beyond_the_proxies,
+        setting_caveats=_beyond_the_proxies,
     ),
     PublishedLaw(
         name="step-law",
@@ -257,7 +259,7 @@ _LAWS: tuple[PublishedLaw, ...] = (
         needs_params=False,
         caveats=("holds along 20 tokens per parameter only",),
         optimum=_porian,
-        doubts=_off_the_ladder,
+        setting_caveats=_off_the_ladder,
     ),
 )
 

@@ -86,26 +86,26 @@ USUAL_RATE_EXPONENT: Final = 0.0
 RATE_EXPONENT_ERROR: Final = 0.3
 """Its standard deviation from setting to setting: 0.00 and 0.04 in the published sweeps, each known to 0.05, and -0.32 where
 horizons were compared (arXiv 2409.19913). These are few: 80% of such a distribution hold all of them with room."""
-USUAL_BEND: Final = 0.04
+USUAL_SIZE_CURVATURE: Final = 0.04
 """Standard deviation of the coefficient of (ln N)^2 in ln LR and ln B, where a law has none.
 
 Both published sweeps, which span 1.6 to 1.9 in ln N: 0.07 and 0.13 of LR, 0.15 and 0.06 of B, each known to 0.06 to 0.1 and more.
 Exponents that were published for sizes a factor of twenty apart differ by 0.15: 0.025. Optima that
 are powers of the loss, as the paper has them, bend by 0.05 (LR) and -0.04 (B) at 4e8 parameters and by three quarters of that at 2e9.
 """
-USUAL_TOKEN_BEND: Final = 0.05
+USUAL_TOKEN_CURVATURE: Final = 0.05
 """Standard deviation of the coefficient of (ln D)^2 in ln LR and ln B, where a law has none.
 
 Both published sweeps, size by size and averaged: -0.02 and 0.03 of LR, 0.02 and 0.09 of B, each known to 0.01.
 """
-TOKEN_BEND_SCATTER: Final = 0.02
+TOKEN_CURVATURE_SCATTER: Final = 0.02
 """Scatter of that over sizes, noise apart: none of LR, 0.03 of B in the published sweeps."""
 ISO_LOSS_SCATTER: Final = 0.1
 """Standard deviation of ln LR and ln B about the iso-loss laws when no data could be held out to measure it."""
-USUAL_COMPUTE_BEND: Final = 0.009
+USUAL_COMPUTE_CURVATURE: Final = 0.009
 """Standard deviation of the coefficient of (ln C)^2 in ln LR and ln B along the frontier of least compute, where a law has none.
 
-A quarter of USUAL_BEND, as sizes grow there with the root of compute. On the made-up sweep of known optima (tests/support/synthetic_runs.py)
+A quarter of USUAL_SIZE_CURVATURE, as sizes grow there with the root of compute. On the made-up sweep of known optima (tests/support/synthetic_runs.py)
 laws of the loss bend away from the optima by 0.006 of LR and 0.009 of B.
 """
 FRONTIER_RATIO_ERROR: Final = 0.4

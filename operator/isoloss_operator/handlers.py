@@ -22,9 +22,9 @@ import kopf
 from isoloss_operator import api
 from isoloss_operator.cluster.client import JOB, PREDICTION, SWEEP, Kind
 from isoloss_operator.cluster.job_watch import SERVER_SECONDS, OnAnswer
+from isoloss_operator.cluster.json_depth import truncated
 from isoloss_operator.cluster.manifests import OWNER_ANNOTATION
 from isoloss_operator.cluster.resource_keys import ResourceKey, owner_key
-from isoloss_operator.cluster.shallow import shallow
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import WorkQueue
@@ -193,11 +193,11 @@ async def _cut_down(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
     response = await handler(request)
-    response.content = _ShallowContent(response.content)  # type: ignore[assignment]
+    response.content = _TruncatedContent(response.content)  # type: ignore[assignment]
     return response
 
 
-class _ShallowContent:
+class _TruncatedContent:
     """The body of an answer, each line or all of it cut down to what can be parsed."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
@@ -208,7 +208,7 @@ class _ShallowContent:
 
     async def read(self, n: int = -1) -> bytes:
         """All of it: nobody reads parts of a list."""
-        return shallow(await self._content.read(n))
+        return truncated(await self._content.read(n))
 
     async def iter_chunked(self, n: int) -> AsyncIterator[bytes]:
         """Whole lines, as they come."""
@@ -216,9 +216,9 @@ class _ShallowContent:
         async for part in self._content.iter_chunked(n):
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
-                yield shallow(line) + b"\n"
+                yield truncated(line) + b"\n"
         if rest:
-            yield shallow(rest)
+            yield truncated(rest)
 
 
 def _watch(registry: kopf.OperatorRegistry, kind: Kind, route: Any) -> None:

@@ -34,7 +34,7 @@ def pass_deadline() -> float:
     return _deadline.get()
 
 
-def carried(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def with_deadline(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """`function` for one call by another thread, under the deadline of this one."""
     context = copy_context()
     return lambda *args, **kwargs: context.run(function, *args, **kwargs)

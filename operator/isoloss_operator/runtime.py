@@ -124,7 +124,7 @@ class Operator:
             return f"a watch has not delivered for {lag:.0f} s what a live read returned"
         if (seconds := self.queue.longest_run()) > settings.stuck_seconds:
             return f"one pass has taken {seconds:.0f} s"
-        if (seconds := self.queue.stands_still()) > settings.stuck_seconds:
+        if (seconds := self.queue.stalled_seconds()) > settings.stuck_seconds:
             return f"no worker has taken a resource for {seconds:.0f} s, and some wait"
         return ""
 

@@ -121,7 +121,7 @@ def _check_error(where: str, error: LawError, optima: int, terms: int) -> None:
         ("noise", terms),
         ("scatter", optima),
         ("exponents", optima),
-        ("token_bends", optima),
+        ("token_curvatures", optima),
     ):
         if len(getattr(error, name)) != size:
             raise BadLaws(f"{where}.{name}: must have {size} rows")

@@ -164,7 +164,7 @@ class LawError:
     """(k, k) covariance of a size's optimum about any law."""
     exponents: Deviations
     """(k,) standard deviations of exponents of D from size to size."""
-    token_bends: Deviations
+    token_curvatures: Deviations
     """(k,) standard deviations of coefficients of (ln D)^2 from size to size."""
     log_params_centre: Finite
     log_tokens_centre: Finite
@@ -177,7 +177,7 @@ class LawError:
         past = d - self.end[0] - self.end[1] * n
         unit = np.eye(len(terms))
         row = np.concatenate([terms, -(n**2) * unit, -(d**2) * unit], axis=1)
-        own = (self.exponents * past) ** 2 + (self.token_bends * past**2) ** 2
+        own = (self.exponents * past) ** 2 + (self.token_curvatures * past**2) ** 2
         return np.asarray(row @ self.moments @ row.T + self.scatter + np.diag(own), dtype=float)
 
 

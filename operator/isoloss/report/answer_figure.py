@@ -28,7 +28,7 @@ from isoloss.report.drawing import (
     log_ticks,
     style,
 )
-from isoloss.report.inline_svg import told
+from isoloss.report.inline_svg import add_tooltips
 from isoloss.report.probed import Probed, ProbedPlace
 
 CROSSES_AT = 0.95
@@ -52,12 +52,12 @@ def answer_figure(laws: Laws, answer: Prediction, probed: Probed | None = None) 
         kinds.append((_batch, _rate, f"batch size ({unit})"))
     figure = Figure(figsize=(4.3 * len(kinds), 3.2), layout="constrained")
     panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-    for axes, (along, across, name), bend in zip(panels, kinds, curvature, strict=False):
+    for axes, (along, across, name), along_axis in zip(panels, kinds, curvature, strict=False):
         refined = None
         if probed is not None:
             refined = probed.learning_rate if along is _rate else probed.batch_size
         places = _line(probed, along, across)
-        _panel(axes, along(answer), float(bend), places, refined, along)
+        _panel(axes, along(answer), float(along_axis), places, refined, along)
         axes.set_xlabel(name)
     panels[0].set_ylabel("loss above the answer's (nats)")
     _legend(figure, probed, answer.interval_level)
@@ -96,7 +96,7 @@ def _line(
 def _panel(
     axes: Axes,
     answer: Interval,
-    bend: float,
+    curvature: float,
     places: Sequence[ProbedPlace],
     refined: Interval | None,
     along: Callable[[ProbedPlace], float],
@@ -108,7 +108,7 @@ def _panel(
     axes.set_xscale("log")
     axes.set_xlim(low, high)
     axes.axvspan(answer.low, answer.high, color=BAND, linewidth=0, zorder=0)
-    axes.plot(x, _expected(x, answer.value, bend), color=INK, linewidth=1.4)
+    axes.plot(x, _expected(x, answer.value, curvature), color=INK, linewidth=1.4)
     axes.axhline(0, color=SOFT, linewidth=0.6, zorder=1)
     axes.plot(
         [answer.value],
@@ -131,9 +131,9 @@ def _panel(
         log_ticks(axes.xaxis, low, high, write)
 
 
-def _expected(x: Array, best: float, bend: float) -> Array:
+def _expected(x: Array, best: float, curvature: float) -> Array:
     """Nats that x costs over `best`, if that is the optimum."""
-    return np.asarray(0.5 * bend * np.log(x / best) ** 2)
+    return np.asarray(0.5 * curvature * np.log(x / best) ** 2)
 
 
 def _dots(
@@ -158,7 +158,7 @@ def _dots(
         color=INK,
         zorder=4,
     )[0]
-    told(marks, [_in_words(place, own) for place in shown])
+    add_tooltips(marks, [_in_words(place, own) for place in shown])
 
 
 def _crosses(
@@ -176,7 +176,7 @@ def _crosses(
         transform=axes.get_xaxis_transform(),
         zorder=3,
     )
-    told(marks, [_in_words(place) for place in places])
+    add_tooltips(marks, [_in_words(place) for place in places])
 
 
 def _in_words(place: ProbedPlace, own: float | None = None) -> str:

@@ -25,7 +25,7 @@ from isoloss.report.drawing import (
     shown_sizes,
     style,
 )
-from isoloss.report.inline_svg import told
+from isoloss.report.inline_svg import add_tooltips
 from isoloss.summaries import in_words
 
 EXTRA_TOKENS = (0.01, 0.03, 0.10, 0.30, 1.00)
@@ -161,7 +161,9 @@ def _points(axes: Axes, contour: Contour) -> None:
             markeredgewidth=0.7,
             zorder=3,
         )
-        told(points, [_run_in_words(contour, int(index)) for index in np.flatnonzero(mask)])
+        add_tooltips(
+            points, [_run_in_words(contour, int(index)) for index in np.flatnonzero(mask)]
+        )
 
 
 def _run_in_words(contour: Contour, index: int) -> str:
@@ -203,7 +205,7 @@ def _vertex(axes: Axes, optimum: Optimum, level: float) -> None:
         color=ACCENT,
         zorder=5,
     )
-    told(cross, [optimum_in_words(optimum)])
+    add_tooltips(cross, [optimum_in_words(optimum)])
 
 
 def ellipse(centre: Array, covariance: Array, level: float) -> Array:

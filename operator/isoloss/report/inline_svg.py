@@ -27,7 +27,7 @@ ElementTree.register_namespace("", SVG.strip("{}"))
 ElementTree.register_namespace("xlink", LINK.rpartition("}")[0].strip("{"))
 
 
-def told(artist: Artist, titles: Sequence[str]) -> None:
+def add_tooltips(artist: Artist, titles: Sequence[str]) -> None:
     """Give an artist one tooltip, or a line with markers one for each of its points."""
     artist.set_gid(_MARK + json.dumps([_NOT_XML.sub("", title) for title in titles]))
 

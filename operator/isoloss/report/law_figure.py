@@ -32,7 +32,7 @@ from isoloss.report.curves import (
     y_ticks,
 )
 from isoloss.report.drawing import ACCENT, BAND, INK, Figure, key, legend_below, note, style
-from isoloss.report.inline_svg import told
+from isoloss.report.inline_svg import add_tooltips
 
 CURVE_POINTS = 160
 ROOM_FOR_TWO = 0.3
@@ -90,7 +90,7 @@ def _hyperparameter_panels(
         return
     errors = np.array([point.standard_errors.get(law.quantity, 0.0) for point in points])
     marks = interval_bars(top, x, y, errors, laws.options.interval)
-    told(marks, [optimum_in_words(point) for point in points])
+    add_tooltips(marks, [optimum_in_words(point) for point in points])
     low, high = x_range(x, _place_x(answer, by_loss))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
     curve, band = hyperparameter_band(laws, law.curve, curve_x)
@@ -175,7 +175,7 @@ def _loss_compute_panels(
         (float(x.min()), float(x.max())),
     )
     (marks,) = top.plot(x, y, "o", color=INK, markersize=3.5, zorder=3)
-    told(marks, [optimum_in_words(point) for point in points])
+    add_tooltips(marks, [optimum_in_words(point) for point in points])
     scales(top, bottom, (low, high), by_loss=False, positive=False)
     _mark_compute(top, answer, initial_loss)
     residuals_panel(bottom, x, 1000 * (y - law.curve.loss(np.log(x))), "residual\n(0.001 nats)")

@@ -65,11 +65,11 @@ def expected_cost(laws: Laws, answer: Prediction) -> float:
     """
     width = 2.0 * NormalDist().inv_cdf((1.0 + answer.interval_level) / 2.0)
     intervals = [answer.learning_rate, *(() if answer.batch_size_given else (answer.batch_size,))]
-    bends = np.diag(loss_curvature(laws))
+    curvatures = np.diag(loss_curvature(laws))
     return float(
         sum(
-            0.5 * bend * (np.log(each.high / each.low) / width) ** 2
-            for each, bend in zip(intervals, bends, strict=False)
+            0.5 * curvature * (np.log(each.high / each.low) / width) ** 2
+            for each, curvature in zip(intervals, curvatures, strict=False)
         )
     )
 

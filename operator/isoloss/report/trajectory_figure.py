@@ -33,7 +33,7 @@ from isoloss.report.drawing import (
     shown_sizes,
     style,
 )
-from isoloss.report.inline_svg import told
+from isoloss.report.inline_svg import add_tooltips
 from isoloss.runs import RunSet
 
 MAX_PANELS = 8
@@ -201,7 +201,7 @@ def _panel(axes: Axes, size: float, lines: Sequence[_Line], laws: Laws, look: _L
     low, high = _loss_range(lines, laws, size)
     for line in lines:
         (drawn,) = axes.plot(line.tokens, line.losses, **look.of(line))
-        told(drawn, [_in_words(line)])
+        add_tooltips(drawn, [_in_words(line)])
         _mark_end(axes, line, line.losses, high)
     for level in sorted({contour.loss for contour in laws.contours if contour.params == size}):
         axes.axhline(level, color=SOFT, linewidth=0.5, linestyle=(0, (1, 3)), zorder=0)
@@ -250,7 +250,7 @@ def _differences(axes: Axes, lines: Sequence[_Line], noise: float | None, look: 
     top = 1.15 * max(float(np.quantile(ends, 0.75)) if ends else 0.0, 3.0 * (noise or 0.0), 1e-3)
     for line, excess in found:
         (drawn,) = axes.plot(line.tokens, excess, **look.of(line))
-        told(
+        add_tooltips(
             drawn, [f"{_in_words(line)}, {formatting.number(float(excess[-1]), 2)} above the best"]
         )
         _mark_end(axes, line, excess, top)

@@ -27,7 +27,7 @@ from isoloss.laws import (
     predict,
 )
 from isoloss.validation.bowl import DRAWS, EVERYWHERE, Box, Normal, bowls
-from isoloss.validation.doubts import doubts
+from isoloss.validation.caveats import caveats
 from isoloss.validation.drift import drift, log_answer
 from isoloss.validation.outcome import Comparison, Direction, Reason, Refined, Validation
 from isoloss.validation.probe_length import answer_at
@@ -60,7 +60,7 @@ LONGER = 0.05
 
 
 @dataclass(frozen=True)
-class _Carried:
+class _OptimumDraws:
     """Draws of the optimum at the full budget, and of the valley around it."""
 
     offset: Array
@@ -116,8 +116,8 @@ def validate(
         seed,
         rate_alone=query.batch_size is not None,
     )
-    doubtful = doubts(query, _at_the_answer(answer, probes))
-    return replace(judged, warnings=(*judged.warnings, *doubtful))
+    found_caveats = caveats(query, _at_the_answer(answer, probes))
+    return replace(judged, warnings=(*judged.warnings, *found_caveats))
 
 
 def _moves(
@@ -192,7 +192,7 @@ def judge(
 
     within = _within(answer, probes)
 
-    def carried(prior: Normal) -> _Carried | None:
+    def extrapolated(prior: Normal) -> _OptimumDraws | None:
         at_probes = Normal(prior.mean - moves.mean, np.hypot(prior.deviation, moves.deviation))
         found = bowls(
             places,
@@ -211,11 +211,11 @@ def judge(
         inside = within.holds(moved)
         if inside.sum() < FEWEST_INSIDE:
             return None
-        return _Carried(moved[inside] - _log_given(answer), found.curvature[inside])
+        return _OptimumDraws(moved[inside] - _log_given(answer), found.curvature[inside])
 
     anywhere = np.array([ANYWHERE, AS_GIVEN if rate_alone else ANYWHERE])
-    alone = carried(Normal(log_answer(answer), anywhere))
-    with_laws = carried(_prior(answer, rate_alone=rate_alone))
+    alone = extrapolated(Normal(log_answer(answer), anywhere))
+    with_laws = extrapolated(_prior(answer, rate_alone=rate_alone))
     if alone is None or with_laws is None or _on_a_ridge(answer, told.comparisons):
         message = (
             "The probes' losses show no minimum: the answer's is above its neighbours'. Train more seeds, or "
@@ -372,7 +372,7 @@ def _on_a_ridge(answer: Prediction, comparisons: Sequence[Comparison]) -> bool:
     )
 
 
-def _refined(answer: Prediction, found: _Carried) -> Refined:
+def _refined(answer: Prediction, found: _OptimumDraws) -> Refined:
     level, given = answer.interval_level, np.exp(_log_given(answer))
     rate, batch = (_interval(draws, level) for draws in np.exp(found.offset).T)
     return Refined(
@@ -392,7 +392,7 @@ def _times(interval: Interval, factor: float) -> Interval:
 
 
 def _verdict(
-    told: Validation, alone: _Carried, answer: Prediction, tolerance: float, within: Box
+    told: Validation, alone: _OptimumDraws, answer: Prediction, tolerance: float, within: Box
 ) -> Validation:
     regret = alone.regret
     interval, side = _interval(regret, answer.interval_level), _direction(alone, within)
@@ -424,7 +424,7 @@ def _tolerance_text(tolerance: float) -> str:
     return loss_text(tolerance) if tolerance >= 1e-3 else number(tolerance)
 
 
-def _direction(found: _Carried, within: Box) -> Direction:
+def _direction(found: _OptimumDraws, within: Box) -> Direction:
     """The sides on which the optimum surely lies, none of them towards a probe that diverged."""
     above = np.mean(found.offset > 0.0, axis=0)
     up = (above >= SURE_OF_SIDE) & np.isinf(within.high)

@@ -18,9 +18,9 @@ from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 
 from isoloss_operator import api
+from isoloss_operator.cluster.json_depth import parsed
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.server_clock import ServerClock
-from isoloss_operator.cluster.shallow import parsed
 from isoloss_operator.cluster.transport import (
     BROKEN_CONNECTION,
     TRANSPORT_ERRORS,

@@ -20,7 +20,7 @@ from isoloss_operator.decide.observation import (
     LABEL_STORE,
 )
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
-from isoloss_operator.pass_deadline import carried
+from isoloss_operator.pass_deadline import with_deadline
 from isoloss_operator.settings import Settings
 
 Item = TypeVar("Item")
@@ -176,7 +176,7 @@ class JobWriter:
         futures = []
         for item in items:
             turns.acquire()
-            future = self._pool.submit(carried(write_one), item)
+            future = self._pool.submit(with_deadline(write_one), item)
             future.add_done_callback(lambda _: turns.release())
             futures.append(future)
         errors = [error for future in futures if (error := future.exception()) is not None]

@@ -109,7 +109,7 @@ class Fitter(Generic[Key]):
         self._waiting: dict[str, FitJob] = {}
         self._running: dict[str, _Running] = {}
         self._kept: dict[str, _Kept] = {}
-        self._rests_until = -math.inf
+        self._backoff_until = -math.inf
         Workers(self._queue, self._fit, count=processes).start()
 
     def start(self, uid: str, key: Key, job: FitJob) -> None:
@@ -137,10 +137,10 @@ class Fitter(Generic[Key]):
             kept = self._kept.get(uid)
             return kept.outcome if kept is not None and self._clock() < kept.until else None
 
-    def rests(self, uid: str) -> bool:
+    def in_backoff(self, uid: str) -> bool:
         """Whether a provisional fit need not be asked for: none would start now, and none waits to be renewed."""
         with self._lock:
-            return self._rest_seconds() > 0 and uid not in self._waiting
+            return self._backoff_seconds() > 0 and uid not in self._waiting
 
     def remember(self, uid: str, outcome: FitOutcome) -> None:
         """Keep an outcome that an earlier operator process left in the store."""
@@ -167,7 +167,7 @@ class Fitter(Generic[Key]):
         """Make the fit that waits, if any; returns the seconds after which to look again for one that rests."""
         uid, key = whose
         with self._lock:
-            job, rest = self._waiting.get(uid), self._rest_seconds()
+            job, rest = self._waiting.get(uid), self._backoff_seconds()
             if job is None or (job.request.provisional and rest > 0):
                 return None if job is None else rest
             del self._waiting[uid]
@@ -193,15 +193,15 @@ class Fitter(Generic[Key]):
             del self._running[uid]
             is_wanted = not superseded.is_set()
             if job.request.provisional:
-                self._rests_until = ended + REST_PER_SECOND * (ended - started)
+                self._backoff_until = ended + REST_PER_SECOND * (ended - started)
             if is_wanted:
                 self._kept[uid] = self._worth_keeping(uid, job, answer)
         if is_wanted:
             self._on_done(key, ended - started, answer)
         return None
 
-    def _rest_seconds(self) -> float:
-        return self._rests_until - self._clock()
+    def _backoff_seconds(self) -> float:
+        return self._backoff_until - self._clock()
 
     def _worth_keeping(self, uid: str, job: FitJob, answer: FitEnd) -> _Kept:
         before = self._kept.get(uid)

@@ -24,7 +24,7 @@ Key = TypeVar("Key", bound=Hashable)
 Reconcile = Callable[[Key], float | None]
 """Processes one key; returns the seconds after which to requeue it, or None."""
 
-KEPT_RESTS = 1000
+KEPT_BACKOFFS = 1000
 """Past rests are dropped when there are more."""
 
 logger = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class WorkQueue(Generic[Key]):
             waits = (now - due for key, due in self._due.items() if key not in self._started)
             return max(0.0, *waits, 0.0)
 
-    def stands_still(self) -> float:
+    def stalled_seconds(self) -> float:
         """Seconds for which no key was handed out although one was due, of a group that had not all its workers.
 
         However long a backlog is, this is no longer than a pass while anything is worked on.
@@ -210,7 +210,7 @@ class WorkQueue(Generic[Key]):
         now, started = self._clock(), self._started.pop(key)
         rest = self._rest_share * (now - started)
         self._rested[key] = max(started + self._minimum_interval, now + rest)
-        if len(self._rested) > 2 * len(self._due) + KEPT_RESTS:
+        if len(self._rested) > 2 * len(self._due) + KEPT_BACKOFFS:
             self._rested = {each: until for each, until in self._rested.items() if until > now}
 
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
 from isoloss_operator.cluster.client import JOB
+from isoloss_operator.cluster.json_depth import UNREADABLE, too_deep
 from isoloss_operator.cluster.live_jobs import LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.cluster.shallow import UNREADABLE, too_deep
 from isoloss_operator.decide import suspension
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource
 from isoloss_operator.planning.specs import InvalidSpec, SpecError

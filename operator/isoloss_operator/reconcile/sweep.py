@@ -78,7 +78,7 @@ class SweepSteps:
             observed,
             ledger=services.ledgers.read(uri, first.folder),
             fit_running=running if isinstance(running, FitRequest) else None,
-            fit_rests=fitter.rests(owner.uid),
+            fit_rests=fitter.in_backoff(owner.uid),
             **observed_page(services, resource),
         )
         observed = replace(

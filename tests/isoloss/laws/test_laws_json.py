@@ -146,7 +146,7 @@ def square(size, first=1.0):
         ("surface.planes.learning_rate.of_params", "NaN"),
         ("surface.error.end", {"shape": [1], "data": [0.0]}),
         ("surface.error.exponents", {"shape": [2], "data": [-1.0, 0.0]}),
-        ("surface.error.token_bends", {"shape": [1], "data": [0.1]}),
+        ("surface.error.token_curvatures", {"shape": [1], "data": [0.1]}),
         ("rate_at_batch.error.noise", square(2)),
         ("data.sizes", [-1e8, 1e9]),
         ("data.largest_flops", 1e300),

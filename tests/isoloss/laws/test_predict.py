@@ -51,7 +51,7 @@ def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
         noise=np.zeros((6, 6)),
         scatter=1e-4 * np.eye(2),
         exponents=np.zeros(2),
-        token_bends=np.zeros(2),
+        token_curvatures=np.zeros(2),
         log_params_centre=0.0,
         log_tokens_centre=0.0,
         end=np.zeros(2),

@@ -9,35 +9,35 @@ from isoloss.laws.least_squares import Levelled
 from isoloss.laws.surface.random_effects import LinearFit, Noise, Posterior, Usual, posterior
 
 CURVATURE = 0.3
-BEND, TOKEN_BEND, SCATTER = 0.04, 0.05, 0.055
+SIZE_CURVATURE, TOKEN_CURVATURE, SCATTER = 0.04, 0.05, 0.055
 USUAL = Usual(
     scatter=np.array([[SCATTER**2]]),
     exponents=np.array([0.02]),
-    token_bends=np.array([0.02]),
-    bend=BEND,
-    token_bend=TOKEN_BEND,
+    token_curvatures=np.array([0.02]),
+    size_curvature=SIZE_CURVATURE,
+    token_curvature=TOKEN_CURVATURE,
 )
 THREE, FIVE = np.log([1e8, 2e8, 4e8]), np.log([5e7, 1e8, 2e8, 4e8, 8e8])
-PARAMS_BEND, TOKENS_BEND = 3, 4
+PARAMS_CURVATURE, TOKENS_CURVATURE = 3, 4
 """Of a posterior's terms, after a constant and the exponents of N and D."""
 
 
 def sweep(
     log_params: np.ndarray,
     shifts: np.ndarray | float = 0.0,
-    bend: float = 0.0,
-    token_bends: np.ndarray | float = 0.0,
+    size_curvature: float = 0.0,
+    token_curvatures: np.ndarray | float = 0.0,
     noise: float = 1e-3,
     rng: np.random.Generator | None = None,
     cuts: int = 6,
 ) -> LinearFit:
-    """A fit of ln LR at one batch size: 7 runs of each size, whose optimum is off by `shifts` (sizes,), and by bends."""
+    """A fit of ln LR at one batch size: 7 runs of each size, whose optimum is off by `shifts` (sizes,), and by token_curvatures."""
     n = log_params - log_params.mean()
     size, run, cut = (a.ravel() for a in np.indices((len(n), 7, cuts)))
     x, d = 0.3 * (run - 3.0), n[size] + 0.35 * (cut - cuts + 1)
     past = d - n[size]
-    optimum = np.broadcast_to(shifts, n.shape)[size] + bend * n[size] ** 2
-    optimum = optimum + np.broadcast_to(token_bends, n.shape)[size] * d**2
+    optimum = np.broadcast_to(shifts, n.shape)[size] + size_curvature * n[size] ** 2
+    optimum = optimum + np.broadcast_to(token_curvatures, n.shape)[size] * d**2
     z = 0.5 * CURVATURE * (x - optimum) ** 2
     runs = size * 7 + run
     if rng is not None:
@@ -80,21 +80,25 @@ def left_by_a_line(log_params: np.ndarray, by: float) -> np.ndarray:
 
 
 def test_two_sizes_show_no_bend_over_sizes_so_that_it_may_be_as_usual() -> None:
-    assert spread(posterior(sweep(THREE[:2])), PARAMS_BEND) == pytest.approx(BEND, rel=0.02)
+    assert spread(posterior(sweep(THREE[:2])), PARAMS_CURVATURE) == pytest.approx(
+        SIZE_CURVATURE, rel=0.02
+    )
 
 
 def test_sizes_on_a_line_are_evidence_against_a_bend_and_more_of_them_are_more() -> None:
-    three, five = (spread(posterior(sweep(sizes)), PARAMS_BEND) for sizes in (THREE, FIVE))
-    assert five < 0.5 * three < 0.5 * BEND
+    three, five = (spread(posterior(sweep(sizes)), PARAMS_CURVATURE) for sizes in (THREE, FIVE))
+    assert five < 0.5 * three < 0.5 * SIZE_CURVATURE
 
 
 def test_noise_that_hides_a_bend_leaves_it_as_usual() -> None:
-    assert spread(posterior(sweep(THREE, noise=0.5)), PARAMS_BEND) == pytest.approx(BEND, rel=0.1)
+    assert spread(posterior(sweep(THREE, noise=0.5)), PARAMS_CURVATURE) == pytest.approx(
+        SIZE_CURVATURE, rel=0.1
+    )
 
 
 @pytest.mark.parametrize("by", [0.05, -0.05])
 def test_a_bend_over_sizes_that_shows_is_allowed_for(by: float) -> None:
-    assert 0.03 < spread(posterior(sweep(FIVE, left_by_a_line(FIVE, by))), PARAMS_BEND) < 0.06
+    assert 0.03 < spread(posterior(sweep(FIVE, left_by_a_line(FIVE, by))), PARAMS_CURVATURE) < 0.06
 
 
 def test_sizes_that_scatter_more_or_less_than_is_usual_say_so() -> None:
@@ -113,12 +117,12 @@ def test_two_sizes_scatter_as_usual() -> None:
 
 def test_sizes_without_a_bend_over_tokens_leave_little_room_for_one() -> None:
     found = posterior(sweep(THREE))
-    assert spread(found, TOKENS_BEND) < 0.4 * TOKEN_BEND
+    assert spread(found, TOKENS_CURVATURE) < 0.4 * TOKEN_CURVATURE
 
 
 def test_runs_of_one_token_count_leave_a_bend_over_tokens_as_usual() -> None:
     found = posterior(sweep(THREE, cuts=1))
-    assert spread(found, TOKENS_BEND) > 0.5 * TOKEN_BEND
+    assert spread(found, TOKENS_CURVATURE) > 0.5 * TOKEN_CURVATURE
 
 
 @pytest.mark.parametrize(
@@ -134,9 +138,9 @@ def test_runs_of_one_token_count_leave_a_bend_over_tokens_as_usual() -> None:
 def test_a_bend_over_tokens_is_clear_where_all_sizes_bend_alike(
     shown: list[float], clear: bool
 ) -> None:
-    found = posterior(sweep(THREE, token_bends=np.array(shown)))
-    deviation = np.sqrt(found.covariance[TOKENS_BEND, TOKENS_BEND])
-    assert (abs(found.mean[TOKENS_BEND]) > 2.0 * deviation) == clear
+    found = posterior(sweep(THREE, token_curvatures=np.array(shown)))
+    deviation = np.sqrt(found.covariance[TOKENS_CURVATURE, TOKENS_CURVATURE])
+    assert (abs(found.mean[TOKENS_CURVATURE]) > 2.0 * deviation) == clear
 
 
 def test_errors_of_sweeps_drawn_from_the_priors_are_as_large_as_is_said() -> None:
@@ -148,21 +152,26 @@ def test_errors_of_sweeps_drawn_from_the_priors_are_as_large_as_is_said() -> Non
     for _ in range(300):
         scale = abs(rng.standard_normal())
         shifts = scale * SCATTER * rng.standard_normal(3)
-        bend, token_bend = BEND * rng.standard_normal(), TOKEN_BEND * rng.standard_normal()
-        bends = token_bend + 0.02 * rng.standard_normal(3)
-        fit = sweep(THREE, shifts, bend, bends, 2e-3, rng)
+        size_curvature, token_curvature = (
+            SIZE_CURVATURE * rng.standard_normal(),
+            TOKEN_CURVATURE * rng.standard_normal(),
+        )
+        token_curvatures = token_curvature + 0.02 * rng.standard_normal(3)
+        fit = sweep(THREE, shifts, size_curvature, token_curvatures, 2e-3, rng)
         found = posterior(fit)
-        truth = bend * away**2 + token_bend * away**2
-        answer = float(row[:3] @ law_of(fit, shifts, bend, bends))
+        truth = size_curvature * away**2 + token_curvature * away**2
+        answer = float(row[:3] @ law_of(fit, shifts, size_curvature, token_curvatures))
         ratios.append((answer - truth) / float(np.sqrt(row @ found.moments @ row)))
     held = np.mean(np.abs(ratios) < 1.2816)
     assert held == pytest.approx(0.8, abs=0.06)
 
 
-def law_of(fit: LinearFit, shifts: np.ndarray, bend: float, bends: np.ndarray) -> np.ndarray:
+def law_of(
+    fit: LinearFit, shifts: np.ndarray, size_curvature: float, token_curvatures: np.ndarray
+) -> np.ndarray:
     """(3,) what least squares make of these optima, without noise."""
     n, d, x = fit.log_params, fit.log_tokens, -fit.shifts[:, 0] / CURVATURE
-    optimum = shifts[fit.size] + bend * n**2 + bends[fit.size] * d**2
+    optimum = shifts[fit.size] + size_curvature * n**2 + token_curvatures[fit.size] * d**2
     coefficients = fit.solver @ (0.5 * CURVATURE * (x - optimum) ** 2)
     return np.asarray(-coefficients[1:] / coefficients[0])
 

@@ -14,7 +14,7 @@ from isoloss.laws import (
     predict,
     surface_residual,
 )
-from isoloss.usual import USUAL_BEND
+from isoloss.usual import USUAL_SIZE_CURVATURE
 from tests.support.synthetic import Bending, Deviating, Grid, Synthetic, synthetic_runs
 
 TWO_SIZES = Grid()
@@ -108,7 +108,7 @@ def test_eighty_percent_intervals_cover_75_to_95_percent():
         for evaluation, offset in ((0.0015, 0.0), (0.0, 0.0015), (0.00106, 0.00106)):
             for seed in range(seeds):
                 rng = np.random.default_rng(seed)
-                bends = USUAL_BEND * np.random.default_rng(trials).standard_normal(2)
+                bends = USUAL_SIZE_CURVATURE * np.random.default_rng(trials).standard_normal(2)
                 surface = Deviating(Bending(Synthetic(), tuple(bends)), trials)
                 runs = synthetic_runs(surface, grid, rng, evaluation, offset)
                 laws = fit_laws(runs, FitOptions(bootstrap_samples=100, seed=seed))

@@ -13,7 +13,7 @@ import pytest
 from kubernetes import client
 
 from isoloss_operator.cluster.client import JOB, SWEEP, Cluster, Unavailable
-from isoloss_operator.pass_deadline import carried, pass_deadline, within
+from isoloss_operator.pass_deadline import pass_deadline, with_deadline, within
 
 Serve = Callable[[socket.socket], None]
 
@@ -232,7 +232,7 @@ def test_a_pass_takes_its_deadline_along_to_other_threads() -> None:
         wanted = pass_deadline()
         with within(50):
             assert pass_deadline() == wanted, "an inner deadline does not lengthen the outer one"
-        work = carried(lambda: seen.append(pass_deadline()))
+        work = with_deadline(lambda: seen.append(pass_deadline()))
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()

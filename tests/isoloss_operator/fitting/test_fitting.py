@@ -283,16 +283,16 @@ def provisional(inputs: str) -> FitJob:
 
 
 def test_after_a_provisional_fit_such_fits_rest_nine_times_as_long(bench: Bench) -> None:
-    assert not bench.fitter.rests("uid")
+    assert not bench.fitter.in_backoff("uid")
     bench.begin(work=provisional("first"))
     bench.now = 20
     bench.go_on.set()
     eventually(lambda: bench.told)
     bench.now = 199
-    assert bench.fitter.rests("uid")
-    assert bench.fitter.rests("other"), "many resources take no more than one"
+    assert bench.fitter.in_backoff("uid")
+    assert bench.fitter.in_backoff("other"), "many resources take no more than one"
     bench.now = 200
-    assert not bench.fitter.rests("uid")
+    assert not bench.fitter.in_backoff("uid")
 
 
 def test_a_provisional_fit_that_waits_starts_after_the_rest_in_its_newest_form(
@@ -304,7 +304,7 @@ def test_a_provisional_fit_that_waits_starts_after_the_rest_in_its_newest_form(
     bench.now = 0.01
     bench.go_on.set()
     eventually(lambda: bench.told)
-    assert not bench.fitter.rests("other"), "what waits may be renewed"
+    assert not bench.fitter.in_backoff("other"), "what waits may be renewed"
     bench.fitter.start("other", "other", provisional("newest"))
     time.sleep(0.3)
     assert bench.began == ["first"]

@@ -172,10 +172,10 @@ def test_a_backlog_that_is_worked_on_is_no_standstill(clock: Clock) -> None:
         key = queue.get()
         assert key is not None
         clock.now += 60
-        assert queue.stands_still() == 0, "the others wait for a worker of their own group"
+        assert queue.stalled_seconds() == 0, "the others wait for a worker of their own group"
         queue.done(key)
-        assert queue.stands_still() <= 60
-    assert queue.stands_still() == 0
+        assert queue.stalled_seconds() <= 60
+    assert queue.stalled_seconds() == 0
 
 
 def test_a_key_that_nobody_takes_is_a_standstill(clock: Clock) -> None:
@@ -183,12 +183,12 @@ def test_a_key_that_nobody_takes_is_a_standstill(clock: Clock) -> None:
     clock.now += 1000
     queue.add("a0")
     queue.add("a1")
-    assert queue.stands_still() == 0
+    assert queue.stalled_seconds() == 0
     queue.get()
     clock.now += 40
-    assert queue.stands_still() == 40
+    assert queue.stalled_seconds() == 40
     queue.get()
-    assert queue.stands_still() == 0
+    assert queue.stalled_seconds() == 0
 
 
 def run_workers(queue: WorkQueue[int], reconcile, count: int = 8) -> Workers[int]:  # type: ignore[no-untyped-def]

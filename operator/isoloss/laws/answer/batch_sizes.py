@@ -69,13 +69,13 @@ def _too_far(laws: Laws, batch: float) -> Refusal | None:
 
 def batch_cost(laws: Laws, batch: float, best: Point) -> Interval | None:
     """Nats that a batch size costs over the best one, the learning rate being the best at each; None without a surface."""
-    bend = _bend(laws)
-    if bend is None:
+    curvature = _batch_curvature(laws)
+    if curvature is None:
         return None
     found = best.batch_size
-    costs = [0.5 * bend * float(np.log(batch / b)) ** 2 for b in (found.low, found.high)]
+    costs = [0.5 * curvature * float(np.log(batch / b)) ** 2 for b in (found.low, found.high)]
     inside = found.low <= batch <= found.high
-    value = 0.5 * bend * float(np.log(batch / found.value)) ** 2
+    value = 0.5 * curvature * float(np.log(batch / found.value)) ** 2
     return Interval(value, 0.0 if inside else min(*costs, value), max(*costs, value))
 
 
@@ -87,11 +87,11 @@ def affordable(
     It ends where nothing is known of batch sizes, FARTHEST beyond those tried, at one sequence, and at the `largest` that the
     budget has enough steps for, None: any.
     """
-    bend = _bend(laws)
-    if bend is None:
+    curvature = _batch_curvature(laws)
+    if curvature is None:
         return None
     deviation = _deviation(best.batch_size, laws.options.interval)
-    left = 2.0 * tolerance / bend - deviation**2
+    left = 2.0 * tolerance / curvature - deviation**2
     if left < 0.0:
         return None
     reach, middle = float(np.sqrt(left)), float(np.log(best.batch_size.value))
@@ -131,22 +131,22 @@ def range_sentences(found: BatchSizeRange) -> tuple[str, ...]:
 
 def not_affordable(laws: Laws, tolerance: float, best: Point) -> str:
     """Why no batch size is within the tolerance."""
-    bend = _bend(laws)
-    if bend is None:
+    curvature = _batch_curvature(laws)
+    if curvature is None:
         return "What other batch sizes cost is not known: the joint surface was refused."
-    expected = 0.5 * bend * _deviation(best.batch_size, laws.options.interval) ** 2
+    expected = 0.5 * curvature * _deviation(best.batch_size, laws.options.interval) ** 2
     return (
         f"No batch size is known to cost at most {tolerance:.2g} nats: the best one's own uncertainty is expected to cost "
         f"{expected:.2g} nats."
     )
 
 
-def _bend(laws: Laws) -> float | None:
+def _batch_curvature(laws: Laws) -> float | None:
     """Second derivative of the loss over ln B, nats, the learning rate following; None without a surface."""
     if laws.surface.curvature is None:
         return None
-    bend = loss_curvature(laws)
-    return float(bend[1, 1] - bend[0, 1] ** 2 / bend[0, 0])
+    valley = loss_curvature(laws)
+    return float(valley[1, 1] - valley[0, 1] ** 2 / valley[0, 0])
 
 
 def _deviation(found: Interval, level: float) -> float:

@@ -11,7 +11,7 @@ from isoloss.laws.arrays import Array
 from isoloss.laws.curves import HyperparameterCurve
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.results import HyperparameterLaw, Optimum
-from isoloss.usual import ISO_LOSS_SCATTER, USUAL_COMPUTE_BEND
+from isoloss.usual import ISO_LOSS_SCATTER, USUAL_COMPUTE_CURVATURE
 
 LEVELS = 24
 """Places on a frontier, evenly spaced, that stand for its own."""
@@ -52,7 +52,7 @@ def _far_off(laws: Laws, at: float) -> Array:
     left = n**2 - level - slope * n
     reach = abs((at - centre) ** 2 - level - slope * (at - centre))
     bends = [
-        _possible_bend(left, _deviations(law, shown), len(laws.data.sizes))
+        _possible_curvature(left, _deviations(law, shown), len(laws.data.sizes))
         for law in (laws.learning_rate, laws.batch_size)
     ]
     between = _between_forms(laws.batch_size.curve, at, float(seen.min()), float(seen.max()))
@@ -92,12 +92,12 @@ def _deviations(law: HyperparameterLaw, shown: Sequence[Optimum]) -> Array:
     return np.asarray(np.log(values) - curve.log_value(losses, np.log(flops)), dtype=float)
 
 
-def _possible_bend(left: Array, deviations: Array, sizes: int) -> float:
+def _possible_curvature(left: Array, deviations: Array, sizes: int) -> float:
     """Root mean square of a coefficient of (ln C)^2, which moves optima by `left` times it, given how these deviate.
 
     The levels of one size deviate as one.
     """
-    prior = USUAL_COMPUTE_BEND**-2
+    prior = USUAL_COMPUTE_CURVATURE**-2
     if len(deviations) != len(left):
         return float(prior**-0.5)
     seen = sizes * float(np.mean(left**2)) / ISO_LOSS_SCATTER**2

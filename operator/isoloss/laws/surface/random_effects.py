@@ -7,11 +7,11 @@ Weighted least squares give the law: with z the wasted ln D of a point at x, a l
 r are random effects, whose prior standard deviations are what is usual (usual.py). All but the last are shifts of an optimum,
 ln LR or ln B, which add -(H x) times the shift to z; n = ln N and d = ln D are centred, `end` is where the runs of a size end:
 
-    B n^2, C d^2         a law that is no line over ln N, over ln D                                USUAL_BEND, USUAL_TOKEN_BEND
+    B n^2, C d^2         a law that is no line over ln N, over ln D                                USUAL_SIZE_CURVATURE, USUAL_TOKEN_CURVATURE
     k                    cubic terms of the valley that the fit does without                       USUAL_ASYMMETRY
     u_s, v_c             a size's, and a cell's of runs of its own, distance from the law          scatter
     w_s (d - end)        exponents of D that differ from size to size                              EXPONENT_SCATTER
-    t_s (d - end)^2      bends over tokens that differ from size to size                           TOKEN_BEND_SCATTER
+    t_s (d - end)^2      bends over tokens that differ from size to size                           TOKEN_CURVATURE_SCATTER
 
 The residuals show them: for each size the slope of its residuals over x, how that grows and bends over d, and the cubic terms,
 y = R (z - X b~), which is linear in r and e. So r, the error b~ - b and y are jointly normal, and conditioning on y says
@@ -95,11 +95,11 @@ class Usual:
     """(k, k) covariance of a size's optimum about any law."""
     exponents: Array
     """(k,) of exponents of D from size to size."""
-    token_bends: Array
+    token_curvatures: Array
     """(k,) of coefficients of (ln D)^2 from size to size."""
-    bend: float
+    size_curvature: float
     """Of the law's coefficients of (ln N)^2."""
-    token_bend: float
+    token_curvature: float
     """Of the law's coefficients of (ln D)^2."""
 
 
@@ -170,14 +170,14 @@ class LinearFit:
     def priors(self, scale: float) -> Array:
         """(effects, effects) covariance of r, where optima scatter by so many times what is usual."""
         usual, own = self.usual, scale**2 * self.usual.scatter
-        bends = [usual.bend**2] * self.count + [usual.token_bend**2] * self.count
+        bends = [usual.size_curvature**2] * self.count + [usual.token_curvature**2] * self.count
         blocks = [np.diag(np.concatenate([bends, self.unseen_variance]))]
         for points in self.sizes:
             if self.own_runs:
                 cells = len(np.unique(self.levels.group[points]))
                 blocks += [SHARED * own, *([(1.0 - SHARED) * own] * cells)]
             else:
-                blocks += [own, np.diag(usual.exponents**2), np.diag(usual.token_bends**2)]
+                blocks += [own, np.diag(usual.exponents**2), np.diag(usual.token_curvatures**2)]
         ends = np.cumsum([len(block) for block in blocks])
         whole = np.zeros((ends[-1], ends[-1]))
         for end, block in zip(ends, blocks, strict=True):

@@ -31,12 +31,12 @@ from isoloss.laws.surface.uncertainty import CLEAR, LEAST_OWN_RUNS
 from isoloss.usual import (
     EXPONENT_SCATTER,
     RATE_EXPONENT_ERROR,
-    TOKEN_BEND_SCATTER,
+    TOKEN_CURVATURE_SCATTER,
     USUAL_ASYMMETRY,
-    USUAL_BEND,
     USUAL_RATE_EXPONENT,
     USUAL_SCATTER,
-    USUAL_TOKEN_BEND,
+    USUAL_SIZE_CURVATURE,
+    USUAL_TOKEN_CURVATURE,
 )
 
 FEWEST_RATES = 3
@@ -180,7 +180,7 @@ def _fitted(
             noise=known.noise,
             scatter=known.scale**2 * linear.usual.scatter,
             exponents=along_runs * linear.usual.exponents,
-            token_bends=along_runs * linear.usual.token_bends,
+            token_curvatures=along_runs * linear.usual.token_curvatures,
             log_params_centre=float(centre[SIZE]),
             log_tokens_centre=float(centre[TOKENS]),
             end=np.array(end),
@@ -285,9 +285,9 @@ def _linear(points: _Points, x: Array, where: Array, varied: Indices, found: _Va
         usual=Usual(
             np.array([[USUAL_SCATTER**2]]),
             EXPONENT_SCATTER[:1],
-            np.full(1, TOKEN_BEND_SCATTER),
-            USUAL_BEND,
-            USUAL_TOKEN_BEND,
+            np.full(1, TOKEN_CURVATURE_SCATTER),
+            USUAL_SIZE_CURVATURE,
+            USUAL_TOKEN_CURVATURE,
         ),
     )
 

@@ -33,7 +33,7 @@ def fit_late_if_bent(
         return fit
     found: tuple[Uncertainty, Sequence[Cell]] = Uncertainty(fit), cells
     for earliest in (LATE, LATER):
-        if not found[0].fit.is_convex or not found[0].bends_over_tokens:
+        if not found[0].fit.is_convex or not found[0].curves_over_tokens:
             break
         later = _from(earliest, trajectories, {c.log_params for c in cells}, found[0])
         if later is None:

@@ -17,16 +17,16 @@ from isoloss.usual import (
     EXPONENT_SCATTER,
     FLAT_SCATTER,
     STEEP_SCATTER,
-    TOKEN_BEND_SCATTER,
+    TOKEN_CURVATURE_SCATTER,
     USUAL_BATCH_EXPONENTS,
-    USUAL_BEND,
-    USUAL_TOKEN_BEND,
+    USUAL_SIZE_CURVATURE,
+    USUAL_TOKEN_CURVATURE,
 )
 
 CLEAR = 2.0
 """Standard deviations beyond which a bend over tokens, or a trend over sizes, is no chance."""
 OBSERVED = [LawTerm.BATCH_OF_PARAMS, LawTerm.BATCH_OF_TOKENS]
-TOKEN_BENDS = slice(len(LawTerm) + 2, len(LawTerm) + 4)
+TOKEN_CURVATURES = slice(len(LawTerm) + 2, len(LawTerm) + 4)
 """Of the terms of a posterior."""
 LEAST_OWN_RUNS = 0.5
 """Runs per point from which on cells count as having runs of their own."""
@@ -56,28 +56,28 @@ class Uncertainty:
         weighed by the law's own covariance. What goes with the exponents moves along; a sweep that shows its exponents keeps
         them.
         """
-        moments = self.posterior.moments + self._bend_of_longer_runs
+        moments = self.posterior.moments + self._curvature_of_longer_runs
         kept = np.eye(len(moments))
         kept[:, OBSERVED] -= self._gain
         published = self._gain * BATCH_EXPONENT_ERRORS
         return np.asarray(kept @ moments @ kept.T + published @ published.T, dtype=float)
 
     @property
-    def _bend_of_longer_runs(self) -> Array:
+    def _curvature_of_longer_runs(self) -> Array:
         """(10, 10) what a longer part of the runs shows of a bend over tokens, beyond what this one does.
 
         The short part's line is better there, but its bend is lost in noise: the error falls by less than a smaller one would say.
         """
-        shown = self.posterior.moments[TOKEN_BENDS, TOKEN_BENDS]
+        shown = self.posterior.moments[TOKEN_CURVATURES, TOKEN_CURVATURES]
         if self.longer is None:
             return np.zeros_like(self.posterior.moments)
-        longer = self.longer.posterior.moments[TOKEN_BENDS, TOKEN_BENDS]
+        longer = self.longer.posterior.moments[TOKEN_CURVATURES, TOKEN_CURVATURES]
         more = np.maximum(np.diag(longer) - np.diag(shown), 0.0)
         linear = self.linear
         bends = linear.shifts * linear.log_tokens[:, None] ** 2
         moved = np.zeros((len(self.posterior.moments), len(more)))
         moved[: len(LawTerm)] = linear.to_law @ (linear.solver @ bends)
-        moved[TOKEN_BENDS] = np.eye(len(more))
+        moved[TOKEN_CURVATURES] = np.eye(len(more))
         return np.asarray(moved * more @ moved.T, dtype=float)
 
     @property
@@ -98,10 +98,10 @@ class Uncertainty:
         return posterior(self.linear)
 
     @property
-    def bends_over_tokens(self) -> bool:
+    def curves_over_tokens(self) -> bool:
         """Whether the best learning rate or batch size bends over tokens beyond doubt, at all sizes alike."""
-        means = self.posterior.mean[TOKEN_BENDS]
-        variances = np.diag(self.posterior.covariance)[TOKEN_BENDS]
+        means = self.posterior.mean[TOKEN_CURVATURES]
+        variances = np.diag(self.posterior.covariance)[TOKEN_CURVATURES]
         return bool((means**2 > CLEAR**2 * variances).any())
 
     def error(self, shift: Array) -> LawError:
@@ -116,7 +116,7 @@ class Uncertainty:
             noise=kept @ self.posterior.noise @ kept.T,
             scatter=self.posterior.scale**2 * usual.scatter,
             exponents=along_runs * usual.exponents,
-            token_bends=along_runs * usual.token_bends,
+            token_curvatures=along_runs * usual.token_curvatures,
             log_params_centre=fit.centre.log_params,
             log_tokens_centre=fit.centre.log_tokens,
             end=np.array(fit.end),
@@ -146,9 +146,9 @@ class Uncertainty:
             usual=Usual(
                 turn @ slopes @ turn.T,
                 EXPONENT_SCATTER,
-                np.full(2, TOKEN_BEND_SCATTER),
-                USUAL_BEND,
-                USUAL_TOKEN_BEND,
+                np.full(2, TOKEN_CURVATURE_SCATTER),
+                USUAL_SIZE_CURVATURE,
+                USUAL_TOKEN_CURVATURE,
             ),
         )
 

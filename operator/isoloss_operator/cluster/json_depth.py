@@ -24,12 +24,12 @@ def parsed(text: bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        found = json.loads(shallow(text))
+        found = json.loads(truncated(text))
         why = {UNREADABLE: "is nested too deeply to be read"}
         return {**found, **why} if isinstance(found, dict) else found
 
 
-def shallow(text: bytes) -> bytes:
+def truncated(text: bytes) -> bytes:
     """The same JSON with null in place of what lies deeper than KEPT_DEPTH. Scans it without recursion."""
     parts, kept_from, level = [], 0, 0
     for token in _TOKENS.finditer(text):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoloss_operator.cluster.shallow import KEPT_DEPTH, MAX_DEPTH, shallow, too_deep
+from isoloss_operator.cluster.json_depth import KEPT_DEPTH, MAX_DEPTH, too_deep, truncated
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -24,19 +24,19 @@ def nested(depth: int, inner: str = "1") -> str:
 @given(VALUES)
 def test_what_is_not_deep_is_left_as_it_is(value: Any) -> None:
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
-        assert shallow(text.encode()) == text.encode()
+        assert truncated(text.encode()) == text.encode()
 
 
 def test_brackets_and_quotes_in_strings_are_no_levels() -> None:
     text = json.dumps(["{[" * 500, '\\"{' * 500, "}" * 500]).encode()
-    assert shallow(text) == text
+    assert truncated(text) == text
 
 
 def test_what_lies_deeper_becomes_null_and_its_neighbours_stay() -> None:
-    assert shallow(nested(KEPT_DEPTH).encode()) == nested(KEPT_DEPTH).encode()
-    assert shallow(nested(KEPT_DEPTH + 1).encode()).decode() == nested(KEPT_DEPTH, "null")
+    assert truncated(nested(KEPT_DEPTH).encode()) == nested(KEPT_DEPTH).encode()
+    assert truncated(nested(KEPT_DEPTH + 1).encode()).decode() == nested(KEPT_DEPTH, "null")
     deep = f'{{"x": {nested(20_000)}, "y": [{nested(20_000)}, 7], "z": "}}"}}'
-    found = json.loads(shallow(deep.encode()))
+    found = json.loads(truncated(deep.encode()))
     assert found["y"][1] == 7
     assert found["z"] == "}"
 

@@ -25,7 +25,7 @@ from isoloss.laws.data.cells import CELLS_PER_SIZE, LATE, make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.model import Refusal
 from isoloss.laws.surface.token_range import LATER, fit_late_if_bent
-from isoloss.usual import USUAL_BEND
+from isoloss.usual import USUAL_SIZE_CURVATURE
 from tests.support.synthetic import Bending, Valley
 
 TARGET, TOKENS = 8e9, 1.6e11
@@ -53,7 +53,7 @@ def half_widths_off(found: Interval, truth: float) -> float:
 def test_intervals_hold_a_law_that_bends_as_is_usual_twenty_times_beyond_the_sizes() -> None:
     """Within three sizes ln LR bends by 0.02, which is nothing, and at 8B by 0.5."""
     for seed in range(3):
-        truth = Bending(surface("exact", seed), (USUAL_BEND, 0.0))
+        truth = Bending(surface("exact", seed), (USUAL_SIZE_CURVATURE, 0.0))
         laws = fit_laws(runs_on(truth, WIDE, seed), FitOptions(bootstrap_samples=60))
         best = truth.rate(TARGET, TOKENS)
         query = PredictionQuery(total_flops=6 * TARGET * TOKENS, params=TARGET)

@@ -1,4 +1,4 @@
-"""What makes it doubtful that probes continue the checkpoint that was asked about."""
+"""Reasons to doubt that probes continue the checkpoint that was asked about."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIKE_BITS = (0.94, 1.02)
 """Of BITS_PER_NAT: ratios of a loss in bits to the initial one in nats, which training lowers by a few percent."""
 
 
-def doubts(query: PredictionQuery, at_answer: Probe) -> tuple[str, ...]:
+def caveats(query: PredictionQuery, at_answer: Probe) -> tuple[str, ...]:
     """Warnings about the answer's probe. Raises InvalidProbes for one of a model that cannot stand for the target."""
     of_another = _of_another_size(query.params, at_answer.params)
     # A smaller model has an initial loss of its own, which nobody was asked for.
