@@ -15,34 +15,22 @@ if TYPE_CHECKING:
     from isoloss.errors import BadInput as BadInput
     from isoloss.fitting import fit_laws as fit_laws
     from isoloss.laws import FitOptions as FitOptions
-    from isoloss.laws import Interval as Interval
     from isoloss.laws import Laws as Laws
     from isoloss.laws import Prediction as Prediction
     from isoloss.laws import PredictionQuery as PredictionQuery
     from isoloss.laws import Refusal as Refusal
-    from isoloss.laws import RefusalReason as RefusalReason
     from isoloss.laws import Refused as Refused
     from isoloss.laws import Run as Run
     from isoloss.laws import predict as predict
     from isoloss.laws_files import read_laws as read_laws
     from isoloss.laws_files import write_laws as write_laws
-    from isoloss.published import PUBLISHED as PUBLISHED
-    from isoloss.published import PublishedLaw as PublishedLaw
-    from isoloss.published import published_law as published_law
-    from isoloss.published import published_opinions as published_opinions
     from isoloss.report.contour_figure import plot_contours as plot_contours
     from isoloss.report.law_figure import plot_laws as plot_laws
-    from isoloss.report.page import draw_figures as draw_figures
     from isoloss.report.page import render_report as render_report
     from isoloss.report.trajectory_figure import plot_trajectories as plot_trajectories
     from isoloss.run_sources import read_runs as read_runs
     from isoloss.runs import RunSet as RunSet
-    from isoloss.savings import SearchCost as SearchCost
-    from isoloss.savings import search_cost as search_cost
-    from isoloss.validation import Probe as Probe
     from isoloss.validation import Validation as Validation
-    from isoloss.validation import probe_cross as probe_cross
-    from isoloss.validation import probes_of_runs as probes_of_runs
     from isoloss.validation import validate as validate
 
     __version__: str
@@ -51,19 +39,17 @@ _HOMES = {
     "errors": ("BadInput",),
     "fitting": ("fit_laws",),
     "laws": (
-        *("FitOptions", "Interval", "Laws", "Prediction", "PredictionQuery", "Refusal"),
-        *("RefusalReason", "Refused", "Run", "predict"),
+        *("FitOptions", "Laws", "Prediction", "PredictionQuery", "Refusal", "Refused", "Run"),
+        "predict",
     ),
     "laws_files": ("read_laws", "write_laws"),
-    "published": ("PublishedLaw", "published_law", "PUBLISHED", "published_opinions"),
     "report.contour_figure": ("plot_contours",),
     "report.law_figure": ("plot_laws",),
-    "report.page": ("draw_figures", "render_report"),
+    "report.page": ("render_report",),
     "report.trajectory_figure": ("plot_trajectories",),
     "run_sources": ("read_runs",),
     "runs": ("RunSet",),
-    "savings": ("SearchCost", "search_cost"),
-    "validation": ("Probe", "Validation", "probe_cross", "probes_of_runs", "validate"),
+    "validation": ("Validation", "validate"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -16,6 +16,7 @@ import numpy as np
 import isoloss
 from isoloss import datasets
 from isoloss.laws import Run
+from isoloss.validation import probe_cross
 from tests.support.synthetic_laws import answered
 from tests.support.synthetic_runs import NOISE, bowl, synthetic_runs
 from tests.support.tables import HEADER
@@ -55,7 +56,7 @@ def probes(runs: Sequence[Run]) -> Iterator[Run]:
     flops = 6 * params * tokens
     total = answer.equivalent_flops.value + flops
     rng = np.random.default_rng(0)
-    places = isoloss.probe_cross(answer.learning_rate.value, answer.batch_size.value, factor=2.0)
+    places = probe_cross(answer.learning_rate.value, answer.batch_size.value, factor=2.0)
     for number, place in enumerate(places):
         rate = place.learning_rate / math.sqrt(flops / total)
         batch = place.batch_size / (2.0 - flops / total)

@@ -11,6 +11,8 @@ import pytest
 
 import isoloss
 from isoloss import datasets
+from isoloss.laws import Interval
+from isoloss.validation import probes_of_runs
 from tests.docs.samples import as_csv, probes
 from tests.support.synthetic_laws import answered
 from tests.support.synthetic_runs import synthetic_optimum, synthetic_runs
@@ -66,7 +68,7 @@ def test_the_answer_for_the_sample_checkpoint_has_what_made_the_runs_in_its_inte
     assert inside(batch, paper.batch_size)
 
 
-def inside(value: float, interval: isoloss.Interval) -> bool:
+def inside(value: float, interval: Interval) -> bool:
     return interval.low < value < interval.high
 
 
@@ -80,12 +82,12 @@ def test_the_sample_probes_confirm_the_answer_and_narrow_it(
     assert width(found.refined.learning_rate) < width(answer.learning_rate)
 
 
-def width(interval: isoloss.Interval) -> float:
+def width(interval: Interval) -> float:
     return interval.high / interval.low
 
 
 def judged(laws: isoloss.Laws, runs: Sequence[isoloss.Run]) -> isoloss.Validation:
-    around, tokens = isoloss.probes_of_runs(
+    around, tokens = probes_of_runs(
         runs, measured_noise=laws.run_noise, residual=laws.surface.residual_rms
     )
     flops = 6 * datasets.QUESTION.params * tokens

@@ -8,6 +8,7 @@ import pytest
 
 import isoloss
 from isoloss import datasets
+from isoloss.laws import RefusalReason
 from tests.support.synthetic_laws import answered
 
 FEW = isoloss.FitOptions(bootstrap_samples=20)
@@ -81,7 +82,7 @@ def test_a_refusal_is_shown_in_words_that_html_cannot_misread(laws: isoloss.Laws
     refused = isoloss.predict(laws, isoloss.PredictionQuery(total_flops=1e27))
     assert isinstance(refused, isoloss.Refused)
     assert refused.summary().startswith("Refused: ExtrapolationTooFar: ")
-    odd = isoloss.Refusal(isoloss.RefusalReason.LAW_REFUSED, "a < b & c", {})
+    odd = isoloss.Refusal(RefusalReason.LAW_REFUSED, "a < b & c", {})
     assert "a &lt; b &amp; c" in isoloss.Refused((odd,))._repr_html_()
 
 
