@@ -12,8 +12,8 @@ import pytest
 
 from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.api import SWEEP_KIND
+from isoloss_operator.commands.manifest_reader import read_manifest
 from isoloss_operator.generate import crdgen
-from isoloss_operator.plan_command.manifest import read_manifest
 from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
 
 ROOT = Path(__file__).parents[2]

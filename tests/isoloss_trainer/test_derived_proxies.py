@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isoloss_operator.planning.derived_proxies import derive_proxy
+from isoloss_operator.commands.derived_proxies import derive_proxy
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_trainer.model import build_network, check_fits, count_parameters, model_config
 from tests.support.published_configs import PUBLISHED

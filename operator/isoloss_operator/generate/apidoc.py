@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from isoloss_operator.api import API_VERSION
 from isoloss_operator.api.crd_schema import Schema
-from isoloss_operator.generate.markdown import table
 
 BOUNDS = {
     "minimum": "at least {}",
@@ -133,3 +132,13 @@ def _messages(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
         yield from _messages(child, f"{path}.{name}".lstrip("."))
     if "items" in schema:
         yield from _messages(schema["items"], f"{path}[]")
+
+
+def table(head: Sequence[str], rows: Iterable[Iterable[str]], *, numbers: bool = False) -> str:
+    """A table of Markdown; of `numbers` all columns but the first are aligned to the right."""
+    rule = "---:" if numbers else "---"
+    lines = [f"|{'|'.join(['---', *[rule] * (len(head) - 1)])}|"]
+    lines += [
+        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows
+    ]
+    return "\n".join([f"| {' | '.join(head)} |", *lines])

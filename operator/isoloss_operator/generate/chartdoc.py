@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from isoloss_operator.generate.markdown import table
+from isoloss_operator.generate.apidoc import table
 
 Schema = Mapping[str, Any]
 INTRODUCTION = """\

@@ -14,7 +14,7 @@ from isoloss.search import StopReason
 from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
-from isoloss_operator.generate.markdown import table
+from isoloss_operator.generate.apidoc import table
 from isoloss_operator.process.metrics import Metrics
 
 WRITTEN = "Written by `python -m isoloss_operator.generate.crdgen`."

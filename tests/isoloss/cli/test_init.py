@@ -10,7 +10,7 @@ import pytest
 from isoloss.cli.inputs import count
 from isoloss.laws import size_refusal
 from isoloss.yaml_text import read_documents
-from isoloss_operator.planning.derived_proxies import derive_proxy
+from isoloss_operator.commands.derived_proxies import derive_proxy
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from tests.support.command_line import Ended, Isoloss
 from tests.support.published_configs import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
-from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.parameters import attention_shape, parameter_counts
 from tests.support.models import SHAPES, TOYS, example_model
 from tests.support.published_configs import PUBLISHED, QWEN3_30B_A3B

@@ -10,7 +10,7 @@ import yaml
 from kubernetes.utils.quantity import parse_quantity
 
 from isoloss_operator.cluster.pod_templates import merge
-from isoloss_operator.plan_command.figures import planned
+from isoloss_operator.commands.costs import planned
 from isoloss_operator.planning.specs import parse_sweep_spec
 
 EXAMPLES = Path(__file__).parents[3] / "crds" / "examples"

@@ -12,7 +12,7 @@ from isoloss import formatting
 from isoloss.cli.inputs import AsJson, optional_count, positive, refuse_idle
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
-from isoloss_operator.plan_command.figures import (
+from isoloss_operator.commands.costs import (
     Pace,
     out_of_reach,
     planned,
@@ -20,8 +20,8 @@ from isoloss_operator.plan_command.figures import (
     sizes_document,
     with_continued_models,
 )
-from isoloss_operator.plan_command.manifest import read_checkpoints, read_manifest
-from isoloss_operator.plan_command.printed import print_plan, print_refused, print_validations
+from isoloss_operator.commands.manifest_reader import read_checkpoints, read_manifest
+from isoloss_operator.commands.printed import print_plan, print_refused, print_validations
 from isoloss_operator.planning.pace import (
     DENSE_UTILISATION,
     MIXTURE_UTILISATION,

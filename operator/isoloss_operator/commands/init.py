@@ -16,15 +16,14 @@ from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, command, console, print_d
 from isoloss.errors import BadInput
 from isoloss.laws_files import write_file
 from isoloss.yaml_text import read_documents
-from isoloss_operator.init_command.asked import (
-    corpus_parts,
-    folder,
-    name_of,
-    read_checkpoint,
-    sequence_length,
-    tokenizer,
+from isoloss_operator.commands.costs import (
+    Pace,
+    Planned,
+    planned,
+    sizes_document,
+    with_continued_models,
 )
-from isoloss_operator.init_command.design import (
+from isoloss_operator.commands.design import (
     COST_SHARE,
     FEWEST_TOKENS_PER_PARAMETER,
     GPU_BYTES,
@@ -35,21 +34,22 @@ from isoloss_operator.init_command.design import (
     design,
     without_idle_accelerators,
 )
-from isoloss_operator.init_command.manifest import (
+from isoloss_operator.commands.manifest_writer import (
     GUESSED,
     VALIDATION,
     Written,
     guesses,
     manifests,
 )
-from isoloss_operator.plan_command.figures import (
-    Pace,
-    Planned,
-    planned,
-    sizes_document,
-    with_continued_models,
+from isoloss_operator.commands.options import (
+    corpus_parts,
+    folder,
+    name_of,
+    read_checkpoint,
+    sequence_length,
+    tokenizer,
 )
-from isoloss_operator.plan_command.printed import print_plan
+from isoloss_operator.commands.printed import print_plan
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,

@@ -10,7 +10,7 @@ from isoloss.report.content import saving_sentence
 from isoloss.savings import SearchCost
 from isoloss_contract.footprint import Fit
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.plan_command.figures import Elapsed, Pace, PlacedSize, Planned, SizePlan
+from isoloss_operator.commands.costs import Elapsed, Pace, PlacedSize, Planned, SizePlan
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,

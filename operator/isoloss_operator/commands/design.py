@@ -17,7 +17,7 @@ from isoloss.laws import FitOptions, size_refusal
 from isoloss.significant_digits import to_significant_digits
 from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.api.sweep import MAX_PARALLELISM
-from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
+from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.parameters import parameter_counts
 
 COST_SHARE: Final = 0.5

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from isoloss import formatting
 from isoloss.yaml_text import read_documents
 from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND
-from isoloss_operator.init_command.asked import Checkpoint, CorpusPart
-from isoloss_operator.init_command.design import FIRST_TOKENS, Design
-from isoloss_operator.plan_command.figures import PlacedSize
+from isoloss_operator.commands.costs import PlacedSize
+from isoloss_operator.commands.design import FIRST_TOKENS, Design
+from isoloss_operator.commands.options import Checkpoint, CorpusPart
 
 GUESSED = "guessed"
 """Marks a line that its owner must look at."""

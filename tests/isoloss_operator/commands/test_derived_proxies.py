@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.architectures import unknown_keys
-from isoloss_operator.planning.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.parameters import parameter_counts
 from tests.support.published_configs import (
     DEEPSEEK_V3,
