@@ -36,6 +36,8 @@ USUAL_SLOPE: Final = 0.03
 """-dlnL/dlnD if a single evaluation cannot tell: 0.07 nats per factor e of tokens at 2.4."""
 USUAL_TOKEN_SLOPE: Final = 0.1
 """-dL/dlnD, nats, at the end of runs: 0.06 to 0.13 on the published sweeps."""
+USUAL_SLOPE_TOKENS: Final = 2.5e10
+"""Tokens at which it is that: 0.08 to 0.12 there on the dense published sweep, 0.13 at half as many on that of mixtures."""
 FLATTENS: Final = 0.3
 """Exponent of D with which that falls."""
 
@@ -43,6 +45,11 @@ FLATTENS: Final = 0.3
 
 USUAL_CURVATURE: Final = 0.3
 """Curvature of ln D over the square of ln LR or ln B: 0.14 to 0.42 in the published sweeps, by direction."""
+USUAL_CURVATURE_ERROR: Final = 0.1
+"""Standard deviation of each term of that from setting to setting: the same figures."""
+USUAL_MISFIT: Final = 0.013
+"""Standard deviation, ln D, of losses about a parabola near the optimum: residuals of published sweeps, noise included, are 0.035 to 0.05
+over their grids of a hundred points, and half of that among the dozen points about each best."""
 USUAL_ASYMMETRY: Final = np.array([0.45, 0.31, 0.40, 0.24])
 """Third derivatives (uuu, uuv, vvv, uvv, u of ln LR and v of ln B) over second ones, if the data do not show them.
 
@@ -86,6 +93,9 @@ USUAL_RATE_EXPONENT: Final = 0.0
 RATE_EXPONENT_ERROR: Final = 0.3
 """Its standard deviation from setting to setting: 0.00 and 0.04 in the published sweeps, each known to 0.05, and -0.32 where
 horizons were compared (arXiv 2409.19913). These are few: 80% of such a distribution hold all of them with room."""
+RATE_SIZE_EXPONENT_ERROR: Final = 0.5
+"""Standard deviation from setting to setting of the exponent of N that the best learning rate follows: publications have -0.71 at equal D
+(arXiv 2503.04715), -0.33 at 20 tokens per parameter (2406.19146), and none where widths are parametrised."""
 USUAL_SIZE_CURVATURE: Final = 0.04
 """Standard deviation of the coefficient of (ln N)^2 in ln LR and ln B, where a law has none.
 

@@ -1,0 +1,163 @@
+"""What is asked and planned, and what is taken for granted of losses about an optimum before runs show it.
+
+Batch sizes are sequences, of any length as long as it is one. Losses are wasted ln D: the share of tokens that a worse learning
+rate or batch size throws away (laws/data/cells.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from isoloss.laws import Array, Laws, OptimumPlanes, Plane
+from isoloss.usual import (
+    EVALUATION_NOISE,
+    FLAT_SCATTER,
+    FLATTENS,
+    STEEP_SCATTER,
+    USUAL_BATCH_EXPONENTS,
+    USUAL_CURVATURE,
+    USUAL_MISFIT,
+    USUAL_RATE_EXPONENT,
+    USUAL_RUN_NOISE,
+    USUAL_SLOPE,
+    USUAL_SLOPE_TOKENS,
+    USUAL_STEP,
+    USUAL_TOKEN_SLOPE,
+)
+
+FIRST_SHARE = 0.05
+"""Share of its tokens from which on a run is evaluated, if it does not say."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The run that is to be answered for."""
+
+    params: float
+    """Active parameters."""
+    tokens: float
+    """Of a run from scratch with its compute."""
+
+    @property
+    def flops(self) -> float:
+        """At 6 for each parameter and token."""
+        return 6.0 * self.params * self.tokens
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that may be trained. Repeats with other seeds are further runs."""
+
+    params: float
+    """Active parameters."""
+    batch_size: float
+    learning_rate: float
+    tokens: float
+    first_tokens: float | None = None
+    """Of its first evaluation; None: a twentieth of `tokens`. As many as `tokens`: its end alone is known."""
+    flops_per_token: float | None = None
+    """None: 6 * params."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what is no run."""
+        for name in ("params", "batch_size", "learning_rate", "tokens"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name}: must be positive and finite, not {value}")
+
+    @property
+    def flops(self) -> float:
+        """Of training to its end."""
+        return (self.flops_per_token or 6.0 * self.params) * self.tokens
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where optima are expected, and how sharply losses show them."""
+
+    optimum: OptimumPlanes
+    """Runs are read by their distance from it; how far it may be off is Knowledge's."""
+    curvature: Array = field(default_factory=lambda: USUAL_CURVATURE * np.eye(2))
+    """(2, 2) of wasted ln D over (ln LR, ln B)."""
+    run_noise: float = USUAL_RUN_NOISE / USUAL_SLOPE
+    """Standard deviation of what all evaluations of a run have in common, wasted ln D."""
+    evaluation_noise: float = USUAL_MISFIT + EVALUATION_NOISE / USUAL_TOKEN_SLOPE
+    """Standard deviation of each evaluation besides."""
+    misplaced: float = 0.0
+    """Standard deviation of ln LR, and of ln B, by which all grids may be off their optima."""
+
+    @property
+    def scatter(self) -> Array:
+        """(2, 2) covariance of a size's optimum about any law of N and D."""
+        turn = np.linalg.inv(self.curvature)
+        steep = STEEP_SCATTER**2 * np.diag(self.curvature @ self.curvature)
+        slopes = np.diag(FLAT_SCATTER**2 + steep)
+        return np.asarray(turn @ slopes @ turn.T, dtype=float)
+
+    def wasted(self, covariance: Array) -> float:
+        """ln D that an answer whose errors have these second moments (2, 2) is expected to waste: tr(H S) / 2."""
+        return 0.5 * float(np.trace(self.curvature @ covariance))
+
+    def at_optimum(self, params: float, tokens: float) -> tuple[float, float]:
+        """(learning rate, batch size) that are expected to be best."""
+        rate, batch = self.optimum.at(math.log(params), math.log(tokens))
+        return math.exp(float(rate)), math.exp(float(batch))
+
+    @staticmethod
+    def usual() -> Setting:
+        """Without any run. Where the optimum is does not matter to what runs about it tell, only how it moves along a run: as published
+        exponents have it, and over sizes by them as well."""
+        of_params, of_tokens = (float(each) for each in USUAL_BATCH_EXPONENTS)
+        rate = Plane(0.0, 0.0, USUAL_RATE_EXPONENT)
+        return Setting(OptimumPlanes(rate, Plane(0.0, of_params, of_tokens), 0.0, 0.0))
+
+    @staticmethod
+    def of_laws(laws: Laws) -> Setting | None:
+        """As a sweep's own surface shows it; None if that was refused."""
+        surface = laws.surface
+        if surface.planes is None or surface.curvature is None:
+            return None
+        found = Setting(surface.planes, surface.curvature)
+        if surface.residual_rms is None or not surface.token_slope:
+            return found
+        # Of what runs have in common, and of each evaluation, the surface knows the sum.
+        each = max(surface.residual_rms / surface.token_slope, found.run_noise) / math.sqrt(2.0)
+        return replace(found, run_noise=each, evaluation_noise=each)
+
+
+def grid_about(
+    setting: Setting,
+    params: float,
+    tokens: float,
+    lines: int,
+    *,
+    first_tokens: float | None = None,
+    factor: float = USUAL_STEP,
+) -> list[PlannedRun]:
+    """`lines` learning rates times as many batch sizes about the optimum that is expected at the end of runs."""
+    rate, batch = setting.at_optimum(params, tokens)
+    factors = [factor ** (k - (lines - 1) / 2) for k in range(lines)]
+    return [
+        PlannedRun(params, batch * b, rate * r, tokens, first_tokens)
+        for b in factors
+        for r in factors
+    ]
+
+
+def token_slope(tokens: float) -> float:
+    """-dL/dlnD, nats, that runs usually have at so many tokens."""
+    return float(USUAL_TOKEN_SLOPE * (tokens / USUAL_SLOPE_TOKENS) ** -FLATTENS)
+
+
+def usual_ends(sizes: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """(intercept, slope) of ln D at the end of a size's runs over ln N; the slope is between none and that of equal tokens
+    per parameter, as in laws/surface/joint_fit.py."""
+    log_params, ends = np.log(np.array(sizes, dtype=float)).T
+    spread = float(log_params.max() - log_params.min())
+    slope = float(np.polyfit(log_params, ends, 1)[0]) if spread > 1e-9 else 0.0
+    slope = float(np.clip(slope, 0.0, 1.0))
+    return float(np.mean(ends - slope * log_params)), slope
