@@ -1,6 +1,6 @@
 """What came of reading something from the store: the value, or which kind of absence it is.
 
-Each absence calls for its own reaction. What is absent may be made; what is unreadable is set aside first;
+Each absence calls for its own reaction. What is absent may be made; what is unreadable is quarantined first;
 what a newer version wrote is left alone; while the store does not answer nothing may be concluded at all.
 """
 

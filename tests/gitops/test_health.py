@@ -27,9 +27,9 @@ SUSPENDED = {
     "a suspended sweep without Jobs waits",
 }
 BEING_REPLACED = {
-    "an answer stands, stale, while its sweep trains again",
-    "an answer stands, stale, until the operator has seen the changed sweep",
-    "an answer stands, stale, when its checkpoint is replaced and the corpus is gone",
+    "an answer is kept, stale, while its sweep trains again",
+    "an answer is kept, stale, until the operator has seen the changed sweep",
+    "an answer is kept, stale, when its checkpoint is replaced and the corpus is gone",
 }
 """Ready, but a pipeline that waits for the new answer must not go on with the old one."""
 REPORT_PENDING = {"laws are ready before their report is drawn"}

@@ -84,7 +84,7 @@ def test_no_trajectory_takes_the_operator_or_the_fits_from_its_neighbours(
         for path, content in zip(found, TRAJECTORIES.values(), strict=True):
             forge(path, content)
         tenant.apply_sweep(named(place, "second", "lab"))
-        wait_until(lambda: left(folder) == {"nothing"}, "the others to be set aside", 100)
+        wait_until(lambda: left(folder) == {"nothing"}, "the others to be quarantined", 100)
         assert done(tenant, "second")["status"]["points"]["succeeded"] == SMALL_POINTS
         neighbour.is_fitted()
         neighbour.judge()

@@ -16,6 +16,7 @@ from isoloss_contract.reading import ABSENT, Read, Unreadable
 from isoloss_contract.records import EvaluateTask, Outcome, PointResult, TrainTask
 from isoloss_operator.cluster.client import PREDICTION, Kind
 from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.observation import (
@@ -26,8 +27,8 @@ from isoloss_operator.decide.observation import (
     ObservedPrediction,
 )
 from isoloss_operator.decide.plans import JobRequest
+from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.reconcile.prediction import PredictionSteps
@@ -120,12 +121,12 @@ def probes_at(rate: str, batch: str, better: float, stamp: str, *, done: bool) -
         answers={"demo": ObservedAnswer(1, asked, answer)},
     )
     simulator = after(simulator, decide_sweep(simulator))
-    planned = sweep_tasks(SweepView.of(simulator))
+    planned = planned_tasks(accepted_sweep(simulator))
     assert planned is not None
     if done:
         found = {
             point.key: _probe_result(point, better * float(rate), float(batch))
-            for point in planned[0].points.values()
+            for point in planned.points.values()
         }
         simulator = after(simulator, decide_sweep(replace(simulator, results=found)))
     return Probes(raw, simulator.status, simulator.ledger)

@@ -26,6 +26,7 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.schedule import whole_steps
 from isoloss_operator.cluster.jobs import CreateRefused
+from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, PointDecision, SearchStep
 from isoloss_operator.decide.observation import (
     ObservedAnswer,
@@ -36,8 +37,8 @@ from isoloss_operator.decide.observation import (
     ObservedWorkload,
 )
 from isoloss_operator.decide.plans import JobRequest
-from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
-from isoloss_operator.decide.tasks.outcomes import is_done
+from isoloss_operator.decide.reads import planned_tasks
+from isoloss_operator.decide.record import is_done
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec, prepare_config
@@ -167,10 +168,10 @@ class EditedSweepSimulator(Simulator):
         try:
             if not any("checkpoint" in size for size in spec["proxies"]):
                 return {point.key: point for point in points(spec)}
-            found = sweep_tasks(SweepView.of(self._seen(spec)))
+            found = planned_tasks(accepted_sweep(self._seen(spec)))
         except InvalidSpec:
             return None
-        return {} if found is None else dict(found[0].points)
+        return {} if found is None else dict(found.points)
 
     def _seen(self, spec: dict[str, Any]) -> ObservedSweep:
         """What places points that continue checkpoints: these, the prediction, and the ledger."""

@@ -23,7 +23,7 @@ from isoloss_operator.decide.plans import (
     JobDeletion,
     JobExpiry,
     JobRequest,
-    SetAside,
+    Quarantine,
 )
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.process.metrics import Metrics
@@ -136,9 +136,9 @@ class _Store:
     def progress(self, _uri: str, keys: Iterable[str]) -> dict[str, Read[Any]]:
         return {key: self.world.progress.get(key, ABSENT) for key in keys}
 
-    def set_aside(self, _uri: str, request: SetAside) -> None:
+    def quarantine(self, _uri: str, request: Quarantine) -> None:
         self.world.may_die()
-        self.world.set_aside(request.path)
+        self.world.quarantine(request.path)
 
     def fit_outcome(self, *_: object) -> Read[FitOutcome]:
         return self.world.stored_fit
@@ -174,7 +174,7 @@ class _Fitter:
     def running(self, _uid: str) -> FitRequest | None:
         return self.world.fit_running
 
-    def rests(self, _uid: str) -> bool:
+    def in_backoff(self, _uid: str) -> bool:
         return False
 
     def outcome(self, uid: str) -> FitOutcome | None:

@@ -195,7 +195,7 @@ class Simulator:
         """As the store gives it out."""
         return self.results.get(key, ABSENT)
 
-    def set_aside(self, path: str) -> None:
+    def quarantine(self, path: str) -> None:
         """It is there no more."""
         if path.startswith(("sweeps/", "predictions/")):
             self.ledger, self.ledger_is_damaged = None, False

@@ -25,8 +25,8 @@ from isoloss_operator.api import (
 from isoloss_operator.cluster.accelerators import accelerators_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
+from isoloss_operator.decide.choose import assumed_seconds_per_flop
 from isoloss_operator.decide.search import search_sizes
-from isoloss_operator.decide.tasks.task_pass import assumed_seconds_per_flop
 from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.continued import (
     UnknownModel,

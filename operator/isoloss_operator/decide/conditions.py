@@ -8,9 +8,9 @@ something.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
@@ -106,7 +106,7 @@ def parse_conditions(status: Mapping[str, Any]) -> dict[str, Condition]:
     return found
 
 
-def stands(previous: Mapping[str, Condition], generation: int) -> bool:
+def was_ready(previous: Mapping[str, Condition], generation: int) -> bool:
     """Whether Ready was True under this very generation: what was ready is not withdrawn lightly."""
     ready = previous.get(READY)
     return ready is not None and ready.status == "True" and ready.observed_generation == generation
@@ -139,7 +139,7 @@ def dated(
     return tuple(conditions)
 
 
-def turned(
+def changed(
     conditions: Iterable[Condition], previous: Mapping[str, Condition]
 ) -> tuple[Condition, ...]:
     """Conditions whose status or reason changed: worth an event."""
@@ -165,6 +165,80 @@ def shortened(text: str, limit: int) -> str:
 def timestamp(moment: datetime) -> str:
     """RFC 3339 in UTC to the second, as metav1.Time."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --------------------------------------------------------------------------------- those of a sweep
+
+
+_UNDER_WAY: Final = (Reason.PREPARING_DATA, Reason.TRAINING, Reason.WAITING_TO_RETRY)
+"""Reasons with which Progressing is True."""
+ALL_ACCEPTED: Final = Finding.true(
+    Reason.ACCEPTED, "The spec is valid and its storage may be used."
+)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the conditions of a sweep are to say; Stalled, Progressing and Reconciling follow from Ready."""
+
+    ready: Finding
+    accepted: Finding = ALL_ACCEPTED
+    data: Finding = field(default_factory=Finding.unknown)
+    fit: Finding = field(default_factory=Finding.unknown)
+    progressing: Finding | None = None
+    """None: as Ready."""
+    changes: str = ""
+    """What is being started or stopped right now; empty: nothing."""
+
+    def by_condition(self, suspended: Finding) -> dict[str, Finding]:
+        """All conditions of a sweep, in order."""
+        ready = self.ready
+        is_under_way = ready.reason in _UNDER_WAY
+        progressing = self.progressing or Finding(
+            "True" if is_under_way else "False", ready.reason, ready.message
+        )
+        return {
+            ACCEPTED: self.accepted,
+            DATA_READY: self.data,
+            PROGRESSING: progressing,
+            FIT_READY: self.fit,
+            READY: ready,
+            SUSPENDED: suspended,
+            STALLED: stalled(ready),
+            RECONCILING: reconciling(ready, self.changes),
+        }
+
+
+def not_accepted(found: Finding) -> Findings:
+    """Of a sweep that cannot go on for what is asked of it, or is named in it."""
+    return Findings(ready=found, accepted=found)
+
+
+def previous_findings(previous: Mapping[str, Condition], generation: int) -> Findings | None:
+    """What the conditions said of a sweep that is ready under its present spec; None: it is not."""
+    if not was_ready(previous, generation):
+        return None
+    found = {kind: Finding.of(condition) for kind, condition in previous.items()}
+    return Findings(
+        ready=found[READY],
+        accepted=found.get(ACCEPTED, ALL_ACCEPTED),
+        data=found.get(DATA_READY, Finding.unknown()),
+        fit=found.get(FIT_READY, Finding.unknown()),
+        progressing=found.get(PROGRESSING),
+    )
+
+
+# ------------------------------------------------------------------------- writes that were refused
+
+
+def storage_not_writable(error: str) -> Finding | None:
+    """Nothing starts or stops before the store knows of it, so that nothing can be lost. `error` is empty if it does."""
+    return Finding.false(Reason.STORAGE_NOT_WRITABLE, error) if error else None
+
+
+def write_refused(error: str) -> Finding | None:
+    """A write without which the others made sense. `error` is empty if none was refused."""
+    return Finding.false(Reason.REQUEST_REFUSED, error) if error else None
 
 
 # -------------------------------------------------------------------------------- passes that failed
@@ -199,18 +273,18 @@ def failed_pass(
     """
     previous = parse_conditions(status)
     found = {kind: Finding.of(condition) for kind, condition in previous.items()}
-    if not stands(previous, generation):
+    if not was_ready(previous, generation):
         found[READY] = finding
     found[STALLED] = finding
     found[RECONCILING] = Finding.true(finding.reason, finding.message)
-    told = (READY, STALLED, RECONCILING)
+    rewritten = (READY, STALLED, RECONCILING)
     conditions = [
         condition.document()
         for kind, each in found.items()
         for condition in dated(
             {kind: each},
             previous,
-            generation=generation if kind in told else previous[kind].observed_generation,
+            generation=generation if kind in rewritten else previous[kind].observed_generation,
             now=now,
         )
     ]

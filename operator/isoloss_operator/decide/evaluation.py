@@ -9,30 +9,29 @@ from typing import Final
 from isoloss_contract import layout
 from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
 from isoloss_contract.reading import Absent, Newer, Read, Unreadable, is_unknown, value_of
-from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult
+from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
 from isoloss_operator.api import Checkpoint, ScalingSweepSpec
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.requests import (
-    aside,
-    asked,
     by_attempt,
     deletions,
     evaluate_request,
     evaluate_template,
     expiries,
     lost_deletions,
+    quarantine,
     store_label,
     store_uri,
+    template_label,
 )
+from isoloss_operator.decide.known_ledger import Recorded, known_ledger, under_present
 from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
-from isoloss_operator.decide.owners import prediction_ledger, under_present
-from isoloss_operator.decide.plans import JobRequest, SetAside, TaskWrites
+from isoloss_operator.decide.plans import JobRequest, Quarantine, TaskWrites
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.tasks.single_task import SinglePass, SingleTask, Wording, run
-from isoloss_operator.decide.tasks.task_set import Recorded
-from isoloss_operator.planning.points import PRECISIONS, mixture
+from isoloss_operator.decide.single_task import Labels, SinglePass, SingleTask, run
+from isoloss_operator.planning.points import PRECISIONS, mixture, template_digest
 
-WORDS: Final = Wording(
+LABELS: Final = Labels(
     name="evaluate",
     doing="measuring the initial loss",
     active=Reason.EVALUATING,
@@ -143,14 +142,25 @@ class _Seen:
         return found
 
     @cached_property
+    def template(self) -> str:
+        """Ledger.template as it is now: of the operator's configuration, and of what a prediction has of its sweep."""
+        training = self.sweep.training.model_dump(mode="json", exclude_defaults=True)
+        shapes = [self.observed.operator_template, template_digest(self.sweep), training]
+        return content_key(shapes)[:16]
+
+    @cached_property
     def known(self) -> Recorded:
         """The prediction's ledger as it is stored."""
-        return prediction_ledger(self.observed)
+        observed = self.observed
+        path = layout.ledger_in(layout.prediction_folder(observed.name, observed.uid))
+        return known_ledger(observed, observed.ledger, path, self.template, has_spent=False)
 
     @cached_property
     def ledger(self) -> Ledger:
         """The same without what was refused under another spec."""
-        return under_present(self.known.ledger, self.observed, self.sweep)
+        generation = self.observed.generation
+        max_failed = self.sweep.failure_policy.max_failed_points
+        return under_present(self.known.ledger, generation, self.template, max_failed)
 
     def ended(self, result: EvaluationResult) -> EvaluationStep:
         """There is nothing left to measure."""
@@ -169,8 +179,8 @@ class _Seen:
         observed, sweep, ledger = self.observed, self.sweep, self.ledger
         template = evaluate_template(sweep, self.checkpoint)
         return SingleTask(
-            words=WORDS,
-            world=observed,
+            labels=LABELS,
+            observed=observed,
             jobs=self.jobs,
             stopped=tuple(filter(self._is_own, observed.stopped)),
             attempts=_attempts(ledger, self.config),
@@ -178,7 +188,7 @@ class _Seen:
             refused=_own_error(ledger) if ledger.evaluate_key == self.config.key else None,
             # Changes with all that a person can change about the pod: charges under another one start at zero.
             template=f"{observed.generation}-{template}",
-            asked=asked(observed, sweep, template),
+            asked=template_label(observed.operator_template, sweep, template),
             domains=list(self.config.mixture),
             retries=sweep.failure_policy.retries_per_point,
             suspend=suspended,
@@ -209,9 +219,9 @@ class _Seen:
                 create=create,
                 delete=deletions(self.other_jobs) + lost_deletions(recorded) + measured.delete,
                 expire=expiries(self.sweep, [*self.other_jobs, *recorded]),
-                set_aside=(
-                    *(known.set_aside if is_changed else ()),
-                    *_result_aside(measured, self.found, self.config),
+                quarantined=(
+                    *(known.quarantined if is_changed else ()),
+                    *_quarantined_result(measured, self.found, self.config),
                 ),
             ),
             requeue_after=30.0 if measured.active else max(30.0, measured.seconds_until_due),
@@ -244,18 +254,18 @@ def _with_attempts(ledger: Ledger, measured: SinglePass, config: EvaluateConfig)
 
 def _own_error(ledger: Ledger) -> ConfigurationError | None:
     error = ledger.configuration_error
-    return error if error is not None and error.where == WORDS.name else None
+    return error if error is not None and error.where == LABELS.name else None
 
 
 def _without_refusal(ledger: Ledger) -> Ledger:
     return ledger if _own_error(ledger) is None else ledger.replace(configuration_error=None)
 
 
-def _result_aside(
+def _quarantined_result(
     measured: SinglePass, found: Read[EvaluationResult], config: EvaluateConfig
-) -> tuple[SetAside, ...]:
+) -> tuple[Quarantine, ...]:
     """The result, if it cannot be used and no running attempt is about to overwrite it."""
     if not isinstance(found, Unreadable) or measured.active:
         return ()
     path, attempt = layout.evaluation_result(config.key), measured.attempts.ended + 1
-    return (aside(path, f"unreadable-{attempt}"),)
+    return (quarantine(path, f"unreadable-{attempt}"),)

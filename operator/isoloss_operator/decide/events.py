@@ -1,4 +1,4 @@
-"""Events about what turned and about attempts that ended: one per kind of ending, never one per point."""
+"""Events about conditions that changed and about attempts that ended: one per kind of ending, never one per point."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_NEWS_UNLESS_STALLED: Final = (Reason.NO_RESULTS,)
 def condition_events(
     conditions: Iterable[Condition], announced: Sequence[str], *, stalled: bool
 ) -> tuple[Event, ...]:
-    """One event per turned condition of the `announced` types that is news."""
+    """One event per changed condition of the `announced` types that is news."""
     found: dict[tuple[str, str], Event] = {}
     for condition in conditions:
         if condition.type not in announced or condition.status == "Unknown":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -19,6 +19,9 @@ from isoloss_contract.records import (
     PositiveFinite,
     Tokens,
 )
+
+PAGE_SECONDS: Final = 60.0
+"""Between two pages of one resource."""
 
 # --------------------------------------------------------------------------------- steps of a search
 

@@ -279,9 +279,13 @@ class ObservedResource(ObservedTasks):
     """Whether this process has drawn one."""
 
     @cached_property
-    def said(self) -> Mapping[str, Condition]:
+    def previous_conditions(self) -> Mapping[str, Condition]:
         """What the conditions of the status say, by type."""
         return parse_conditions(self.status)
+
+    def has_page(self, uri: str) -> bool:
+        """Whether a page was drawn there, by this process or, as the status has it, by an earlier one."""
+        return self.page_drawn or self.status.get("reportUri") == uri
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,11 +326,11 @@ class ObservedSweep(ObservedResource, StoredPoints):
     """What is being fitted now; a fit that waits for its turn may be another."""
     report_missing: bool = False
     """`fit` was found without its report, which an earlier process was to draw; this one has not tried yet."""
-    fit_rests: bool = False
+    fit_in_backoff: bool = False
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
 
     @cached_property
-    def told(self) -> ScalingSweepStatus:
+    def previous_status(self) -> ScalingSweepStatus:
         """What the last pass wrote; an empty status if that cannot be read."""
         return ScalingSweepStatus.read(self.status)
 
@@ -376,12 +380,12 @@ class ObservedReference:
     status: Mapping[str, Any]
 
     @cached_property
-    def said(self) -> Mapping[str, Condition]:
+    def conditions(self) -> Mapping[str, Condition]:
         """What its conditions say, by type."""
         return parse_conditions(self.status)
 
     @cached_property
-    def told(self) -> ScalingSweepStatus:
+    def parsed_status(self) -> ScalingSweepStatus:
         """Its numbers; an empty status if they cannot be read."""
         return ScalingSweepStatus.read(self.status)
 
@@ -405,12 +409,12 @@ class ObservedAnswer:
     status: Mapping[str, Any]
 
     @cached_property
-    def said(self) -> Mapping[str, Condition]:
+    def conditions(self) -> Mapping[str, Condition]:
         """What its conditions say, by type."""
         return parse_conditions(self.status)
 
     @cached_property
-    def told(self) -> HyperparamPredictionStatus:
+    def parsed_status(self) -> HyperparamPredictionStatus:
         """Its numbers; an empty status if they cannot be read."""
         return HyperparamPredictionStatus.read(self.status)
 
@@ -473,6 +477,6 @@ class ObservedPrediction(ObservedResource):
     validation: ObservedValidation = ObservedValidation()
 
     @cached_property
-    def told(self) -> HyperparamPredictionStatus:
+    def previous_status(self) -> HyperparamPredictionStatus:
         """What the last pass wrote; an empty status if that cannot be read."""
         return HyperparamPredictionStatus.read(self.status)

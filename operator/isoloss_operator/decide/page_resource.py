@@ -38,14 +38,14 @@ def page_resource(
     before = {each["type"]: each["status"] for each in status.get("conditions", ())}
     if final and before.get(STALLED) != "True":
         found = laws_finding(laws, points, final=True)
-        said = {
+        by_type = {
             READY: found,
             FIT_READY: found,
             STALLED: stalled(found),
             RECONCILING: reconciling(found, ""),
         }
         status["conditions"] = [
-            _as(each, said.get(each["type"])) for each in status.get("conditions", ())
+            _as(each, by_type.get(each["type"])) for each in status.get("conditions", ())
         ]
     return {**resource, "status": status}
 

@@ -1,7 +1,7 @@
 """What is to be done, as the shell carries it out.
 
 The order of the writes makes being killed in between harmless:
-publish -> ledger -> set aside -> fit -> delete -> expire -> create -> status -> events.
+publish -> ledger -> quarantine -> fit -> delete -> expire -> create -> status -> events.
 The publication goes first: a withdrawn answer must not stay published because a store or a quota refuses the rest.
 The fit does not wait for Jobs that may be refused.
 A step that fails ends the pass; the next pass observes and decides again.
@@ -63,11 +63,11 @@ class JobExpiry:
 
 
 @dataclass(frozen=True)
-class SetAside:
+class Quarantine:
     """An unusable object to rename: a later attempt writes its name again, and people can look at it."""
 
     path: str
-    aside: str
+    new_path: str
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class TaskWrites:
 
     ledger: Ledger | None = None
     """Write it before anything else; None: unchanged."""
-    set_aside: tuple[SetAside, ...] = ()
+    quarantined: tuple[Quarantine, ...] = ()
     delete: tuple[JobDeletion, ...] = ()
     expire: tuple[JobExpiry, ...] = ()
     create: tuple[JobRequest, ...] = ()

@@ -1,6 +1,6 @@
 """What happens next with a prediction. Pure. Read downwards: the first check that speaks decides.
 
-An answer is given only from final laws. Once given it stands, marked stale, while its sweep changes; it
+An answer is given only from final laws. Once given it is kept, marked stale, while its sweep changes; it
 is withdrawn as soon as the prediction's own spec asks something else, or the new laws do not answer that.
 """
 
@@ -15,6 +15,7 @@ from isoloss.laws import RefusalReason
 from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_operator.api import Condition, HyperparamPredictionStatus
+from isoloss_operator.decide.answer_page import answer_page
 from isoloss_operator.decide.conditions import (
     ACCEPTED,
     EVALUATED,
@@ -25,21 +26,21 @@ from isoloss_operator.decide.conditions import (
     SUSPENDED,
     VALIDATED,
     Finding,
+    changed,
     dated,
     reconciling,
     stalled,
-    turned,
+    storage_not_writable,
+    write_refused,
 )
 from isoloss_operator.decide.evaluation import EvaluationStep
 from isoloss_operator.decide.events import condition_events
-from isoloss_operator.decide.fit_requests import answer_page, has_page
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_uri
-from isoloss_operator.decide.left_open import sweep_not_ready
 from isoloss_operator.decide.observation import ObservedPrediction
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction_status import (
-    answer_stands,
+    has_previous_answer,
     is_of_present_spec,
     predicted_in_words,
     publication,
@@ -54,7 +55,7 @@ from isoloss_operator.decide.prediction_view import (
 )
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.suspension import suspension
-from isoloss_operator.decide.tasks.findings import request_refused, storage_not_writable
+from isoloss_operator.decide.sweep_reference import sweep_not_ready
 from isoloss_operator.decide.validation import ValidationStep, validation_step
 from isoloss_operator.planning.specs import InvalidSpec
 
@@ -68,7 +69,7 @@ ALL_ACCEPTED: Final = Finding.true(
 FRESH: Final = Finding.false(
     Reason.UP_TO_DATE_WITH_SWEEP, "The answer is computed from the sweep's current laws."
 )
-STANDS: Final = Finding.true(Reason.PREDICTED, "The status holds the answer.")
+KEPT: Final = Finding.true(Reason.PREDICTED, "The status holds the answer.")
 NO_NUMBERS: Final = HyperparamPredictionStatus()
 NO_ANSWER: Final = Finding.false(
     Reason.NOTHING_WRONG, "There is no answer that could be out of date."
@@ -89,7 +90,7 @@ class State:
     measurement: HyperparamPredictionStatus | None = NO_NUMBERS
     """Of this status the initial loss; None: as the status has it."""
     answer: HyperparamPredictionStatus | None = NO_NUMBERS
-    """Of this status the answer; None: as the status has it (only if it still stands)."""
+    """Of this status the answer; None: as the status has it (only if it is still kept)."""
     step: EvaluationStep | None = None
     requeue_after: float | None = None
     """None: as the evaluation asks for."""
@@ -122,17 +123,17 @@ def _without_view(observed: ObservedPrediction) -> State:
         return _without_store(observed, Finding.false(Reason.STORAGE_UNREACHABLE, message))
     else:  # before the corpus is prepared nothing can be measured
         found = sweep_not_ready(reference)
-    return _standing_or(observed, found)
+    return _keep_previous(observed, found)
 
 
 def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
-    """An answer that was given stands as it was: nothing is known to have changed."""
-    if not answer_stands(observed):
-        return _standing_or(observed, finding)
-    before = observed.said
+    """An answer that was given is kept as it was: nothing is known to have changed."""
+    if not has_previous_answer(observed):
+        return _keep_previous(observed, finding)
+    before = observed.previous_conditions
     found = {kind: Finding.of(condition) for kind, condition in before.items()}
     return State(
-        ready=_standing(observed),
+        ready=_previous_ready(observed),
         accepted=finding,
         evaluated=found.get(EVALUATED, Finding.unknown()),
         stale=found.get(STALE, NO_ANSWER),
@@ -142,12 +143,12 @@ def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
     )
 
 
-def _standing(observed: ObservedPrediction) -> Finding:
-    """Ready of an answer that stands: what was Ready stays so, and Accepted says if it cannot be published by now."""
-    ready = observed.said.get(READY)
+def _previous_ready(observed: ObservedPrediction) -> Finding:
+    """Ready of an answer that is kept: what was Ready stays so, and Accepted says if it cannot be published by now."""
+    ready = observed.previous_conditions.get(READY)
     if ready is not None and ready.status == "True":
         return Finding.of(ready)
-    return _publication_problem(observed) or STANDS
+    return _publication_problem(observed) or KEPT
 
 
 def _not_accepted(reason: Reason, message: str) -> State:
@@ -155,7 +156,7 @@ def _not_accepted(reason: Reason, message: str) -> State:
     return State(ready=finding, accepted=finding, requeue_after=300.0)
 
 
-def _standing_or(
+def _keep_previous(
     observed: ObservedPrediction,
     finding: Finding,
     *,
@@ -165,17 +166,17 @@ def _standing_or(
     preview: HyperparamPredictionStatus | None = None,
     former: str = "former laws",
 ) -> State:
-    """The former answer, marked stale for what `finding` says, if it stands; else no answer for that.
+    """The former answer, marked stale for what `finding` says, if it is kept; else no answer for that.
 
     `preview` is shown without vouching for it (a provisional answer).
     """
-    previous = observed.said
+    previous = observed.previous_conditions
     before = previous.get(EVALUATED)
     if evaluated is None:
         is_known = before is not None and is_of_present_spec(observed)
         evaluated = Finding.of(before) if before and is_known else Finding.unknown()
     requeue = None if step else 30.0
-    if not answer_stands(observed):
+    if not has_previous_answer(observed):
         return State(
             ready=finding,
             evaluated=evaluated,
@@ -186,7 +187,7 @@ def _standing_or(
         )
     message = f"The answer is computed from {former}: {finding.message}"
     return State(
-        ready=_standing(observed),
+        ready=_previous_ready(observed),
         evaluated=evaluated,
         stale=Finding("True", finding.reason, message, stalled=finding.stalled),
         measurement=measurement,
@@ -216,12 +217,12 @@ def _initial_loss_unknown(view: PredictionView) -> State | None:
         return None
     if not view.checkpoint_gone:
         former = f"a former initial loss of {checkpoint.uri}"
-        return _standing_or(view.observed, found, evaluated=found, step=step, former=former)
-    before = view.observed.told
+        return _keep_previous(view.observed, found, evaluated=found, step=step, former=former)
+    before = view.observed.previous_status
     if isinstance(view.fit, FitOutcome) and view.fit.laws_sha256 == before.laws_sha256:
         as_it_was = _without_store(view.observed, found)
         return replace(as_it_was, stale=FRESH, step=step, requeue_after=math.inf)
-    return _standing_or(view.observed, found, step=step)
+    return _keep_previous(view.observed, found, step=step)
 
 
 def _laws_refused(view: PredictionView) -> State | None:
@@ -238,7 +239,7 @@ def _laws_not_final(view: PredictionView) -> State | None:
     problem, preview = view.fit, view.preview
     if preview is not None:
         problem = Finding.false(Reason.PROVISIONAL, f"{_PREVIEW} {problem.message}")
-    return _standing_or(
+    return _keep_previous(
         view.observed,
         problem,
         evaluated=view.step.finding,
@@ -309,18 +310,20 @@ def _plan(
     state: State,
     validation: ValidationStep,
 ) -> PredictionPlan:
-    refused = storage_not_writable(observed) or request_refused(observed)
+    refused = storage_not_writable(observed.store_write_error) or write_refused(
+        observed.write_error
+    )
     refused = refused or _publication_problem(observed)
     if refused and state.accepted.holds:
         state = replace(state, accepted=refused)
-    previous = observed.said
+    previous = observed.previous_conditions
     conditions = dated(
         _findings(observed, state, validation.finding),
         previous,
         generation=observed.generation,
         now=observed.now,
     )
-    before = observed.told
+    before = observed.previous_status
     judged, asked = validation.status, question_digest(observed.spec, judged=True)
     if judged is not None:
         judged = judged.model_copy(update={"question_digest": asked})
@@ -368,19 +371,19 @@ def _report_uri(
         return before.report_uri
     folder = layout.prediction_folder(observed.name, observed.uid)
     uri = f"{store_uri(view.sweep)}/{layout.report_in(folder)}"
-    return uri if has_page(observed, uri) else ""
+    return uri if observed.has_page(uri) else ""
 
 
 def _news(
     conditions: Sequence[Condition], previous: Mapping[str, Condition]
 ) -> tuple[Condition, ...]:
-    """Conditions that turned, but for those that waited for their sweep before and still do."""
+    """Conditions that changed, but for those that waited for their sweep before and still do."""
 
     def waits_on(condition: Condition) -> bool:
         before = previous.get(condition.type)
         return before is not None and {before.reason, condition.reason} <= _WAITING
 
-    return tuple(c for c in turned(conditions, previous) if not waits_on(c))
+    return tuple(c for c in changed(conditions, previous) if not waits_on(c))
 
 
 def _findings(
@@ -395,7 +398,7 @@ def _findings(
         READY: state.ready,
         STALE: state.stale,
         **({VALIDATED: validated} if validated else {}),
-        SUSPENDED: suspension(observed.jobs, observed, suspend=observed.spec.suspend),
+        SUSPENDED: suspension(observed, suspend=observed.spec.suspend),
         STALLED: stalled(holds_up),
         RECONCILING: reconciling(holds_up, changes),
     }

@@ -166,15 +166,15 @@ def question_digest(spec: HyperparamPredictionSpec | InvalidSpec, *, judged: boo
 
 def is_of_present_spec(observed: ObservedPrediction, *, judged: bool = False) -> bool:
     """Whether what the status says is about the present question; if `judged`, the verdict on the answer."""
-    status = observed.told
-    said = status.validation if judged else status
+    status = observed.previous_status
+    previous = status.validation if judged else status
     asked = question_digest(observed.spec, judged=judged)
-    return said is not None and bool(asked) and said.question_digest == asked
+    return previous is not None and bool(asked) and previous.question_digest == asked
 
 
-def answer_stands(observed: ObservedPrediction) -> bool:
+def has_previous_answer(observed: ObservedPrediction) -> bool:
     """Whether the status has an answer to the present question, published or not: it is not withdrawn lightly."""
-    stale = observed.said.get(STALE)
+    stale = observed.previous_conditions.get(STALE)
     is_given = stale is not None and stale.reason != Reason.NOTHING_WRONG
     return is_given and is_of_present_spec(observed)
 

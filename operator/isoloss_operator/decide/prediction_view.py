@@ -24,17 +24,17 @@ from isoloss_operator.decide.evaluation import (
 )
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import texts
-from isoloss_operator.decide.left_open import final_fit
 from isoloss_operator.decide.observation import ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_status import (
-    answer_stands,
     answered,
     for_target,
     given,
+    has_previous_answer,
     measured,
     predicted,
 )
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.sweep_reference import final_fit
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -64,14 +64,14 @@ class PredictionView:
             self.spec.checkpoint,
             suspended=self.spec.suspend,
             removed_data=self.removed_data,
-            is_answered=answer_stands(self.observed),
+            is_answered=has_previous_answer(self.observed),
         )
 
     @property
     def checkpoint_gone(self) -> str:
-        """What to do if the checkpoint of the answer that stands is gone; empty: it is not."""
+        """What to do if the checkpoint of the answer that is kept is gone; empty: it is not."""
         found = self.observed.checkpoint_stamp
-        if not isinstance(found, Unreadable) or not answer_stands(self.observed):
+        if not isinstance(found, Unreadable) or not has_previous_answer(self.observed):
             return ""
         return f"{found.message}: put them back, or give spec.initialLoss"
 
@@ -116,7 +116,7 @@ class PredictionView:
         """Whether the former answer is kept, marked stale, as there is no new one and none is refused."""
         is_unmeasured = self.step.finding.status != "True"
         waits = isinstance(self.fit, Finding) and not isinstance(self.fit.reason, RefusalReason)
-        return (is_unmeasured or waits) and answer_stands(self.observed)
+        return (is_unmeasured or waits) and has_previous_answer(self.observed)
 
     @property
     def preview(self) -> HyperparamPredictionStatus | None:
@@ -180,10 +180,10 @@ def needs_corpus(observed: ObservedPrediction) -> bool:
     reference = observed.sweep
     if reference is None or is_unknown(observed.manifest):
         return False
-    ready = reference.said.get(READY)
+    ready = reference.conditions.get(READY)
     if ready is None or ready.status != "True":
         return False
-    trained_on = reference.told.data_digest
+    trained_on = reference.parsed_status.data_digest
     manifest = value_of(observed.manifest)
     return manifest is None or bool(trained_on and manifest.digest != trained_on)
 
@@ -202,19 +202,19 @@ def unanswered(observed: ObservedPrediction) -> str:
     stamp: Read[object] = observed.checkpoint_stamp
     measured: tuple[Read[object], ...] = (stamp, observed.evaluation, observed.fit)
     reads = (observed.manifest, observed.corpus, *measured)
-    said = next((read.message for read in reads if is_unknown(read)), "")
-    return observed.store_error or said or _listed_no_longer(observed)
+    message = next((read.message for read in reads if is_unknown(read)), "")
+    return observed.store_error or message or _listed_no_longer(observed)
 
 
 def _listed_no_longer(observed: ObservedPrediction) -> str:
-    """What to do if the answer that stands is of files that may not be listed any more; empty: it is not.
+    """What to do if the answer that is kept is of files that may not be listed any more; empty: it is not.
 
     Under the URI alone they would be measured again.
     """
-    spec, before = observed.spec, observed.told
+    spec, before = observed.spec, observed.previous_status
     if isinstance(spec, InvalidSpec) or spec.checkpoint is None:
         return ""
-    if observed.checkpoint_stamp != ABSENT or not answer_stands(observed):
+    if observed.checkpoint_stamp != ABSENT or not has_previous_answer(observed):
         return ""
     # An answer says of itself that its checkpoint could not be listed.
     if texts([_unlisted(spec.checkpoint)])[0] in before.warnings:

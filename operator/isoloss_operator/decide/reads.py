@@ -11,6 +11,7 @@ from isoloss_contract.ledger import (
     PointState,
 )
 from isoloss_contract.reading import is_unknown, value_of
+from isoloss_operator.decide.checks import AcceptedSweep, accepted_sweep
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import (
@@ -23,9 +24,10 @@ from isoloss_operator.decide.observation import (
     PointReads,
 )
 from isoloss_operator.decide.prediction_view import corpus_of_laws
-from isoloss_operator.decide.sweep_view import SweepView, known_tasks, sweep_tasks
-from isoloss_operator.decide.tasks.outcomes import is_done
-from isoloss_operator.decide.tasks.task_set import TaskSet
+from isoloss_operator.decide.preparation import reporting_tasks
+from isoloss_operator.decide.record import is_done
+from isoloss_operator.decide.sweep import done_without_data
+from isoloss_operator.decide.tasks import TaskSet, plan_tasks
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     checkpoint_uris,
@@ -73,7 +75,10 @@ def predictions_to_read(observed: ObservedSweep) -> tuple[str, ...]:
 def needs_manifest(observed: ObservedSweep) -> bool:
     """Whether the manifest is to be read, all else being known: no sweep needs it that has nothing left to train."""
     try:
-        return sweep_tasks(SweepView.of(observed)) is None
+        sweep = accepted_sweep(observed)
+        if sweep.unplaced is not None:
+            return True
+        return sweep.manifest is None and done_without_data(sweep) is None
     except InvalidSpec:
         return True
 
@@ -84,23 +89,31 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
     `stored` are the names under points/: points without a folder have no result.
     """
     try:
-        view = SweepView.of(observed)
-        planned = sweep_tasks(view)
-        if planned is not None:
-            return point_reads(planned[0], stored)
+        sweep = accepted_sweep(observed)
+        tasks = planned_tasks(sweep)
+        if tasks is not None:
+            return _point_reads(tasks, stored)
         # Points train on while their corpus is prepared again, and the status says how far they are.
-        known = known_tasks(view)
+        known = reporting_tasks(sweep)
     except InvalidSpec:
         return PointReads()
     if known is None:
         return PointReads()
     reporting = tuple(dict.fromkeys(job.key for job in known.active))
-    return PointReads(progress=reporting, stall_seconds=known.policy.stall_seconds)
+    return PointReads(progress=reporting, stall_seconds=known.spec.failure_policy.stall_seconds)
 
 
-def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
-    """The same for any set of tasks."""
-    observed, points, records = tasks.world, tasks.points.values(), tasks.known.ledger.by_key
+def planned_tasks(sweep: AcceptedSweep) -> TaskSet | None:
+    """The points that a pass is over; None: the corpus is to be prepared first, or a size has no places yet."""
+    if sweep.unplaced is not None:
+        return None
+    if (done := done_without_data(sweep)) is not None:
+        return done.tasks
+    return None if sweep.manifest is None else plan_tasks(sweep, sweep.manifest)
+
+
+def _point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
+    observed, points, records = tasks.observed, tasks.points.values(), tasks.known.ledger.by_key
     jobs = [job for of_point in tasks.jobs.values() for job in of_point]
     # One that a suspension stopped works no more: it may have written its result on its way out.
     stopped = {job.uid for job in observed.stopped}
@@ -138,7 +151,7 @@ def point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
         results=tuple(key for key in results if key not in failed),
         results_of_failed=tuple(key for key in results if key in failed),
         progress=tuple(key for key in dict.fromkeys((*tasks.points, *records)) if key in wanted),
-        stall_seconds=tasks.policy.stall_seconds,
+        stall_seconds=tasks.spec.failure_policy.stall_seconds,
     )
 
 

@@ -40,8 +40,7 @@ from isoloss_operator.decide.fits import (
 from isoloss_operator.decide.law_status import precise
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.tasks.outcomes import planned
-from isoloss_operator.decide.tasks.task_pass import BudgetLeft
+from isoloss_operator.decide.record import planned
 from isoloss_operator.planning.placement import placed_sizes
 from isoloss_operator.planning.points import (
     SEEDS,
@@ -79,10 +78,11 @@ def search_request(
     spec: ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
-    left: BudgetLeft,
+    flops_left: float,
+    seconds_left: float,
     seconds_per_flop: Mapping[str, float],
 ) -> SearchRequest:
-    """The step to decide now; `seconds_per_flop` by size."""
+    """The step to decide now. What is left of the budget is infinite if that does not limit it; `seconds_per_flop` by size."""
     search = spec.search
     room = max(MAX_POINTS - len(ledger.points), 0)
     repeated = sum(points[record.key].seed != spec.training.seed for record in ledger.points)
@@ -95,9 +95,9 @@ def search_request(
             batch_size_precision=float(search.precision.batch_size),
             max_added_points=min(most, len(ledger.additions) - repeated + room),
             replicates=min(search.replicates, repeated + room),
-            seconds_left=None if math.isinf(left.seconds) else max(left.seconds, 0.0),
+            seconds_left=None if math.isinf(seconds_left) else max(seconds_left, 0.0),
         ),
-        flops_left=None if math.isinf(left.flops) else left.flops,
+        flops_left=None if math.isinf(flops_left) else flops_left,
     )
 
 
@@ -111,19 +111,6 @@ def search_sizes(
     return tuple(
         _size(spec, proxies[proxy.name], seconds_per_flop[proxy.name]) for proxy in spec.proxies
     )
-
-
-def search_inputs(spec: ScalingSweepSpec, records: Sequence[PointRecord]) -> list[object]:
-    """What a step depends on in addition to trajectories: a different one is another step."""
-    sizes = [
-        [proxy.name, proxy.tokens, spec.grid_of(proxy).model_dump(mode="json")]
-        for proxy in spec.proxies
-    ]
-    budget = None if spec.budget is None else spec.budget.model_dump(mode="json")
-    points = [[r.key, str(r.state), str(r.intent.action), r.intent.tokens] for r in records]
-    # Where points are placed shows in the sizes.
-    search = spec.search.model_dump(mode="json", exclude={"placement"})
-    return [search, spec.design, budget, sizes, points]
 
 
 def replicate_number(spec: ScalingSweepSpec, point: PlannedPoint) -> int:
@@ -317,12 +304,12 @@ def step_ended_in_words(step: SearchStep) -> str:
     )
 
 
-def search_events(ledger: Ledger, step: SearchStep | None, told: str) -> tuple[Event, ...]:
+def search_events(ledger: Ledger, step: SearchStep | None, previous: str) -> tuple[Event, ...]:
     """One event about a step: its points, named as in the ledger, or that the search is over.
 
-    `told` is why it ended by the status as observed.
+    `previous` is why it ended by the status as observed.
     """
-    if step is None or (step.ended and step.ended == told):
+    if step is None or (step.ended and step.ended == previous):
         return ()
     if step.ended:
         message = step_ended_in_words(step)

@@ -27,32 +27,32 @@ Stop = tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]
 NOT_SUSPENDED: Final = Finding.false(Reason.NOT_SUSPENDED, "spec.suspend is false.")
 
 
-def left_behind(world: ObservedTasks) -> str:
+def left_behind(observed: ObservedTasks) -> str:
     """What a deleted Job left behind, and what to do about it; empty: nothing.
 
     Most pods end by themselves; one that has no node yet never does.
     """
-    count = len(world.orphaned_pods)
+    count = len(observed.orphaned_pods)
     if not count:
         return ""
-    named = f", such as {world.orphans[0]}" if world.orphans else ""
+    named = f", such as {observed.orphans[0]}" if observed.orphans else ""
     return (
         f"Waiting for {counted(count, 'pod')} without a Job to end{named}: "
         "delete what does not end by itself."
     )
 
 
-def suspension(jobs: Iterable[ObservedJob], world: ObservedTasks, *, suspend: bool) -> Finding:
-    """The condition Suspended of a resource with these Jobs of its `world`."""
+def suspension(observed: ObservedTasks, *, suspend: bool) -> Finding:
+    """The condition Suspended of a resource."""
     if not suspend:
         return NOT_SUSPENDED
-    running = sum(job.holds_a_slot for job in jobs)
+    running = sum(job.holds_a_slot for job in observed.jobs)
     if running:
         return Finding.true(
             Reason.SUSPENDING, f"{counted(running, 'Job')} {are(running)} being stopped."
         )
     message = "spec.suspend is true: no Job is running."
-    if left := left_behind(world):
+    if left := left_behind(observed):
         message += f" {left}"
     return Finding.true(Reason.SUSPENDED, message)
 

@@ -36,7 +36,6 @@ from isoloss_operator.api import (
 from isoloss_operator.decide.conditions import READY, STALLED, VALIDATED, Finding
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
-from isoloss_operator.decide.left_open import sweep_not_ready
 from isoloss_operator.decide.observation import Course, ObservedPrediction, ObservedReference
 from isoloss_operator.decide.prediction_status import (
     is_of_present_spec,
@@ -45,6 +44,7 @@ from isoloss_operator.decide.prediction_status import (
 )
 from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.reasons import Reason, known_reason
+from isoloss_operator.decide.sweep_reference import sweep_not_ready
 from isoloss_operator.planning.continued import ALIKE
 from isoloss_operator.planning.points import mixture
 from isoloss_operator.planning.specs import InvalidSpec, checkpoint_uri
@@ -88,7 +88,7 @@ class Verdict:
 def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
     """Judge the answer, or say what that waits for. `view` is None if nothing is known of the sweep or its store."""
     if isinstance(observed.spec, InvalidSpec):
-        return ValidationStep(NO_ANSWER if VALIDATED in observed.said else None)
+        return ValidationStep(NO_ANSWER if VALIDATED in observed.previous_conditions else None)
     if observed.spec.validation is None:
         return ValidationStep()
     if view is None:
@@ -112,11 +112,13 @@ def validation_step(observed: ObservedPrediction, view: PredictionView | None) -
 
 
 def _as_it_was(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
-    """What was said of the present question stands while nothing is known that could change it; else `finding`."""
-    said = observed.said.get(VALIDATED)
-    if said is None or not is_of_present_spec(observed, judged=True):
+    """What was said of the present question is kept while nothing is known that could change it; else `finding`."""
+    previous = observed.previous_conditions.get(VALIDATED)
+    if previous is None or not is_of_present_spec(observed, judged=True):
         return ValidationStep(finding)
-    return ValidationStep(Finding.of(said), observed.told.validation, observed.told.refined)
+    return ValidationStep(
+        Finding.of(previous), observed.previous_status.validation, observed.previous_status.refined
+    )
 
 
 # ------------------------------------------------------------------------------- which points count
@@ -200,8 +202,8 @@ def _not_over(
     points: JudgedPoints, observed: ObservedPrediction, answer: Prediction
 ) -> Finding | None:
     """Why the points are not judged yet."""
-    reference, ready = points.reference, points.reference.said.get(READY)
-    stalled = reference.said.get(STALLED)
+    reference, ready = points.reference, points.reference.conditions.get(READY)
+    stalled = reference.conditions.get(STALLED)
     if stalled is not None and stalled.status == "True":
         message = f"ScalingSweep {reference.name} cannot go on: {stalled.message}"
         return Finding.unknown(known_reason(stalled.reason), message)
@@ -419,14 +421,14 @@ def _places(points: JudgedPoints, verdict: Verdict) -> tuple[ProbeStatus, ...]:
 def _place(
     sweep: ScalingSweepSpec, place: tuple[float, int], seeds: Seeds, comparison: Comparison | None
 ) -> ProbeStatus:
-    told = comparison is not None and not comparison.neighbour.diverged
+    is_compared = comparison is not None and not comparison.neighbour.diverged
     return ProbeStatus(
         learning_rate=learning_rate(place[0]),
         batch_size=batch_size(place[1]),
         state=_state(seeds),
         loss=loss(_mean(_loss(sweep, each) for each in seeds if each.state in DONE)),
-        difference=loss(comparison.difference) if comparison and told else "",
-        standard_error=loss(comparison.standard_error) if comparison and told else "",
+        difference=loss(comparison.difference) if comparison and is_compared else "",
+        standard_error=loss(comparison.standard_error) if comparison and is_compared else "",
         better=(comparison.better or "") if comparison else "",
     )
 

@@ -32,7 +32,7 @@ def assumed_utilisation(counts: ParameterCounts) -> float:
 def elapsed(durations: Iterable[float], parallelism: int) -> float:
     """Time until the last of these Jobs ends, in the unit of `durations`; 0 of none.
 
-    The cheapest start first, as a sweep starts them (decide/tasks/task_pass.py). What starting a Job takes is left out.
+    The cheapest start first, as a sweep starts them (decide/choose.py). What starting a Job takes is left out.
     """
     ends = [0.0] * parallelism
     for duration in sorted(durations):

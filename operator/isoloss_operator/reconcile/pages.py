@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from isoloss_operator.decide.fit_requests import PAGE_SECONDS
+from isoloss_operator.decide.fits import PAGE_SECONDS
 from isoloss_operator.fitting.fit_jobs import FitJob
 from isoloss_operator.reconcile.resource import Resource
 from isoloss_operator.reconcile.services import Services

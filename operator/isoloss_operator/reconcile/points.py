@@ -87,14 +87,14 @@ def store_points(
 def _write_ledger(services: Services, uri: str, folder: str, plan: TaskWrites) -> None:
     """A damaged ledger is set aside before the new one takes its place, everything else afterwards."""
     path = layout.ledger_in(folder)
-    for request in plan.set_aside:
+    for request in plan.quarantined:
         if request.path == path:
-            services.storage.set_aside(uri, request)
+            services.storage.quarantine(uri, request)
     if plan.ledger is not None:
         services.ledgers.write(uri, folder, plan.ledger)
-    for request in plan.set_aside:
+    for request in plan.quarantined:
         if request.path != path:
-            services.storage.set_aside(uri, request)
+            services.storage.quarantine(uri, request)
 
 
 def change_jobs(services: Services, resource: Resource, plan: TaskWrites) -> None:

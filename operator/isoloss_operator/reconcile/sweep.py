@@ -11,13 +11,13 @@ from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, SweepPage
+from isoloss_operator.decide.known_ledger import sweep_ledger
 from isoloss_operator.decide.observation import (
     FirstReads,
     ObservedAnswer,
     ObservedCheckpoint,
     ObservedSweep,
 )
-from isoloss_operator.decide.owners import sweep_ledger
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.reads import (
     checkpoints_to_read,
@@ -78,7 +78,7 @@ class SweepSteps:
             observed,
             ledger=services.ledgers.read(uri, first.folder),
             fit_running=running if isinstance(running, FitRequest) else None,
-            fit_rests=fitter.in_backoff(owner.uid),
+            fit_in_backoff=fitter.in_backoff(owner.uid),
             **observed_page(services, resource),
         )
         observed = replace(

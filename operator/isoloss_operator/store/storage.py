@@ -48,7 +48,7 @@ from isoloss_contract.store.parsing import CONTRACT
 from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import Course
-from isoloss_operator.decide.plans import SetAside
+from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.settings import normal_uri
 from isoloss_operator.store.fit_files import (
     NEWEST_FIT,
@@ -365,7 +365,7 @@ class Storage:
 
     # --------------------------------------------------------------------------------- writing
 
-    def set_aside(self, uri: str, request: SetAside) -> None:
+    def quarantine(self, uri: str, request: Quarantine) -> None:
         """Copy an unusable object to another name and remove it; does nothing if it is gone."""
         store = self.store(uri)
         try:
@@ -375,7 +375,7 @@ class Storage:
         except BadRecord as error:
             content = f"not kept: {error}\n".encode()
         try:
-            self.write("set-aside", uri, request.aside, content)
+            self.write("set-aside", uri, request.new_path, content)
             self.timed("set-aside", lambda: store.remove(request.path))
         except BadRecord:
             # The folder is a link or a file. Removing it follows nothing.

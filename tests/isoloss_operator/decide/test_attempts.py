@@ -12,6 +12,8 @@ import pytest
 from isoloss_contract.ledger import Attempts, PointState
 from isoloss_contract.records import Outcome, ParameterCounts
 from isoloss_operator.decide.jobs.attempts import (
+    after_failure,
+    after_stop,
     charges,
     delay_of,
     delay_seconds,
@@ -19,15 +21,7 @@ from isoloss_operator.decide.jobs.attempts import (
     not_before,
 )
 from isoloss_operator.decide.jobs.failures import UNCHARGED, Failure, FailureClass
-from isoloss_operator.decide.tasks.outcomes import (
-    after_failure,
-    after_stop,
-    is_enough,
-    planned,
-    result_found,
-    settled,
-    unusable,
-)
+from isoloss_operator.decide.record import is_enough, planned, result_found, settled, unusable
 from tests.support.builders import NOW, job, points, result, sweep_spec
 
 README = Path(__file__).parents[3] / "operator" / "README.md"

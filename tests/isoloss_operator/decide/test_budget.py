@@ -11,11 +11,11 @@ import pytest
 from isoloss_contract.ledger import IntentAction, Ledger, Spend
 from isoloss_contract.reading import ABSENT, Unreadable
 from isoloss_contract.records import Claimant, ExitCode
+from isoloss_operator.decide.choose import assumed_seconds_per_flop
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import Event, SweepPlan
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.tasks.task_pass import assumed_seconds_per_flop
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (
     NOW,
@@ -226,7 +226,7 @@ def test_with_a_lost_ledger_the_status_says_that_what_was_spent_is_unknown(
     said = plan.status.warnings[0]
     assert said.startswith("The ledger was begun anew at 2026-")
     assert why in said
-    kept = [each.aside for each in plan.set_aside]
+    kept = [each.new_path for each in plan.quarantined]
     assert all(f", kept as {path.rpartition('/')[2]}: spend, " in said for path in kept)
     assert bool(kept) == (lost is not ABSENT)
     assert [each for each in plan.events if each.reason == "LedgerLost"] == [
@@ -243,10 +243,10 @@ def test_the_first_ledger_of_a_sweep_is_no_loss() -> None:
     assert not plan.status.warnings
 
 
-def test_each_unreadable_ledger_is_set_aside_under_a_name_of_its_own() -> None:
+def test_each_unreadable_ledger_is_quarantined_under_a_name_of_its_own() -> None:
     first = observed(ledger=Unreadable("truncated"))
     later = replace(first, now=NOW + timedelta(hours=1))
-    names = {decide_sweep(world).set_aside[0].aside for world in (first, later)}
+    names = {decide_sweep(world).quarantined[0].new_path for world in (first, later)}
     assert len(names) == 2
 
 

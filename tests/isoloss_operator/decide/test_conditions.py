@@ -12,12 +12,12 @@ from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.decide import reasons
 from isoloss_operator.decide.conditions import (
     Finding,
+    changed,
     dated,
     parse_conditions,
     reconciling,
     shortened,
     timestamp,
-    turned,
 )
 from isoloss_operator.decide.reasons import Reason
 from tests.support.builders import NOW
@@ -54,8 +54,8 @@ def test_a_turn_is_a_new_status_or_reason() -> None:
     }
     message = dated({"Ready": Finding.false(Reason.TRAINING, "y")}, known, generation=1, now=NOW)
     reason = dated({"Ready": Finding.false(Reason.QUEUED, "x")}, known, generation=1, now=NOW)
-    assert turned(message, known) == ()
-    assert turned(reason, known) == reason
+    assert changed(message, known) == ()
+    assert changed(reason, known) == reason
 
 
 def test_conditions_of_a_strange_status_are_passed_over() -> None:

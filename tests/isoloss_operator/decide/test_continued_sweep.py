@@ -9,6 +9,7 @@ import pytest
 
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable, value_of
 from isoloss_operator.api import Condition
+from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.observation import (
     ObservedAnswer,
     ObservedCheckpoint,
@@ -16,8 +17,8 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.prediction import decide_prediction
+from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
 from isoloss_operator.planning.points import PlannedPoint
 from tests.support.builders import after, condition, manifest, observed, result, sweep_spec
 from tests.support.models import example_model
@@ -71,9 +72,9 @@ def world(
 
 def points(sweep: ObservedSweep) -> tuple[PlannedPoint, ...]:
     """Those that it plans."""
-    planned = sweep_tasks(SweepView.of(sweep))
+    planned = planned_tasks(accepted_sweep(sweep))
     assert planned is not None
-    return tuple(planned[0].points.values())
+    return tuple(planned.points.values())
 
 
 def places(sweep: ObservedSweep) -> list[tuple[float, int]]:

@@ -86,7 +86,7 @@ ROWS: dict[str, Row] = {
         ("False", "SweepNotFound"),
         says="no ScalingSweep demo",
     ),
-    "an answer stands, stale, when its sweep is deleted": Row(
+    "an answer is kept, stale, when its sweep is deleted": Row(
         lambda: answered(sweep=None, manifest=ABSENT, fit=ABSENT),
         ("True", "Predicted"),
         stale="True",
@@ -101,7 +101,7 @@ ROWS: dict[str, Row] = {
         lambda: observed(store_error="s3://bucket: timeout"),
         ("False", "StorageUnreachable"),
     ),
-    "an answer stands as it is while the store does not answer": Row(
+    "an answer is kept as it is while the store does not answer": Row(
         lambda: answered(store_error="s3://bucket: timeout"),
         ("True", "Predicted"),
         has_answer=True,
@@ -126,7 +126,7 @@ ROWS: dict[str, Row] = {
         ("False", "DataRemoved"),
         stalled=True,
     ),
-    "an answer stands, stale, when its checkpoint is replaced and the corpus is gone": Row(
+    "an answer is kept, stale, when its checkpoint is replaced and the corpus is gone": Row(
         lambda: answered(
             manifest=ABSENT, corpus=manifest(), checkpoint_stamp="6" * 64, evaluation=ABSENT
         ),
@@ -170,12 +170,12 @@ ROWS: dict[str, Row] = {
         ("False", "WaitingToRetry"),
         creates=1,
     ),
-    "an unreadable evaluation is set aside and made again": Row(
+    "an unreadable evaluation is quarantined and made again": Row(
         lambda: observed(evaluation=Unreadable("result.json: loss: nan")),
         ("False", "Evaluating"),
         creates=1,
     ),
-    "the result of another evaluation is set aside": Row(
+    "the result of another evaluation is quarantined": Row(
         lambda: observed(evaluation=evaluation(key="0" * 32)),
         ("False", "Evaluating"),
         creates=1,
@@ -211,13 +211,13 @@ ROWS: dict[str, Row] = {
         ("False", "Provisional"),
         has_answer=True,
     ),
-    "an answer stands, stale, while its sweep trains again": Row(
+    "an answer is kept, stale, while its sweep trains again": Row(
         lambda: answered(fit=ABSENT, sweep=sweep("False", "Training", generation=2)),
         ("True", "Predicted"),
         stale="True",
         has_answer=True,
     ),
-    "an answer stands, stale, until the operator has seen the changed sweep": Row(
+    "an answer is kept, stale, until the operator has seen the changed sweep": Row(
         lambda: answered(sweep=sweep(generation=2, observed_generation=1)),
         ("True", "Predicted"),
         stale="True",
@@ -804,11 +804,11 @@ def test_without_its_ledger_nothing_is_measured_and_an_answer_stands(
     )
 
 
-def test_a_damaged_ledger_is_set_aside_when_the_next_is_written() -> None:
+def test_a_damaged_ledger_is_quarantined_when_the_next_is_written() -> None:
     damaged = Unreadable("truncated")
     plan = decide_prediction(observed(evaluation=ABSENT, jobs=(ended(1),), ledger=damaged))
     assert plan.ledger is not None
-    assert [request.path for request in plan.set_aside] == [
+    assert [request.path for request in plan.quarantined] == [
         layout.ledger_in(layout.prediction_folder("dense-8b", "uid-p"))
     ]
 

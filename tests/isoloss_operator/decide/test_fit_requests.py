@@ -56,8 +56,8 @@ def test_the_final_fit_does_not_wait_for_a_provisional_one() -> None:
 
 def test_provisional_fits_rest_after_each_other_and_the_final_one_does_not_wait() -> None:
     """A sweep of thousands would be fitted without end, on a core that its Jobs could use."""
-    assert decide_sweep(done(4, fit_rests=True)).fit is None
-    assert not asked(done(len(POINTS), fit_rests=True)).provisional
+    assert decide_sweep(done(4, fit_in_backoff=True)).fit is None
+    assert not asked(done(len(POINTS), fit_in_backoff=True)).provisional
 
 
 def test_the_very_fit_that_runs_is_not_asked_for_again() -> None:
@@ -177,7 +177,7 @@ def test_fits_draw_the_page_themselves_and_a_finished_sweep_has_its_report() -> 
 
 
 def test_pages_rest_as_provisional_fits_do() -> None:
-    assert page(on_the_way(fit_rests=True)) is None
+    assert page(on_the_way(fit_in_backoff=True)) is None
 
 
 def test_the_report_uri_is_there_once_a_page_is_and_outlives_a_restart() -> None:

@@ -425,13 +425,13 @@ def but_the_verdict(plan: PredictionPlan) -> Any:
     for name in ("validation", "refined"):
         status.pop(name, None)
     status["conditions"] = [c for c in status["conditions"] if c["type"] != "Validated"]
-    writes = (plan.ledger, plan.set_aside, plan.delete, plan.expire, plan.create)
+    writes = (plan.ledger, plan.quarantined, plan.delete, plan.expire, plan.create)
     return status, writes, plan.publish, plan.withdraw
 
 
 def is_quiet(plan: PredictionPlan) -> bool:
     """Whether the operator did nothing."""
-    return not (plan.ledger or plan.set_aside or plan.delete or plan.expire or plan.create)
+    return not (plan.ledger or plan.quarantined or plan.delete or plan.expire or plan.create)
 
 
 def is_at_its_end(simulator: EditedPredictionSimulator) -> bool:

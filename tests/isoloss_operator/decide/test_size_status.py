@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, PointState
-from isoloss_operator.decide.size_status import size_statuses
+from isoloss_operator.decide.status import size_statuses
 from tests.support.small_ledgers import done, record, report
 
 PAUSE, PRUNE, RUN = IntentAction.PAUSE, IntentAction.PRUNE, IntentAction.RUN

@@ -386,7 +386,7 @@ def contradictions(simulator: EditedSweepSimulator) -> list[str]:
 
 def is_quiet(simulator: EditedSweepSimulator, plan: SweepPlan) -> bool:
     """Whether the operator did nothing, and nothing that is to happen by itself is left."""
-    writes = (plan.ledger, plan.set_aside, plan.delete, plan.expire, plan.create, plan.fit)
+    writes = (plan.ledger, plan.quarantined, plan.delete, plan.expire, plan.create, plan.fit)
     # Points that have ended are left where they are until somebody mends the spec, or there is a corpus again.
     data = parse_conditions(simulator.status)["DataReady"]
     ready = parse_conditions(simulator.status)["Ready"].reason

@@ -65,7 +65,7 @@ class Row:
     starts: tuple[str, ...] = ()
     """Points, or prepare; with -a2 from the second attempt on."""
     deletes: int = 0
-    sets_aside: int = 0
+    quarantines: int = 0
     fits: bool = False
     stalled: bool = False
     also: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -185,11 +185,11 @@ ROWS: dict[str, Row] = {
         also={"DataReady": ("False", "TextFieldMissing")},
         says="spec.data.domains[1].textField: no field body in a.jsonl:3",
     ),
-    "a damaged manifest is set aside and the corpus prepared again": Row(
+    "a damaged manifest is quarantined and the corpus prepared again": Row(
         lambda: observed(manifest=Unreadable("manifest.json: digest: field required")),
         ("False", "ManifestUnreadable"),
         starts=("prepare",),
-        sets_aside=1,
+        quarantines=1,
     ),
     "an unprepared corpus gets its prepare Job": Row(
         lambda: observed(manifest=ABSENT),
@@ -259,13 +259,13 @@ ROWS: dict[str, Row] = {
         says="takes 1.25e18 FLOPs: raise spec.budget",
         also={"Progressing": ("False", "BudgetExhausted")},
     ),
-    "an unreadable ledger is set aside and results are found again": Row(
+    "an unreadable ledger is quarantined and results are found again": Row(
         lambda: observed(
             ledger=Unreadable("ledger.json: points: wrong"),
             results={p.key: result(p) for p in POINTS},
         ),
         ("False", "Fitting"),
-        sets_aside=1,
+        quarantines=1,
         fits=True,
     ),
     "a fit that could not run stalls": Row(
@@ -511,14 +511,14 @@ ROWS: dict[str, Row] = {
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
     ),
-    "an unreadable result is a failed attempt and is set aside": Row(
+    "an unreadable result is a failed attempt and is quarantined": Row(
         lambda: training(
             jobs=(complete(FIRST), job(POINTS[1]), job(POINTS[2])),
             results={FIRST.key: Unreadable("result.json: truncated")},
         ),
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
-        sets_aside=1,
+        quarantines=1,
     ),
     "a store that returns some results holds up only the points of the others": Row(
         lambda: training(
@@ -547,11 +547,11 @@ ROWS: dict[str, Row] = {
         ("False", "Training"),
         starts=("tiny-b16-lr2e-3",),
     ),
-    "an unreadable trajectory is set aside and its point trained again": Row(
+    "an unreadable trajectory is quarantined and its point trained again": Row(
         lambda: with_fit(all_done(), None, unreadable=((FIRST.key, "digest differs"),)),
         ("False", "Training"),
         starts=("tiny-b8-lr1e-3",),
-        sets_aside=3,
+        quarantines=3,
         fits=True,
     ),
     "a bad configuration is forgotten once the spec changes": Row(
@@ -683,8 +683,8 @@ def test_state(name: str) -> None:
     assert condition(plan, "Ready")[:2] == row.ready
     assert row.says in condition(plan, "Ready")[2]
     assert started(plan) == row.starts
-    did = (len(plan.delete), len(plan.set_aside), plan.fit is not None)
-    assert did == (row.deletes, row.sets_aside, row.fits)
+    did = (len(plan.delete), len(plan.quarantined), plan.fit is not None)
+    assert did == (row.deletes, row.quarantines, row.fits)
     assert condition(plan, "Stalled")[0] == str(row.stalled)
     for kind, expected in row.also.items():
         assert condition(plan, kind)[:2] == expected
@@ -701,7 +701,7 @@ def happens(row: Row) -> str:
     """The table's last column."""
     parts = [f"starts {', '.join(row.starts)}"] if row.starts else []
     parts += [f"deletes {counted(row.deletes, 'Job')}"] if row.deletes else []
-    parts += [f"sets aside {counted(row.sets_aside, 'object')}"] if row.sets_aside else []
+    parts += [f"quarantines {counted(row.quarantines, 'object')}"] if row.quarantines else []
     parts += ["requests a fit"] if row.fits else []
     parts += ["Stalled"] if row.stalled else []
     return "; ".join(parts) or "waits"
@@ -717,11 +717,11 @@ def test_a_pass_repeated_on_an_unchanged_world_changes_nothing_more(name: str) -
     world = ROWS[name].world()
     plan = decide_sweep(world)
     again = after(world, plan, now=world.now + timedelta(milliseconds=1))
-    if plan.set_aside:  # done by now
+    if plan.quarantined:  # done by now
         again = replace(
             again,
             results={},
-            manifest=ABSENT if plan.set_aside[0].path.startswith("data") else world.manifest,
+            manifest=ABSENT if plan.quarantined[0].path.startswith("data") else world.manifest,
         )
     second = decide_sweep(again)
     assert second.ledger is None

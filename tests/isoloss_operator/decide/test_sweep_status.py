@@ -13,6 +13,7 @@ from isoloss_contract.records import ExitCode
 from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.attempts import after_failure
 from isoloss_operator.decide.jobs.failures import Failure, FailureClass
 from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.law_status import (
@@ -23,8 +24,8 @@ from isoloss_operator.decide.law_status import (
     texts,
 )
 from isoloss_operator.decide.reads import sweep_reads
+from isoloss_operator.decide.record import planned
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.tasks.outcomes import after_failure, planned
 from isoloss_operator.planning.flops import six_nd
 from tests.support.builders import (
     NOW,

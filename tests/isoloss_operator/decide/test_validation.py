@@ -13,6 +13,7 @@ from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable, value_of
 from isoloss_contract.records import Outcome
 from isoloss_operator.api import HyperparamPredictionStatus
+from isoloss_operator.decide.checks import accepted_sweep
 from isoloss_operator.decide.observation import (
     ObservedAnswer,
     ObservedCheckpoint,
@@ -24,8 +25,8 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_view import prediction_view
+from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
-from isoloss_operator.decide.sweep_view import SweepView, sweep_tasks
 from isoloss_operator.decide.validation import courses_to_read
 from isoloss_operator.planning.parameters import parameter_counts
 from tests.support import builders
@@ -108,12 +109,12 @@ def trained(at: float = 1.0, *, diverges: bool = False, **changes: Any) -> Obser
     """What is stored of that sweep once its points are done."""
     begun = judging()
     begun = builders.after(begun, decide_sweep(begun))
-    planned = sweep_tasks(SweepView.of(begun))
+    planned = planned_tasks(accepted_sweep(begun))
     assert planned is not None
     results = {}
-    for point in planned[0].points.values():
+    for point in planned.points.values():
         loss = bowl(point.learning_rate, point.batch_size, at)
-        lost = diverges and point is next(iter(planned[0].points.values()))
+        lost = diverges and point is next(iter(planned.points.values()))
         found = {"outcome": Outcome.DIVERGED, "loss": None, "averaged_loss": None} if lost else {}
         results[point.key] = result(point, **{"loss": loss, "averaged_loss": loss, **found})
     plan = decide_sweep(replace(begun, results=results))
@@ -242,7 +243,7 @@ def test_a_verdict_stands_while_the_store_does_not_answer(away: Read[Ledger]) ->
     world = after(world, decide_prediction(world))
     plan = decide_prediction(replace(world, validation=replace(found, ledger=away)))
     assert said(plan) == ("True", "AnswerHolds")
-    assert plan.status.validation == world.told.validation
+    assert plan.status.validation == world.previous_status.validation
     assert said(judged(replace(found, ledger=away))) == ("Unknown", "StorageUnreachable")
 
 

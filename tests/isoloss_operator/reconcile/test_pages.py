@@ -10,8 +10,7 @@ import pytest
 from isoloss_operator.cluster.client import PREDICTION
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.fit_requests import PAGE_SECONDS
-from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.fits import PAGE_SECONDS, FitOutcome
 from isoloss_operator.reconcile import pages
 from isoloss_operator.reconcile.memory import Memory
 from isoloss_operator.reconcile.pages import look_for_page, observed_page

@@ -18,7 +18,7 @@ from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import PointReads
-from isoloss_operator.decide.plans import SetAside, TaskWrites
+from isoloss_operator.decide.plans import Quarantine, TaskWrites
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.process.metrics import Metrics
 from isoloss_operator.reconcile.memory import Memory
@@ -47,14 +47,14 @@ class Shell:
         if not self.answers:
             raise StoreUnavailable("no answer")
 
-    def set_aside(self, _uri: str, _request: SetAside) -> None:
+    def quarantine(self, _uri: str, _request: Quarantine) -> None:
         raise StoreUnavailable("no answer")
 
-    def store(self, ledger: Ledger | None, *aside: SetAside) -> None:
+    def store(self, ledger: Ledger | None, *aside: Quarantine) -> None:
         services: Any = SimpleNamespace(ledgers=self, storage=self, metrics=self.metrics)
         key = ResourceKey(SWEEP, "research", "dense")
         resource = Resource(key, OWNER, {}, self.memory)
-        writes = TaskWrites(ledger=ledger, set_aside=aside)
+        writes = TaskWrites(ledger=ledger, quarantined=aside)
         store_points(services, resource, "s3://b", "f", self.stored, writes)
 
     def counted(self) -> float:
@@ -109,11 +109,13 @@ def test_a_store_that_gives_no_ledger_out_meanwhile_changes_nothing_of_that(take
     assert shell.counted() == 2.0
 
 
-def test_what_cannot_be_set_aside_while_the_ledger_is_not_given_out_has_nothing_counted() -> None:
+def test_what_cannot_be_quarantined_while_the_ledger_is_not_given_out_has_nothing_counted() -> (
+    None
+):
     _, ended = ledgers()
     shell = Shell(stored=Unanswered("slow"))
     with pytest.raises(StoreUnavailable):
-        shell.store(None, SetAside("points/k/result.json", "points/k/result.json.bad"))
+        shell.store(None, Quarantine("points/k/result.json", "points/k/result.json.bad"))
     shell.stored = ended
     shell.store(None)
     assert shell.counted() == 0.0

@@ -19,7 +19,7 @@ from isoloss_contract.records import PointResult
 from isoloss_contract.store import Circuit, Patience, StoreUnavailable, time_limit
 from isoloss_contract.store.circuit import NotAsked
 from isoloss_contract.store.errors import Refused
-from isoloss_operator.decide.plans import SetAside
+from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.store.storage import Storage
 from tests.faults.injection import Chain, Fault, hang, of_key, store_status
 from tests.support.proxy import Proxy, pass_on
@@ -100,7 +100,7 @@ def test_a_silent_store_costs_one_timeout_however_many_results_are_wanted(
         assert isinstance(storage.manifest(uri, "manifest.json"), Unanswered)
     assert relay.requests - before <= 2, "left alone for a moment"
     with pytest.raises(StoreUnavailable, match="so soon"):
-        storage.set_aside(uri, SetAside("a.json", "b.json"))
+        storage.quarantine(uri, Quarantine("a.json", "b.json"))
 
 
 @pytest.mark.s3
@@ -165,7 +165,7 @@ def test_one_result_that_never_comes_holds_up_no_other(relay: Proxy, uri: str) -
     found = storage.results(uri, KEYS)
     assert isinstance(found.pop(HELD_BACK), Unanswered)
     assert all(isinstance(read, PointResult) for read in found.values())
-    storage.set_aside(uri, SetAside("a.json", "b.json"))  # what was read can be recorded
+    storage.quarantine(uri, Quarantine("a.json", "b.json"))  # what was read can be recorded
 
 
 @pytest.mark.s3
@@ -201,7 +201,7 @@ def test_when_the_time_for_a_pass_is_over_the_store_is_not_asked(tmp_path: Path)
         assert isinstance(storage.manifest(uri, "manifest.json"), Unanswered)
         assert all(isinstance(r, Unanswered) for r in storage.results(uri, KEYS[:3]).values())
         with time_limit(60), pytest.raises(StoreUnavailable, match="time for reading"):
-            storage.set_aside(uri, SetAside("a.json", "b.json"))
+            storage.quarantine(uri, Quarantine("a.json", "b.json"))
     assert storage.manifest(uri, "manifest.json") == ABSENT
 
 

@@ -21,7 +21,7 @@ from isoloss_contract.store import (
     StoreUnavailable,
 )
 from isoloss_contract.trajectories import write_finished
-from isoloss_operator.decide.plans import SetAside
+from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.store.storage import Storage
 from tests.support.builders import manifest, points, progress
 from tests.support.clock import Clock
@@ -161,9 +161,9 @@ def test_setting_aside_moves_and_may_be_done_twice(
     storage: Storage, uri: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.json").write_text("x")
-    request = SetAside("bad.json", "bad.json.unreadable")
-    storage.set_aside(uri, request)
-    storage.set_aside(uri, request)
+    request = Quarantine("bad.json", "bad.json.unreadable")
+    storage.quarantine(uri, request)
+    storage.quarantine(uri, request)
     assert not (tmp_path / "bad.json").exists()
     assert (tmp_path / "bad.json.unreadable").read_text() == "x"
 
@@ -177,7 +177,7 @@ def test_a_link_of_a_tenant_leads_the_operator_nowhere(storage: Storage, tmp_pat
     found = storage.results(uri, ["a"])["a"]
     assert isinstance(found, Unreadable)
     assert "symbolic link" in found.message
-    storage.set_aside(uri, SetAside(path, f"{path}.unreadable"))
+    storage.quarantine(uri, Quarantine(path, f"{path}.unreadable"))
     assert "symbolic link" in (tmp_path / "tenant" / f"{path}.unreadable").read_text()
     assert not (tmp_path / "tenant" / path).is_symlink()
     assert (tmp_path / "token").read_text() == "secret"
@@ -192,7 +192,7 @@ def test_a_linked_folder_is_removed_and_nothing_behind_it(
     (tmp_path / "tenant/points").mkdir(parents=True)
     (tmp_path / "tenant/points/a").symlink_to(tmp_path / "other")
     assert isinstance(storage.results(uri, ["a"])["a"], Unreadable)
-    storage.set_aside(uri, SetAside(path, f"{path}.unreadable"))
+    storage.quarantine(uri, Quarantine(path, f"{path}.unreadable"))
     assert storage.results(uri, ["a"]) == {}
     assert [each.name for each in (tmp_path / "other").iterdir()] == ["result.json"]
 

@@ -1,4 +1,4 @@
-"""What is known of a task's attempts, and how long the next one waits. How each ending changes it: tasks/outcomes.py.
+"""What is known of a task's attempts, how each ending changes it, and how long the next one waits.
 
 Charges and halvings belong to one pod template, so that a user who fixes the image, the memory limit or
 the Secret gives every failed task a fresh start without deleting anything. One table of delays serves all three tasks;
@@ -8,17 +8,27 @@ operator/README.md shows it, and a test compares the two.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from isoloss_contract.ledger import (
+    MAX_FAILURE_MESSAGE,
+    MAX_FAILURES_KEPT,
     Attempts,
+    FailureRecord,
     Ledger,
     PointRecord,
 )
 from isoloss_contract.timestamps import parse_timestamp
-from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
+from isoloss_operator.decide.conditions import shortened, timestamp
+from isoloss_operator.decide.jobs.failures import (
+    MAX_NODE_FAILURES,
+    MAX_VANISHED,
+    UNCHARGED,
+    Failure,
+    FailureClass,
+)
 from isoloss_operator.decide.observation import ObservedJob
 
 
@@ -58,6 +68,129 @@ def failed_between(before: Ledger | None, after: Ledger) -> list[PointRecord]:
         for record in after.points
         if record.attempts.last_failure and record.attempts.ended > known.get(record.key, 0)
     ]
+
+
+# -------------------------------------------------------------------- what an ending does to attempts
+
+
+BUSY_SECONDS: Final = 600.0
+"""An attempt that ran this long before it was interrupted did some work: no need to slow the next."""
+MAX_HALVINGS: Final = 20
+
+
+def after_failure(
+    attempts: Attempts,
+    job: ObservedJob,
+    failure: Failure,
+    *,
+    template: str,
+    now: datetime,
+    halvable: int = 0,
+) -> Attempts:
+    """The attempts once `job` ended without a result; unchanged if that is recorded already.
+
+    `halvable` is how often the micro-batch can be halved; beyond it, refused memory is final.
+    """
+    if job.attempt <= attempts.ended:
+        return attempts
+    failure = _exhausted(attempts, failure, template, halvable)
+    if not failure.is_charged:
+        attempts = _interrupted(attempts, job, failure, now)
+    elif failure.halves_micro_batch:
+        fresh = under_template(attempts, template)
+        attempts = replace(fresh, micro_batch_halvings=fresh.micro_batch_halvings + 1)
+    else:
+        attempts = charged(attempts, failure, template, job_uid=job.uid, attempt=job.attempt)
+    return replace(
+        _ended(attempts, job, now),
+        last_failure=str(failure.kind),
+        last_code=failure.code,
+        # Of an uncharged failure nothing else is kept, and people must see which node it was.
+        last_message=failure.message if failure.kind is FailureClass.NODE_FAILURE else "",
+    )
+
+
+def after_stop(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
+    """The attempts once the operator itself stops an unfinished Job: an interruption without delay."""
+    if job.attempt <= attempts.ended:
+        return attempts
+    return replace(
+        _ended(attempts, job, now),
+        interruptions=attempts.interruptions + 1,
+        idle_interruptions=0,
+        last_failure=str(FailureClass.INTERRUPTED),
+    )
+
+
+def after_result(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
+    """The attempts once a Job of a task that has its result ended."""
+    if job.attempt <= attempts.ended:
+        return attempts
+    ended = _ended(attempts, job, now)
+    return replace(ended, last_failure="", last_code="", idle_interruptions=0)
+
+
+def charged(
+    attempts: Attempts, failure: Failure, template: str, *, job_uid: str, attempt: int
+) -> Attempts:
+    """The attempts with one more charged failure under `template`."""
+    fresh = under_template(attempts, template)
+    kind = str(failure.kind)
+    message = shortened(failure.message, MAX_FAILURE_MESSAGE)
+    record = FailureRecord(attempt=attempt, job_uid=job_uid, failure=kind, message=message)
+    return replace(
+        fresh,
+        charged={**fresh.charged, kind: fresh.charged.get(kind, 0) + 1},
+        failures=(*fresh.failures, record)[-MAX_FAILURES_KEPT:],
+        idle_interruptions=0,
+    )
+
+
+def under_template(attempts: Attempts, template: str) -> Attempts:
+    """The same attempts with charges and halvings of another template dropped."""
+    if attempts.template == template:
+        return attempts
+    return replace(attempts, template=template, charged={}, micro_batch_halvings=0)
+
+
+def _ended(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
+    return replace(attempts, ended=job.attempt, last_ended_at=timestamp(now))
+
+
+def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: int) -> Failure:
+    """The failure, made final or charged if what was tolerated has happened too often."""
+    used_up = min(halvable, MAX_HALVINGS)
+    if failure.halves_micro_batch and halvings(attempts, template) >= used_up:
+        message = f"the micro-batch cannot be halved again: {failure.message}"
+        return Failure(FailureClass.OUT_OF_MEMORY, message)
+    if failure.kind is FailureClass.POD_VANISHED and attempts.vanished >= MAX_VANISHED:
+        message = f"{attempts.vanished + 1} pods vanished: {failure.message}"
+        return Failure(FailureClass.CRASHED, message)
+    if (
+        failure.kind is FailureClass.NODE_FAILURE
+        and attempts.idle_interruptions >= MAX_NODE_FAILURES
+    ):
+        message = f"{attempts.idle_interruptions + 1} attempts in a row: {failure.message}"
+        return Failure(FailureClass.CRASHED, message)
+    is_away = failure.kind is FailureClass.STORE_UNAVAILABLE
+    if is_away and attempts.idle_interruptions >= MAX_VANISHED:
+        message = f"{attempts.idle_interruptions + 1} attempts in a row: {failure.message}"
+        return Failure(FailureClass.STORAGE, message, failure.code)
+    return failure
+
+
+def _interrupted(
+    attempts: Attempts, job: ObservedJob, failure: Failure, now: datetime
+) -> Attempts:
+    if failure.kind is FailureClass.CLAIMED_ELSEWHERE:
+        return attempts
+    was_busy = job.started is not None and (now - job.started).total_seconds() >= BUSY_SECONDS
+    return replace(
+        attempts,
+        interruptions=attempts.interruptions + 1,
+        idle_interruptions=1 if was_busy else attempts.idle_interruptions + 1,
+        vanished=attempts.vanished + (failure.kind is FailureClass.POD_VANISHED),
+    )
 
 
 # ------------------------------------------------------------------------- until the next attempt

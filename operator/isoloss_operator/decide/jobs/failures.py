@@ -15,6 +15,7 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+from isoloss_contract.ledger import ConfigurationError
 from isoloss_contract.records import STORE_UNAVAILABLE, ExitCode, PointProgress, TerminationMessage
 from isoloss_operator.decide.conditions import Finding, shortened
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
@@ -151,15 +152,15 @@ def classify(job: ObservedJob) -> Failure:
         return Failure(FailureClass.RESULT_MISSING, "the pod succeeded but wrote no result")
     if job.lost:
         return Failure(FailureClass.NODE_LOST, job.message)
-    said = termination_message(pod)
+    left = termination_message(pod)
     kind = _failure_class(job, pod)
     if kind is FailureClass.NODE_FAILURE and pod is not None:
         return Failure(kind, _node_failure(pod))
-    if said is None:
+    if left is None:
         return Failure(kind, _describe(job, pod))
-    if kind is FailureClass.STORAGE and said.code == STORE_UNAVAILABLE:
+    if kind is FailureClass.STORAGE and left.code == STORE_UNAVAILABLE:
         kind = FailureClass.STORE_UNAVAILABLE
-    return Failure(kind, said.message or _describe(job, pod), said.code, said.field)
+    return Failure(kind, left.message or _describe(job, pod), left.code, left.field)
 
 
 def awaits_result(job: ObservedJob, now: datetime) -> bool:
@@ -209,9 +210,9 @@ def _exit_code_class(pod: ObservedPod) -> FailureClass:
 
 
 def _node_failure(pod: ObservedPod) -> str:
-    node, said = pod.node or "unknown", pod.message or pod.termination_message or "no message"
+    node, words = pod.node or "unknown", pod.message or pod.termination_message or "no message"
     return (
-        f"{pod.reason} on node {node} (exit code {pod.exit_code}): {shortened(said, MAX_CAUSE).rstrip('.')}. "
+        f"{pod.reason} on node {node} (exit code {pod.exit_code}): {shortened(words, MAX_CAUSE).rstrip('.')}. "
         f"If it goes on, cordon the node: kubectl cordon {node}"
     )
 
@@ -271,6 +272,24 @@ def spec_field(
 
 def _joined(parent: str, leaf: str) -> str:
     return f"{parent}.{to_camel(leaf)}" if leaf else parent
+
+
+def configuration_error(
+    failure: Failure, job: ObservedJob, generation: int, where: str, field: str, template: str
+) -> ConfigurationError | None:
+    """What a Job refused about the present generation of the spec; a Job of an earlier one, or one whose LABEL_TEMPLATE is
+    not the `template` that is asked for by now, cannot blame it."""
+    if failure.kind is not FailureClass.BAD_CONFIGURATION:
+        return None
+    if job.generation not in (0, generation) or job.template not in ("", template):
+        return None
+    return ConfigurationError(
+        generation=generation,
+        where=where,
+        field=field,
+        code=failure.code or str(failure.kind),
+        message=shortened(failure.message, 1000),
+    )
 
 
 # ------------------------------------------------------------------------------------ Jobs that wait

@@ -31,7 +31,7 @@ from isoloss_operator.decide.observation import (
     ObservedSweep,
     ObservedTasks,
 )
-from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, SetAside
+from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, Quarantine
 from isoloss_operator.planning.points import PlannedPoint, job_name, template_digest
 from isoloss_operator.planning.specs import prepare_config
 
@@ -50,10 +50,11 @@ def store_label(uri: str) -> str:
     return content_key(uri)[:16]
 
 
-def asked(owner: ObservedTasks, spec: ScalingSweepSpec, template: str) -> str:
-    """LABEL_TEMPLATE of Jobs whose pods the resources shape as the digest `template` says."""
+def template_label(operator_template: str, spec: ScalingSweepSpec, template: str) -> str:
+    """LABEL_TEMPLATE of Jobs whose pods the operator's configuration shapes as the first digest says, and the resources as
+    `template` does."""
     queue = spec.queue.model_dump() if spec.queue else None
-    return content_key([owner.operator_template, template, queue])[:16]
+    return content_key([operator_template, template, queue])[:16]
 
 
 def prepare_template(spec: ScalingSweepSpec) -> str:
@@ -125,7 +126,7 @@ def _data_uri(spec: ScalingSweepSpec) -> str:
 
 
 def _request(
-    owner: ObservedTasks,
+    parent: ObservedTasks,
     spec: ScalingSweepSpec,
     task: PrepareTask | TrainTask | EvaluateTask,
     what: str,
@@ -139,18 +140,18 @@ def _request(
     besides the store's."""
     uri, queue = store_uri(spec), spec.queue
     labels = {
-        LABEL_OWNER_UID: owner.uid,
+        LABEL_OWNER_UID: parent.uid,
         LABEL_KIND: task.kind,
         LABEL_KEY: key,
         LABEL_ATTEMPT: str(attempt),
         LABEL_STORE: store_label(uri),
-        LABEL_GENERATION: str(owner.generation),
-        LABEL_TEMPLATE: asked(owner, spec, digest),
+        LABEL_GENERATION: str(parent.generation),
+        LABEL_TEMPLATE: template_label(parent.operator_template, spec, digest),
         # A label holds 63 characters, a name up to 253.
-        **({LABEL_SWEEP: owner.name} if len(owner.name) <= MAX_LABEL else {}),
+        **({LABEL_SWEEP: parent.name} if len(parent.name) <= MAX_LABEL else {}),
     }
     return JobRequest(
-        name=job_name(owner.name, what, [owner.uid, uri, key], attempt),
+        name=job_name(parent.name, what, [parent.uid, uri, key], attempt),
         kind=task.kind,
         attempt=attempt,
         task=task,
@@ -201,6 +202,6 @@ def expiries(spec: ScalingSweepSpec | None, jobs: Iterable[ObservedJob]) -> tupl
     )
 
 
-def aside(path: str, suffix: str) -> SetAside:
+def quarantine(path: str, suffix: str) -> Quarantine:
     """Rename an unusable object to `<path>.<suffix>`: never deleted, so that people can look at it."""
-    return SetAside(path=path, aside=f"{path}.{suffix}")
+    return Quarantine(path=path, new_path=f"{path}.{suffix}")

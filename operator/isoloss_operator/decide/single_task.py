@@ -6,17 +6,24 @@ checks, of which the first that speaks decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from isoloss_contract.ledger import Attempts, ConfigurationError
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.jobs.attempts import charges, next_attempt, not_before
+from isoloss_operator.decide.jobs.attempts import (
+    after_failure,
+    after_stop,
+    charges,
+    next_attempt,
+    not_before,
+)
 from isoloss_operator.decide.jobs.failures import (
     FailureClass,
     awaits_result,
     classify,
+    configuration_error,
     spec_field,
     waits_for,
 )
@@ -24,14 +31,12 @@ from isoloss_operator.decide.jobs.requests import deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion
 from isoloss_operator.decide.reasons import Reason, bad_data_reason
-from isoloss_operator.decide.tasks.outcomes import after_failure, after_stop
-from isoloss_operator.decide.tasks.task_set import configuration_error
 
 MAX_LAST_MESSAGE = 1000
 
 
 @dataclass(frozen=True)
-class Wording:
+class Labels:
     """How the task is called."""
 
     name: str
@@ -50,8 +55,8 @@ class Wording:
 class SingleTask:
     """What a pass knows at its beginning."""
 
-    words: Wording
-    world: ObservedTasks
+    labels: Labels
+    observed: ObservedTasks
     jobs: tuple[ObservedJob, ...]
     """Its own, in order of attempts."""
     stopped: tuple[ObservedJob, ...]
@@ -97,7 +102,7 @@ class SinglePass:
     @property
     def now(self) -> datetime:
         """Time of the pass."""
-        return self.task.world.now
+        return self.task.observed.now
 
     @property
     def active(self) -> ObservedJob | None:
@@ -153,7 +158,18 @@ class SinglePass:
 
     def finding(self) -> Finding:
         """What the task's condition says while there is no result."""
-        return next(found for check in STATES if (found := check(self)) is not None)
+        return (
+            _bad_configuration(self)
+            or _suspended(self)
+            or _running(self)
+            or _awaited(self)
+            or _refused(self)
+            or _failed_for_good(self)
+            or _bad_data(self)
+            or _retried(self)
+            or _made_again(self)
+            or _starting(self)
+        )
 
 
 def run(task: SingleTask) -> SinglePass:
@@ -162,28 +178,27 @@ def run(task: SingleTask) -> SinglePass:
     unfinished = [job for job in task.jobs if not job.is_finished and not job.deleting]
     stop = [job for job in unfinished if task.suspend or job.is_outdated(task.asked)]
     for job in (*task.stopped, *stop):
-        attempts = after_stop(attempts, job, task.world.now)
+        attempts = after_stop(attempts, job, task.observed.now)
     return SinglePass(task, attempts, refused, deletions(stop))
 
 
 def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
     """The attempts with every Job that ended without a result, and what the last of them refused."""
-    attempts, refused, world = task.attempts, task.refused, task.world
+    attempts, refused, observed = task.attempts, task.refused, task.observed
     for job in task.jobs:
         if not job.is_finished or job.attempt <= attempts.ended:
             continue
-        if task.is_missing and awaits_result(job, world.now):
+        if task.is_missing and awaits_result(job, observed.now):
             break
         failure = classify(job)
         field = spec_field(failure.field, domains=task.domains)
-        ended = after_failure(attempts, job, failure, template=task.template, now=world.now)
+        ended = after_failure(attempts, job, failure, template=task.template, now=observed.now)
         attempts = replace(ended, last_message=failure.in_words(field, MAX_LAST_MESSAGE))
-        where, asked = task.words.name, task.asked
-        refused = configuration_error(failure, job, world, where, field, asked) or refused
+        where, asked = task.labels.name, task.asked
+        refused = (
+            configuration_error(failure, job, observed.generation, where, field, asked) or refused
+        )
     return attempts, refused
-
-
-Check = Callable[[SinglePass], Finding | None]
 
 
 def _bad_configuration(found: SinglePass) -> Finding | None:
@@ -198,15 +213,15 @@ def _suspended(found: SinglePass) -> Finding | None:
     if not found.task.suspend:
         return None
     return Finding.false(
-        Reason.SUSPENDED, f"spec.suspend is true: the {found.task.words.name} Job waits."
+        Reason.SUSPENDED, f"spec.suspend is true: the {found.task.labels.name} Job waits."
     )
 
 
 def _refused(found: SinglePass) -> Finding | None:
-    if not found.task.world.create_error:
+    if not found.task.observed.create_error:
         return None
-    stalled = not found.task.world.refusal_may_pass
-    return Finding.false(Reason.JOB_REFUSED, found.task.world.create_error, stalled=stalled)
+    stalled = not found.task.observed.refusal_may_pass
+    return Finding.false(Reason.JOB_REFUSED, found.task.observed.create_error, stalled=stalled)
 
 
 def _running(found: SinglePass) -> Finding | None:
@@ -215,7 +230,7 @@ def _running(found: SinglePass) -> Finding | None:
         return None
     if wait := waits_for(job):
         return Finding.false(wait.reason, f"Job {job.name}: {wait.message}")
-    return Finding.false(found.task.words.active, f"Job {job.name} is {found.task.words.doing}.")
+    return Finding.false(found.task.labels.active, f"Job {job.name} is {found.task.labels.doing}.")
 
 
 def _awaited(found: SinglePass) -> Finding | None:
@@ -223,14 +238,14 @@ def _awaited(found: SinglePass) -> Finding | None:
     if job is None:
         return None
     message = f"Job {job.name} has succeeded; its result is not in the store yet."
-    return Finding.false(found.task.words.active, message)
+    return Finding.false(found.task.labels.active, message)
 
 
 def _failed_for_good(found: SinglePass) -> Finding | None:
     if not found.retries_used_up:
         return None
     message = f"{found.message} (attempt {found.attempts.ended}, the last one allowed)"
-    return Finding.false(found.task.words.failed, message, stalled=True)
+    return Finding.false(found.task.labels.failed, message, stalled=True)
 
 
 def _bad_data(found: SinglePass) -> Finding | None:
@@ -252,13 +267,13 @@ def _retried(found: SinglePass) -> Finding | None:
         FailureClass.POD_VANISHED,
         FailureClass.NODE_LOST,
     ):
-        message = f"The {found.task.words.name} Job was interrupted and is retried."
+        message = f"The {found.task.labels.name} Job was interrupted and is retried."
     elif failure == FailureClass.STORE_UNAVAILABLE:
-        message = f"The {found.task.words.name} Job is retried: the store did not answer it."
+        message = f"The {found.task.labels.name} Job is retried: the store did not answer it."
     else:
         ended = found.attempts.ended
         message = (
-            f"The {found.task.words.name} Job is retried after attempt {ended}: {found.message}"
+            f"The {found.task.labels.name} Job is retried after attempt {ended}: {found.message}"
         )
     return Finding.false(Reason.WAITING_TO_RETRY, message)
 
@@ -266,26 +281,12 @@ def _retried(found: SinglePass) -> Finding | None:
 def _made_again(found: SinglePass) -> Finding | None:
     if not found.task.problem:
         return None
-    message = f"The {found.task.words.name} Job runs again: {found.task.problem}"
-    return Finding.false(found.task.words.unreadable, message)
+    message = f"The {found.task.labels.name} Job runs again: {found.task.problem}"
+    return Finding.false(found.task.labels.unreadable, message)
 
 
-def _starting(found: SinglePass) -> Finding | None:
-    words = found.task.words
+def _starting(found: SinglePass) -> Finding:
+    labels = found.task.labels
     waits = "waits for a slot, which other Jobs or their pods still hold"
     says = "is about to start" if found.task.has_room else waits
-    return Finding.false(words.active, f"The {words.name} Job {says}.")
-
-
-STATES: tuple[Check, ...] = (
-    _bad_configuration,
-    _suspended,
-    _running,
-    _awaited,
-    _refused,
-    _failed_for_good,
-    _bad_data,
-    _retried,
-    _made_again,
-    _starting,
-)
+    return Finding.false(labels.active, f"The {labels.name} Job {says}.")

@@ -1,8 +1,9 @@
-"""One pass over a set of tasks: its stages in order, and what they come to.
+"""What happens next with the tasks of a sweep: what they have cost, what is wanted of each, which start and which Jobs go,
+and whether a step of the search is due.
 
-    record (record.py) -> account -> intend -> admit -> act
+    account -> intend -> admit -> act -> search
 
-Each stage happens once and makes a value from those before it; none sees a spec or a status.
+Each stage happens once and makes a value from those before it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from isoloss.formatting import flops as flops_in_words
+from isoloss.laws import Laws
 from isoloss_contract.ledger import (
     BUDGET_SPENT,
     DONE,
@@ -27,15 +29,19 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
-from isoloss_contract.reading import Absent, is_unknown
+from isoloss_contract.reading import Absent, is_unknown, value_of
 from isoloss_contract.records import PointProgress
+from isoloss_operator.api import SweepBudget
+from isoloss_operator.decide.fit_inputs import fit_inputs
+from isoloss_operator.decide.fits import FitOutcome, SearchRequest, SearchStep
 from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
-from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
-from isoloss_operator.decide.plans import JobDeletion, SetAside
-from isoloss_operator.decide.tasks.outcomes import cost_of
-from isoloss_operator.decide.tasks.record import end_recorded, record
-from isoloss_operator.decide.tasks.task_set import Budget, Policy, TaskSet
+from isoloss_operator.decide.known_ledger import Recorded
+from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.plans import JobDeletion, Quarantine
+from isoloss_operator.decide.record import cost_of, end_recorded
+from isoloss_operator.decide.search import search_request, stepped
+from isoloss_operator.decide.tasks import TaskSet
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
 from isoloss_operator.planning.points import PlannedPoint
@@ -49,7 +55,7 @@ ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True)
 class Spending:
-    """FLOPs and accelerator seconds of the owner's own attempts: adopted results cost it nothing."""
+    """FLOPs and accelerator seconds of the sweep's own attempts: adopted results cost it nothing."""
 
     flops: float
     accelerator_seconds: float
@@ -110,9 +116,9 @@ def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple
     return [
         (
             records[job.key].proxy,
-            cost_of(records[job.key], job, tasks.progress.get(job.key), tasks.world.now),
+            cost_of(records[job.key], job, tasks.progress.get(job.key), tasks.observed.now),
         )
-        for job in tasks.world.jobs
+        for job in tasks.observed.jobs
         if job.kind == "train"
         and job.key in records
         and job.attempt > records[job.key].attempts.ended
@@ -139,7 +145,7 @@ def remaining_flops(
 
 
 def affordable(
-    budget: Budget | None,
+    budget: SweepBudget | None,
     spent: Spending,
     committed: Spend,
     pending: Sequence[PlannedPoint],
@@ -164,7 +170,7 @@ def affordable(
     return len(pending), ""
 
 
-def exceeded(budget: Budget | None, spent: Spending) -> str:
+def exceeded(budget: SweepBudget | None, spent: Spending) -> str:
     """Which part of the budget is spent, with what was spent; empty: there is some left."""
     if budget is None:
         return ""
@@ -188,7 +194,7 @@ class BudgetLeft(NamedTuple):
     """Accelerator seconds."""
 
 
-def budget_left(budget: Budget | None, spent: Spending) -> BudgetLeft:
+def budget_left(budget: SweepBudget | None, spent: Spending) -> BudgetLeft:
     """Negative where more was spent."""
     flops = float(budget.flops) if budget and budget.flops else math.inf
     hours = budget.accelerator_hours if budget else None
@@ -205,7 +211,7 @@ BUDGET_RAISED: Final = "BudgetRaised"
 
 def intend(tasks: TaskSet, ledger: Ledger, *, is_spent: bool) -> Ledger:
     """The ledger with an intent for every task; `is_spent`: the budget is."""
-    searches = tasks.policy.searches
+    searches = tasks.spec.searches
     chosen = (_if_chosen(record, searches=searches) for record in ledger.points)
     points = tuple(_if_paid(each, is_spent=is_spent, searches=searches) for each in chosen)
     return ledger if points == ledger.points else ledger.replace(points=points)
@@ -303,14 +309,9 @@ class Admission:
     budget_message: str = ""
 
 
-def slots_taken(world: ObservedTasks) -> int:
+def slots_taken(jobs: Iterable[ObservedJob], orphaned_pods: Sequence[str]) -> int:
     """Jobs and orphaned pods that count toward parallelism; Jobs being deleted count until they are gone."""
-    return sum(job.holds_a_slot for job in world.jobs) + len(world.orphaned_pods)
-
-
-def slots_exceeded(world: ObservedTasks, policy: Policy) -> int:
-    """Slots taken beyond what the policy allows; 0 or less: none. It may have been lowered meanwhile."""
-    return slots_taken(world) - policy.parallelism
+    return sum(job.holds_a_slot for job in jobs) + len(orphaned_pods)
 
 
 def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spending) -> Admission:
@@ -318,9 +319,9 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
 
     Those in `unread` may have a result that the store did not return: they are left alone.
     """
-    world, policy, records = tasks.world, tasks.policy, ledger.by_key
-    busy = {job.key for job in world.jobs if job.kind == "train" and job.holds_a_slot}
-    busy |= unread | set(world.orphaned_pods)
+    observed, records = tasks.observed, ledger.by_key
+    busy = {job.key for job in observed.jobs if job.kind == "train" and job.holds_a_slot}
+    busy |= unread | set(observed.orphaned_pods)
     pending = [
         point
         for point in tasks.points.values()
@@ -331,10 +332,10 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
     pending.sort(key=lambda point: point.wanted_flops)  # stable: planned order among equals
     training = [point for point in tasks.points.values() if point.key in busy]
     committed = _committed(training, ledger, tasks, spent)
-    count, message = affordable(policy.budget, spent, committed, pending, records)
-    due, later = _by_delay(pending[:count], records, world.now)
-    free = max(0, policy.parallelism - slots_taken(world))
-    if world.create_error:
+    count, message = affordable(tasks.spec.budget, spent, committed, pending, records)
+    due, later = _by_delay(pending[:count], records, observed.now)
+    free = max(0, tasks.spec.parallelism - slots_taken(observed.jobs, observed.orphaned_pods))
+    if observed.create_error:
         free = min(free, 1)  # one at a time, to find out whether the API server still refuses
     return Admission(
         starts=tuple(_start(tasks, records[point.key].attempts, point) for point in due[:free]),
@@ -387,7 +388,7 @@ def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[
     """Jobs to delete, and those among them whose tasks are stopped rather than dropped."""
     planned = {j.uid for key, jobs in tasks.jobs.items() if key in tasks.points for j in jobs}
     wanted = planned | tasks.kept
-    obsolete = [job for job in tasks.world.jobs if job.uid not in wanted]
+    obsolete = [job for job in tasks.observed.jobs if job.uid not in wanted]
     unneeded = [job for job in tasks.active if _is_unneeded(ledger.by_key[job.key], job)]
     ended = [
         job
@@ -395,7 +396,7 @@ def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[
         if job not in unneeded and _has_ended(ledger.by_key[job.key], job)
     ]
     lost = [job for job in recorded_jobs(tasks) if job.uid in planned]
-    stop = tasks.active if tasks.policy.suspend else _unwanted(tasks, ledger, planned)
+    stop = tasks.active if tasks.spec.suspend else _unwanted(tasks, ledger, planned)
     stopped = tuple(
         job
         for job in stop
@@ -417,7 +418,7 @@ def _unwanted(tasks: TaskSet, ledger: Ledger, planned: Collection[str]) -> tuple
 
 
 def _is_outdated(tasks: TaskSet, job: ObservedJob) -> bool:
-    return job.is_outdated(tasks.asked(tasks.points[job.key].proxy.template_digest))
+    return job.is_outdated(tasks.templates[tasks.points[job.key].proxy.template_digest])
 
 
 def _has_ended(record: PointRecord, job: ObservedJob) -> bool:
@@ -433,23 +434,23 @@ def _is_unneeded(record: PointRecord, job: ObservedJob) -> bool:
 
 def recorded_jobs(tasks: TaskSet) -> list[ObservedJob]:
     """Jobs whose outcome the stored ledger knows, not just the one about to be written: they may go."""
-    ledger = tasks.stored_ledger
+    ledger = value_of(tasks.observed.ledger)
     if ledger is None:
         return []
     ended = {record.key: record.attempts.ended for record in ledger.points}
     return [
         job
-        for job in tasks.world.jobs
+        for job in tasks.observed.jobs
         if job.kind == "prepare"
         or job.key not in tasks.points
         or (job.key in ended and job.attempt <= ended[job.key])
     ]
 
 
-def has_unrecorded(tasks: TaskSet) -> bool:
+def _has_unrecorded(tasks: TaskSet) -> bool:
     """Whether Jobs are to be let go as soon as the ledger about to be written is stored."""
     recorded = {job.uid for job in recorded_jobs(tasks)}
-    return any(is_kept(job) and job.uid not in recorded for job in tasks.world.jobs)
+    return any(is_kept(job) and job.uid not in recorded for job in tasks.observed.jobs)
 
 
 def is_kept(job: ObservedJob) -> bool:
@@ -457,17 +458,50 @@ def is_kept(job: ObservedJob) -> bool:
     return job.is_finished and not job.deleting
 
 
-# ------------------------------------------------------------------------------------------ the pass
+# ------------------------------------------------------- search: what trains once all have their targets
 
 
 @dataclass(frozen=True)
-class TaskPass:
-    """What a pass found out about a set of tasks, and what it does."""
+class DueStep:
+    """The step of the search that is due once every point has reached its target, if the budget has room."""
 
-    task_set: TaskSet
+    request: SearchRequest | None = None
+    """None: no step is due."""
+    inputs: str = ""
+    """FitRequest.inputs of a fit of all points that are done, with this step if one is due."""
+    step: SearchStep | None = None
+    """What it decided; None before that is known."""
+    ended: str = ""
+    """Why the search is over, one of isoloss.search.StopReason; empty: it goes on, or there is none."""
+
+
+def due_step(
+    tasks: TaskSet, ledger: Ledger, spent: Spending, *, is_quiet: bool, has_room: bool
+) -> DueStep:
+    """`is_quiet`: no task is running; `has_room`: the budget has, for what is chosen already."""
+    spec, fit, request = tasks.spec, tasks.observed.fit, None
+    if spec.searches and is_quiet and has_room:
+        left = budget_left(spec.budget, spent)
+        paces = spent.seconds_per_flop
+        request = search_request(spec, ledger, tasks.points, *left, paces)
+    inputs = fit_inputs(spec, ledger.points, final=True, search=request is not None)
+    if request is None:
+        return DueStep(None, inputs, ended=BUDGET_SPENT if spec.searches and is_quiet else "")
+    step = fit.step if fit is not None and fit.inputs == inputs else None
+    return DueStep(request, inputs, step, "" if step is None else step.ended)
+
+
+# ------------------------------------------------------------------------------------- all together
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a pass found out about the tasks of a sweep, and what it does."""
+
+    tasks: TaskSet
     ledger: Ledger
     """With everything observed in it, and what is intended."""
-    set_aside: tuple[SetAside, ...]
+    quarantined: tuple[Quarantine, ...]
     spending: Spending
     """What all attempts have cost, running ones included."""
     budget_spent: str
@@ -482,64 +516,63 @@ class TaskPass:
     is_quiet: bool
     """Whether no task is running and none will, unless more are chosen."""
     delete: tuple[JobDeletion, ...]
-    written: Ledger
+    search: DueStep
+    is_over: bool
+    """Whether no point is running and none will, as things are."""
+    final_laws: Laws | None
+    """The laws of all points, once they are fitted."""
+    stopped_ledger: Ledger
     """The ledger with the Jobs that this pass stops in it."""
-
-    @property
-    def world(self) -> ObservedTasks:
-        """Its owner and its Jobs."""
-        return self.task_set.world
-
-    @property
-    def points(self) -> Mapping[str, PlannedPoint]:
-        """Every task by key, in planned order."""
-        return self.task_set.points
-
-    @property
-    def active(self) -> tuple[ObservedJob, ...]:
-        """Jobs of planned tasks that hold a slot."""
-        return self.task_set.active
-
-    @property
-    def policy(self) -> Policy:
-        """How they are run."""
-        return self.task_set.policy
-
-    @property
-    def too_many_failed(self) -> bool:
-        """Whether more tasks failed for good than the policy allows."""
-        return len(self.failed) > self.policy.max_failed
+    next_ledger: Ledger
+    """The same with what the search has decided, which starts once that is stored."""
 
 
-def run(tasks: TaskSet) -> TaskPass:
+def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
     """The stages in order, each once."""
-    recorded = record(tasks)
+    spec = tasks.spec
     spending = account(tasks, recorded.ledger)
-    budget_spent = exceeded(tasks.policy.budget, spending)
+    budget_spent = exceeded(spec.budget, spending)
     ledger = intend(tasks, recorded.ledger, is_spent=bool(budget_spent))
     missing = unread(tasks, ledger)
     admission = admit(tasks, ledger, missing.all, spending)
     failed = tuple(r for r in ledger.points if r.state in FAILED_FOR_GOOD)
-    is_blocked = ledger.configuration_error is not None or len(failed) > tasks.policy.max_failed
+    too_many = len(failed) > spec.failure_policy.max_failed_points
+    is_blocked = ledger.configuration_error is not None or too_many
+    is_quiet = not is_blocked and _is_quiet(tasks, ledger, admission, missing)
     delete, stopped = act(tasks, ledger)
-    return TaskPass(
-        task_set=tasks,
+    stopped_ledger = end_recorded(ledger, stopped, tasks)
+    has_room = not (budget_spent or admission.unaffordable)
+    search = due_step(tasks, ledger, spending, is_quiet=is_quiet, has_room=has_room)
+    is_over = is_quiet and (search.request is None or bool(search.ended))
+    next_ledger = stopped_ledger
+    if search.step is not None:
+        next_ledger = stepped(stopped_ledger, tasks.points, search.step, spec, tasks.corpus)
+    return Chosen(
+        tasks=tasks,
         ledger=ledger,
-        set_aside=recorded.set_aside,
+        quarantined=recorded.quarantined,
         spending=spending,
         budget_spent=budget_spent,
         unread=missing,
         failed=failed,
         admission=admission,
-        starts=() if is_blocked or tasks.policy.suspend else admission.starts,
-        is_quiet=not is_blocked and _is_quiet(tasks, ledger, admission, missing),
+        starts=() if is_blocked or spec.suspend else admission.starts,
+        is_quiet=is_quiet,
         delete=delete,
-        written=end_recorded(ledger, stopped, tasks),
+        search=search,
+        is_over=is_over,
+        final_laws=_laws_of(tasks.observed.fit, search.inputs) if is_over else None,
+        stopped_ledger=stopped_ledger,
+        next_ledger=next_ledger,
     )
 
 
+def _laws_of(fit: FitOutcome | None, inputs: str) -> Laws | None:
+    return fit.laws if fit is not None and fit.inputs == inputs else None
+
+
 def _is_quiet(tasks: TaskSet, ledger: Ledger, admission: Admission, missing: Unread) -> bool:
-    if tasks.active or tasks.world.orphaned_pods:
+    if tasks.active or tasks.observed.orphaned_pods:
         return False
     if admission.starts or admission.waiting or missing.all:
         return False
@@ -548,13 +581,20 @@ def _is_quiet(tasks: TaskSet, ledger: Ledger, admission: Admission, missing: Unr
     return running == len(admission.unaffordable)
 
 
-def next_look(tasks: TaskPass) -> float:
-    """Seconds until the next pass unless an event comes first; infinite: nothing is under way."""
-    if tasks.unread.all:
+def next_look(chosen: Chosen) -> float:
+    """Seconds until the next pass unless an event comes first; infinite once the final laws are there and every Job that
+    ended has been let go."""
+    tasks, due = chosen.tasks, chosen.admission.next_start
+    if chosen.next_ledger is not chosen.stopped_ledger:
+        return 0.0  # Jobs of what a step has chosen start once that is in the ledger
+    if chosen.unread.all:
         return 15.0
-    if has_unrecorded(tasks.task_set):
+    if _has_unrecorded(tasks):
         return 1.0
-    due = tasks.admission.next_start
-    if due is not None and not tasks.starts:
-        return min(60.0, max(1.0, (due - tasks.world.now).total_seconds()))
-    return 30.0 if any(job.holds_a_slot for job in tasks.world.jobs) else math.inf
+    if due is not None and not chosen.starts:
+        return min(60.0, max(1.0, (due - tasks.observed.now).total_seconds()))
+    if any(job.holds_a_slot for job in tasks.observed.jobs):
+        return 30.0
+    needs_laws = bool(tasks.spec.fitted_proxies) and chosen.final_laws is None
+    has_kept = any(map(is_kept, tasks.observed.jobs))
+    return 60.0 if needs_laws or not chosen.is_over or has_kept else math.inf

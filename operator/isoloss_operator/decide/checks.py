@@ -1,0 +1,396 @@
+"""Whether a sweep may go on, checked from the most final problem down: its spec and what that names, the store's answers,
+the checkpoints and answers that its sizes are to continue; later, whether the corpus is the one of its points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from isoloss.formatting import are, counted
+from isoloss.validation import Place
+from isoloss_contract.ledger import KnownCheckpoint, Ledger, Neighbourhood, Placement
+from isoloss_contract.reading import (
+    ABSENT,
+    Newer,
+    Read,
+    Unanswered,
+    Unreadable,
+    is_unknown,
+    problem_of,
+    value_of,
+)
+from isoloss_contract.records import DataManifest
+from isoloss_operator.api import Proxy, ScalingSweepSpec
+from isoloss_operator.decide.conditions import (
+    READY,
+    STALE,
+    Finding,
+    Findings,
+    not_accepted,
+    previous_findings,
+)
+from isoloss_operator.decide.known_ledger import Recorded, sweep_ledger
+from isoloss_operator.decide.observation import ObservedAnswer, ObservedCheckpoint, ObservedSweep
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.planning.continued import (
+    UnknownModel,
+    checkpoint_model,
+    neighbourhood_errors,
+    places_around,
+    with_checkpoint_models,
+)
+from isoloss_operator.planning.placement import (
+    former_names,
+    former_places,
+    placements,
+    with_placed_grids,
+)
+from isoloss_operator.planning.points import Continued
+from isoloss_operator.planning.specs import (
+    InvalidSpec,
+    SpecError,
+    checkpoint_uri,
+    checkpoint_uris,
+    prepare_config,
+)
+
+
+@dataclass(frozen=True)
+class AcceptedSweep:
+    """A sweep with a valid spec, and what that leaves open."""
+
+    observed: ObservedSweep
+    spec: ScalingSweepSpec
+    """With a model for every size, and a grid for every size that is fitted."""
+    known: Recorded
+    """The ledger as it is stored."""
+    prepare_key: str
+    """Names what determines its corpus."""
+    manifest: DataManifest | None
+    """The manifest of the tokenized corpus, once it is there and right."""
+    manifest_problem: str
+    """Why what is stored as the manifest is not this sweep's corpus; empty: it is, or nothing is."""
+    placements: tuple[Placement, ...]
+    """Placements of sizes whose grid the user left to the search."""
+    former_placements: tuple[Placement, ...]
+    """Placements of sizes that the search no longer places."""
+    checkpoints: tuple[KnownCheckpoint, ...]
+    """Those that sizes continue."""
+    neighbourhoods: tuple[Neighbourhood, ...]
+    """Places of sizes whose points lie around an answer."""
+    unplaced: Finding | None
+    """Why sizes wait for their first points; None: every size has places."""
+
+    @property
+    def continued(self) -> Continued:
+        """What points of sizes that continue a checkpoint are planned by."""
+        return Continued.of(self.checkpoints, self.neighbourhoods)
+
+
+def check_sweep(observed: ObservedSweep) -> AcceptedSweep | Findings:
+    """The sweep if it may go on, or what its conditions say if not."""
+    if found := _spec_refused(observed):
+        return not_accepted(found)
+    if found := _store_unanswered(observed):
+        # A sweep that was ready stays so: its laws do not depend on the store.
+        before = previous_findings(observed.previous_conditions, observed.generation)
+        return replace(before or Findings(ready=found), accepted=found)
+    try:
+        return accepted_sweep(observed)
+    except InvalidSpec as error:
+        return not_accepted(Finding.false(Reason.INVALID_SPEC, str(error), stalled=True))
+
+
+def accepted_sweep(observed: ObservedSweep) -> AcceptedSweep:
+    """The sweep, whatever the store says.
+
+    Raises InvalidSpec if the spec is, a checkpoint is none, or no law places a grid.
+    """
+    spec = observed.spec
+    if isinstance(spec, InvalidSpec):
+        raise InvalidSpec(spec.errors)
+    known, config = sweep_ledger(observed), prepare_config(spec)
+    ledger = known.ledger
+    checkpoints = _known_checkpoints(spec, ledger.checkpoints, observed.checkpoints)
+    spec = with_checkpoint_models(spec, checkpoints)
+    before = (*ledger.placements, *ledger.former_placements)
+    placed = placements(spec, before)
+    around = _neighbourhoods(observed.name, spec, ledger, observed.answers)
+    problem = _manifest_problem(observed.manifest, spec, config.key)
+    return AcceptedSweep(
+        observed=observed,
+        spec=with_placed_grids(spec, placed),
+        known=known,
+        prepare_key=config.key,
+        manifest=None if problem else value_of(observed.manifest),
+        manifest_problem=problem,
+        placements=placed,
+        former_placements=former_places(before, placed, former_names(spec, before)),
+        checkpoints=checkpoints,
+        neighbourhoods=() if isinstance(around, Finding) else around,
+        unplaced=around if isinstance(around, Finding) else None,
+    )
+
+
+# -------------------------------------------------------------------------- the spec, and the store
+
+
+def _spec_refused(observed: ObservedSweep) -> Finding | None:
+    """The spec, or what it names, is not for this operator to use."""
+    if isinstance(observed.spec, InvalidSpec):
+        reason, message = Reason.INVALID_SPEC, str(observed.spec)
+    elif observed.storage_refusal:
+        reason, message = Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal
+    elif isinstance(observed.ledger, Newer):
+        message = f"{observed.ledger.message}. Upgrade the operator again."
+        reason = Reason.LEDGER_NEWER
+    else:
+        return None
+    return Finding.false(reason, message, stalled=True)
+
+
+def _store_unanswered(observed: ObservedSweep) -> Finding | None:
+    """An error that says nothing about what is stored: nothing may be concluded from it."""
+    results = tuple(observed.results.values())
+    # A store that returns some results is there: what it withholds concerns those points alone.
+    if not all(isinstance(result, Unanswered) and not result.alone for result in results):
+        results = ()
+    reads = (observed.manifest, observed.ledger, *results)
+    unanswered = (read.message for read in reads if isinstance(read, Unanswered))
+    message = observed.store_error or next(unanswered, "")
+    if isinstance(observed.spec, ScalingSweepSpec):
+        known = sweep_ledger(observed).ledger.checkpoints
+        message = message or _unanswered_checkpoint(observed.spec, known, observed.checkpoints)
+    if isinstance(observed.manifest, Newer):
+        message = message or observed.manifest.message
+    return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
+
+
+def _manifest_problem(found: Read[DataManifest], spec: ScalingSweepSpec, prepare_key: str) -> str:
+    """Why what is stored as the manifest is not the corpus of the spec; empty: it is, or nothing is."""
+    if isinstance(found, Unreadable):
+        return found.message
+    if not isinstance(found, DataManifest):
+        return ""
+    if found.prepare_key != prepare_key:
+        return f"it is the manifest of {found.prepare_key}"
+    wanted = {domain.name for domain in spec.data.domains}
+    domains = {domain.name for domain in found.domains}
+    if domains != wanted or found.sequence_length != spec.data.sequence_length:
+        return "its domains or sequence length are not those of the spec"
+    return ""
+
+
+# ------------------------------------------------------------------- checkpoints that sizes continue
+
+Checkpoints = Mapping[str, ObservedCheckpoint]
+
+
+def _known_checkpoints(
+    spec: ScalingSweepSpec, known: Sequence[KnownCheckpoint], seen: Checkpoints
+) -> tuple[KnownCheckpoint, ...]:
+    """Those that sizes of the spec continue. What is `known` is kept while it cannot be read again.
+
+    Raises InvalidSpec for one that is neither known nor a model in the store.
+    """
+    before = {each.uri: each for each in known}
+    found, errors = {}, []
+    for field, uri in checkpoint_uris(spec).items():
+        try:
+            found[uri] = _known_checkpoint(uri, before.get(uri), seen.get(uri))
+        except UnknownModel as error:
+            errors.append(SpecError(field, f"{uri}/config.json: {error}"))
+    if errors:
+        raise InvalidSpec(errors)
+    return tuple(found.values())
+
+
+def _known_checkpoint(
+    uri: str, before: KnownCheckpoint | None, seen: ObservedCheckpoint | None
+) -> KnownCheckpoint:
+    """Raises UnknownModel."""
+    config, stamp = (seen.config, seen.stamp) if seen is not None else (ABSENT, ABSENT)
+    found, known_stamp = value_of(config), value_of(stamp)
+    if before is not None and (found is None or known_stamp is None):
+        return before
+    if found is None or isinstance(stamp, Unreadable):
+        raise UnknownModel(problem_of(config) or problem_of(stamp) or "not found")
+    return KnownCheckpoint(uri, known_stamp or "", checkpoint_model(found))
+
+
+def _unanswered_checkpoint(
+    spec: ScalingSweepSpec, known: Sequence[KnownCheckpoint], seen: Checkpoints
+) -> str:
+    """Why a checkpoint that no point was planned with yet is not known; empty: all are, or are known to be none."""
+    before = {each.uri for each in known}
+    reads: list[Read[Any]] = []
+    for uri in checkpoint_uris(spec).values():
+        if uri not in before and uri in seen:
+            reads += [seen[uri].config, seen[uri].stamp]
+    return next((read.message for read in reads if is_unknown(read)), "")
+
+
+# -------------------------------------------------------------------------- places around an answer
+
+
+def _neighbourhoods(
+    name: str, spec: ScalingSweepSpec, ledger: Ledger, answers: Mapping[str, ObservedAnswer]
+) -> tuple[Neighbourhood, ...] | Finding:
+    """One for each size around an answer, or why it has no points yet: where its points are, if the answer is still near
+    them, or there is none now. `name` is the sweep's.
+
+    Raises InvalidSpec for a prediction whose answer cannot place them.
+    """
+    found = []
+    before = {(each.proxy, each.prediction): each for each in ledger.neighbourhoods}
+    for index, proxy in enumerate(spec.proxies):
+        if proxy.around is None:
+            continue
+        known = before.get((proxy.name, proxy.around.prediction))
+        answer = _answer(answers.get(proxy.around.prediction), name, index, proxy)
+        if isinstance(answer, Finding):
+            if known is None:
+                return answer
+            found.append(known)
+            continue
+        records = (*ledger.points, *reversed(ledger.former))
+        mine = [(r.learning_rate, r.batch_size) for r in records if r.proxy == proxy.name]
+        known_places = dict.fromkeys((*(known.places if known else ()), *mine))
+        placed = _neighbourhood(spec, proxy, answer, [Place(*each) for each in known_places])
+        if errors := neighbourhood_errors(spec, placed):
+            raise InvalidSpec(errors)
+        found.append(placed)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A prediction with an answer to place points around."""
+
+    observed: ObservedAnswer
+    learning_rate: float
+    batch_size: float
+    """Sequences of the target."""
+
+
+def _answer(
+    answer: ObservedAnswer | None, sweep: str, index: int, proxy: Proxy
+) -> _Answer | Finding:
+    """Raises InvalidSpec."""
+    assert proxy.around is not None
+    name, field = proxy.around.prediction, f"spec.proxies[{index}]"
+    if answer is None:
+        message = (
+            f"{field}.grid.around: there is no HyperparamPrediction {name} in this namespace."
+        )
+        return Finding.false(Reason.PREDICTION_NOT_FOUND, message)
+    asked, ready, stale = answer.spec, answer.conditions.get(READY), answer.conditions.get(STALE)
+    if isinstance(asked, InvalidSpec):
+        message = f"The spec of HyperparamPrediction {name} is invalid: {asked}"
+        return Finding.false(Reason.PREDICTION_NOT_READY, message)
+    if asked.sweep_ref.name == sweep:
+        message = (
+            f"HyperparamPrediction {name} answers from the laws of this sweep, which it would wait for: put the size into "
+            "a ScalingSweep of its own"
+        )
+        raise InvalidSpec([SpecError(f"{field}.grid.around.prediction", message)])
+    theirs = "" if asked.checkpoint is None else asked.checkpoint.uri.rstrip("/")
+    if theirs != checkpoint_uri(proxy):
+        message = f"HyperparamPrediction {name} is about {theirs or 'no checkpoint, but a given loss'}: name the same checkpoint"
+        raise InvalidSpec([SpecError(f"{field}.checkpoint.uri", message)])
+    if ready is None or ready.status != "True" or ready.observed_generation != answer.generation:
+        cause = "the operator has not processed it yet" if ready is None else ready.message
+        reason = "" if ready is None else f" ({ready.reason})"
+        message = f"HyperparamPrediction {name} is not ready{reason}: {cause}"
+        return Finding.false(Reason.PREDICTION_NOT_READY, message)
+    if stale is not None and stale.status == "True":
+        message = f"The answer of HyperparamPrediction {name} is about to change: {stale.message}"
+        return Finding.false(Reason.PREDICTION_NOT_READY, message)
+    numbers = _numbers(answer)
+    if numbers is None:
+        message = f"The status of HyperparamPrediction {name} has no answer that can be read."
+        return Finding.false(Reason.PREDICTION_NOT_READY, message)
+    return _Answer(answer, *numbers)
+
+
+def _numbers(answer: ObservedAnswer) -> tuple[float, float] | None:
+    """Learning rate, and sequences of the target per batch; None if the status has none that can be read."""
+    rate, batch = answer.parsed_status.learning_rate, answer.parsed_status.batch_size
+    try:
+        found = float((rate and rate.value) or "nan"), float((batch and batch.value) or "nan")
+    except ValueError:
+        return None
+    return found if all(math.isfinite(each) and each > 0 for each in found) else None
+
+
+def _neighbourhood(
+    spec: ScalingSweepSpec, proxy: Proxy, answer: _Answer, known: Sequence[Place]
+) -> Neighbourhood:
+    """Of batch sizes in sequences of this sweep at equal tokens per step."""
+    asked, length = answer.observed.spec, spec.data.sequence_length
+    assert proxy.around is not None
+    assert not isinstance(asked, InvalidSpec)
+    batch_size = max(answer.batch_size * (asked.target_sequence_length or length) / length, 1.0)
+    multiple_of = 1 if asked.target_sequence_length else asked.batch_size_multiple_of
+    if asked.batch_size is not None:
+        multiple_of = round(batch_size)
+    places = places_around(
+        answer.learning_rate,
+        batch_size,
+        float(proxy.around.factor),
+        multiple_of,
+        known=known,
+    )
+    if asked.batch_size is not None:
+        # Which batch size is best is not asked: others would tell nothing of the learning rate at the given one.
+        places = tuple(place for place in places if place.batch_size == places[0].batch_size)
+    pairs = tuple((place.learning_rate, place.batch_size) for place in places)
+    return Neighbourhood(proxy.name, proxy.around.prediction, pairs)
+
+
+# ------------------------------------------------------------------ once it is known what they train on
+
+
+def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> Finding | None:
+    """Other data or weights than those of the points that are trained; None: there are none."""
+    ledger = sweep.known.ledger
+    return _checkpoint_changed(sweep.spec, ledger, sweep.checkpoints) or _data_changed(
+        sweep.prepare_key, ledger, corpus.digest
+    )
+
+
+def _data_changed(prepare_key: str, ledger: Ledger, digest: str) -> Finding | None:
+    """Points of another corpus would take the place of those that are trained, and of their cost."""
+    trained = sum(record.trained_for > 0 for record in ledger.points)
+    is_known = ledger.prepare_key == prepare_key and ledger.data_digest
+    if not (is_known and trained) or ledger.data_digest == digest:
+        return None
+    message = (
+        f"data/{prepare_key}/ in the store holds a corpus with the digest {digest[:16]}, and the results of "
+        f"{counted(trained, 'point')} are of {ledger.data_digest[:16]}: it was prepared again, and its sources had changed. Put the former "
+        "one back, or create another ScalingSweep for the new one."
+    )
+    return Finding.false(Reason.DATA_CHANGED, message, stalled=True)
+
+
+def _checkpoint_changed(
+    spec: ScalingSweepSpec, ledger: Ledger, checkpoints: Sequence[KnownCheckpoint]
+) -> Finding | None:
+    """Points of other weights would take the place of those that are trained, and of their cost. Those around an answer
+    follow the prediction, which measures the other weights."""
+    before = {each.uri: each.stamp for each in ledger.checkpoints}
+    replaced = {
+        each.uri for each in checkpoints if before.get(each.uri, "") not in ("", each.stamp)
+    }
+    sizes = {proxy.name: checkpoint_uri(proxy) for proxy in spec.fitted_proxies}
+    hit = [r for r in ledger.points if r.trained_for > 0 and sizes.get(r.proxy) in replaced]
+    if not hit:
+        return None
+    message = (
+        f"The files of {sizes[hit[0].proxy]} were replaced, and {counted(len(hit), 'point')} {are(len(hit))} trained from the "
+        "former ones. Put these back, or create another ScalingSweep for the new ones."
+    )
+    return Finding.false(Reason.CHECKPOINT_CHANGED, message, stalled=True)

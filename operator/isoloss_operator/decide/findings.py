@@ -1,0 +1,406 @@
+"""What the conditions of a sweep say once its points are known: what holds them up, or how far they are; the laws; what to
+watch out for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from isoloss.formatting import are, counted
+from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
+from isoloss_contract.reading import is_unknown
+from isoloss_contract.records import DataManifest
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.choose import Chosen, slots_taken
+from isoloss_operator.decide.conditions import (
+    ALL_ACCEPTED,
+    Finding,
+    Findings,
+    shortened,
+    storage_not_writable,
+    write_refused,
+)
+from isoloss_operator.decide.fit_inputs import FEWEST_FOR_PROVISIONAL, fitted_records
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.jobs.failures import FailureClass, waits_for
+from isoloss_operator.decide.law_status import laws_finding
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.search import ended_in_words, step_ended_in_words
+from isoloss_operator.decide.suspension import left_behind, suspension
+from isoloss_operator.planning.points import repeated_domains
+
+MAX_NAMED: Final = 5
+MAX_WORDS: Final = 300
+
+
+def sweep_findings(chosen: Chosen) -> Findings:
+    """What the conditions say after a pass."""
+    observed, fit = chosen.tasks.observed, _fit(chosen)
+    return Findings(
+        ready=_ready(chosen, fit),
+        accepted=_accepted(chosen),
+        data=prepared(chosen.tasks.corpus),
+        progressing=_finished(chosen),
+        fit=fit,
+        changes=_changes(chosen, observed),
+    )
+
+
+def prepared(corpus: DataManifest) -> Finding:
+    """DataReady."""
+    digest = f"The digest of the tokenized corpus is {corpus.digest[:16]}."
+    return Finding.true(Reason.DATA_PREPARED, " ".join([digest, *corpus.remarks]))
+
+
+def _accepted(chosen: Chosen) -> Finding:
+    observed = chosen.tasks.observed
+    # Once no Job is wanted none will be created, which alone would take the refusal of one back.
+    of_jobs = None if chosen.is_over else _job_refused(observed)
+    refused = (
+        storage_not_writable(observed.store_write_error)
+        or _bad_configuration(chosen.ledger)
+        or of_jobs
+    )
+    refused = refused or write_refused(observed.write_error)
+    return Finding.false(refused.reason, refused.message) if refused else ALL_ACCEPTED
+
+
+def _changes(chosen: Chosen, observed: ObservedSweep) -> str:
+    changes = []
+    if not observed.store_write_error:
+        for count, change in ((len(chosen.starts), "started"), (len(chosen.delete), "stopped")):
+            changes += [f"{counted(count, 'Job')} {are(count)} being {change}"] if count else []
+    if _report_pending(observed, chosen.search.inputs):
+        changes.append("the report is being drawn")
+    return "; ".join(changes)
+
+
+def _report_pending(observed: ObservedSweep, inputs: str) -> bool:
+    """Whether the final laws are known and their report is still to come."""
+    fit, running = observed.fit, observed.fit_running
+    if fit is None or fit.report_written or fit.inputs != inputs:
+        return False
+    is_drawn = running is not None and running.inputs == fit.inputs
+    return is_drawn or observed.report_missing
+
+
+# --------------------------------------------------------------------------------------------- Ready
+
+
+def _ready(chosen: Chosen, fit: Finding) -> Finding:
+    """The first that speaks, in the order of the state table in operator/README.md. `fit` is what FitReady says."""
+    observed, spec, ledger = chosen.tasks.observed, chosen.tasks.spec, chosen.ledger
+    jobs = [job for job in chosen.tasks.active if not job.is_finished]
+    waits = [wait for job in jobs if (wait := waits_for(job))]
+    return (
+        # Final laws are kept all the same: what a ledger learns after them is of none of their points.
+        (storage_not_writable(observed.store_write_error) if chosen.final_laws is None else None)
+        or _bad_configuration(ledger)
+        or _too_many_failed(chosen.failed, spec.failure_policy.max_failed_points)
+        # No point is running and none will: the laws decide, also while the sweep is suspended.
+        or (fit if chosen.is_over else None)
+        or _suspended(observed, spec)
+        or _budget_spent(chosen.budget_spent, len(chosen.tasks.active))
+        or _job_refused(observed)
+        or _all_jobs_wait(jobs, waits, starts=bool(chosen.starts))
+        or _all_wait_to_retry(chosen, jobs)
+        or _searching(chosen)
+        or _training(chosen, jobs, waits)
+    )
+
+
+def _bad_configuration(ledger: Ledger) -> Finding | None:
+    """A pod refused what the spec says; nothing starts until it changes."""
+    error = ledger.configuration_error
+    if error is None:
+        return None
+    where = f"{error.field}: " if error.field else ""
+    message = f"{where}{error.message} (found by {error.where})"
+    return Finding.false(Reason.BAD_CONFIGURATION, message, stalled=True)
+
+
+def _too_many_failed(failed: Sequence[PointRecord], allowed: int) -> Finding | None:
+    """More points failed for good than the failure policy allows."""
+    if len(failed) <= allowed:
+        return None
+    message = (
+        f"{counted(len(failed), 'point')} failed for good, more than the {allowed} of "
+        f"failurePolicy.maxFailedPoints: {_failed_in_words(failed)}"
+    )
+    return Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
+
+
+def _suspended(observed: ObservedSweep, spec: ScalingSweepSpec) -> Finding | None:
+    if not spec.suspend:
+        return None
+    finding = suspension(observed, suspend=True)
+    return Finding.false(finding.reason, finding.message)
+
+
+def _budget_spent(spent: str, active: int) -> Finding | None:
+    """Running attempts are stopped with a checkpoint: a larger budget continues them."""
+    if not spent or not active:
+        return None
+    message = f"{spent}: {counted(active, 'running point')} {are(active)} stopped."
+    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
+
+
+def _job_refused(observed: ObservedSweep) -> Finding | None:
+    """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
+    error, stalled = observed.create_error, not observed.refusal_may_pass
+    return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
+
+
+def _all_jobs_wait(
+    jobs: Sequence[ObservedJob], waits: Sequence[Finding], *, starts: bool
+) -> Finding | None:
+    """Nothing trains: every Job waits for its queue, a node, an image or a Secret."""
+    if not jobs or starts or len(waits) < len(jobs):
+        return None
+    troubles = _troubles(waits)
+    deactivated = [w for w in troubles if w.reason is Reason.WORKLOAD_DEACTIVATED]
+    queued = [wait for wait in waits if wait.reason is Reason.QUEUED]
+    if troubles and not (queued and len(deactivated) == len(troubles)):
+        message = _in_trouble(troubles, len(jobs))
+        is_hopeless = len(deactivated) == len(waits)
+        return Finding.false(troubles[0].reason, message, stalled=is_hopeless)
+    # Those in the queue are admitted by themselves: the others do not hold the sweep up.
+    message = (
+        f"{counted(len(queued), 'Job')} {are(len(queued))} waiting for Kueue: {queued[0].message}"
+    )
+    message += f" {_in_trouble(troubles, len(jobs))}" if troubles else ""
+    return Finding.false(Reason.QUEUED, message)
+
+
+def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> Finding | None:
+    """How long a point waits that was preempted twice, or crashed: jobs/attempts.py."""
+    waiting = chosen.admission.waiting
+    if not waiting or jobs or chosen.starts:
+        return None
+    records = chosen.ledger.points
+    message = f"{_done_in_words(records)}; {waiting} {are(waiting)} retried after a delay."
+    message += "".join(f" {cause}." for cause in _node_failures(records))
+    return Finding.false(Reason.WAITING_TO_RETRY, message)
+
+
+def _searching(chosen: Chosen) -> Finding | None:
+    """Every point has reached its target: the search decides in the process of a fit, the next pass follows it."""
+    search, fit = chosen.search, chosen.tasks.observed.fit
+    if search.request is None:
+        return None
+    if fit is not None and search.step is None and fit.inputs == search.inputs:
+        message = f"The search cannot go on: {fit.error or 'its process gave no answer'}."
+        return Finding.false(Reason.FIT_FAILED, message)
+    done = _done_in_words(chosen.ledger.points)
+    return Finding.false(Reason.SEARCHING, f"{done}; the search decides which train next.")
+
+
+def _training(chosen: Chosen, jobs: Sequence[ObservedJob], waits: Sequence[Finding]) -> Finding:
+    """How far the points are."""
+    queued = sum(wait.reason is Reason.QUEUED for wait in waits)
+    training = sum(job.is_at_work for job in jobs)
+    starting = len(jobs) - len(waits) - training
+    if chosen.tasks.spec.queue is None:
+        starting += len(chosen.starts)
+    else:  # its Jobs are created suspended
+        queued += len(chosen.starts)
+    message = f"{_done_in_words(chosen.ledger.points)}, {training} {are(training)} training"
+    message += f", {starting} {are(starting)} starting" if starting > 0 else ""
+    message += f", {queued} {are(queued)} queued." if queued else "."
+    if troubles := _troubles(waits):
+        message += f" {_in_trouble(troubles, len(jobs))}"
+    elif not jobs and not chosen.starts and (left := left_behind(chosen.tasks.observed)):
+        message += f" {left}"
+    return Finding.false(Reason.TRAINING, message)
+
+
+def _done_in_words(records: Sequence[PointRecord]) -> str:
+    """Such as "3 of 8 points are done", without a full stop."""
+    count = sum(record.state in DONE for record in records)
+    return f"{count} of {counted(len(records), 'point')} {are(count)} done"
+
+
+def _failed_in_words(failed: Sequence[PointRecord]) -> str:
+    """The failed points by name and class, in one bounded sentence."""
+    named = [f"{r.name} ({r.attempts.last_failure or r.state})" for r in failed[:MAX_NAMED]]
+    more = f" and {len(failed) - MAX_NAMED} more" if len(failed) > MAX_NAMED else ""
+    return shortened(", ".join(named) + more, MAX_WORDS)
+
+
+def _node_failures(records: Sequence[PointRecord]) -> tuple[str, ...]:
+    """What nodes did to the last attempts of unfinished points, each cause once, no more than MAX_NAMED."""
+    causes = (
+        record.attempts.last_message
+        for record in records
+        if record.state is PointState.PENDING
+        and record.attempts.last_failure == FailureClass.NODE_FAILURE
+    )
+    return tuple(dict.fromkeys(causes))[:MAX_NAMED]
+
+
+def _troubles(waits: Sequence[Finding]) -> list[Finding]:
+    return [wait for wait in waits if wait.reason is not Reason.QUEUED]
+
+
+def _in_trouble(troubles: Sequence[Finding], jobs: int) -> str:
+    return f"{len(troubles)} of {counted(jobs, 'Job')} cannot start: {troubles[0].message}"
+
+
+# ------------------------------------------------------------------------- FitReady, and Progressing
+
+
+def _fit(chosen: Chosen) -> Finding:
+    """FitReady: final once the sweep is over, else of what is done so far."""
+    spec, fit, final = chosen.tasks.spec, chosen.tasks.observed.fit, chosen.is_over
+    if not spec.fitted_proxies:
+        return _nothing_to_fit(chosen)
+    done = len(fitted_records(spec, chosen.ledger.points))
+    if not done:
+        message = _why_no_results(chosen) if final else "No point has a result yet."
+        return Finding.false(Reason.NO_RESULTS, message, stalled=final)
+    if final and (fit is None or fit.inputs != chosen.search.inputs):
+        return Finding.false(
+            Reason.FITTING, f"The laws are being fitted to {counted(done, 'point')}."
+        )
+    return _fitted(fit, done, final=final)
+
+
+def _fitted(fit: FitOutcome | None, done: int, *, final: bool) -> Finding:
+    """Of the newest fit, once `done` points have a result."""
+    if fit is None or (fit.laws is None and not fit.points and not fit.error):
+        lack = "too few for a first fit" if done < FEWEST_FOR_PROVISIONAL else "not fitted yet"
+        message = f"{counted(done, 'point')} {'has' if done == 1 else 'have'} a result: {lack}."
+        return Finding.false(Reason.NO_RESULTS, message)
+    if fit.laws is None:
+        message = fit.error or "The fit could not run."
+        return Finding.false(Reason.FIT_FAILED, message, stalled=final and not fit.may_pass)
+    return laws_finding(fit.laws, fit.points, final=final)
+
+
+def _nothing_to_fit(chosen: Chosen) -> Finding:
+    """Of a sweep all of whose points lie around answers."""
+    done = sum(record.is_fitted for record in chosen.ledger.points)
+    if not chosen.is_over:
+        return Finding.false(
+            Reason.TRAINING, "No laws will be fitted: the points lie around answers."
+        )
+    if not done:
+        return Finding.false(Reason.NO_RESULTS, _why_no_results(chosen), stalled=True)
+    names = dict.fromkeys(each.prediction for each in chosen.ledger.neighbourhoods)
+    message = (
+        f"{counted(done, 'point')} around the answer of HyperparamPrediction {', '.join(names)} "
+        f"{'is' if done == 1 else 'are'} done; no laws are fitted to them."
+    )
+    return Finding.true(Reason.NOTHING_TO_FIT, message)
+
+
+def _why_no_results(chosen: Chosen) -> str:
+    """Once nothing runs and nothing will."""
+    if exhausted := _budget_exhausted(chosen) or _first_rung_unaffordable(chosen):
+        return f"No point produced a result. {exhausted.message}"
+    if chosen.failed:
+        return f"No point produced a result: {_failed_in_words(chosen.failed)}."
+    return "No point produced a result."
+
+
+def _finished(chosen: Chosen) -> Finding | None:
+    """Progressing once the sweep is over; None: as Ready."""
+    if not chosen.is_over:
+        return None
+    ended = chosen.search.ended
+    message = ended_in_words(ended) if ended else "Every point has its outcome."
+    return (
+        _budget_exhausted(chosen)
+        or _first_rung_unaffordable(chosen)
+        or Finding.false(Reason.FINISHED, message)
+    )
+
+
+def _budget_exhausted(chosen: Chosen) -> Finding | None:
+    """Once nothing runs: the remaining points do not fit into the budget, see `account` for what counts."""
+    unaffordable = chosen.admission.unaffordable
+    if chosen.budget_spent:
+        left = sum(record.state is PointState.PENDING for record in chosen.ledger.points)
+        message = f"{chosen.budget_spent}: {counted(left, 'point')} {are(left)} not finished."
+        return Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
+    if not unaffordable:
+        return None
+    count, why = len(unaffordable), chosen.admission.budget_message
+    message = f"{counted(count, 'point')} {are(count)} not started: {why}. Raise the budget."
+    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
+
+
+def _first_rung_unaffordable(chosen: Chosen) -> Finding | None:
+    """The search ended before it chose any point: less than its first rung would tell nothing."""
+    step = chosen.search.step
+    if step is None or step.first_rung_flops is None:
+        return None
+    return Finding.false(Reason.BUDGET_EXHAUSTED, step_ended_in_words(step))
+
+
+# ----------------------------------------------------------------------------- what to watch out for
+
+
+def sweep_warnings(chosen: Chosen) -> tuple[str, ...]:
+    """One sentence each."""
+    found, tasks, ledger = [], chosen.tasks, chosen.ledger
+    observed = tasks.observed
+    if chosen.failed:
+        failed = _failed_in_words(chosen.failed)
+        found.append(f"{counted(len(chosen.failed), 'point')} failed for good: {failed}")
+    if chosen.budget_spent:
+        found.append(chosen.budget_spent)
+    elif chosen.admission.unaffordable:
+        found.append(chosen.admission.budget_message)
+    repeated = repeated_domains(tasks.spec, tasks.corpus)
+    if repeated:
+        named = ", ".join(f"{name} {times:.1f} times" for name, times in repeated.items())
+        found.append(f"The longest runs see some domains more than once: {named}.")
+    again = sum(
+        r.taken_back > 0 and r.state is PointState.PENDING and not r.trained_for
+        for r in ledger.points
+    )
+    if again:
+        found.append(
+            f"{counted(again, 'point')} that had ended must be trained again, at the cost of spec.budget: "
+            "the fit found their trajectories missing or damaged."
+        )
+    if mixed := _mixed_versions(ledger):
+        found.append(f"Points were trained with different versions: {mixed}.")
+    if lost := [job for job in observed.jobs if job.lost]:
+        found.append(f"{counted(len(lost), 'attempt')} given up, such as: {lost[0].message}.")
+    found += _node_failures(ledger.points)
+    if left := left_behind(observed):
+        found.append(left)
+    found += _unread(chosen, observed)
+    over = slots_taken(observed.jobs, observed.orphaned_pods) - tasks.spec.parallelism
+    if over > 0:
+        found.append(
+            f"{counted(over, 'Job')} more than the spec allows {are(over)} running; none is started."
+        )
+    return tuple(found)
+
+
+def _unread(chosen: Chosen, observed: ObservedSweep) -> list[str]:
+    """What the store has yet to say."""
+    found, awaited, unknown = [], chosen.unread.awaited, chosen.unread.unknown
+    if awaited:
+        found.append(
+            f"{counted(len(awaited), 'Job')} succeeded without a result in the store yet."
+        )
+    if unknown:
+        reads = (observed.results[key] for key in unknown)
+        message = min(read.message for read in reads if is_unknown(read))
+        found.append(f"{counted(len(unknown), 'result')} cannot be read for now: {message}")
+    return found
+
+
+def _mixed_versions(ledger: Ledger) -> str:
+    """Versions in which the points done differ, such as "torch 2.8.0 and 2.9.0"; empty: none."""
+    used = {r.versions for r in ledger.points if r.state in DONE and r.versions is not None}
+    sets = [ledger.versions[index] for index in sorted(used)]
+    names = dict.fromkeys(name for each in sets for name in each)
+    found = {name: sorted({each.get(name, "unknown") for each in sets}) for name in names}
+    return ", ".join(f"{n} {' and '.join(each)}" for n, each in found.items() if len(each) > 1)

@@ -1,0 +1,139 @@
+"""The ledger that a pass begins with: the one in the store or a new one, without what an earlier spec left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from isoloss_contract import layout
+from isoloss_contract.ledger import (
+    FAILED_FOR_GOOD,
+    Attempts,
+    IntentAction,
+    Ledger,
+    LostLedger,
+    PointState,
+)
+from isoloss_contract.reading import Read, Unreadable
+from isoloss_contract.records import DataManifest
+from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide.conditions import shortened, timestamp
+from isoloss_operator.decide.jobs.requests import quarantine
+from isoloss_operator.decide.observation import ObservedSweep, ObservedTasks
+from isoloss_operator.decide.plans import Quarantine
+from isoloss_operator.planning.points import without_shards
+
+MAX_PROBLEM: Final = 600
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A ledger, and what is quarantined for it."""
+
+    ledger: Ledger
+    quarantined: tuple[Quarantine, ...] = ()
+
+
+def sweep_ledger(observed: ObservedSweep) -> Recorded:
+    """Ledger of the points of a sweep."""
+    path = layout.ledger_in(layout.sweep_folder(observed.name, observed.uid))
+    has_spent = _has_spent(observed.status)
+    template = observed.operator_template
+    return known_ledger(observed, observed.ledger, path, template, has_spent=has_spent)
+
+
+def known_ledger(
+    parent: ObservedTasks, stored: Read[Ledger], path: str, template: str, *, has_spent: bool
+) -> Recorded:
+    """The ledger stored at `path`; a new one if there is none or if what is stored is not that of `parent`.
+
+    A new one finds all results again. What the former knew of failures, decisions and spend is lost, which it says.
+    `template` is Ledger.template of a new one.
+    """
+    fresh = Ledger(
+        sweep=parent.name, namespace=parent.namespace, uid=parent.uid, template=template
+    )
+    match stored:
+        case Ledger(uid=parent.uid) as ledger:
+            return Recorded(ledger)
+        case Ledger(uid=other):
+            problem, suffix = f"It is the ledger of the resource with the uid {other}.", "foreign"
+        case Unreadable(message):
+            problem, suffix = message, "unreadable"
+        case _ if has_spent:
+            problem, suffix = f"There is no {path} any more.", ""
+        case _:
+            return Recorded(fresh)
+    # Each has a name of its own: the last one that was quarantined must stay.
+    stamp = parent.now.strftime("%Y%m%dT%H%M%SZ")
+    request = quarantine(path, f"{suffix}-{stamp}") if suffix else None
+    lost = LostLedger(
+        timestamp(parent.now),
+        shortened(problem, MAX_PROBLEM),
+        request.new_path if request else "",
+    )
+    return Recorded(fresh.replace(lost=lost), (request,) if request else ())
+
+
+def _has_spent(status: Mapping[str, Any]) -> bool:
+    """Whether a status tells of attempts: there was a ledger then."""
+    return any(str(status.get(name) or "0") != "0" for name in ("spentFlops", "acceleratorHours"))
+
+
+def under_present(ledger: Ledger, generation: int, template: str, max_failed: int) -> Ledger:
+    """The ledger without what was refused about an earlier generation of the spec, or under other pods than those of
+    `template`, whose failures start at zero. `max_failed` is failurePolicy.maxFailedPoints."""
+    error = ledger.configuration_error
+    if error is not None and error.generation != generation:
+        ledger = ledger.replace(configuration_error=None)
+    if template == ledger.template or not (template and ledger.template):
+        return ledger
+    points = ledger.points
+    if _is_under_way(ledger, max_failed):
+        points = tuple(replace(each, attempts=_reset_retries(each.attempts)) for each in points)
+    return ledger.replace(
+        template=template,
+        configuration_error=None,
+        preparation=_reset_retries(ledger.preparation),
+        evaluation=_reset_retries(ledger.evaluation),
+        points=points,
+    )
+
+
+def _is_under_way(ledger: Ledger, max_failed: int) -> bool:
+    """Whether a point is still to train, or failures keep all from it: an upgrade of the operator must not begin a sweep
+    again that has its laws."""
+    failed = sum(record.state in FAILED_FOR_GOOD for record in ledger.points)
+    if failed > max_failed or ledger.configuration_error is not None:
+        return True
+    pending = (record for record in ledger.points if record.state is PointState.PENDING)
+    return any(record.intent.action is IntentAction.RUN for record in pending)
+
+
+def _reset_retries(attempts: Attempts) -> Attempts:
+    """Whatever was charged was so under another template."""
+    return replace(attempts, template="")
+
+
+def for_sweep(
+    ledger: Ledger,
+    observed: ObservedSweep,
+    spec: ScalingSweepSpec,
+    prepare_key: str,
+    corpus: DataManifest | None = None,
+) -> Ledger:
+    """The ledger without what an earlier spec left behind, with the corpus once that is known.
+
+    `prepare_key` names what determines the corpus.
+    """
+    max_failed = spec.failure_policy.max_failed_points
+    template, generation = observed.operator_template, observed.generation
+    ledger = under_present(ledger, generation, template, max_failed)
+    if ledger.prepare_key != prepare_key:
+        ledger = ledger.replace(
+            prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None
+        )
+    if corpus is None or (ledger.corpus is not None and ledger.corpus.digest == corpus.digest):
+        return ledger
+    return ledger.replace(corpus=without_shards(corpus))

@@ -1,0 +1,584 @@
+"""The ledger with everything observed in it: results, and Jobs that ended, were stopped or stalled, once each. What an
+outcome does to the record of a point does nothing when repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+from isoloss_contract import layout
+from isoloss_contract.ledger import (
+    DONE,
+    MAX_VERSIONS,
+    ConfigurationError,
+    Intent,
+    IntentAction,
+    Ledger,
+    PointRecord,
+    PointState,
+    Spend,
+)
+from isoloss_contract.reading import (
+    Absent,
+    Newer,
+    Read,
+    Unanswered,
+    Unreadable,
+    is_unknown,
+    value_of,
+)
+from isoloss_contract.records import Outcome, PointProgress, PointResult
+from isoloss_operator.decide.conditions import shortened, timestamp
+from isoloss_operator.decide.fit_inputs import fit_inputs
+from isoloss_operator.decide.jobs.attempts import (
+    after_failure,
+    after_result,
+    after_stop,
+    charged,
+    charged_as,
+    charges,
+)
+from isoloss_operator.decide.jobs.failures import (
+    Failure,
+    FailureClass,
+    awaits_result,
+    classify,
+    configuration_error,
+    spec_field,
+)
+from isoloss_operator.decide.jobs.requests import quarantine
+from isoloss_operator.decide.known_ledger import Recorded
+from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.plans import Quarantine
+from isoloss_operator.decide.tasks import TaskSet
+from isoloss_operator.planning.flops import six_nd
+from isoloss_operator.planning.points import PlannedPoint
+
+VERSIONED: Final = ("isoloss", "torch", "transformers")
+"""What may change a result in addition to its configuration: a pod may report any other version too."""
+MAX_VERSION: Final = 40
+_STATES: Final[Mapping[Outcome, PointState]] = {
+    Outcome.SUCCEEDED: PointState.SUCCEEDED,
+    Outcome.DIVERGED: PointState.DIVERGED,
+}
+
+
+def record(tasks: TaskSet) -> Recorded:
+    """The ledger with everything observed in it: results, ended Jobs, stopped ones, unreadable trajectories, stalls."""
+    recorded = _record_points(tasks)
+    ledger = end_recorded(recorded.ledger, tasks.observed.stopped, tasks)
+    recorded = replace(recorded, ledger=ledger)
+    if unreadable := _unreadable(tasks, ledger):
+        recorded = _take_back_unreadable(recorded, unreadable, tasks)
+    stalled = _stalled(recorded.ledger, tasks)
+    message = (
+        f"no progress for {tasks.spec.failure_policy.stall_seconds} s (failurePolicy.stallSeconds)"
+    )
+    failure = Failure(FailureClass.STALLED, message)
+    return replace(recorded, ledger=end_recorded(recorded.ledger, stalled, tasks, failure))
+
+
+def _record_points(tasks: TaskSet) -> Recorded:
+    """The ledger of the planned points with every result and every ended Job in it.
+
+    Points that are no longer planned are kept apart if they cost something; their results stay in the store.
+    """
+    known, retries = tasks.known, tasks.spec.failure_policy.retries_per_point
+    records, quarantined = [], list(known.quarantined)
+    error, versions = known.ledger.configuration_error, known.ledger.versions
+    for point in tasks.points.values():
+        before = settled(planned(point, known.ledger.by_key.get(point.key)), point, retries)
+        seen = _SeenPoint(tasks, point, tasks.jobs.get(point.key, ()), before)
+        recorded = seen.recorded()
+        if isinstance(seen.result, PointResult):
+            recorded, versions = with_versions(recorded, seen.result, versions)
+        records.append(settled(recorded, point, retries))
+        quarantined += seen.quarantined()
+        error = seen.configuration_error() or error
+    ledger = known.ledger.replace(
+        points=tuple(records),
+        former=_former(tasks),
+        data_digest=tasks.corpus.digest,
+        configuration_error=error,
+        versions=versions,
+    )
+    return Recorded(ledger, tuple(quarantined))
+
+
+def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
+    """The points that are no longer planned, with what they cost until they are stopped."""
+    ledger = tasks.known.ledger
+    found = (
+        dropped(
+            record,
+            tasks.jobs.get(record.key, ()),
+            tasks.progress.get(record.key),
+            value_of(tasks.result(record.key)),
+            tasks.observed.now,
+        )
+        for record in (*ledger.former, *ledger.points)
+        if record.key not in tasks.points
+    )
+    return tuple(record for record in found if record.has_history)
+
+
+@dataclass(frozen=True)
+class _SeenPoint:
+    """A point as the ledger knows it, and everything observed of it since."""
+
+    tasks: TaskSet
+    point: PlannedPoint
+    jobs: tuple[ObservedJob, ...]
+    """In order of attempts."""
+    record: PointRecord
+
+    @cached_property
+    def ended(self) -> tuple[ObservedJob, ...]:
+        """Finished Jobs whose end is not in the ledger yet."""
+        known = self.record.attempts.ended
+        return tuple(job for job in self.jobs if job.is_finished and job.attempt > known)
+
+    @cached_property
+    def result(self) -> Read[PointResult]:
+        """What is stored as its result; Unreadable also if it is another point's, Unanswered also while
+        a Job that has just ended may have one."""
+        found = self.tasks.result(self.point.key)
+        if isinstance(found, Absent) and self.record.state not in DONE:
+            awaited = [job for job in self.ended if awaits_result(job, self.tasks.observed.now)]
+            return Unanswered(f"no result of Job {awaited[-1].name} yet") if awaited else found
+        if isinstance(found, PointResult) and (problem := unusable(self.point, found)):
+            return Unreadable(problem)
+        return found
+
+    @cached_property
+    def failures(self) -> tuple[tuple[ObservedJob, Failure], ...]:
+        """Why the Jobs that ended have no result; empty if they have one."""
+        if self.record.state in DONE:
+            return ()
+        match self.result:
+            case Newer() | Unanswered():
+                return ()
+            case PointResult() as result if is_enough(self.point, result) or self._goes_on(result):
+                return ()
+            case Unreadable(message):
+                failure = Failure(FailureClass.RESULT_UNREADABLE, message)
+                return tuple((job, failure) for job in self.ended)
+            case _:
+                return tuple((job, classify(job)) for job in self.ended)
+
+    def recorded(self) -> PointRecord:
+        """The record brought up to date."""
+        now, progress = self.tasks.observed.now, self.tasks.progress.get(self.point.key)
+        if self.failures:
+            return self._failed(progress)
+        if is_unknown(self.result):
+            return self.record
+        record, adopted = self.record, self._is_adopted()
+        own = None if adopted else value_of(self.result)
+        if not self.jobs and record.state not in DONE:
+            record = vanished(record, progress, now, own)
+        for job in self.ended:
+            record = paid(record, job, progress, now, own)
+        match self.result:
+            case PointResult() as result if record.state not in DONE:
+                if is_enough(self.point, result):
+                    record = result_found(record, result, adopted=adopted)
+                    enough = min(result.tokens, self.point.wanted_tokens)
+                    record = replace(record, trained_for=max(record.trained_for, enough))
+                elif self.ended:
+                    record = partial_result_found(record, result, adopted=adopted)
+        return ended_with_result(record, self.ended, now)
+
+    def quarantined(self) -> tuple[Quarantine, ...]:
+        """Its result, if it cannot be used and no running attempt is about to overwrite it."""
+        is_running = any(job.holds_a_slot for job in self.jobs) and not self.ended
+        if self.record.state in DONE or is_running or not isinstance(self.result, Unreadable):
+            return ()
+        suffix = f"unreadable-{self.record.attempts.ended + 1}"
+        return (quarantine(layout.point_result(self.point.key), suffix),)
+
+    def configuration_error(self) -> ConfigurationError | None:
+        """What its last attempt refused about the present spec."""
+        if not self.failures:
+            return None
+        job, failure = self.failures[-1]
+        index = self.point.proxy.index
+        field = spec_field(
+            failure.field,
+            domains=list(self.point.config.mixture),
+            proxy=index,
+            model="config" if self.tasks.spec.proxies[index].checkpoint is None else "checkpoint",
+        )
+        asked = self.tasks.templates[self.point.proxy.template_digest]
+        generation = self.tasks.observed.generation
+        return configuration_error(failure, job, generation, self.point.name, field, asked)
+
+    def _goes_on(self, result: PointResult) -> bool:
+        """The spec asked for more tokens while this attempt ran: its work counts and is continued."""
+        is_success = result.outcome is Outcome.SUCCEEDED
+        return bool(self.ended) and is_success and result.wanted_tokens > self.record.trained_for
+
+    def _is_adopted(self) -> bool:
+        """Whether the result is not the work of this sweep's Jobs."""
+        result = self.result
+        if isinstance(result, PointResult) and result.claimant:
+            return result.claimant.sweep_uid != self.tasks.observed.uid
+        if any(not job.is_finished for job in self.jobs):
+            return False
+        if self.ended:
+            return classify(self.ended[-1]).kind is FailureClass.CLAIMED_ELSEWHERE
+        attempts = self.record.attempts
+        return not attempts.ended or attempts.last_failure == FailureClass.CLAIMED_ELSEWHERE
+
+    def _failed(self, progress: PointProgress | None) -> PointRecord:
+        record = self.record
+        for job, failure in self.failures:
+            record = ended_without_result(
+                record,
+                job,
+                progress,
+                self.tasks.observed.now,
+                failure,
+                template=self.point.proxy.template_digest,
+                halvable=(self.point.batch_size - 1).bit_length(),
+            )
+        return record
+
+
+def _unreadable(tasks: TaskSet, ledger: Ledger) -> Sequence[tuple[str, str]]:
+    """Key and problem of what the newest fit could not read, if it is a fit of just these points: an outcome of others
+    may complain of a trajectory that has been written again since."""
+    fit, spec = tasks.observed.fit, tasks.spec
+    if fit is None or not fit.unreadable:
+        return ()
+    inputs = [fit_inputs(spec, ledger.points, final=final) for final in (True, False)]
+    if spec.searches:
+        inputs.append(fit_inputs(spec, ledger.points, final=True, search=True))
+    return fit.unreadable if fit.inputs in inputs else ()
+
+
+def _take_back_unreadable(
+    recorded: Recorded, unreadable: Iterable[tuple[str, str]], tasks: TaskSet
+) -> Recorded:
+    """Done points whose trajectory a fit could not read run again; what is stored is quarantined."""
+    problems = dict(unreadable)
+    records, quarantined = [], list(recorded.quarantined)
+    for record in recorded.ledger.points:
+        if record.key not in problems or not record.is_fitted:
+            records.append(record)
+            continue
+        problem, point = problems[record.key], tasks.points[record.key]
+        failure = Failure(FailureClass.TRAJECTORY_UNREADABLE, problem)
+        pending = taken_back(record, failure, point.proxy.template_digest)
+        records.append(settled(pending, point, tasks.spec.failure_policy.retries_per_point))
+        suffix = f"unreadable-{record.attempts.ended + 1}"
+        trajectory = layout.finished_trajectory(record.key, record.trajectory_sha256)
+        paths = (layout.point_result(record.key), trajectory, layout.point_trajectory(record.key))
+        quarantined += [quarantine(path, suffix) for path in paths]
+    return Recorded(recorded.ledger.replace(points=tuple(records)), tuple(quarantined))
+
+
+def end_recorded(
+    ledger: Ledger, jobs: Iterable[ObservedJob], tasks: TaskSet, failure: Failure | None = None
+) -> Ledger:
+    """The ledger once the operator ends these unfinished Jobs of planned points, each recorded once: for a failure, which
+    is charged, or as an interruption."""
+    now, ended = tasks.observed.now, dict[str, PointRecord]()
+    for job in {job.key: job for job in jobs if job.key in tasks.points}.values():
+        record, point = ledger.by_key[job.key], tasks.points[job.key]
+        if job.attempt <= record.attempts.ended:
+            continue
+        template, progress = point.proxy.template_digest, tasks.progress.get(job.key)
+        stopped = ended_without_result(record, job, progress, now, failure, template=template)
+        ended[job.key] = settled(stopped, point, tasks.spec.failure_policy.retries_per_point)
+    if not ended:
+        return ledger
+    return ledger.replace(points=tuple(ended.get(each.key, each) for each in ledger.points))
+
+
+def _stalled(ledger: Ledger, tasks: TaskSet) -> tuple[ObservedJob, ...]:
+    """Jobs whose point is unfinished and that have reported no progress for as long as the policy allows."""
+    seconds, since = tasks.spec.failure_policy.stall_seconds, tasks.observed.unchanged_since
+    done = {record.key for record in ledger.points if record.state in DONE}
+    return tuple(
+        job
+        for job in tasks.active
+        if seconds is not None
+        and job.key not in done
+        and not job.deleting
+        and job.uid in since
+        and (tasks.observed.now - since[job.uid]).total_seconds() >= seconds
+    )
+
+
+# ------------------------------------------------------------------------------- what a result is
+
+
+def unusable(point: PlannedPoint, result: PointResult) -> str:
+    """Why a result that parses is not this point's; empty: it is."""
+    if result.key != point.key:
+        return f"it is the result of {result.key}"
+    expected, found = point.proxy.parameters.active, result.parameters.active
+    if found != expected:
+        return f"it counts {found} active parameters, but this model has {expected}"
+    return ""
+
+
+def is_enough(point: PlannedPoint, result: PointResult) -> bool:
+    """Whether a result ends the point: diverged, or trained for at least the wanted tokens."""
+    if result.outcome is Outcome.DIVERGED:
+        return True
+    # What it has, as the trainer judges: whole steps, so up to one more than was wanted of it.
+    return result.outcome is Outcome.SUCCEEDED and result.tokens >= point.wanted_tokens
+
+
+def is_done(record: PointRecord, point: PlannedPoint) -> bool:
+    """Whether a point needs no further training under the present spec."""
+    # A diverged run has no state worth continuing; more tokens reopen a success only, until they are taken back.
+    return record.state is PointState.DIVERGED or record.trained_for >= point.wanted_tokens
+
+
+# ------------------------------------------------------------------ what an outcome does to a record
+
+
+def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
+    """What is known of a planned point's key, under its present name and tokens."""
+    if known is None:
+        return PointRecord(
+            key=point.key,
+            name=point.name,
+            proxy=point.proxy.name,
+            batch_size=point.batch_size,
+            learning_rate=point.learning_rate,
+            wanted_tokens=point.proxy.tokens,
+            flops_per_token=six_nd(point.proxy.parameters, 1),
+        )
+    name, proxy, tokens = point.name, point.proxy.name, point.proxy.tokens
+    per_token = six_nd(point.proxy.parameters, 1)
+    if (known.name, known.proxy, known.wanted_tokens, known.flops_per_token) == (
+        name,
+        proxy,
+        tokens,
+        per_token,
+    ):
+        return known
+    return replace(known, name=name, proxy=proxy, wanted_tokens=tokens, flops_per_token=per_token)
+
+
+def dropped(
+    record: PointRecord,
+    jobs: Sequence[ObservedJob],
+    progress: PointProgress | None,
+    result: PointResult | None,
+    now: datetime,
+) -> PointRecord:
+    """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
+    for job in jobs:
+        record = paid(record, job, progress, now, result)
+        record = replace(record, attempts=after_stop(record.attempts, job, now))
+    if not jobs:
+        record = vanished(record, progress, now)
+    return replace(record, intent=Intent())
+
+
+# ------------------------------------------------------------------------------ what an attempt costs
+
+
+def cost_of(
+    record: PointRecord,
+    job: ObservedJob,
+    progress: PointProgress | None,
+    now: datetime,
+    result: PointResult | None = None,
+) -> Spend:
+    """What an attempt has cost by `now`: the tokens that it trained, as far as it reported them, and its hours."""
+    began, reached = _tokens_of(record, job.attempt, progress, result)
+    flops = record.flops_per_token * max(0, reached - began)
+    return Spend(flops, job.accelerator_seconds(now))
+
+
+def paid(
+    record: PointRecord,
+    job: ObservedJob,
+    progress: PointProgress | None,
+    now: datetime,
+    result: PointResult | None = None,
+) -> PointRecord:
+    """The record with what an attempt cost that has ended or is stopped; unchanged if its end is recorded already.
+
+    `result`: what is stored as the point's, if an attempt of this sweep may have written it.
+    """
+    if job.attempt <= record.attempts.ended:
+        return record
+    _, reached = _tokens_of(record, job.attempt, progress, result)
+    cost = cost_of(record, job, progress, now, result)
+    return replace(record, spent=record.spent + cost, reached_tokens=reached)
+
+
+def vanished(
+    record: PointRecord,
+    progress: PointProgress | None,
+    now: datetime,
+    result: PointResult | None = None,
+) -> PointRecord:
+    """The record once an attempt is gone with its Job before its end was recorded: somebody deleted it. What it had
+    reported is paid; its hours are not known any more."""
+    reports = (progress, result)
+    claims = [each.claimant.attempt for each in reports if each is not None and each.claimant]
+    attempt, attempts = max(claims, default=0), record.attempts
+    if attempt <= attempts.ended:
+        return record
+    began, reached = _tokens_of(record, attempt, progress, result)
+    return replace(
+        record,
+        spent=record.spent + Spend(record.flops_per_token * max(0, reached - began)),
+        reached_tokens=reached,
+        attempts=replace(
+            attempts,
+            ended=attempt,
+            interruptions=attempts.interruptions + 1,
+            last_failure="" if result is not None else str(FailureClass.INTERRUPTED),
+            last_ended_at=timestamp(now),
+        ),
+    )
+
+
+def _tokens_of(
+    record: PointRecord,
+    attempt: int,
+    progress: PointProgress | None,
+    result: PointResult | None,
+) -> tuple[int, int]:
+    """Tokens behind the point when an attempt began, and those that it reached.
+
+    An attempt that reported nothing reached nothing. One that does not say where it began did so where the last one
+    ended.
+    """
+    began = reached = record.reached_tokens
+    if progress is not None and progress.claimant.attempt == attempt:
+        reached = progress.tokens
+        began = began if progress.began_tokens is None else progress.began_tokens
+    claimant = None if result is None else result.claimant
+    if result is not None and (claimant is None or claimant.attempt == attempt):
+        reached = max(reached, result.tokens)
+    return began, reached
+
+
+def settled(record: PointRecord, point: PlannedPoint, retries: int) -> PointRecord:
+    """The record in the state that its result and its charges give it now."""
+    state = _state(record, point, retries)
+    return record if state is record.state else replace(record, state=state)
+
+
+def _state(record: PointRecord, point: PlannedPoint, retries: int) -> PointState:
+    if is_done(record, point):
+        is_diverged = record.state is PointState.DIVERGED
+        return PointState.DIVERGED if is_diverged else PointState.SUCCEEDED
+    template = point.proxy.template_digest
+    if charged_as(record.attempts, template, FailureClass.OUT_OF_MEMORY):
+        return PointState.OUT_OF_MEMORY
+    if charges(record.attempts, template) > retries:
+        return PointState.FAILED
+    return PointState.PENDING
+
+
+def result_found(record: PointRecord, result: PointResult, *, adopted: bool) -> PointRecord:
+    """A result that is enough is in the store; `adopted`: another sweep's Jobs made it."""
+    found = partial_result_found(record, result, adopted=adopted)
+    return replace(found, state=_STATES[result.outcome])
+
+
+def partial_result_found(
+    record: PointRecord, result: PointResult, *, adopted: bool
+) -> PointRecord:
+    """The facts of a result are known, whether or not it trained far enough."""
+    spent = record.spent
+    if not (adopted or record.adopted):
+        # Kueue deletes the pods of a Job that it evicts; their checkpoints have carried their time on.
+        seconds = max(spent.accelerator_seconds, result.accelerator_seconds)
+        spent = replace(spent, accelerator_seconds=seconds)
+    return replace(
+        record,
+        adopted=adopted,
+        spent=spent,
+        reached_tokens=result.tokens if adopted else record.reached_tokens,
+        trained_for=result.wanted_tokens,
+        tokens=result.tokens,
+        loss=result.loss,
+        averaged_loss=result.averaged_loss,
+        trajectory_sha256=result.trajectory_sha256,
+    )
+
+
+def with_versions(
+    record: PointRecord, result: PointResult, known: tuple[dict[str, str], ...]
+) -> tuple[PointRecord, tuple[dict[str, str], ...]]:
+    """The record with what trained its result, and the table of versions that it points into."""
+    found = {"contract": str(result.contract_version)}
+    found |= {
+        name: shortened(result.versions[name], MAX_VERSION)
+        for name in VERSIONED
+        if name in result.versions
+    }
+    if found not in known:
+        if len(known) >= MAX_VERSIONS:
+            return record, known
+        known = (*known, found)
+    return replace(record, versions=known.index(found)), known
+
+
+def ended_with_result(
+    record: PointRecord, ended: Sequence[ObservedJob], now: datetime
+) -> PointRecord:
+    """Jobs of a point that has its result ended; what they cost is `paid` before that is found."""
+    attempts = record.attempts
+    for job in ended:
+        attempts = after_result(attempts, job, now)
+    return record if attempts is record.attempts else replace(record, attempts=attempts)
+
+
+def ended_without_result(
+    record: PointRecord,
+    job: ObservedJob,
+    progress: PointProgress | None,
+    now: datetime,
+    failure: Failure | None = None,
+    *,
+    template: str = "",
+    halvable: int = 0,
+) -> PointRecord:
+    """The record once `job` ended without a result, for a failure under `template`, or is stopped, which is an
+    interruption; its `progress` says how far it got."""
+    if failure is None:
+        attempts = after_stop(record.attempts, job, now)
+    else:
+        attempts = after_failure(
+            record.attempts, job, failure, template=template, now=now, halvable=halvable
+        )
+    return replace(paid(record, job, progress, now), attempts=attempts)
+
+
+def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRecord:
+    """A fit could not read the trajectory of a done point: pending again, one failure charged."""
+    attempt = max(1, record.attempts.ended)
+    is_pruned = record.intent.action is IntentAction.PRUNE
+    return replace(
+        record,
+        # A pruned point never runs again by itself, and now it has nothing to be fitted by.
+        intent=Intent(tokens=record.intent.tokens, reason=failure.kind)
+        if is_pruned
+        else record.intent,
+        state=PointState.PENDING,
+        adopted=False,
+        reached_tokens=0,
+        tokens=0,
+        trained_for=0,
+        trajectory_sha256="",
+        versions=None,
+        taken_back=record.taken_back + 1,
+        attempts=charged(record.attempts, failure, template, job_uid="", attempt=attempt),
+    )

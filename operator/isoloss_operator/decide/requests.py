@@ -1,0 +1,218 @@
+"""What is asked for after a pass over the points of a sweep: Jobs, the fit, the page that no fit draws, the next look.
+
+A fit is requested whenever the finished points changed enough to matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from isoloss.laws import FitOptions
+from isoloss.runs import Weights, stopped_in_words
+from isoloss_contract import layout
+from isoloss_contract.ledger import PointRecord, PointState
+from isoloss_contract.reading import value_of
+from isoloss_contract.records import content_key
+from isoloss_operator.api import ScalingSweepSpec, ScalingSweepStatus
+from isoloss_operator.decide.choose import Chosen, next_look, recorded_jobs
+from isoloss_operator.decide.events import attempt_events
+from isoloss_operator.decide.fit_inputs import (
+    FEWEST_FOR_PROVISIONAL,
+    fit_inputs,
+    fitted_records,
+)
+from isoloss_operator.decide.fits import (
+    PAGE_SECONDS,
+    FitOutcome,
+    FitPoint,
+    FitRequest,
+    MissingPoint,
+    SweepPage,
+    SweepRequest,
+)
+from isoloss_operator.decide.jobs.requests import expiries, train_request
+from isoloss_operator.decide.observation import ObservedSweep
+from isoloss_operator.decide.plans import Event, SweepPlan
+from isoloss_operator.decide.search import search_events
+from isoloss_operator.planning.points import PlannedPoint
+
+WORTH_REFITTING: Final = 0.05
+"""A provisional fit is repeated when the points done grew by this share."""
+WEIGHTS: Final[Mapping[str, Weights]] = {"Averaged": "averaged", "Raw": "raw"}
+"""The law engine's words for spec.fit.weights."""
+
+
+def sweep_plan(chosen: Chosen, status: ScalingSweepStatus, events: tuple[Event, ...]) -> SweepPlan:
+    """All that follows from a pass. `events` are those of conditions that changed."""
+    tasks = chosen.tasks
+    observed, spec = tasks.observed, tasks.spec
+    fit = _fit_request(chosen, status)
+    search = observed.previous_status.search
+    ended_before = "" if search is None else search.ended
+    stored = value_of(observed.ledger)
+    return SweepPlan(
+        status=status,
+        ledger=None if chosen.next_ledger == stored else chosen.next_ledger,
+        quarantined=chosen.quarantined,
+        delete=chosen.delete,
+        expire=expiries(spec, recorded_jobs(tasks)),
+        create=tuple(
+            train_request(observed, spec, start.point, start.attempts, start.attempt)
+            for start in chosen.starts
+        ),
+        fit=fit,
+        page=_sweep_page(chosen, status, fit),
+        events=(
+            *attempt_events(stored, chosen.ledger),
+            *search_events(chosen.next_ledger, chosen.search.step, ended_before),
+            *events,
+        ),
+        requeue_after=next_look(chosen),
+    )
+
+
+# --------------------------------------------------------------------------------------------- fits
+
+
+def _fit_request(chosen: Chosen, status: ScalingSweepStatus) -> FitRequest | None:
+    """The fit to run now, in place of one that runs; None: no fit is needed, or one is running. Its page shows `status`.
+
+    One whose outcome is known is made again only for its report: the outcome is kept meanwhile. A step of the search is part
+    of a final fit: both wait until everything that runs has ended.
+    """
+    observed, spec, final = chosen.tasks.observed, chosen.tasks.spec, chosen.is_quiet
+    records, search, running = chosen.ledger.points, chosen.search.request, observed.fit_running
+    fitted = fitted_records(spec, records)
+    inputs = chosen.search.inputs if final else fit_inputs(spec, records, final=False)
+    is_fitted = observed.fit is not None and observed.fit.inputs == inputs
+    # An outcome that is known would give way to that of another fit, as after an edit that is taken back.
+    is_awaited = running is None or running.inputs == inputs
+    is_kept = is_fitted and not observed.report_missing and is_awaited
+    if not (fitted or search) or is_kept:
+        return None
+    if running is not None and not _supersedes(running, spec, inputs, final=final):
+        return None
+    if not final and (
+        observed.fit_in_backoff or not _is_worth_it(observed.fit, spec, len(fitted))
+    ):
+        return None
+    request = _sweep_request(chosen, status, inputs)
+    return FitRequest(
+        **vars(replace(request, provisional=not final)), options=_asked(spec)[0], search=search
+    )
+
+
+def _sweep_request(chosen: Chosen, status: ScalingSweepStatus, inputs: str) -> SweepRequest:
+    """What fits and pages of a sweep have in common, of the sweep as it is now. A page without a fit also draws points
+    around answers."""
+    observed, spec, ledger = chosen.tasks.observed, chosen.tasks.spec, chosen.stopped_ledger
+    fitted = fitted_records(spec, ledger.points)
+    if not spec.fitted_proxies:
+        fitted = tuple(record for record in ledger.points if record.is_fitted)
+    folder = layout.sweep_folder(observed.name, observed.uid)
+    return SweepRequest(
+        inputs=inputs,
+        points=tuple(_fit_point(record, chosen.tasks.points[record.key]) for record in fitted),
+        weights=WEIGHTS[spec.fit.weights],
+        ledger_sha256=ledger.digest,
+        laws_path=layout.laws_in(folder),
+        report_path=layout.report_in(folder),
+        missing=tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
+        resource=_resource(observed, status),
+    )
+
+
+def _resource(observed: ObservedSweep, status: ScalingSweepStatus) -> dict[str, Any]:
+    """As kubectl prints it, without the spec: pod templates may hold what a bucket's readers must not see."""
+    return {
+        "metadata": {
+            "name": observed.name,
+            "namespace": observed.namespace,
+            "uid": observed.uid,
+            "generation": observed.generation,
+        },
+        "status": status.document(),
+    }
+
+
+def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, final: bool) -> bool:
+    """Whether a fit with these inputs replaces the one that runs, rather than waiting for it.
+
+    More points do not end a provisional fit: if they come faster than fits end, none ever would.
+    """
+    if running.inputs == inputs:
+        return False
+    is_as_asked = (running.options, running.weights) == _asked(spec)
+    return final or not running.provisional or not is_as_asked
+
+
+def _asked(spec: ScalingSweepSpec) -> tuple[FitOptions, Weights]:
+    """All that the spec says of a fit."""
+    loss = spec.fit.irreducible_loss
+    options = FitOptions(
+        irreducible_loss=None if loss is None else float(loss),
+        form=spec.fit.form,
+    )
+    return options, WEIGHTS[spec.fit.weights]
+
+
+def _is_worth_it(fit: FitOutcome | None, spec: ScalingSweepSpec, done: int) -> bool:
+    if done < FEWEST_FOR_PROVISIONAL:
+        return False
+    if fit is None:
+        return True
+    laws = fit.laws
+    if laws and (laws.options, laws.loss_kind) != _asked(spec):
+        return True
+    return abs(done - fit.points) >= max(1.0, WORTH_REFITTING * fit.points)
+
+
+def _fit_point(record: PointRecord, point: PlannedPoint) -> FitPoint:
+    return FitPoint(
+        key=record.key,
+        name=record.name,
+        config=point.config,
+        trajectory_sha256=record.trajectory_sha256,
+        diverged=record.state is PointState.DIVERGED,
+        finished=record.is_finished,
+        stopped=stopped_in_words(record),
+    )
+
+
+def _missing_point(record: PointRecord) -> MissingPoint:
+    failures = record.attempts.failures
+    return MissingPoint(
+        name=record.name,
+        batch_size=record.batch_size,
+        learning_rate=record.learning_rate,
+        state=str(record.state),
+        reason=failures[-1].message if failures else record.attempts.last_failure,
+    )
+
+
+# --------------------------------------------------------------------------- pages that no fit draws
+
+
+def _sweep_page(
+    chosen: Chosen, status: ScalingSweepStatus, fit: FitRequest | None
+) -> SweepPage | None:
+    """The page of a sweep on the way, to draw now: from the first report of a point on, once a minute at most, and
+    only if it would show something new. The fits draw the others."""
+    observed, ledger = chosen.tasks.observed, chosen.stopped_ledger
+    if fit is not None or (chosen.is_quiet and chosen.tasks.spec.fitted_proxies):
+        return None
+    if observed.page_seconds < PAGE_SECONDS or observed.fit_in_backoff:
+        return None
+    reported = {key: each.tokens for key, each in observed.progress.items()}
+    if not any(reported.values()) and not any(record.tokens for record in ledger.points):
+        return None
+    conditions = [[each.type, each.status, each.reason] for each in status.conditions]
+    shows = content_key([ledger.digest, reported, conditions])
+    if shows == observed.page_shows:
+        return None
+    return SweepPage(
+        **vars(_sweep_request(chosen, status, shows)),
+        laws=observed.fit.laws if observed.fit is not None else None,
+    )

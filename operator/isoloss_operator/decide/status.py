@@ -1,0 +1,343 @@
+"""A sweep's status from the ledger, the Jobs and the laws: constant in size, every number traceable. Its conditions: what
+its findings say, and what follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from isoloss.formatting import loss
+from isoloss_contract import layout
+from isoloss_contract.ledger import (
+    DONE,
+    FAILED_FOR_GOOD,
+    IntentAction,
+    Ledger,
+    PointRecord,
+    PointState,
+)
+from isoloss_contract.records import PointProgress
+from isoloss_operator.api import (
+    ActivePoint,
+    FailedPoint,
+    LedgerReference,
+    PointCounts,
+    ScalingSweepStatus,
+    SearchStatus,
+    SizeStatus,
+)
+from isoloss_operator.decide.choose import Chosen, Spending, remaining_flops
+from isoloss_operator.decide.conditions import (
+    ACCEPTED,
+    DATA_READY,
+    FIT_READY,
+    READY,
+    STALLED,
+    SUSPENDED,
+    Findings,
+    changed,
+    dated,
+    timestamp,
+)
+from isoloss_operator.decide.events import condition_events, lost_in_words
+from isoloss_operator.decide.findings import sweep_findings, sweep_warnings
+from isoloss_operator.decide.jobs.requests import store_uri
+from isoloss_operator.decide.law_status import (
+    MAX_ENTRIES,
+    hyperparameter_law,
+    loss_compute_law,
+    optimum_statuses,
+    precise,
+    texts,
+)
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.plans import Event
+from isoloss_operator.decide.search import search_status
+from isoloss_operator.decide.suspension import suspension
+from isoloss_operator.planning.points import PlannedPoint
+
+FARTHEST_COMPLETION: Final = timedelta(days=3650)
+AS_FAR: Final = 0.99
+"""Share of the tokens of the point that came furthest from which the losses of others compare with its own."""
+_ANNOUNCED: Final = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
+"""Conditions whose changes are worth an event; the others change all the time."""
+
+
+def sweep_status(chosen: Chosen) -> tuple[ScalingSweepStatus, tuple[Event, ...]]:
+    """The status after a pass, and the events of the conditions that changed."""
+    tasks, ledger = chosen.tasks, chosen.next_ledger
+    observed, spec, points = tasks.observed, tasks.spec, tuple(tasks.points.values())
+    search = None
+    if spec.searches:
+        search = search_status(spec, ledger, points, chosen.search.ended)
+    facts = SweepFacts(
+        store_uri=store_uri(spec),
+        points=points,
+        ledger=ledger,
+        active=tasks.active,
+        fit_is_final=chosen.final_laws is not None,
+        shows_page=True,
+        warnings=sweep_warnings(chosen),
+        spent=chosen.spending,
+        added=len(points) - spec.points,
+        search=search,
+    )
+    return stated(observed, sweep_findings(chosen), numbers_of(observed, facts))
+
+
+@dataclass(frozen=True)
+class SweepFacts:
+    """What the numbers of a status are computed from, in addition to what is observed."""
+
+    store_uri: str
+    points: Sequence[PlannedPoint]
+    ledger: Ledger
+    active: Sequence[ObservedJob] = ()
+    """Train Jobs that hold a slot."""
+    fit_is_final: bool = False
+    shows_page: bool = False
+    """Whether the page of a sweep on the way is named, once it is in the store."""
+    warnings: Sequence[str] = ()
+    spent: Spending | None = None
+    """None: what the ledger's attempts that ended cost."""
+    search: SearchStatus | None = None
+    added: int = 0
+    """How many of `points`, the last ones, a search added to those of the spec."""
+
+
+def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> ScalingSweepStatus:
+    """A status with its numbers, and without conditions."""
+    ledger, records, fit = facts.ledger, facts.ledger.points, observed.fit
+    counts = _counts(facts.points, records, facts.active)
+    spent = facts.spent or ledger.spent
+    laws = fit.laws if fit is not None else None
+    provisional = not facts.fit_is_final
+    sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}
+    folder = f"{facts.store_uri}/{layout.sweep_folder(observed.name, observed.uid)}"
+    report_uri = layout.report_in(folder)
+    is_drawn = fit is not None and laws is not None and fit.report_written
+    is_drawn = is_drawn or (facts.shows_page and observed.has_page(report_uri))
+    reports = {
+        job.key: observed.progress[job.key] for job in facts.active if job.key in observed.progress
+    }
+    return ScalingSweepStatus(
+        points=counts,
+        progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
+        planned_flops=precise(
+            sum(point.flops for point in facts.points[: len(facts.points) - facts.added])
+        ),
+        spent_flops=precise(spent.flops),
+        accelerator_hours=precise(spent.accelerator_seconds / 3600),
+        estimated_completion=_estimated_completion(observed.now, observed.progress, facts),
+        learning_rate_law=hyperparameter_law(laws.learning_rate, provisional=provisional)
+        if laws
+        else None,
+        batch_size_law=hyperparameter_law(laws.batch_size, provisional=provisional)
+        if laws
+        else None,
+        loss_compute_law=loss_compute_law(laws, provisional=provisional) if laws else None,
+        optima=optimum_statuses(laws.frontier, sizes) if laws else (),
+        sizes=size_statuses(records, reports),
+        active=_active(observed.progress, facts.active),
+        failures=_failures(records),
+        warnings=texts([*_lost(ledger), *facts.warnings, *(laws.warnings if laws else ())]),
+        data_digest=ledger.data_digest,
+        ledger=LedgerReference(uri=layout.ledger_in(folder), sha256=ledger.digest),
+        search=facts.search,
+        laws_uri=layout.laws_in(folder) if laws else "",
+        laws_sha256=fit.laws_sha256 if fit and laws else "",
+        report_uri=report_uri if is_drawn else "",
+    )
+
+
+def _lost(ledger: Ledger) -> Sequence[str]:
+    return () if ledger.lost is None else (lost_in_words(ledger.lost),)
+
+
+def _counts(
+    points: Sequence[PlannedPoint],
+    records: Sequence[PointRecord],
+    active_jobs: Iterable[ObservedJob],
+) -> PointCounts:
+    """Points by state; a pending point with a Job is active.
+
+    Before the corpus is prepared the points have no keys and no records, but are counted.
+    """
+    if not all(point.key for point in points):
+        return PointCounts(total=len(points), pending=len(points))
+    with_job = {job.key for job in active_jobs}
+    active = sum(r.key in with_job for r in records if r.state is PointState.PENDING)
+    pending = sum(r.state is PointState.PENDING for r in records)
+    return PointCounts(
+        total=len(records),
+        pending=pending - active,
+        active=active,
+        succeeded=sum(r.state is PointState.SUCCEEDED for r in records),
+        diverged=sum(r.state is PointState.DIVERGED for r in records),
+        failed=sum(r.state in FAILED_FOR_GOOD for r in records),
+        adopted=sum(r.adopted for r in records),
+    )
+
+
+def _active(
+    reports: Mapping[str, PointProgress], jobs: Iterable[ObservedJob]
+) -> tuple[ActivePoint, ...]:
+    rows = []
+    for job in sorted(jobs, key=lambda job: job.name)[:MAX_ENTRIES]:
+        progress = reports.get(job.key)
+        tokens, newest = (progress.tokens, progress.loss) if progress else (0, None)
+        rows.append(ActivePoint(name=job.name, tokens=tokens, loss=loss(newest)))
+    return tuple(rows)
+
+
+def _failures(records: Sequence[PointRecord]) -> tuple[FailedPoint, ...]:
+    failed = [record for record in records if record.state in FAILED_FOR_GOOD][:MAX_ENTRIES]
+    return tuple(
+        FailedPoint(
+            name=record.name,
+            reason=record.attempts.last_failure or str(record.state),
+            message=record.attempts.failures[-1].message if record.attempts.failures else "",
+        )
+        for record in failed
+    )
+
+
+# ----------------------------------------------------------------------------- how far each size is
+
+
+def size_statuses(
+    records: Sequence[PointRecord], reports: Mapping[str, PointProgress]
+) -> tuple[SizeStatus, ...]:
+    """A line per size, in the order of the records. `reports` are those of the points that have a Job, by key."""
+    by_size: dict[str, list[PointRecord]] = {}
+    for record in records:
+        by_size.setdefault(record.proxy, []).append(record)
+    return tuple(_size_status(name, own, reports) for name, own in by_size.items())
+
+
+def _size_status(
+    name: str, records: Sequence[PointRecord], reports: Mapping[str, PointProgress]
+) -> SizeStatus:
+    seen = [_tokens_seen(record, reports.get(record.key)) for record in records]
+    wanted = sum(
+        max(tokens, _wanted_tokens(record)) for record, tokens in zip(records, seen, strict=True)
+    )
+    done = sum(record.state in DONE for record in records)
+    return SizeStatus(
+        proxy=name,
+        progress=f"{done}/{len(records)}",
+        # Rounded down: 100 says that nothing is left.
+        trained=int(100 * sum(seen) / wanted) if wanted else 0,
+        loss=loss(_lowest(records, seen, reports)),
+    )
+
+
+def _tokens_seen(record: PointRecord, report: PointProgress | None) -> int:
+    return max(record.tokens, report.tokens if report is not None else 0)
+
+
+def _wanted_tokens(record: PointRecord) -> int:
+    """Tokens to which it is to be trained, as things are: none of a point that a search has not chosen."""
+    if record.state is not PointState.PENDING or record.intent.action is not IntentAction.RUN:
+        return record.tokens
+    return min(record.intent.tokens or record.wanted_tokens, record.wanted_tokens)
+
+
+def _lowest(
+    records: Sequence[PointRecord], seen: Sequence[int], reports: Mapping[str, PointProgress]
+) -> float | None:
+    """Of averaged weights if known. A point on the way has a higher loss than at its end, and is no rival yet."""
+    known = [
+        (tokens, found)
+        for record, tokens in zip(records, seen, strict=True)
+        if record.state is not PointState.DIVERGED
+        and (found := _newest_loss(record, reports.get(record.key))) is not None
+    ]
+    furthest = max((tokens for tokens, _ in known), default=0)
+    return min((found for tokens, found in known if tokens >= AS_FAR * furthest), default=None)
+
+
+def _newest_loss(record: PointRecord, report: PointProgress | None) -> float | None:
+    if report is not None and report.tokens > record.tokens and report.loss is not None:
+        return report.loss
+    return record.averaged_loss if record.averaged_loss is not None else record.loss
+
+
+# ---------------------------------------------------------------------- how long it will still train
+
+
+def _estimated_completion(
+    now: datetime, reports: Mapping[str, PointProgress], facts: SweepFacts
+) -> str:
+    """When everything that is wanted is trained; empty if unknown."""
+    seconds = _seconds_left(reports, facts)
+    if seconds is None or seconds > FARTHEST_COMPLETION.total_seconds():
+        return ""
+    return timestamp(now + timedelta(seconds=seconds))
+
+
+def _seconds_left(reports: Mapping[str, PointProgress], facts: SweepFacts) -> float | None:
+    """Seconds until all that is wanted by now is trained; None while nothing trains or nothing is measured.
+
+    FLOPs left over FLOPs per second: of each size by its own pace, as the budget reckons it.
+    """
+    records, spent = facts.ledger.by_key, facts.spent
+    devices = sum(job.accelerators * job.pods for job in facts.active)
+    if not devices or spent is None or not spent.accelerator_seconds:
+        return None
+    left = sum(
+        spent.seconds_per_flop[point.proxy.name]
+        * remaining_flops(point, records[point.key], reports.get(point.key))
+        for point in facts.points
+        if _is_wanted(records[point.key])
+    )
+    return left / devices
+
+
+def _is_wanted(record: PointRecord) -> bool:
+    return record.state is PointState.PENDING and record.intent.action is IntentAction.RUN
+
+
+# ---------------------------------------------------------------------------------------- conditions
+
+
+def stated(
+    observed: ObservedSweep, findings: Findings, numbers: ScalingSweepStatus | None = None
+) -> tuple[ScalingSweepStatus, tuple[Event, ...]]:
+    """The status with its conditions, and the events of those that changed.
+
+    Without `numbers` those of the status stay as they were, but for Jobs that ended.
+    """
+    suspended = suspension(observed, suspend=observed.spec.suspend)
+    previous = observed.previous_conditions
+    conditions = dated(
+        findings.by_condition(suspended),
+        previous,
+        generation=observed.generation,
+        now=observed.now,
+    )
+    numbers = numbers or _previous_numbers(observed.previous_status, observed.jobs)
+    status = numbers.model_copy(
+        update={"observed_generation": observed.generation, "conditions": conditions}
+    )
+    news = changed(conditions, previous)
+    return status, condition_events(news, _ANNOUNCED, stalled=findings.ready.stalled)
+
+
+def _previous_numbers(
+    previous: ScalingSweepStatus, jobs: Iterable[ObservedJob]
+) -> ScalingSweepStatus:
+    """The numbers of the status while nothing is known of the points: Jobs that ended train none of them."""
+    names = {job.name for job in jobs if job.kind == "train" and not job.is_finished}
+    points, active = previous.points, min(previous.points.active, len(names))
+    pending = points.pending + points.active - active
+    return previous.model_copy(
+        update={
+            "points": points.model_copy(update={"active": active, "pending": pending}),
+            "active": tuple(point for point in previous.active if point.name in names),
+            "estimated_completion": previous.estimated_completion if names else "",
+        }
+    )

@@ -1,0 +1,194 @@
+"""The points of a sweep as a set of tasks: which are planned on a corpus, what is observed of them, and the ledger that a
+pass over them begins with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from isoloss_contract.ledger import Ledger, PointRecord
+from isoloss_contract.reading import ABSENT, Read
+from isoloss_contract.records import DataManifest, PointProgress, PointResult
+from isoloss_contract.timestamps import parse_timestamp
+from isoloss_operator.api import Condition, ScalingSweepSpec
+from isoloss_operator.decide.checks import AcceptedSweep
+from isoloss_operator.decide.conditions import DATA_READY
+from isoloss_operator.decide.jobs.requests import (
+    by_attempt,
+    store_label,
+    store_uri,
+    template_label,
+)
+from isoloss_operator.decide.known_ledger import Recorded, for_sweep
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
+from isoloss_operator.decide.suspension import with_stopped
+from isoloss_operator.planning.points import PlannedPoint, plan_points
+
+ENDING_SECONDS: Final = 60.0
+"""How long after DataReady the Jobs of the preparation may go on. What still runs then does work that another
+sweep's Job has done already."""
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """What a pass knows at its beginning."""
+
+    observed: ObservedSweep
+    spec: ScalingSweepSpec
+    """With a model for every size, and a grid for every size that is fitted."""
+    corpus: DataManifest
+    """What the points train on."""
+    points: Mapping[str, PlannedPoint]
+    """Every task by key, in planned order."""
+    known: Recorded
+    """The stored ledger under the present spec."""
+    jobs: Mapping[str, tuple[ObservedJob, ...]]
+    """The Jobs of tasks by key in order of attempts, planned or not, those among them that were stopped and are gone.
+    Jobs that write to another store are none of them."""
+    active: tuple[ObservedJob, ...]
+    """Jobs of planned tasks that hold a slot."""
+    kept: frozenset[str]
+    """Uids of Jobs that are no task here and may go on."""
+    progress: Mapping[str, PointProgress]
+    """What an attempt of this very sweep last reported of each task."""
+    templates: Mapping[str, str]
+    """LABEL_TEMPLATE of the Jobs that are asked for by now, by PlannedProxy.template_digest."""
+
+    def result(self, key: str) -> Read[PointResult]:
+        """What is stored as a task's result."""
+        return self.observed.results.get(key, ABSENT)
+
+
+def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
+    """The points of a sweep on a corpus. Raises InvalidSpec if that does not fit the spec."""
+    observed, spec = sweep.observed, sweep.spec
+    ledger = _under_present_names(sweep.known.ledger, sweep, corpus)
+    ledger = _as_placed(ledger, sweep)
+    planned = plan_points(spec, corpus, ledger.additions, sweep.continued)
+    if spec.searches:
+        planned = _with_targets(planned, ledger.points)
+    points = {point.key: point for point in planned}
+    ledger = for_sweep(ledger, observed, spec, sweep.prepare_key, corpus)
+    holding = [job for job in observed.jobs if job.kind == "train" and job.holds_a_slot]
+    digests = {point.proxy.template_digest for point in planned}
+    return TaskSet(
+        observed=observed,
+        spec=spec,
+        corpus=corpus,
+        points=points,
+        known=replace(sweep.known, ledger=ledger),
+        jobs=_jobs_by_key(observed, store_label(store_uri(spec))),
+        active=tuple(job for job in holding if job.key in points),
+        kept=_ending_preparations(sweep),
+        progress={
+            key: progress
+            for key, progress in observed.progress.items()
+            if progress.claimant.sweep_uid == observed.uid
+        },
+        templates={
+            each: template_label(observed.operator_template, spec, each) for each in digests
+        },
+    )
+
+
+def known_tasks(sweep: AcceptedSweep) -> TaskSet | None:
+    """The points on the corpus that the ledger has; None: it has none.
+
+    Raises InvalidSpec if that does not fit the spec.
+    """
+    corpus = sweep.known.ledger.corpus
+    if sweep.unplaced or corpus is None or corpus.prepare_key != sweep.prepare_key:
+        return None
+    return plan_tasks(sweep, corpus)
+
+
+def may_lack_data(sweep: AcceptedSweep, tasks: TaskSet) -> bool:
+    """Whether these tasks need no corpus in the store if nothing is left to train, whatever that holds by now."""
+    found = sweep.manifest
+    if found is not None and found.digest == tasks.corpus.digest:
+        return False
+    return not any(job.kind == "train" and job.holds_a_slot for job in sweep.observed.jobs)
+
+
+# --------------------------------------------------------------------------------- what is planned
+
+
+def _with_targets(
+    points: Iterable[PlannedPoint], records: Iterable[PointRecord]
+) -> tuple[PlannedPoint, ...]:
+    """Limited to what the ledger wants trained."""
+    targets = {record.key: record.intent.tokens for record in records}
+    return tuple(
+        replace(point, target=target) if (target := targets.get(point.key)) else point
+        for point in points
+    )
+
+
+def _under_present_names(ledger: Ledger, sweep: AcceptedSweep, corpus: DataManifest) -> Ledger:
+    """With points that a search added under the present names of their sizes, which the other points tell by their
+    keys."""
+    names, known = {proxy.name for proxy in sweep.spec.proxies}, ledger.by_key
+    if all(added.proxy in names for added in ledger.additions):
+        return ledger
+    planned = plan_points(sweep.spec, corpus, continued=sweep.continued)
+    grid = (point for point in planned if point.key in known)
+    present = {known[point.key].proxy: point.proxy.name for point in grid}
+    additions = tuple(
+        added
+        if added.proxy in names
+        else replace(added, proxy=present.get(added.proxy, added.proxy))
+        for added in ledger.additions
+    )
+    return ledger if additions == ledger.additions else ledger.replace(additions=additions)
+
+
+def _as_placed(ledger: Ledger, sweep: AcceptedSweep) -> Ledger:
+    """With the places that the spec's sizes have now."""
+    places = (sweep.placements, sweep.former_placements)
+    if (ledger.placements, ledger.former_placements) != places:
+        ledger = ledger.replace(placements=places[0], former_placements=places[1])
+    continued = (sweep.checkpoints, sweep.neighbourhoods)
+    if (ledger.checkpoints, ledger.neighbourhoods) != continued:
+        ledger = ledger.replace(checkpoints=continued[0], neighbourhoods=continued[1])
+    return ledger
+
+
+# ----------------------------------------------------------------------------------------- its Jobs
+
+
+def _jobs_by_key(observed: ObservedSweep, store: str) -> dict[str, tuple[ObservedJob, ...]]:
+    by_key: dict[str, list[ObservedJob]] = {}
+    own = (job for job in observed.jobs if job.store == store)
+    for job in with_stopped(own, observed.stopped):
+        if job.kind == "train" and job.store == store:
+            by_key.setdefault(job.key, []).append(job)
+    return {key: by_attempt(jobs) for key, jobs in by_key.items()}
+
+
+def prepare_jobs(sweep: AcceptedSweep) -> tuple[ObservedJob, ...]:
+    """Jobs that prepare the present corpus in this sweep's present store."""
+    store, key = store_label(store_uri(sweep.spec)), sweep.prepare_key
+    return tuple(
+        job
+        for job in sweep.observed.jobs
+        if job.store == store and job.kind == "prepare" and job.key == key
+    )
+
+
+def _ending_preparations(sweep: AcceptedSweep) -> frozenset[str]:
+    """Uids of prepare Jobs that are left to end by themselves: a pod of theirs has just written the manifest, most
+    likely."""
+    if sweep.spec.suspend or not _is_new(sweep.observed):
+        return frozenset()
+    return frozenset(job.uid for job in prepare_jobs(sweep) if not job.must_be_deleted)
+
+
+def _is_new(observed: ObservedSweep) -> bool:
+    """Whether the corpus is prepared only just now."""
+    previous: Condition | None = observed.previous_conditions.get(DATA_READY)
+    if previous is None or previous.status != "True":
+        return True
+    since = parse_timestamp(previous.last_transition_time) or observed.now
+    return (observed.now - since).total_seconds() < ENDING_SECONDS
