@@ -20,14 +20,22 @@ from pathlib import Path
 
 from tests.faults.fixture import RUN_ENDED, RunEnded
 from tests.faults.harness import Harness, own_harness
-from tests.faults.kills import BATCH, EXHAUSTIVE, SEARCH, Killed, play_kills, was_killed
+from tests.faults.kills import (
+    BATCH,
+    EXHAUSTIVE,
+    JUDGE_KILLED,
+    SEARCH,
+    Killed,
+    play_kills,
+    was_killed,
+)
 from tests.faults.matrix import all_rows
 from tests.faults.rows import REFERENCES, Row, play_row, undisturbed
 from tests.faults.table import TABLE, Results, write_table
 from tests.faults.verdict import Verdict
 
 RESULTS = Path(".faults") / "results.json"
-KILLED = (EXHAUSTIVE, SEARCH)
+KILLED = (EXHAUSTIVE, SEARCH, JUDGE_KILLED)
 MOST_WRITES = 1000
 """More than any sweep here makes."""
 

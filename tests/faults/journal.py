@@ -211,6 +211,9 @@ ORDINARY = {
     "UpToDateWithSweep",
     "AnswerAwaited",
     "AnswerHolds",
+    "NothingToFit",
+    "PredictionNotReady",
+    "SweepNotReady",
 }
 """Reasons that an undisturbed sweep or prediction shows on its way."""
 
@@ -226,8 +229,20 @@ def is_trouble(condition: Json) -> bool:
 def is_final(sweep: Json) -> bool:
     """Whether all points have their outcome and the laws, or their refusal, are those of all points."""
     reasons = {kind: each["reason"] for kind, each in _present(sweep).items()}
-    settled = reasons.get("Progressing") == "Finished" and reasons.get("Reconciling") == "UpToDate"
-    return settled and reasons.get("FitReady") in REFUSALS | {"Fitted"}
+    return has_finished(sweep) and reasons.get("FitReady") in REFUSALS | {"Fitted"}
+
+
+def has_finished(sweep: Json) -> bool:
+    """Whether all points have their outcome and nothing is left to do, laws or none."""
+    reasons = {kind: each["reason"] for kind, each in _present(sweep).items()}
+    return reasons.get("Progressing") == "Finished" and reasons.get("Reconciling") == "UpToDate"
+
+
+def is_judged(prediction: Json) -> bool:
+    """Whether the answer of a prediction is that of its sweep's present laws, and is judged."""
+    statuses = {kind: each["status"] for kind, each in _present(prediction).items()}
+    wanted = {"Ready": "True", "Stale": "False", "Reconciling": "False"}
+    return wanted.items() <= statuses.items() and statuses.get("Validated") in ("True", "False")
 
 
 def _present(body: Json) -> dict[str, Json]:

@@ -53,6 +53,7 @@ class Killed:
 
 EXHAUSTIVE = Killed("kill/after", "kills")
 SEARCH = Killed("search/kill-after", "searches")
+JUDGE_KILLED = Killed("judge/kill-after", "judged")
 
 
 def was_killed(verdict: Verdict) -> bool:

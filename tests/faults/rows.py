@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.faults.fixture import SEARCHED, WIDE, Failed, FaultFixture, new_fixture
 from tests.faults.harness import Harness
+from tests.faults.judging_fixture import JUDGED
 from tests.faults.verdict import Expectation, Reference, Verdict, judge, take_reference
 from tests.faults.writes import Writes
 
@@ -16,6 +17,7 @@ REFERENCES: Mapping[str, Mapping[str, Any]] = {
     "rows": {},
     "kills": {"spec": WIDE},
     "searches": {"spec": SEARCHED},
+    "judged": JUDGED,
 }
 """The fixtures that are played undisturbed, as options of new_fixture."""
 Play = Callable[[FaultFixture], Expectation | None]

@@ -23,6 +23,7 @@ Json = dict[str, Any]
 GROUPS = {
     "kill": "The operator is killed",
     "search": "A sequential search",
+    "judge": "A sweep around an answer",
     "api": "The API server",
     "store": "The store",
     "job": "Jobs and pods",
@@ -38,7 +39,8 @@ HEAD = """# Fault matrix
 Written by `make faults`, which injects each fault into a run against a real API server and a real S3 server. The
 operator is its real process with the chart's rights, behind two proxies that count its calls and make them fail; a
 simulator ends its pods with real records in the store. Each row has a sweep of 12 points and `parallelism: 4`, kills
-after the N-th write one of 30 points and `parallelism: 6`, a search one of six points with its optimum beyond the grid.
+after the N-th write one of 30 points and `parallelism: 6`, a search one of six points with its optimum beyond the
+grid, a sweep around an answer five points beside the 18 of the laws and the prediction that it judges.
 
 A row holds if no point is lost, no token is trained twice, no more Jobs run than allowed, no point is charged for
 what is not its fault, and ledger, laws and answer end as in an undisturbed run. Faults of API calls happen 12 times, those

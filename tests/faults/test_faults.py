@@ -10,7 +10,8 @@ from devcluster.control_plane import ControlPlane
 from devcluster.object_storage import ObjectStorage
 from tests.faults.fixture import SEARCHED, WIDE
 from tests.faults.harness import Harness
-from tests.faults.kills import play_kills
+from tests.faults.judging_fixture import JUDGED
+from tests.faults.kills import JUDGE_KILLED, play_kills
 from tests.faults.matrix import all_rows
 from tests.faults.preemptions import preemption_row
 from tests.faults.rows import play_row, undisturbed
@@ -92,6 +93,34 @@ def test_killed_after_its_nth_write_an_operator_is_continued_by_the_next(
     assert {verdict.row: verdict.problems for verdict in verdicts} == {
         verdict.row: () for verdict in verdicts
     }
+
+
+@pytest.fixture(scope="module")
+def judged_reference(harness: Harness) -> Reference:
+    """The same for a sweep around an answer."""
+    return undisturbed(harness, **JUDGED)
+
+
+@pytest.mark.whole
+def test_a_sweep_around_an_answer_killed_after_its_nth_write_comes_to_the_same_verdict(
+    harness: Harness, judged_reference: Reference
+) -> None:
+    """Answer, verdict and what is published are compared, too."""
+    writes = judged_reference.writes
+    numbers = [2, writes // 3, writes // 2, writes - 3]
+    verdicts = play_kills(harness, numbers, judged_reference, JUDGE_KILLED)
+    assert {verdict.row: verdict.problems for verdict in verdicts} == {
+        verdict.row: () for verdict in verdicts
+    }
+    assert judged_reference.answer["conditions"]["Validated"] == ["True", "AnswerHolds"]
+
+
+@pytest.mark.whole
+def test_laws_that_move_the_answer_meanwhile_lose_no_point_around_it(
+    harness: Harness, judged_reference: Reference
+) -> None:
+    (row,) = [row for row in all_rows() if row.name == "judge/laws-trained-again"]
+    assert play_row(harness, row, judged_reference).problems == ()
 
 
 @pytest.mark.whole

@@ -6,6 +6,7 @@ with the same process, which never loses its lease.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.isoloss_operator.conftest import Place, sweep
 from tests.support.builders import manifest
 from tests.support.hostile_objects import hostile
 from tests.support.operator_process import OperatorProcess, User
+from tests.support.published_configs import TOY_CHECKPOINT
 from tests.support.synthetic_trainer import VOCABULARY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
@@ -34,6 +36,17 @@ WORST = (
     ("fit", "nested"),
 )
 """Kinds, and what is wrong with them. What any other costs a process is bounded in store/test_hostile_objects."""
+CONFIGS: dict[str, str] = {
+    "16,384 heads": json.dumps({**TOY_CHECKPOINT, "num_attention_heads": 16_384}),
+    "minus one head": json.dumps({**TOY_CHECKPOINT, "num_attention_heads": -1}),
+    "a size of 1e308": json.dumps({**TOY_CHECKPOINT, "hidden_size": 1e308}),
+    "a size that is no number": json.dumps({**TOY_CHECKPOINT, "hidden_size": float("nan")}),
+    "a size of 4,000 digits": json.dumps({**TOY_CHECKPOINT, "hidden_size": 10**4000}),
+    "half a character": json.dumps({**TOY_CHECKPOINT, "model_type": "\ud800"}),
+    "nested": '{"a":' * 20_000,
+    "one key many times": "{" + '"hidden_size":1,' * 40_000 + '"model_type":"llama"}',
+}
+"""config.json of a checkpoint that a size continues."""
 
 
 def planned(spec: Any) -> tuple[PlannedPoint, ...]:
@@ -77,6 +90,21 @@ def tenants_sweep(place: Place, name: str) -> Json:
     return body
 
 
+def continued(tenant: User, place: Place, number: int, text: str) -> None:
+    """A sweep of a size that continues a checkpoint with this config.json."""
+    name = f"continued-{number}"
+    folder = place.storage.buckets / place.bucket / name / "checkpoint"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(text)
+    (folder / "model.safetensors").write_text("weights")
+    body = tenants_sweep(place, name)
+    checkpoint = {"uri": f"s3://{place.bucket}/{name}/checkpoint"}
+    body["spec"]["proxies"] = [
+        {"name": "continued", "checkpoint": checkpoint, "tokens": 4_000_000}
+    ]
+    tenant.apply_sweep(body)
+
+
 def answered(tenant: User, name: str) -> str:
     """The reason of Ready once the operator has looked at the sweep as it is now; never its own failure."""
     body = tenant.wait_for(lambda: tenant.sweep(name), "Ready", "False")
@@ -91,6 +119,10 @@ def test_no_object_in_a_tenants_store_takes_the_operator_from_its_neighbours(
     with Neighbour(user, limited, place) as neighbour:
         for number, (kind, what) in enumerate(WORST):
             attack(tenant, place, number, kind, what)
+        for number, text in enumerate(CONFIGS.values()):
+            continued(tenant, place, number, text)
         for number, _ in enumerate(WORST):
             answered(tenant, f"object-{number}")
+        said = {what: answered(tenant, f"continued-{n}") for n, what in enumerate(CONFIGS)}
+        assert {reason for reason in said.values() if reason != "InvalidSpec"} == set(), said
         neighbour.judge()
