@@ -29,8 +29,7 @@ from isoloss_operator.api import (
 from isoloss_operator.api.crd_schema import Schema, structural_schema
 from isoloss_operator.cluster import rbac
 from isoloss_operator.generate.apidoc import api_page
-from isoloss_operator.generate.chartdoc import chart_page
-from isoloss_operator.generate.reasondoc import metrics_page, reasons_page
+from isoloss_operator.generate.reasondoc import reasons_page
 
 HEADER = "# Written by `python -m isoloss_operator.generate.crdgen` from isoloss_operator.api; do not edit.\n"
 ROOT_FIELDS: Schema = {
@@ -67,9 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     files = {options.folder / path: text for path, text in generated_files().items()}
-    # The only page whose sources are no types.
-    chart = options.folder / "helm" / "isoloss"
-    files[chart / "README.md"] = chart_page(chart)
     if options.check:
         return _check(files)
     for path, text in files.items():
@@ -98,7 +94,6 @@ def generated_files() -> dict[str, str]:
     files["helm/isoloss/templates/_rules.tpl"] = _chart_rules()
     files["docs/reference/api.md"] = api_page(crds)
     files["docs/reference/reasons.md"] = reasons_page()
-    files["docs/reference/metrics.md"] = metrics_page()
     return files
 
 

@@ -1,4 +1,4 @@
-"""The reference pages of condition reasons, event reasons and metrics, from the code that gives them."""
+"""The reference page of condition reasons and event reasons, from the code that gives them."""
 
 from __future__ import annotations
 
@@ -6,34 +6,21 @@ import ast
 import inspect
 from enum import StrEnum
 
-from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.metrics_core import Metric
-
 from isoloss.search import Reason as SearchReason
 from isoloss.search import StopReason
 from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
 from isoloss_operator.generate.apidoc import table
-from isoloss_operator.process.metrics import Metrics
 
-WRITTEN = "Written by `python -m isoloss_operator.generate.crdgen`."
-REASONS_INTRODUCTION = f"""\
+REASONS_INTRODUCTION = """\
 # Reasons
 
-{WRITTEN}
+Written by `python -m isoloss_operator.generate.crdgen`.
 
 Conditions have the reasons of the first two tables; events have these and those of the third. A message may begin
 with the trainer's own code, such as CudaUnavailable. Wait for `Ready`; `Stalled=True` means that nothing happens until you
 change something. What is *retried* is retried with growing delays, and nothing is lost meanwhile."""
-METRICS_INTRODUCTION = f"""\
-# Metrics
-
-{WRITTEN}
-
-The operator serves them at `/metrics`. No label names a point, so their number does not
-grow with a sweep. Gauges of single sweeps and predictions can be switched off with the chart's
-`metrics.perSweep`."""
 
 
 def reasons_page() -> str:
@@ -80,28 +67,6 @@ def _meanings(kind: type[StrEnum]) -> str:
     return table(("reason", "meaning"), ((f"`{each}`", texts[each.name]) for each in kind))
 
 
-def metrics_page() -> str:
-    """Markdown: every metric with its type, labels and meaning."""
-    metrics = Metrics()
-    declared = {
-        metric.name: collector._labelnames
-        for collector in vars(metrics).values()
-        if isinstance(collector, MetricWrapperBase)
-        for metric in collector.describe()
-    }
-    rows = (
-        (
-            f"`{_name(metric)}`",
-            metric.type,
-            ", ".join(f"`{label}`" for label in declared.get(metric.name) or _labels(metric)),
-            metric.documentation,
-        )
-        for metric in sorted(metrics.registry.collect(), key=lambda metric: metric.name)
-    )
-    shown = table(("metric", "type", "labels", "meaning"), rows)
-    return "\n\n".join([METRICS_INTRODUCTION, shown]) + "\n"
-
-
 def member_texts(kind: type[StrEnum]) -> dict[str, str]:
     """The text below each member of an enumeration, by the member's name; empty if there is none."""
     source = ast.parse(inspect.getsource(kind)).body[0]
@@ -113,12 +78,3 @@ def member_texts(kind: type[StrEnum]) -> dict[str, str]:
         if isinstance(text.value, ast.Constant) and isinstance(member.targets[0], ast.Name):
             texts[member.targets[0].id] = " ".join(str(text.value.value).split())
     return texts
-
-
-def _name(metric: Metric) -> str:
-    return f"{metric.name}_total" if metric.type == "counter" else metric.name
-
-
-def _labels(metric: Metric) -> tuple[str, ...]:
-    """Of a gauge that is computed at scrape time."""
-    return getattr(metric, "_labelnames", ())
