@@ -5,7 +5,7 @@ the checkpoints and answers that its sizes are to continue; later, whether the c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,11 +29,18 @@ from isoloss_operator.decide.conditions import (
     STALE,
     Finding,
     Findings,
+    data_prepared,
     not_accepted,
     previous_findings,
 )
+from isoloss_operator.decide.jobs.requests import by_attempt, store_label, store_uri
 from isoloss_operator.decide.known_ledger import Recorded, sweep_ledger
-from isoloss_operator.decide.observation import ObservedAnswer, ObservedCheckpoint, ObservedSweep
+from isoloss_operator.decide.observation import (
+    ObservedAnswer,
+    ObservedCheckpoint,
+    ObservedJob,
+    ObservedSweep,
+)
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.planning.continued import (
     UnknownModel,
@@ -66,9 +73,11 @@ class AcceptedSweep:
     spec: ScalingSweepSpec
     """With a model for every size, and a grid for every size that is fitted."""
     known: Recorded
-    """The ledger as it is stored."""
+    """The ledger that the pass begins with."""
     prepare_key: str
     """Names what determines its corpus."""
+    prepare_jobs: tuple[ObservedJob, ...]
+    """Jobs that prepare it in the sweep's present store, in order of attempts."""
     manifest: DataManifest | None
     """The manifest of the tokenized corpus, once it is there and right."""
     manifest_problem: str
@@ -92,16 +101,27 @@ class AcceptedSweep:
 
 def check_sweep(observed: ObservedSweep) -> AcceptedSweep | Findings:
     """The sweep if it may go on, or what its conditions say if not."""
-    if found := _spec_refused(observed):
-        return not_accepted(found)
-    if found := _store_unanswered(observed):
+    spec, ledger = observed.spec, observed.ledger
+    if isinstance(spec, InvalidSpec):
+        return not_accepted(Reason.INVALID_SPEC, str(spec))
+    if observed.storage_refusal:
+        return not_accepted(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
+    if isinstance(ledger, Newer):
+        return not_accepted(Reason.LEDGER_NEWER, f"{ledger.message}. Upgrade the operator again.")
+    key = prepare_config(spec).key
+    known = sweep_ledger(observed, spec, key)
+    if message := _store_unanswered(observed, spec, known.ledger.checkpoints):
         # A sweep that was ready stays so: its laws do not depend on the store.
+        found = Finding.false(Reason.STORAGE_UNREACHABLE, message)
         before = previous_findings(observed.previous_conditions, observed.generation)
         return replace(before or Findings(ready=found), accepted=found)
     try:
-        return accepted_sweep(observed)
+        sweep = _accepted(observed, spec, key, known)
     except InvalidSpec as error:
-        return not_accepted(Finding.false(Reason.INVALID_SPEC, str(error), stalled=True))
+        return not_accepted(Reason.INVALID_SPEC, str(error))
+    if sweep.unplaced is not None and sweep.manifest is not None:
+        return Findings(ready=sweep.unplaced, data=data_prepared(sweep.manifest))
+    return sweep
 
 
 def accepted_sweep(observed: ObservedSweep) -> AcceptedSweep:
@@ -112,19 +132,26 @@ def accepted_sweep(observed: ObservedSweep) -> AcceptedSweep:
     spec = observed.spec
     if isinstance(spec, InvalidSpec):
         raise InvalidSpec(spec.errors)
-    known, config = sweep_ledger(observed), prepare_config(spec)
+    key = prepare_config(spec).key
+    return _accepted(observed, spec, key, sweep_ledger(observed, spec, key))
+
+
+def _accepted(
+    observed: ObservedSweep, spec: ScalingSweepSpec, prepare_key: str, known: Recorded
+) -> AcceptedSweep:
     ledger = known.ledger
     checkpoints = _known_checkpoints(spec, ledger.checkpoints, observed.checkpoints)
     spec = with_checkpoint_models(spec, checkpoints)
     before = (*ledger.placements, *ledger.former_placements)
     placed = placements(spec, before)
     around = _neighbourhoods(observed.name, spec, ledger, observed.answers)
-    problem = _manifest_problem(observed.manifest, spec, config.key)
+    problem = _manifest_problem(observed.manifest, spec, prepare_key)
     return AcceptedSweep(
         observed=observed,
         spec=with_placed_grids(spec, placed),
         known=known,
-        prepare_key=config.key,
+        prepare_key=prepare_key,
+        prepare_jobs=_prepare_jobs(observed.jobs, store_label(store_uri(spec)), prepare_key),
         manifest=None if problem else value_of(observed.manifest),
         manifest_problem=problem,
         placements=placed,
@@ -138,22 +165,10 @@ def accepted_sweep(observed: ObservedSweep) -> AcceptedSweep:
 # -------------------------------------------------------------------------- the spec, and the store
 
 
-def _spec_refused(observed: ObservedSweep) -> Finding | None:
-    """The spec, or what it names, is not for this operator to use."""
-    if isinstance(observed.spec, InvalidSpec):
-        reason, message = Reason.INVALID_SPEC, str(observed.spec)
-    elif observed.storage_refusal:
-        reason, message = Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal
-    elif isinstance(observed.ledger, Newer):
-        message = f"{observed.ledger.message}. Upgrade the operator again."
-        reason = Reason.LEDGER_NEWER
-    else:
-        return None
-    return Finding.false(reason, message, stalled=True)
-
-
-def _store_unanswered(observed: ObservedSweep) -> Finding | None:
-    """An error that says nothing about what is stored: nothing may be concluded from it."""
+def _store_unanswered(
+    observed: ObservedSweep, spec: ScalingSweepSpec, known: Sequence[KnownCheckpoint]
+) -> str:
+    """An error that says nothing about what is stored: nothing may be concluded from it. Empty: there is none."""
     results = tuple(observed.results.values())
     # A store that returns some results is there: what it withholds concerns those points alone.
     if not all(isinstance(result, Unanswered) and not result.alone for result in results):
@@ -161,12 +176,19 @@ def _store_unanswered(observed: ObservedSweep) -> Finding | None:
     reads = (observed.manifest, observed.ledger, *results)
     unanswered = (read.message for read in reads if isinstance(read, Unanswered))
     message = observed.store_error or next(unanswered, "")
-    if isinstance(observed.spec, ScalingSweepSpec):
-        known = sweep_ledger(observed).ledger.checkpoints
-        message = message or _unanswered_checkpoint(observed.spec, known, observed.checkpoints)
+    message = message or _unanswered_checkpoint(
+        checkpoint_uris(spec).values(), known, observed.checkpoints
+    )
     if isinstance(observed.manifest, Newer):
         message = message or observed.manifest.message
-    return Finding.false(Reason.STORAGE_UNREACHABLE, message) if message else None
+    return message
+
+
+def _prepare_jobs(
+    jobs: Sequence[ObservedJob], store: str, prepare_key: str
+) -> tuple[ObservedJob, ...]:
+    own = (job for job in jobs if job.kind == "prepare" and job.store == store)
+    return by_attempt(job for job in own if job.key == prepare_key)
 
 
 def _manifest_problem(found: Read[DataManifest], spec: ScalingSweepSpec, prepare_key: str) -> str:
@@ -222,12 +244,12 @@ def _known_checkpoint(
 
 
 def _unanswered_checkpoint(
-    spec: ScalingSweepSpec, known: Sequence[KnownCheckpoint], seen: Checkpoints
+    uris: Iterable[str], known: Sequence[KnownCheckpoint], seen: Checkpoints
 ) -> str:
     """Why a checkpoint that no point was planned with yet is not known; empty: all are, or are known to be none."""
     before = {each.uri for each in known}
     reads: list[Read[Any]] = []
-    for uri in checkpoint_uris(spec).values():
+    for uri in uris:
         if uri not in before and uri in seen:
             reads += [seen[uri].config, seen[uri].stamp]
     return next((read.message for read in reads if is_unknown(read)), "")
@@ -354,7 +376,7 @@ def _neighbourhood(
 # ------------------------------------------------------------------ once it is known what they train on
 
 
-def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> Finding | None:
+def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> Findings | None:
     """Other data or weights than those of the points that are trained; None: there are none."""
     ledger = sweep.known.ledger
     return _checkpoint_changed(sweep.spec, ledger, sweep.checkpoints) or _data_changed(
@@ -362,7 +384,7 @@ def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> Finding | None:
     )
 
 
-def _data_changed(prepare_key: str, ledger: Ledger, digest: str) -> Finding | None:
+def _data_changed(prepare_key: str, ledger: Ledger, digest: str) -> Findings | None:
     """Points of another corpus would take the place of those that are trained, and of their cost."""
     trained = sum(record.trained_for > 0 for record in ledger.points)
     is_known = ledger.prepare_key == prepare_key and ledger.data_digest
@@ -373,12 +395,12 @@ def _data_changed(prepare_key: str, ledger: Ledger, digest: str) -> Finding | No
         f"{counted(trained, 'point')} are of {ledger.data_digest[:16]}: it was prepared again, and its sources had changed. Put the former "
         "one back, or create another ScalingSweep for the new one."
     )
-    return Finding.false(Reason.DATA_CHANGED, message, stalled=True)
+    return not_accepted(Reason.DATA_CHANGED, message)
 
 
 def _checkpoint_changed(
     spec: ScalingSweepSpec, ledger: Ledger, checkpoints: Sequence[KnownCheckpoint]
-) -> Finding | None:
+) -> Findings | None:
     """Points of other weights would take the place of those that are trained, and of their cost. Those around an answer
     follow the prediction, which measures the other weights."""
     before = {each.uri: each.stamp for each in ledger.checkpoints}
@@ -393,4 +415,4 @@ def _checkpoint_changed(
         f"The files of {sizes[hit[0].proxy]} were replaced, and {counted(len(hit), 'point')} {are(len(hit))} trained from the "
         "former ones. Put these back, or create another ScalingSweep for the new ones."
     )
-    return Finding.false(Reason.CHECKPOINT_CHANGED, message, stalled=True)
+    return not_accepted(Reason.CHECKPOINT_CHANGED, message)

@@ -32,7 +32,7 @@ from isoloss_contract.ledger import (
 from isoloss_contract.reading import Absent, is_unknown, value_of
 from isoloss_contract.records import PointProgress
 from isoloss_operator.api import SweepBudget
-from isoloss_operator.decide.fit_inputs import fit_inputs
+from isoloss_operator.decide.fit_inputs import fit_inputs, fitted_records
 from isoloss_operator.decide.fits import FitOutcome, SearchRequest, SearchStep
 from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
@@ -384,8 +384,10 @@ def _start(tasks: TaskSet, attempts: Attempts, point: PlannedPoint) -> Start:
 # -------------------------------------------------------------------------------- act: which Jobs go
 
 
-def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]:
-    """Jobs to delete, and those among them whose tasks are stopped rather than dropped."""
+def act(
+    tasks: TaskSet, ledger: Ledger, recorded: Iterable[ObservedJob]
+) -> tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]:
+    """Jobs to delete, and those among them whose tasks are stopped rather than dropped. `recorded` may go."""
     planned = {j.uid for key, jobs in tasks.jobs.items() if key in tasks.points for j in jobs}
     wanted = planned | tasks.kept
     obsolete = [job for job in tasks.observed.jobs if job.uid not in wanted]
@@ -395,7 +397,7 @@ def act(tasks: TaskSet, ledger: Ledger) -> tuple[tuple[JobDeletion, ...], tuple[
         for job in tasks.active
         if job not in unneeded and _has_ended(ledger.by_key[job.key], job)
     ]
-    lost = [job for job in recorded_jobs(tasks) if job.uid in planned]
+    lost = [job for job in recorded if job.uid in planned]
     stop = tasks.active if tasks.spec.suspend else _unwanted(tasks, ledger, planned)
     stopped = tuple(
         job
@@ -432,7 +434,7 @@ def _is_unneeded(record: PointRecord, job: ObservedJob) -> bool:
     return record.state in DONE and not has_begun
 
 
-def recorded_jobs(tasks: TaskSet) -> list[ObservedJob]:
+def _recorded_jobs(tasks: TaskSet) -> list[ObservedJob]:
     """Jobs whose outcome the stored ledger knows, not just the one about to be written: they may go."""
     ledger = value_of(tasks.observed.ledger)
     if ledger is None:
@@ -445,17 +447,6 @@ def recorded_jobs(tasks: TaskSet) -> list[ObservedJob]:
         or job.key not in tasks.points
         or (job.key in ended and job.attempt <= ended[job.key])
     ]
-
-
-def _has_unrecorded(tasks: TaskSet) -> bool:
-    """Whether Jobs are to be let go as soon as the ledger about to be written is stored."""
-    recorded = {job.uid for job in recorded_jobs(tasks)}
-    return any(is_kept(job) and job.uid not in recorded for job in tasks.observed.jobs)
-
-
-def is_kept(job: ObservedJob) -> bool:
-    """Whether it ended and stays until it is released."""
-    return job.is_finished and not job.deleting
 
 
 # ------------------------------------------------------- search: what trains once all have their targets
@@ -516,6 +507,12 @@ class Chosen:
     is_quiet: bool
     """Whether no task is running and none will, unless more are chosen."""
     delete: tuple[JobDeletion, ...]
+    recorded_jobs: Sequence[ObservedJob]
+    """Jobs whose outcome the stored ledger knows: they may go."""
+    fitted: tuple[PointRecord, ...]
+    """Points whose trajectories a fit uses."""
+    fit_inputs: str
+    """FitRequest.inputs of a fit of these: a final one if nothing is running."""
     search: DueStep
     is_over: bool
     """Whether no point is running and none will, as things are."""
@@ -539,7 +536,8 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
     too_many = len(failed) > spec.failure_policy.max_failed_points
     is_blocked = ledger.configuration_error is not None or too_many
     is_quiet = not is_blocked and _is_quiet(tasks, ledger, admission, missing)
-    delete, stopped = act(tasks, ledger)
+    recorded_jobs = _recorded_jobs(tasks)
+    delete, stopped = act(tasks, ledger, recorded_jobs)
     stopped_ledger = end_recorded(ledger, stopped, tasks)
     has_room = not (budget_spent or admission.unaffordable)
     search = due_step(tasks, ledger, spending, is_quiet=is_quiet, has_room=has_room)
@@ -559,6 +557,9 @@ def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
         starts=() if is_blocked or spec.suspend else admission.starts,
         is_quiet=is_quiet,
         delete=delete,
+        recorded_jobs=recorded_jobs,
+        fitted=fitted_records(spec, ledger.points),
+        fit_inputs=search.inputs if is_quiet else fit_inputs(spec, ledger.points, final=False),
         search=search,
         is_over=is_over,
         final_laws=_laws_of(tasks.observed.fit, search.inputs) if is_over else None,
@@ -585,16 +586,16 @@ def next_look(chosen: Chosen) -> float:
     """Seconds until the next pass unless an event comes first; infinite once the final laws are there and every Job that
     ended has been let go."""
     tasks, due = chosen.tasks, chosen.admission.next_start
+    kept = {job.uid for job in tasks.observed.jobs if job.is_finished and not job.deleting}
     if chosen.next_ledger is not chosen.stopped_ledger:
         return 0.0  # Jobs of what a step has chosen start once that is in the ledger
     if chosen.unread.all:
         return 15.0
-    if _has_unrecorded(tasks):
-        return 1.0
+    if kept - {job.uid for job in chosen.recorded_jobs}:
+        return 1.0  # Jobs are to be let go as soon as the ledger about to be written is stored
     if due is not None and not chosen.starts:
         return min(60.0, max(1.0, (due - tasks.observed.now).total_seconds()))
     if any(job.holds_a_slot for job in tasks.observed.jobs):
         return 30.0
     needs_laws = bool(tasks.spec.fitted_proxies) and chosen.final_laws is None
-    has_kept = any(map(is_kept, tasks.observed.jobs))
-    return 60.0 if needs_laws or not chosen.is_over or has_kept else math.inf
+    return 60.0 if needs_laws or not chosen.is_over or kept else math.inf

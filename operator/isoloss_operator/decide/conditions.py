@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
+from isoloss_contract.records import DataManifest
 from isoloss_operator.api import Condition
 from isoloss_operator.decide.reasons import AnyReason, Reason, known_reason
 
@@ -209,9 +210,16 @@ class Findings:
         }
 
 
-def not_accepted(found: Finding) -> Findings:
-    """Of a sweep that cannot go on for what is asked of it, or is named in it."""
+def not_accepted(reason: Reason, message: str) -> Findings:
+    """Of a sweep that cannot go on, for what its spec asks for or names, until somebody changes that."""
+    found = Finding.false(reason, message, stalled=True)
     return Findings(ready=found, accepted=found)
+
+
+def data_prepared(corpus: DataManifest) -> Finding:
+    """DataReady once the corpus is tokenized."""
+    digest = f"The digest of the tokenized corpus is {corpus.digest[:16]}."
+    return Finding.true(Reason.DATA_PREPARED, " ".join([digest, *corpus.remarks]))
 
 
 def previous_findings(previous: Mapping[str, Condition], generation: int) -> Findings | None:

@@ -8,7 +8,6 @@ from typing import Final
 from isoloss_contract.ledger import Ledger, LostLedger, PointRecord
 from isoloss_operator.api import Condition
 from isoloss_operator.decide.conditions import ACCEPTED, shortened
-from isoloss_operator.decide.jobs.attempts import failed_between
 from isoloss_operator.decide.jobs.failures import UNCHARGED, FailureClass
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.reasons import Reason
@@ -40,8 +39,7 @@ def condition_events(
         if condition.reason in _NO_NEWS_UNLESS_STALLED and not stalled:
             continue
         is_bad = stalled or (condition.type == ACCEPTED and condition.status == "False")
-        message = shortened(condition.message, MAX_EVENT_MESSAGE)
-        event = Event("Warning" if is_bad else "Normal", condition.reason, message)
+        event = Event("Warning" if is_bad else "Normal", condition.reason, condition.message)
         found.setdefault((event.reason, event.message), event)
     return tuple(found.values())
 
@@ -57,6 +55,17 @@ def attempt_events(before: Ledger | None, after: Ledger) -> tuple[Event, ...]:
     return news + tuple(
         _event(failure, records) for failure, records in sorted(by_failure.items())
     )
+
+
+def failed_between(before: Ledger | None, after: Ledger) -> list[PointRecord]:
+    """The points whose last attempt ended without a result between two ledgers, as `after` has them."""
+    records = () if before is None else before.by_key.values()  # dropped ones return as they were
+    known = {record.key: record.attempts.ended for record in records}
+    return [
+        record
+        for record in after.points
+        if record.attempts.last_failure and record.attempts.ended > known.get(record.key, 0)
+    ]
 
 
 def lost_in_words(lost: LostLedger) -> str:

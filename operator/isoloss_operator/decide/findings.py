@@ -10,18 +10,18 @@ from typing import Final
 from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown
-from isoloss_contract.records import DataManifest
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.choose import Chosen, slots_taken
 from isoloss_operator.decide.conditions import (
     ALL_ACCEPTED,
     Finding,
     Findings,
+    data_prepared,
     shortened,
     storage_not_writable,
     write_refused,
 )
-from isoloss_operator.decide.fit_inputs import FEWEST_FOR_PROVISIONAL, fitted_records
+from isoloss_operator.decide.fit_inputs import FEWEST_FOR_PROVISIONAL
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.failures import FailureClass, waits_for
 from isoloss_operator.decide.law_status import laws_finding
@@ -37,21 +37,15 @@ MAX_WORDS: Final = 300
 
 def sweep_findings(chosen: Chosen) -> Findings:
     """What the conditions say after a pass."""
-    observed, fit = chosen.tasks.observed, _fit(chosen)
+    fit = _fit(chosen)
     return Findings(
         ready=_ready(chosen, fit),
         accepted=_accepted(chosen),
-        data=prepared(chosen.tasks.corpus),
+        data=data_prepared(chosen.tasks.corpus),
         progressing=_finished(chosen),
         fit=fit,
-        changes=_changes(chosen, observed),
+        changes=_changes(chosen, chosen.tasks.observed),
     )
-
-
-def prepared(corpus: DataManifest) -> Finding:
-    """DataReady."""
-    digest = f"The digest of the tokenized corpus is {corpus.digest[:16]}."
-    return Finding.true(Reason.DATA_PREPARED, " ".join([digest, *corpus.remarks]))
 
 
 def _accepted(chosen: Chosen) -> Finding:
@@ -256,7 +250,7 @@ def _fit(chosen: Chosen) -> Finding:
     spec, fit, final = chosen.tasks.spec, chosen.tasks.observed.fit, chosen.is_over
     if not spec.fitted_proxies:
         return _nothing_to_fit(chosen)
-    done = len(fitted_records(spec, chosen.ledger.points))
+    done = len(chosen.fitted)
     if not done:
         message = _why_no_results(chosen) if final else "No point has a result yet."
         return Finding.false(Reason.NO_RESULTS, message, stalled=final)

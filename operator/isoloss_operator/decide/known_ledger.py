@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,16 +13,15 @@ from isoloss_contract.ledger import (
     IntentAction,
     Ledger,
     LostLedger,
+    PointRecord,
     PointState,
 )
 from isoloss_contract.reading import Read, Unreadable
-from isoloss_contract.records import DataManifest
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.requests import quarantine
 from isoloss_operator.decide.observation import ObservedSweep, ObservedTasks
 from isoloss_operator.decide.plans import Quarantine
-from isoloss_operator.planning.points import without_shards
 
 MAX_PROBLEM: Final = 600
 
@@ -35,12 +34,18 @@ class Recorded:
     quarantined: tuple[Quarantine, ...] = ()
 
 
-def sweep_ledger(observed: ObservedSweep) -> Recorded:
-    """Ledger of the points of a sweep."""
+def sweep_ledger(observed: ObservedSweep, spec: ScalingSweepSpec, prepare_key: str) -> Recorded:
+    """Ledger of the points of a sweep under its present spec. `prepare_key` names what determines the corpus."""
     path = layout.ledger_in(layout.sweep_folder(observed.name, observed.uid))
     has_spent = _has_spent(observed.status)
-    template = observed.operator_template
-    return known_ledger(observed, observed.ledger, path, template, has_spent=has_spent)
+    template, max_failed = observed.operator_template, spec.failure_policy.max_failed_points
+    known = known_ledger(observed, observed.ledger, path, template, has_spent=has_spent)
+    ledger = under_present(known.ledger, observed.generation, template, max_failed)
+    if ledger.prepare_key != prepare_key:
+        ledger = ledger.replace(
+            prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None
+        )
+    return replace(known, ledger=ledger)
 
 
 def known_ledger(
@@ -85,12 +90,12 @@ def under_present(ledger: Ledger, generation: int, template: str, max_failed: in
     """The ledger without what was refused about an earlier generation of the spec, or under other pods than those of
     `template`, whose failures start at zero. `max_failed` is failurePolicy.maxFailedPoints."""
     error = ledger.configuration_error
-    if error is not None and error.generation != generation:
-        ledger = ledger.replace(configuration_error=None)
+    is_of_before = error is not None and error.generation != generation
     if template == ledger.template or not (template and ledger.template):
-        return ledger
+        return ledger.replace(configuration_error=None) if is_of_before else ledger
+    has_error = error is not None and not is_of_before
     points = ledger.points
-    if _is_under_way(ledger, max_failed):
+    if has_error or _is_under_way(points, max_failed):
         points = tuple(replace(each, attempts=_reset_retries(each.attempts)) for each in points)
     return ledger.replace(
         template=template,
@@ -101,39 +106,15 @@ def under_present(ledger: Ledger, generation: int, template: str, max_failed: in
     )
 
 
-def _is_under_way(ledger: Ledger, max_failed: int) -> bool:
+def _is_under_way(points: Sequence[PointRecord], max_failed: int) -> bool:
     """Whether a point is still to train, or failures keep all from it: an upgrade of the operator must not begin a sweep
     again that has its laws."""
-    failed = sum(record.state in FAILED_FOR_GOOD for record in ledger.points)
-    if failed > max_failed or ledger.configuration_error is not None:
+    if sum(record.state in FAILED_FOR_GOOD for record in points) > max_failed:
         return True
-    pending = (record for record in ledger.points if record.state is PointState.PENDING)
+    pending = (record for record in points if record.state is PointState.PENDING)
     return any(record.intent.action is IntentAction.RUN for record in pending)
 
 
 def _reset_retries(attempts: Attempts) -> Attempts:
     """Whatever was charged was so under another template."""
     return replace(attempts, template="")
-
-
-def for_sweep(
-    ledger: Ledger,
-    observed: ObservedSweep,
-    spec: ScalingSweepSpec,
-    prepare_key: str,
-    corpus: DataManifest | None = None,
-) -> Ledger:
-    """The ledger without what an earlier spec left behind, with the corpus once that is known.
-
-    `prepare_key` names what determines the corpus.
-    """
-    max_failed = spec.failure_policy.max_failed_points
-    template, generation = observed.operator_template, observed.generation
-    ledger = under_present(ledger, generation, template, max_failed)
-    if ledger.prepare_key != prepare_key:
-        ledger = ledger.replace(
-            prepare_key=prepare_key, preparation=Attempts(), data_digest="", corpus=None
-        )
-    if corpus is None or (ledger.corpus is not None and ledger.corpus.digest == corpus.digest):
-        return ledger
-    return ledger.replace(corpus=without_shards(corpus))

@@ -18,7 +18,6 @@ from isoloss_operator.decide.conditions import (
     write_refused,
 )
 from isoloss_operator.decide.jobs.requests import (
-    by_attempt,
     deletions,
     expiries,
     lost_deletions,
@@ -29,13 +28,12 @@ from isoloss_operator.decide.jobs.requests import (
     store_uri,
     template_label,
 )
-from isoloss_operator.decide.known_ledger import for_sweep
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.single_task import Labels, SingleTask, run
 from isoloss_operator.decide.status import SweepFacts, numbers_of, stated
-from isoloss_operator.decide.tasks import TaskSet, known_tasks, prepare_jobs
+from isoloss_operator.decide.tasks import TaskSet, plan_tasks
 from isoloss_operator.planning.points import plan_points
 
 LABELS: Final = Labels(
@@ -50,11 +48,11 @@ LABELS: Final = Labels(
 def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
     observed, spec, known = sweep.observed, sweep.spec, sweep.known
-    ledger = for_sweep(known.ledger, observed, spec, sweep.prepare_key)
-    jobs = prepare_jobs(sweep)
-    prepared = run(_task(sweep, ledger, jobs))
-    ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
-    obsolete, recorded = _obsolete(sweep, jobs), _recorded(jobs, value_of(observed.ledger))
+    prepared = run(_task(sweep))
+    ledger = known.ledger.replace(
+        preparation=prepared.attempts, configuration_error=prepared.refused
+    )
+    obsolete, recorded = _obsolete(sweep), _recorded(sweep.prepare_jobs, value_of(observed.ledger))
     quarantined, starts = known.quarantined, prepared.starts
     if sweep.manifest_problem:
         suffix = f"unreadable-{prepared.attempts.ended + 1}"
@@ -77,13 +75,13 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     )
 
 
-def _task(sweep: AcceptedSweep, ledger: Ledger, jobs: tuple[ObservedJob, ...]) -> SingleTask:
-    observed, spec = sweep.observed, sweep.spec
+def _task(sweep: AcceptedSweep) -> SingleTask:
+    observed, spec, ledger = sweep.observed, sweep.spec, sweep.known.ledger
     template = prepare_template(spec)
     return SingleTask(
         labels=LABELS,
         observed=observed,
-        jobs=by_attempt(jobs),
+        jobs=sweep.prepare_jobs,
         stopped=tuple(job for job in observed.stopped if job.key == sweep.prepare_key),
         attempts=ledger.preparation,
         refused=ledger.configuration_error,
@@ -109,10 +107,10 @@ def _has_room(observed: ObservedSweep, key: str, parallelism: int) -> bool:
     return slots_taken(at_work, observed.orphaned_pods) < parallelism
 
 
-def _obsolete(sweep: AcceptedSweep, jobs: tuple[ObservedJob, ...]) -> list[ObservedJob]:
+def _obsolete(sweep: AcceptedSweep) -> list[ObservedJob]:
     """Jobs on another corpus. If only the manifest is damaged, points continue training."""
     observed, stored = sweep.observed, value_of(sweep.observed.ledger)
-    wanted = {job.uid for job in jobs}
+    wanted = {job.uid for job in sweep.prepare_jobs}
     if stored is not None and stored.prepare_key == sweep.prepare_key:
         store = store_label(store_uri(sweep.spec))
         wanted = {job.uid for job in observed.jobs if job.store == store}
@@ -144,9 +142,11 @@ def reporting_tasks(sweep: AcceptedSweep) -> TaskSet | None:
 
     Raises InvalidSpec if the corpus does not fit the spec.
     """
-    tasks = known_tasks(sweep)
-    known = {record.key for record in sweep.known.ledger.points}
-    return tasks if tasks is not None and tasks.points.keys() == known else None
+    ledger = sweep.known.ledger
+    if sweep.unplaced or ledger.corpus is None or ledger.corpus.prepare_key != sweep.prepare_key:
+        return None
+    tasks = plan_tasks(sweep, ledger.corpus)
+    return tasks if tasks.points.keys() == {record.key for record in ledger.points} else None
 
 
 def _facts(sweep: AcceptedSweep, ledger: Ledger) -> SweepFacts:

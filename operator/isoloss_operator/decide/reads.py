@@ -12,6 +12,7 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.reading import is_unknown, value_of
 from isoloss_operator.decide.checks import AcceptedSweep, accepted_sweep
+from isoloss_operator.decide.choose import choose
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import (
@@ -25,9 +26,8 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.prediction_view import corpus_of_laws
 from isoloss_operator.decide.preparation import reporting_tasks
-from isoloss_operator.decide.record import is_done
-from isoloss_operator.decide.sweep import done_without_data
-from isoloss_operator.decide.tasks import TaskSet, plan_tasks
+from isoloss_operator.decide.record import is_done, record
+from isoloss_operator.decide.tasks import TaskSet, corpora, plan_tasks
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     checkpoint_uris,
@@ -75,10 +75,7 @@ def predictions_to_read(observed: ObservedSweep) -> tuple[str, ...]:
 def needs_manifest(observed: ObservedSweep) -> bool:
     """Whether the manifest is to be read, all else being known: no sweep needs it that has nothing left to train."""
     try:
-        sweep = accepted_sweep(observed)
-        if sweep.unplaced is not None:
-            return True
-        return sweep.manifest is None and done_without_data(sweep) is None
+        return planned_tasks(accepted_sweep(observed)) is None
     except InvalidSpec:
         return True
 
@@ -104,12 +101,15 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
 
 
 def planned_tasks(sweep: AcceptedSweep) -> TaskSet | None:
-    """The points that a pass is over; None: the corpus is to be prepared first, or a size has no places yet."""
-    if sweep.unplaced is not None:
-        return None
-    if (done := done_without_data(sweep)) is not None:
-        return done.tasks
-    return None if sweep.manifest is None else plan_tasks(sweep, sweep.manifest)
+    """The points that a pass is over; None: the corpus is to be prepared first, or a size has no places yet.
+
+    Raises InvalidSpec if the corpus does not fit the spec.
+    """
+    for corpus in corpora(sweep):
+        tasks = plan_tasks(sweep, corpus)
+        if corpus is sweep.manifest or choose(tasks, record(tasks)).is_quiet:
+            return tasks
+    return None
 
 
 def _point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:

@@ -16,12 +16,10 @@ from isoloss_contract.ledger import PointRecord, PointState
 from isoloss_contract.reading import value_of
 from isoloss_contract.records import content_key
 from isoloss_operator.api import ScalingSweepSpec, ScalingSweepStatus
-from isoloss_operator.decide.choose import Chosen, next_look, recorded_jobs
+from isoloss_operator.decide.choose import Chosen, next_look
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_inputs import (
     FEWEST_FOR_PROVISIONAL,
-    fit_inputs,
-    fitted_records,
 )
 from isoloss_operator.decide.fits import (
     PAGE_SECONDS,
@@ -57,7 +55,7 @@ def sweep_plan(chosen: Chosen, status: ScalingSweepStatus, events: tuple[Event, 
         ledger=None if chosen.next_ledger == stored else chosen.next_ledger,
         quarantined=chosen.quarantined,
         delete=chosen.delete,
-        expire=expiries(spec, recorded_jobs(tasks)),
+        expire=expiries(spec, chosen.recorded_jobs),
         create=tuple(
             train_request(observed, spec, start.point, start.attempts, start.attempt)
             for start in chosen.starts
@@ -83,19 +81,17 @@ def _fit_request(chosen: Chosen, status: ScalingSweepStatus) -> FitRequest | Non
     of a final fit: both wait until everything that runs has ended.
     """
     observed, spec, final = chosen.tasks.observed, chosen.tasks.spec, chosen.is_quiet
-    records, search, running = chosen.ledger.points, chosen.search.request, observed.fit_running
-    fitted = fitted_records(spec, records)
-    inputs = chosen.search.inputs if final else fit_inputs(spec, records, final=False)
+    inputs, search, running = chosen.fit_inputs, chosen.search.request, observed.fit_running
     is_fitted = observed.fit is not None and observed.fit.inputs == inputs
     # An outcome that is known would give way to that of another fit, as after an edit that is taken back.
     is_awaited = running is None or running.inputs == inputs
     is_kept = is_fitted and not observed.report_missing and is_awaited
-    if not (fitted or search) or is_kept:
+    if not (chosen.fitted or search) or is_kept:
         return None
     if running is not None and not _supersedes(running, spec, inputs, final=final):
         return None
     if not final and (
-        observed.fit_in_backoff or not _is_worth_it(observed.fit, spec, len(fitted))
+        observed.fit_in_backoff or not _is_worth_it(observed.fit, spec, len(chosen.fitted))
     ):
         return None
     request = _sweep_request(chosen, status, inputs)
@@ -108,7 +104,7 @@ def _sweep_request(chosen: Chosen, status: ScalingSweepStatus, inputs: str) -> S
     """What fits and pages of a sweep have in common, of the sweep as it is now. A page without a fit also draws points
     around answers."""
     observed, spec, ledger = chosen.tasks.observed, chosen.tasks.spec, chosen.stopped_ledger
-    fitted = fitted_records(spec, ledger.points)
+    fitted = chosen.fitted
     if not spec.fitted_proxies:
         fitted = tuple(record for record in ledger.points if record.is_fitted)
     folder = layout.sweep_folder(observed.name, observed.uid)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from isoloss_contract.ledger import Attempts, ConfigurationError
 from isoloss_operator.decide.conditions import Finding
@@ -32,7 +33,12 @@ from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
 from isoloss_operator.decide.plans import JobDeletion
 from isoloss_operator.decide.reasons import Reason, bad_data_reason
 
-MAX_LAST_MESSAGE = 1000
+MAX_LAST_MESSAGE: Final = 1000
+_INTERRUPTIONS: Final = (
+    FailureClass.INTERRUPTED,
+    FailureClass.POD_VANISHED,
+    FailureClass.NODE_LOST,
+)
 
 
 @dataclass(frozen=True)
@@ -157,19 +163,53 @@ class SinglePass:
         return self.attempts.last_message or "no reason was given"
 
     def finding(self) -> Finding:
-        """What the task's condition says while there is no result."""
-        return (
-            _bad_configuration(self)
-            or _suspended(self)
-            or _running(self)
-            or _awaited(self)
-            or _refused(self)
-            or _failed_for_good(self)
-            or _bad_data(self)
-            or _retried(self)
-            or _made_again(self)
-            or _starting(self)
-        )
+        """What the task's condition says while there is no result: the first that speaks."""
+        task, labels = self.task, self.task.labels
+        attempts, failure = self.attempts, self.attempts.last_failure
+        if (error := self.refused) is not None:
+            where = f"{error.field}: " if error.field else ""
+            return Finding.false(Reason.BAD_CONFIGURATION, f"{where}{error.message}", stalled=True)
+        if task.suspend:
+            message = f"spec.suspend is true: the {labels.name} Job waits."
+            return Finding.false(Reason.SUSPENDED, message)
+        if (job := self.active) is not None:
+            if wait := waits_for(job):
+                return Finding.false(wait.reason, f"Job {job.name}: {wait.message}")
+            return Finding.false(labels.active, f"Job {job.name} is {labels.doing}.")
+        if (job := self.awaited) is not None:
+            message = f"Job {job.name} has succeeded; its result is not in the store yet."
+            return Finding.false(labels.active, message)
+        if refusal := task.observed.create_error:
+            stalled = not task.observed.refusal_may_pass
+            return Finding.false(Reason.JOB_REFUSED, refusal, stalled=stalled)
+        if self.retries_used_up:
+            message = f"{self.message} (attempt {attempts.ended}, the last one allowed)"
+            return Finding.false(labels.failed, message, stalled=True)
+        if failure == FailureClass.BAD_DATA:
+            return _bad_data(attempts.last_code, self.message)
+        if failure:
+            return Finding.false(Reason.WAITING_TO_RETRY, self._retried(failure))
+        if task.problem:
+            message = f"The {labels.name} Job runs again: {task.problem}"
+            return Finding.false(labels.unreadable, message)
+        waits = "waits for a slot, which other Jobs or their pods still hold"
+        says = "is about to start" if task.has_room else waits
+        return Finding.false(labels.active, f"The {labels.name} Job {says}.")
+
+    def _retried(self, failure: str) -> str:
+        name = self.task.labels.name
+        if failure in _INTERRUPTIONS:
+            return f"The {name} Job was interrupted and is retried."
+        if failure == FailureClass.STORE_UNAVAILABLE:
+            return f"The {name} Job is retried: the store did not answer it."
+        return f"The {name} Job is retried after attempt {self.attempts.ended}: {self.message}"
+
+
+def _bad_data(code: str, message: str) -> Finding:
+    """Retried forever, but only in case the data have been replaced: nothing changes by itself."""
+    reason = bad_data_reason(code)
+    prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
+    return Finding.false(reason, f"{prefix}{message}", stalled=True)
 
 
 def run(task: SingleTask) -> SinglePass:
@@ -199,94 +239,3 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
             configuration_error(failure, job, observed.generation, where, field, asked) or refused
         )
     return attempts, refused
-
-
-def _bad_configuration(found: SinglePass) -> Finding | None:
-    error = found.refused
-    if error is None:
-        return None
-    where = f"{error.field}: " if error.field else ""
-    return Finding.false(Reason.BAD_CONFIGURATION, f"{where}{error.message}", stalled=True)
-
-
-def _suspended(found: SinglePass) -> Finding | None:
-    if not found.task.suspend:
-        return None
-    return Finding.false(
-        Reason.SUSPENDED, f"spec.suspend is true: the {found.task.labels.name} Job waits."
-    )
-
-
-def _refused(found: SinglePass) -> Finding | None:
-    if not found.task.observed.create_error:
-        return None
-    stalled = not found.task.observed.refusal_may_pass
-    return Finding.false(Reason.JOB_REFUSED, found.task.observed.create_error, stalled=stalled)
-
-
-def _running(found: SinglePass) -> Finding | None:
-    job = found.active
-    if job is None:
-        return None
-    if wait := waits_for(job):
-        return Finding.false(wait.reason, f"Job {job.name}: {wait.message}")
-    return Finding.false(found.task.labels.active, f"Job {job.name} is {found.task.labels.doing}.")
-
-
-def _awaited(found: SinglePass) -> Finding | None:
-    job = found.awaited
-    if job is None:
-        return None
-    message = f"Job {job.name} has succeeded; its result is not in the store yet."
-    return Finding.false(found.task.labels.active, message)
-
-
-def _failed_for_good(found: SinglePass) -> Finding | None:
-    if not found.retries_used_up:
-        return None
-    message = f"{found.message} (attempt {found.attempts.ended}, the last one allowed)"
-    return Finding.false(found.task.labels.failed, message, stalled=True)
-
-
-def _bad_data(found: SinglePass) -> Finding | None:
-    if found.attempts.last_failure != FailureClass.BAD_DATA:
-        return None
-    code = found.attempts.last_code
-    reason = bad_data_reason(code)
-    prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
-    # Retried forever, but only in case the data have been replaced: nothing changes by itself.
-    return Finding.false(reason, f"{prefix}{found.message}", stalled=True)
-
-
-def _retried(found: SinglePass) -> Finding | None:
-    failure = found.attempts.last_failure
-    if not failure:
-        return None
-    if failure in (
-        FailureClass.INTERRUPTED,
-        FailureClass.POD_VANISHED,
-        FailureClass.NODE_LOST,
-    ):
-        message = f"The {found.task.labels.name} Job was interrupted and is retried."
-    elif failure == FailureClass.STORE_UNAVAILABLE:
-        message = f"The {found.task.labels.name} Job is retried: the store did not answer it."
-    else:
-        ended = found.attempts.ended
-        message = (
-            f"The {found.task.labels.name} Job is retried after attempt {ended}: {found.message}"
-        )
-    return Finding.false(Reason.WAITING_TO_RETRY, message)
-
-
-def _made_again(found: SinglePass) -> Finding | None:
-    if not found.task.problem:
-        return None
-    message = f"The {found.task.labels.name} Job runs again: {found.task.problem}"
-    return Finding.false(found.task.labels.unreadable, message)
-
-
-def _starting(found: SinglePass) -> Finding:
-    labels = found.task.labels
-    waits = "waits for a slot, which other Jobs or their pods still hold"
-    says = "is about to start" if found.task.has_room else waits
-    return Finding.false(labels.active, f"The {labels.name} Job {says}.")

@@ -85,7 +85,8 @@ def sweep_status(chosen: Chosen) -> tuple[ScalingSweepStatus, tuple[Event, ...]]
         added=len(points) - spec.points,
         search=search,
     )
-    return stated(observed, sweep_findings(chosen), numbers_of(observed, facts))
+    findings = sweep_findings(chosen)
+    return stated(observed, findings, numbers_of(observed, facts))
 
 
 @dataclass(frozen=True)
@@ -311,6 +312,7 @@ def stated(
 
     Without `numbers` those of the status stay as they were, but for Jobs that ended.
     """
+    numbers = numbers or _previous_numbers(observed.previous_status, observed.jobs)
     suspended = suspension(observed, suspend=observed.spec.suspend)
     previous = observed.previous_conditions
     conditions = dated(
@@ -319,11 +321,10 @@ def stated(
         generation=observed.generation,
         now=observed.now,
     )
-    numbers = numbers or _previous_numbers(observed.previous_status, observed.jobs)
+    news = changed(conditions, previous)
     status = numbers.model_copy(
         update={"observed_generation": observed.generation, "conditions": conditions}
     )
-    news = changed(conditions, previous)
     return status, condition_events(news, _ANNOUNCED, stalled=findings.ready.stalled)
 
 

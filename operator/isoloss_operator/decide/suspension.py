@@ -76,14 +76,6 @@ def _as_of(job: ObservedJob, now: datetime) -> ObservedJob:
     return replace(job, worked_seconds=job.pod_seconds(now), working_since=None)
 
 
-def with_stopped(
-    jobs: Iterable[ObservedJob], stopped: Iterable[ObservedJob]
-) -> tuple[ObservedJob, ...]:
-    """Jobs as they are, and those that were stopped as they were then."""
-    remembered = {job.uid: job for job in stopped}
-    return (*(job for job in jobs if job.uid not in remembered), *remembered.values())
-
-
 def unrecorded(stopped: Iterable[ObservedJob], ledger: Ledger | None) -> tuple[ObservedJob, ...]:
     """Those whose attempt has not ended in the ledger."""
     if ledger is None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from isoloss_operator.decide.checks import AcceptedSweep, check_corpus, check_sweep
 from isoloss_operator.decide.choose import Chosen, choose
-from isoloss_operator.decide.conditions import Finding, Findings, not_accepted
-from isoloss_operator.decide.findings import prepared
+from isoloss_operator.decide.conditions import Findings, not_accepted
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.preparation import decide_preparation
@@ -19,7 +18,7 @@ from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.record import record
 from isoloss_operator.decide.requests import sweep_plan
 from isoloss_operator.decide.status import stated, sweep_status
-from isoloss_operator.decide.tasks import known_tasks, may_lack_data, plan_tasks
+from isoloss_operator.decide.tasks import corpora, plan_tasks
 from isoloss_operator.planning.specs import InvalidSpec
 
 
@@ -29,42 +28,29 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     if isinstance(sweep, Findings):
         return _without_points(observed, sweep)
     try:
-        return _decided(sweep)
-    except InvalidSpec as error:  # a corpus that does not fit the spec
-        found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
-        return _without_points(observed, not_accepted(found))
-
-
-def _decided(sweep: AcceptedSweep) -> SweepPlan:
-    """Raises InvalidSpec if the corpus does not fit the spec."""
-    done, manifest = done_without_data(sweep), sweep.manifest
-    if done is not None:
-        tasks = done.tasks
-    elif manifest is None:
-        return decide_preparation(sweep)
-    elif sweep.unplaced is not None:
-        findings = Findings(ready=sweep.unplaced, data=prepared(manifest))
-        return _without_points(sweep.observed, findings)
-    else:
-        tasks = plan_tasks(sweep, manifest)
-    if found := check_corpus(sweep, tasks.corpus):
-        return _without_points(sweep.observed, not_accepted(found))
-    chosen = done or choose(tasks, record(tasks))
+        chosen = _sweep_pass(sweep)
+        if chosen is None:
+            return decide_preparation(sweep)
+    except InvalidSpec as error:  # the corpus does not fit it
+        chosen = not_accepted(Reason.INVALID_SPEC, str(error))
+    if isinstance(chosen, Findings):
+        return _without_points(observed, chosen)
     status, events = sweep_status(chosen)
     return sweep_plan(chosen, status, events)
 
 
-def done_without_data(sweep: AcceptedSweep) -> Chosen | None:
-    """A pass over the points of the corpus in the ledger if nothing is left to train: then nobody needs the data,
-    whatever the store holds of them by now.
+def _sweep_pass(sweep: AcceptedSweep) -> Chosen | Findings | None:
+    """A pass over the points; what the conditions say if they were trained on other data; None: the corpus is to be
+    prepared first.
 
     Raises InvalidSpec if the corpus does not fit the spec.
     """
-    tasks = known_tasks(sweep)
-    if tasks is None or not may_lack_data(sweep, tasks):
-        return None
-    chosen = choose(tasks, record(tasks))
-    return chosen if chosen.is_quiet else None
+    for corpus in corpora(sweep):
+        tasks = plan_tasks(sweep, corpus)
+        chosen = choose(tasks, record(tasks))
+        if chosen.is_quiet or corpus is sweep.manifest:
+            return check_corpus(sweep, corpus) or chosen
+    return None
 
 
 def _without_points(observed: ObservedSweep, findings: Findings) -> SweepPlan:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
-from isoloss_contract.ledger import Ledger, PointRecord
+from isoloss_contract.ledger import AddedPoint, Ledger, PointRecord
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, PointProgress, PointResult
 from isoloss_contract.timestamps import parse_timestamp
@@ -21,10 +21,9 @@ from isoloss_operator.decide.jobs.requests import (
     store_uri,
     template_label,
 )
-from isoloss_operator.decide.known_ledger import Recorded, for_sweep
+from isoloss_operator.decide.known_ledger import Recorded
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.suspension import with_stopped
-from isoloss_operator.planning.points import PlannedPoint, plan_points
+from isoloss_operator.planning.points import PlannedPoint, plan_points, without_shards
 
 ENDING_SECONDS: Final = 60.0
 """How long after DataReady the Jobs of the preparation may go on. What still runs then does work that another
@@ -43,7 +42,7 @@ class TaskSet:
     points: Mapping[str, PlannedPoint]
     """Every task by key, in planned order."""
     known: Recorded
-    """The stored ledger under the present spec."""
+    """The ledger under the present spec, with its corpus."""
     jobs: Mapping[str, tuple[ObservedJob, ...]]
     """The Jobs of tasks by key in order of attempts, planned or not, those among them that were stopped and are gone.
     Jobs that write to another store are none of them."""
@@ -64,13 +63,11 @@ class TaskSet:
 def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
     """The points of a sweep on a corpus. Raises InvalidSpec if that does not fit the spec."""
     observed, spec = sweep.observed, sweep.spec
-    ledger = _under_present_names(sweep.known.ledger, sweep, corpus)
-    ledger = _as_placed(ledger, sweep)
+    ledger = _present_ledger(sweep, corpus)
     planned = plan_points(spec, corpus, ledger.additions, sweep.continued)
     if spec.searches:
         planned = _with_targets(planned, ledger.points)
     points = {point.key: point for point in planned}
-    ledger = for_sweep(ledger, observed, spec, sweep.prepare_key, corpus)
     holding = [job for job in observed.jobs if job.kind == "train" and job.holds_a_slot]
     digests = {point.proxy.template_digest for point in planned}
     return TaskSet(
@@ -93,23 +90,21 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
     )
 
 
-def known_tasks(sweep: AcceptedSweep) -> TaskSet | None:
-    """The points on the corpus that the ledger has; None: it has none.
+def corpora(sweep: AcceptedSweep) -> tuple[DataManifest, ...]:
+    """The corpora that points may be planned on, the first to try first: none before a size has its places.
 
-    Raises InvalidSpec if that does not fit the spec.
+    That of the ledger serves if nothing is left to train: then nobody needs the data, whatever the store holds of them by
+    now.
     """
-    corpus = sweep.known.ledger.corpus
-    if sweep.unplaced or corpus is None or corpus.prepare_key != sweep.prepare_key:
-        return None
-    return plan_tasks(sweep, corpus)
-
-
-def may_lack_data(sweep: AcceptedSweep, tasks: TaskSet) -> bool:
-    """Whether these tasks need no corpus in the store if nothing is left to train, whatever that holds by now."""
-    found = sweep.manifest
-    if found is not None and found.digest == tasks.corpus.digest:
-        return False
-    return not any(job.kind == "train" and job.holds_a_slot for job in sweep.observed.jobs)
+    if sweep.unplaced is not None:
+        return ()
+    found, known = sweep.manifest, sweep.known.ledger.corpus
+    stored = () if found is None else (found,)
+    is_other = known is not None and (found is None or found.digest != known.digest)
+    if known is None or not is_other or known.prepare_key != sweep.prepare_key:
+        return stored
+    is_training = any(job.kind == "train" and job.holds_a_slot for job in sweep.observed.jobs)
+    return stored if is_training else (known, *stored)
 
 
 # --------------------------------------------------------------------------------- what is planned
@@ -126,33 +121,38 @@ def _with_targets(
     )
 
 
-def _under_present_names(ledger: Ledger, sweep: AcceptedSweep, corpus: DataManifest) -> Ledger:
-    """With points that a search added under the present names of their sizes, which the other points tell by their
-    keys."""
+def _present_ledger(sweep: AcceptedSweep, corpus: DataManifest) -> Ledger:
+    """The ledger with the places that the spec's sizes have now, their present names, and the corpus."""
+    ledger = sweep.known.ledger
+    present: dict[str, Any] = {
+        "additions": _under_present_names(ledger, sweep, corpus),
+        "placements": sweep.placements,
+        "former_placements": sweep.former_placements,
+        "checkpoints": sweep.checkpoints,
+        "neighbourhoods": sweep.neighbourhoods,
+    }
+    if ledger.corpus is None or ledger.corpus.digest != corpus.digest:
+        present["corpus"] = without_shards(corpus)
+    changes = {name: value for name, value in present.items() if getattr(ledger, name) != value}
+    return ledger.replace(**changes) if changes else ledger
+
+
+def _under_present_names(
+    ledger: Ledger, sweep: AcceptedSweep, corpus: DataManifest
+) -> tuple[AddedPoint, ...]:
+    """Points that a search added, under the present names of their sizes, which the other points tell by their keys."""
     names, known = {proxy.name for proxy in sweep.spec.proxies}, ledger.by_key
     if all(added.proxy in names for added in ledger.additions):
-        return ledger
+        return ledger.additions
     planned = plan_points(sweep.spec, corpus, continued=sweep.continued)
     grid = (point for point in planned if point.key in known)
     present = {known[point.key].proxy: point.proxy.name for point in grid}
-    additions = tuple(
+    return tuple(
         added
         if added.proxy in names
         else replace(added, proxy=present.get(added.proxy, added.proxy))
         for added in ledger.additions
     )
-    return ledger if additions == ledger.additions else ledger.replace(additions=additions)
-
-
-def _as_placed(ledger: Ledger, sweep: AcceptedSweep) -> Ledger:
-    """With the places that the spec's sizes have now."""
-    places = (sweep.placements, sweep.former_placements)
-    if (ledger.placements, ledger.former_placements) != places:
-        ledger = ledger.replace(placements=places[0], former_placements=places[1])
-    continued = (sweep.checkpoints, sweep.neighbourhoods)
-    if (ledger.checkpoints, ledger.neighbourhoods) != continued:
-        ledger = ledger.replace(checkpoints=continued[0], neighbourhoods=continued[1])
-    return ledger
 
 
 # ----------------------------------------------------------------------------------------- its Jobs
@@ -160,21 +160,12 @@ def _as_placed(ledger: Ledger, sweep: AcceptedSweep) -> Ledger:
 
 def _jobs_by_key(observed: ObservedSweep, store: str) -> dict[str, tuple[ObservedJob, ...]]:
     by_key: dict[str, list[ObservedJob]] = {}
-    own = (job for job in observed.jobs if job.store == store)
-    for job in with_stopped(own, observed.stopped):
+    stopped = {job.uid: job for job in observed.stopped}  # as they were then
+    present = (job for job in observed.jobs if job.uid not in stopped)
+    for job in (*present, *stopped.values()):
         if job.kind == "train" and job.store == store:
             by_key.setdefault(job.key, []).append(job)
     return {key: by_attempt(jobs) for key, jobs in by_key.items()}
-
-
-def prepare_jobs(sweep: AcceptedSweep) -> tuple[ObservedJob, ...]:
-    """Jobs that prepare the present corpus in this sweep's present store."""
-    store, key = store_label(store_uri(sweep.spec)), sweep.prepare_key
-    return tuple(
-        job
-        for job in sweep.observed.jobs
-        if job.store == store and job.kind == "prepare" and job.key == key
-    )
 
 
 def _ending_preparations(sweep: AcceptedSweep) -> frozenset[str]:
@@ -182,7 +173,7 @@ def _ending_preparations(sweep: AcceptedSweep) -> frozenset[str]:
     likely."""
     if sweep.spec.suspend or not _is_new(sweep.observed):
         return frozenset()
-    return frozenset(job.uid for job in prepare_jobs(sweep) if not job.must_be_deleted)
+    return frozenset(job.uid for job in sweep.prepare_jobs if not job.must_be_deleted)
 
 
 def _is_new(observed: ObservedSweep) -> bool:

@@ -11,7 +11,6 @@ from isoloss_contract.store import StoreError, time_limit
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, SweepPage
-from isoloss_operator.decide.known_ledger import sweep_ledger
 from isoloss_operator.decide.observation import (
     FirstReads,
     ObservedAnswer,
@@ -183,7 +182,8 @@ class SweepSteps:
         request: FitRequest | SweepPage,
     ) -> FitJob:
         services, owner, uri = self._services, resource.owner, first.store_uri
-        manifest = value_of(observed.manifest) or sweep_ledger(observed).ledger.corpus
+        stored = value_of(observed.ledger)
+        manifest = value_of(observed.manifest) or (stored.corpus if stored else None)
         tokenizer = manifest.tokenizer_digest if manifest else None
         title, anchor = f"{owner.namespace}/{owner.name}", services.storage.anchor(uri)
         return FitJob(request, uri, tokenizer, title, anchor)

@@ -17,8 +17,6 @@ from isoloss_contract.ledger import (
     MAX_FAILURES_KEPT,
     Attempts,
     FailureRecord,
-    Ledger,
-    PointRecord,
 )
 from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.decide.conditions import shortened, timestamp
@@ -57,17 +55,6 @@ def halvings(attempts: Attempts, template: str) -> int:
 def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
     """Number of the next attempt: one after everything that ended, recorded or in the cluster."""
     return max([attempts.ended, *(job.attempt for job in jobs if job.is_finished)]) + 1
-
-
-def failed_between(before: Ledger | None, after: Ledger) -> list[PointRecord]:
-    """The points whose last attempt ended without a result between two ledgers, as `after` has them."""
-    records = () if before is None else before.by_key.values()  # dropped ones return as they were
-    known = {record.key: record.attempts.ended for record in records}
-    return [
-        record
-        for record in after.points
-        if record.attempts.last_failure and record.attempts.ended > known.get(record.key, 0)
-    ]
 
 
 # -------------------------------------------------------------------- what an ending does to attempts
