@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,11 @@ from isoloss_contract.records import (
     PrepareTask,
     TrainTask,
 )
-from isoloss_operator.cluster.accelerators import accelerators_of
+from isoloss_operator.cluster.accelerators import (
+    CONTAINER,
+    accelerators_of,
+    misplaced_accelerators,
+)
 from isoloss_operator.cluster.client import CONFIG_MAP, JOB
 from isoloss_operator.cluster.pod_security import violations
 from isoloss_operator.cluster.pod_templates import merge
@@ -30,7 +34,6 @@ from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.settings import Settings
 
-CONTAINER = "trainer"
 MANAGED_BY = {
     "app.kubernetes.io/managed-by": "isoloss-operator",
     "app.kubernetes.io/name": "isoloss",
@@ -173,17 +176,48 @@ def _annotations(owner: Owner) -> dict[str, str]:
 def _template(
     request: JobRequest, owner: Owner, settings: Settings, labels: Mapping[str, str]
 ) -> Json:
-    template: Json = _default_template(request, settings)
-    for change in (settings.pod_template, *request.pod_templates):
-        template = merge(template, change)
+    container = _default_container(request.kind, request.secret_names, settings)
+    default = _default_template(_grace_seconds(request, settings), container)
+    template = _merged(default, request.pod_templates, settings)
     template = _with_shared_memory(merge(template, _fixed_template(request, owner, labels)))
-    if refused := _own_restarts(template):
+    if refused := _pod_problem(template):
         raise BadPodTemplate(refused)
-    if settings.enforce_restricted_pods and (found := violations(template)):
-        raise BadPodTemplate(
-            f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}{_misnamed(request)}"
-        )
+    if settings.enforce_restricted_pods and (
+        refused := _security_problem(template, request.pod_templates)
+    ):
+        raise BadPodTemplate(refused)
     return template
+
+
+def security_problem(templates: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """What Pod Security 'restricted' refuses of a trainer's pod with these templates, merged in this order; empty: nothing.
+
+    Raises BadPodTemplate if no pod can be made of them.
+    """
+    container = _default_container("train", (), settings)
+    default = _default_template(settings.termination_grace_seconds, container)
+    template = _merged(default, templates, settings)
+    if refused := _pod_problem(template):
+        raise BadPodTemplate(refused)
+    return _security_problem(template, templates)
+
+
+def _merged(default: Json, templates: Sequence[Mapping[str, Any]], settings: Settings) -> Json:
+    for change in (settings.pod_template, *templates):
+        default = merge(default, change)
+    return default
+
+
+def _pod_problem(template: Json) -> str:
+    return _own_restarts(template) or misplaced_accelerators(template)
+
+
+def _security_problem(template: Json, own: Sequence[Mapping[str, Any]]) -> str:
+    """`own` are the resource's templates among those that were merged."""
+    found = violations(template)
+    if not found:
+        return ""
+    return f"podTemplate: not allowed by Pod Security 'restricted': {found[0]}{_misnamed(own)}"
 
 
 def _own_restarts(template: Json) -> str:
@@ -216,11 +250,11 @@ def _with_shared_memory(template: Json) -> Json:
     return merged
 
 
-def _misnamed(request: JobRequest) -> str:
+def _misnamed(templates: Sequence[Mapping[str, Any]]) -> str:
     """Advice to whoever names a container that may be meant for the trainer's."""
     names = [
         str(container.value("name"))
-        for template in request.pod_templates
+        for template in templates
         for container in Fields.of(template, "podTemplate").fields("spec").objects("containers")
     ]
     if not names or CONTAINER in names:
@@ -228,14 +262,14 @@ def _misnamed(request: JobRequest) -> str:
     return f". The trainer's container must be named {CONTAINER}: {names[0]} would run as a second container"
 
 
-def _default_template(request: JobRequest, settings: Settings) -> Json:
+def _default_template(grace_seconds: int, container: Json) -> Json:
     """Defaults that a podTemplate may override."""
     return {
         "metadata": {},
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": _grace_seconds(request, settings),
+            "terminationGracePeriodSeconds": grace_seconds,
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": 1000,
@@ -247,7 +281,7 @@ def _default_template(request: JobRequest, settings: Settings) -> Json:
                 {"name": "tmp", "emptyDir": {}},
                 {"name": "scratch", "emptyDir": {}},
             ],
-            "containers": [_default_container(request, settings)],
+            "containers": [container],
         },
     }
 
@@ -264,14 +298,14 @@ def _grace_seconds(request: JobRequest, settings: Settings) -> int:
     return max(settings.termination_grace_seconds, MICRO_BATCH_SECONDS + math.ceil(written))
 
 
-def _default_container(request: JobRequest, settings: Settings) -> Json:
+def _default_container(kind: str, secret_names: Sequence[str], settings: Settings) -> Json:
     policy = settings.image_pull_policy
-    secrets = [{"secretRef": {"name": name}} for name in request.secret_names]
+    secrets = [{"secretRef": {"name": name}} for name in secret_names]
     return {
         "name": CONTAINER,
         "image": settings.trainer_image,
         **({"imagePullPolicy": policy} if policy else {}),
-        "command": [*settings.trainer_command, request.kind],
+        "command": [*settings.trainer_command, kind],
         **({"envFrom": secrets} if secrets else {}),
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from isoloss_contract.records import ExitCode
-from isoloss_operator.cluster.accelerators import accelerators_of
-from isoloss_operator.cluster.manifests import CONTAINER, INDEXED
+from isoloss_operator.cluster.accelerators import CONTAINER, accelerators_of
+from isoloss_operator.cluster.manifests import INDEXED
 from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
     LABEL_GENERATION,

@@ -22,7 +22,7 @@ from isoloss_operator.api import (
     HyperparamPredictionSpec,
     ScalingSweepSpec,
 )
-from isoloss_operator.cluster.accelerators import accelerators_of
+from isoloss_operator.cluster.accelerators import accelerators_of, misplaced_accelerators
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.choose import assumed_seconds_per_flop
@@ -145,6 +145,8 @@ def _accelerators(spec: ScalingSweepSpec, proxy: PlannedProxy) -> int:
     try:
         for change in (spec.pod_template, proxy.pod_template):
             template = merge(template, change or {})
+        if misplaced := misplaced_accelerators(template):
+            raise BadPodTemplate(misplaced)
         return accelerators_of(template)
     except BadPodTemplate as error:
         raise BadInput(f"size {proxy.name}: {error}") from error

@@ -17,13 +17,19 @@ from isoloss_operator.api import (
     HyperparamPredictionSpec,
     ScalingSweepSpec,
 )
+from isoloss_operator.cluster.manifests import security_problem
+from isoloss_operator.cluster.resource_keys import DNS_NAME
+from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.planning.specs import (
     checkpoint_uris,
     parse_prediction_spec,
     parse_sweep_spec,
 )
+from isoloss_operator.settings import Settings
 
 MAX_MANIFEST_BYTES = 4 * 2**20
+LONGEST_NAME = 63
+"""Characters of a name: it becomes a label of the Jobs (generate/crdgen.py)."""
 
 
 Validations = dict[str, ScalingSweepSpec]
@@ -39,6 +45,8 @@ def read_manifest(
     """
     objects = [item for item in _documents(path) if isinstance(item, dict)]
     objects = [item for item in objects if item.get("apiVersion") == API_VERSION]
+    for item in objects:
+        _check_name(path, item)
     predictions = {}
     for item in objects:
         if item.get("kind") == PREDICTION_KIND:
@@ -67,6 +75,49 @@ def read_manifest(
             f"{path}: holds {len(fitted)} objects of kind {SWEEP_KIND} ({API_VERSION}) that fit laws, not one"
         )
     return fitted[0], predictions, validations
+
+
+def _check_name(path: Path, item: dict[str, Any]) -> None:
+    """Raise BadInput for a name that the API server would refuse."""
+    metadata = item.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if name is None:
+        return
+    where = f"{path}: metadata.name of {item.get('kind')}"
+    if not isinstance(name, str):
+        raise BadInput(f"{where}: {name!r} is no text: put it into quotes")
+    if not DNS_NAME.fullmatch(name):
+        raise BadInput(
+            f"{where}: {name!r:.80} is no name to Kubernetes: lower-case letters, digits, - and . alone, with a letter or digit at "
+            "both ends"
+        )
+    if len(name) > LONGEST_NAME:
+        raise BadInput(
+            f"{where}: {name!r:.80} has {len(name)} characters, {LONGEST_NAME} are possible"
+        )
+
+
+def pod_warnings(spec: ScalingSweepSpec) -> tuple[str, ...]:
+    """What Pod Security 'restricted' refuses of the sweep's pods, which the operator follows unless its chart says otherwise.
+
+    Raises BadInput for templates of which no pod can be made.
+    """
+    templates: dict[str, tuple[dict[str, Any] | None, ...]] = {
+        "spec.data": (spec.data.pod_template,)
+    }
+    templates |= {
+        f"size {proxy.name}": (spec.pod_template, proxy.pod_template) for proxy in spec.proxies
+    }
+    settings = Settings(trainer_image="trainer")
+    found: dict[str, str] = {}
+    for where, changes in templates.items():
+        try:
+            problem = security_problem([each for each in changes if each], settings)
+        except BadPodTemplate as error:
+            raise BadInput(f"{where}: {error}") from error
+        if problem:
+            found.setdefault(problem, where)
+    return tuple(f"{where}: {problem}" for problem, where in found.items())
 
 
 def _documents(path: Path) -> list[Any]:

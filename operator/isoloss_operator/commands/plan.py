@@ -10,7 +10,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli.inputs import AsJson, optional_count, positive, refuse_idle
-from isoloss.cli.outcome import ANSWERED, command, print_document
+from isoloss.cli.outcome import ANSWERED, command, print_document, print_warnings
 from isoloss.errors import BadInput
 from isoloss_operator.commands.costs import (
     Pace,
@@ -20,7 +20,7 @@ from isoloss_operator.commands.costs import (
     sizes_document,
     with_continued_models,
 )
-from isoloss_operator.commands.manifest_reader import read_checkpoints, read_manifest
+from isoloss_operator.commands.manifest_reader import pod_warnings, read_checkpoints, read_manifest
 from isoloss_operator.commands.printed import print_plan, print_refused, print_validations
 from isoloss_operator.planning.pace import (
     DENSE_UTILISATION,
@@ -87,6 +87,7 @@ def plan(
         }
     except InvalidSpec as error:
         raise BadInput(str(error)) from error
+    warnings = [each for spec in (sweep, *judging.values()) for each in pod_warnings(spec)]
     refused = out_of_reach(found.sizes, predictions, checkpoints)
     cost = found.cost(*target) if target else None
     if as_json:
@@ -101,9 +102,11 @@ def plan(
                     for name, each in validations.items()
                 },
                 "refused_predictions": refused,
+                "warnings": warnings,
             }
         )
     else:
+        print_warnings(warnings)
         print_plan(found, pace, cost)
         print_validations(validations, pace)
         print_refused(refused)

@@ -589,3 +589,41 @@ def test_a_domain_named_by_a_word_that_kubernetes_does_not_take_for_text_is_refu
 def test_a_key_that_is_merged_may_be_given_again() -> None:
     text = "a: &a {flops: 1}\nb: &b {<<: *a, flops: 2}\nc: [{<<: *b, flops: 3}]\n"
     assert read_documents(text) == [{"a": {"flops": 1}, "b": {"flops": 2}, "c": [{"flops": 3}]}]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Dense_8B", "'Dense_8B' is no name to Kubernetes"),
+        ("-dense", "'-dense' is no name"),
+        ("7", "7 is no text: put it into quotes"),
+        ("d" * 64, "has 64 characters, 63 are possible"),
+    ],
+)
+def test_a_name_that_the_api_server_refuses_is_refused(plan: Plan, name: str, says: str) -> None:
+    message = plan.error(plan.changed(("name: dense\n", f"name: {name}\n")))
+    assert says in message
+    assert "metadata.name of ScalingSweep" in message
+
+
+def test_accelerators_of_another_container_are_refused_with_its_name(plan: Plan) -> None:
+    path = plan.changed(("- name: trainer", "- name: main"))
+    assert "containers[main]: asks for" in plan.error(path)
+    assert "name it trainer" in plan.error(path)
+
+
+def test_a_limit_without_a_domain_is_no_accelerator(plan: Plan) -> None:
+    before = plan.document()["sizes"][0]["accelerators"]
+    assert before > 0
+    path = plan.changed(("nvidia.com/gpu", "gpu"))
+    assert {size["accelerators"] for size in plan.document(path)["sizes"]} == {1}
+
+
+def test_what_pod_security_refuses_is_a_warning_for_charts_may_allow_it(plan: Plan) -> None:
+    assert plan.document()["warnings"] == []
+    path = plan.changed(
+        ("      nodeSelector: {", "      hostNetwork: true\n      nodeSelector: {")
+    )
+    (warning,) = plan.document(path)["warnings"]
+    assert "not allowed by Pod Security 'restricted'" in warning
+    assert "hostNetwork" in warning

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.cluster.accelerators import accelerators_of
+from isoloss_operator.cluster.accelerators import accelerators_of, misplaced_accelerators
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 
 
-def template(*limits: dict[str, Any]) -> dict[str, Any]:
-    return {"spec": {"containers": [{"resources": {"limits": each}} for each in limits]}}
+def template(limits: dict[str, Any] | None = None, **others: dict[str, Any]) -> dict[str, Any]:
+    """With limits of the trainer, and of other containers by name."""
+    asked = ({} if limits is None else {"trainer": limits}) | others
+    containers = [{"name": name, "resources": {"limits": each}} for name, each in asked.items()]
+    return {"spec": {"containers": containers}}
 
 
 @pytest.mark.parametrize(
@@ -23,8 +26,15 @@ def template(*limits: dict[str, Any]) -> dict[str, Any]:
         pytest.param(template({"nvidia.com/gpu": 8}), 8, id="a number"),
         pytest.param(template({"google.com/tpu": "4"}), 4, id="a quantity"),
         pytest.param(template({"gpu.intel.com/i915": "1"}), 1, id="another vendor"),
-        pytest.param(template({"nvidia.com/mig-3g.40gb": "1"}, {"cpu": 1}), 1, id="a slice"),
-        pytest.param(template({"amd.com/gpu": 2}, {"amd.com/gpu": 1}), 3, id="two containers"),
+        pytest.param(template({"nvidia.com/mig-3g.40gb": "1"}), 1, id="a slice"),
+        pytest.param(
+            template({"amd.com/gpu": 2}, decoder={"amd.com/gpu": 1}),
+            2,
+            id="a sidecar's are its own",
+        ),
+        pytest.param(template({"gpu": 8}), 1, id="a name without a domain"),
+        pytest.param(template({"example.com/vgpu": 2}), 2, id="shared"),
+        pytest.param(template(decoder={"cpu": 8}), 1, id="another container"),
     ],
 )
 def test_accelerators_are_the_limits_of_device_plugins(asked: dict[str, Any], count: int) -> None:
@@ -47,7 +57,7 @@ def test_accelerators_are_the_limits_of_device_plugins(asked: dict[str, Any], co
         ),
         pytest.param(
             template({"nvidia.com/gpu": "many"}),
-            r"containers\[0\].resources.limits.nvidia.com/gpu: 'many' is not a quantity",
+            r"containers\[trainer\].resources.limits.nvidia.com/gpu: 'many' is not a quantity",
             id="a quantity",
         ),
         *(
@@ -70,3 +80,13 @@ def test_a_template_that_cannot_be_read_is_refused_by_its_field(
 ) -> None:
     with pytest.raises(BadPodTemplate, match=message):
         accelerators_of(asked)
+
+
+def test_accelerators_of_another_container_alone_are_misplaced() -> None:
+    asked = template(main={"nvidia.com/gpu": 8})
+    assert accelerators_of(asked) == 1
+    found = misplaced_accelerators(asked)
+    assert "containers[main]: asks for 8 accelerators" in found
+    assert found.endswith("name it trainer")
+    assert not misplaced_accelerators(template({"nvidia.com/gpu": 1}, decoder={"amd.com/gpu": 1}))
+    assert not misplaced_accelerators(template({}, decoder={"cpu": 1}))
