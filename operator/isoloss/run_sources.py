@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 
 from isoloss.errors import BadInput
 from isoloss.laws import Run
 from isoloss.runs import RunSet, Weights
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep, sweep_runs
-from isoloss.tables import ArrowStream, is_frame, is_table, read_tables
+from isoloss.tables import ArrowStream, is_frame, is_table, naming_of, read_tables
 
 
 def read_runs(
-    *sources: str | PathLike[str] | ArrowStream, weights: Weights = "averaged"
+    *sources: str | PathLike[str] | ArrowStream,
+    weights: Weights = "averaged",
+    columns: Mapping[str, str] | Sequence[str] = (),
+    settings: str | PathLike[str] | ArrowStream | None = None,
 ) -> RunSet:
     """Runs of tables (.csv, .csv.gz, .parquet, .pq), of data frames and of sweeps in the store (s3://, gs://, file://).
 
-    `weights` chooses between the losses of averaged and raw weights of a sweep; a table has only one kind. Raises BadInput naming the source, and the row and column of
+    Names that W&B, TensorBoard, MLflow, Trackio and trainers use for columns are known; `columns` says the others, such as
+    `{"loss": "eval/loss", "tokens": "step*batch_size*sequence_length"}`, and `settings` is a table with one row for each run
+    that has what the tables lack. `weights` chooses between the losses of averaged and raw weights of a sweep; a table has only one kind. Raises BadInput naming the source, and the row and column of
     a table, and TypeError for what is no source.
     """
     given = [_source(source) for source in sources]
     names = [source for source in given if isinstance(source, str)]
     frames = [source for source in given if not isinstance(source, str)]
-    table = read_tables([*(name for name in names if is_table(name)), *frames])
+    naming = naming_of(columns, None if settings is None else _source(settings))
+    table = read_tables([*(name for name in names if is_table(name)), *frames], naming)
     runs, warnings = list(table.runs), list(table.warnings)
     corpora: dict[str, str] = {}
     for source in names:
@@ -31,7 +37,7 @@ def read_runs(
             continue
         if not is_sweep_uri(source):
             raise BadInput(
-                f"{source}: neither a .csv, .csv.gz, .parquet or .pq file nor the URI of a sweep in the store"
+                f"{source}: neither a .csv, .csv.gz, .parquet, .pq or trainer_state.json file nor the URI of a sweep in the store"
             )
         sweep = open_sweep(source)
         corpora.setdefault(sweep.ledger.data_digest, source)
@@ -43,7 +49,7 @@ def read_runs(
     _check_names(runs)
     if not runs:
         raise BadInput(f"{', '.join(names)}: no runs")
-    return RunSet(tuple(runs), tuple(warnings))
+    return RunSet(tuple(runs), tuple(warnings), table.read)
 
 
 def _source(source: object) -> str | ArrowStream:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 
+if TYPE_CHECKING:
+    from isoloss.tables import ReadAs
+
 Weights = Literal["averaged", "raw"]
 """Which losses of a run at a constant learning rate: those of its averaged or of its raw weights."""
 
@@ -38,6 +41,8 @@ class RunSet:
 
     runs: tuple[Run, ...]
     warnings: tuple[str, ...] = ()
+    read: tuple[ReadAs, ...] = ()
+    """What columns of tables were taken for what; empty for tables with our columns."""
 
     def __repr__(self) -> str:
         sizes = ", ".join(formatting.count(size) for size in sorted({r.params for r in self.runs}))

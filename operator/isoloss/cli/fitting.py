@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,15 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
-from isoloss.cli.inputs import AsJson, choice, not_an_input, positive, refuse_idle
+from isoloss.cli.inputs import (
+    AsJson,
+    Columns,
+    Settings,
+    choice,
+    not_an_input,
+    positive,
+    refuse_idle,
+)
 from isoloss.cli.outcome import (
     ANSWERED,
     REFUSED,
@@ -27,7 +35,7 @@ from isoloss.laws_files import write_laws
 from isoloss.report import content
 from isoloss.run_sources import read_runs
 from isoloss.runs import Weights as LossKind
-from isoloss.tables import is_table
+from isoloss.tables import ReadAs, is_table, together
 
 
 class Weights(StrEnum):
@@ -53,8 +61,14 @@ class Form(StrEnum):
 @command
 def fit(
     runs: Annotated[
-        list[str], typer.Argument(help="CSV or Parquet tables, or URIs of sweeps in the store.")
+        list[str],
+        typer.Argument(
+            help="CSV or Parquet tables, exports of W&B, TensorBoard, MLflow or Trackio, "
+            "trainer_state.json files, or URIs of sweeps in the store."
+        ),
     ],
+    column: Columns = None,
+    settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the laws to this file, for predict and report.")
     ] = None,
@@ -90,13 +104,18 @@ def fit(
 ) -> int:
     """Fit the laws of learning rate, batch size and loss to training runs."""
     positive("--irreducible-loss", irreducible_loss)
-    not_an_input("--out", out, runs)
+    not_an_input("--out", out, [*runs, *([settings] if settings else [])])
     if all(map(is_table, runs)):
         refuse_idle(
             {"weights": (weights, Weights.AVERAGED)},
             "a table has losses of one kind, and only sweeps have a choice: leave it out",
         )
-    given = read_runs(*runs, weights=LOSS_KINDS[weights])
+    elif not any(map(is_table, runs)):
+        refuse_idle(
+            {"column": (column, None), "settings": (settings, None)},
+            "a sweep in the store has columns of its own: leave it out",
+        )
+    given = read_runs(*runs, weights=LOSS_KINDS[weights], columns=column or (), settings=settings)
     options = FitOptions(
         irreducible_loss=irreducible_loss,
         form=form.value,
@@ -111,15 +130,28 @@ def fit(
     if as_json:
         found = asdict(laws)
         del found["contours"], found["draws"]  # numbers by the thousand: `--out` keeps them
-        print_document(found)
+        print_document({**found, "read": [asdict(each) for each in given.read]})
     else:
         print_warnings(laws.warnings)
+        _print_read(given.read)
         _print_laws(laws, out)
     return REFUSED if _are_refused(laws) else ANSWERED
 
 
 def _are_refused(laws: Laws) -> bool:
     return laws.status == "refused" or laws.loss_compute.refusal is not None
+
+
+def _print_read(read: Sequence[ReadAs]) -> None:
+    """What was taken for what: one line for each table, and one for many tables that are alike."""
+    terminal = console()
+    alike: dict[tuple[tuple[str, str], ...], list[ReadAs]] = {}
+    for each in read:
+        alike.setdefault(tuple(each.columns.items()), []).append(each)
+    for tables in alike.values():
+        terminal.print(together(tables).in_words())
+    if read:
+        terminal.print()
 
 
 def _print_laws(laws: Laws, out: Path | None) -> None:

@@ -1,18 +1,21 @@
-"""Strict reading of run tables (CSV, Parquet): a bad table must fail here, by row and column.
+"""Strict reading of run tables (CSV, Parquet, logs of trainers): a bad table must fail here, by row and column.
 
 A column in the wrong unit fits as smoothly as a correct one and gives a wrong learning rate with a narrow
-interval, so no cell is guessed and nothing is repaired.
+interval, so no cell is guessed and nothing is repaired. Exports of trackers are put under our names first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from isoloss.errors import BadInput
 from isoloss.laws import Run
 from isoloss.tables.cells import numbers_of
 from isoloss.tables.copies import find_copy
+from isoloss.tables.expressions import parse_option
 from isoloss.tables.formats import (
     FRAME,
     OPTIONAL,
@@ -22,13 +25,12 @@ from isoloss.tables.formats import (
     Table,
     bytes_of,
     is_frame,
-    is_parquet,
     is_table,
-    read_csv,
+    read_cells,
     read_frame,
-    read_parquet,
 )
 from isoloss.tables.grouping import check_whole_table, rows_by_run, run_of
+from isoloss.tables.naming import Naming, ReadAs, named, together, warnings_together
 from isoloss.tables.units import check_units, large_rates_warning
 
 __all__ = [
@@ -36,15 +38,21 @@ __all__ = [
     "REQUIRED",
     "ArrowStream",
     "BadTable",
+    "Naming",
+    "ReadAs",
     "RunTable",
     "is_frame",
     "is_table",
+    "naming_of",
     "parse_table",
     "read_table",
     "read_tables",
+    "together",
 ]
 
 
+AS_IT_IS = Naming()
+"""Without options: our names, or those that tools are known to use."""
 Place: TypeAlias = tuple[str, int]
 """The table of a run, and its first row there."""
 
@@ -57,17 +65,45 @@ class RunTable:
     first_rows: tuple[int, ...] = ()
     """First row of each run in its table, for messages."""
     warnings: tuple[str, ...] = ()
+    read: tuple[ReadAs, ...] = ()
+    """What was taken for what, by table."""
 
 
-def read_tables(sources: Sequence[str | ArrowStream]) -> RunTable:
+def naming_of(
+    columns: Mapping[str, str] | Sequence[str] = (), settings: str | ArrowStream | None = None
+) -> Naming:
+    """What options say of columns: `{"loss": "eval/loss"}` or `["loss=eval/loss"]`, and a table of settings by run.
+
+    Raises BadInput and BadTable.
+    """
+    texts = [f"{k}={v}" for k, v in columns.items()] if isinstance(columns, Mapping) else columns
+    expressions = tuple(parse_option(text, (*REQUIRED, *OPTIONAL)) for text in texts)
+    twice = [name for name, n in Counter(each.column for each in expressions).items() if n > 1]
+    if twice:
+        raise BadInput(f"--column {twice[0]}: given more than once")
+    naming = Naming(expressions)
+    if settings is None:
+        return naming
+    if not isinstance(settings, str):
+        return replace(naming, settings=read_frame(settings, naming.in_use))
+    if not is_table(settings):
+        raise BadInput(f"--settings {settings}: not a .csv, .csv.gz, .parquet or .pq file")
+    return replace(naming, settings=read_cells(bytes_of(settings), settings, naming.in_use))
+
+
+def read_tables(sources: Sequence[str | ArrowStream], naming: Naming = AS_IT_IS) -> RunTable:
     """All runs of several tables, by name or in memory. Raises BadTable, also for a run that is in two of them."""
     seen: dict[str, str] = {}
     runs: list[Run] = []
     places: list[Place] = []
-    warnings: list[str] = []
+    warnings: list[tuple[str, str]] = []
+    read: list[ReadAs] = []
     for source in sources:
         name = source if isinstance(source, str) else FRAME
-        table = read_table(source) if isinstance(source, str) else _runs_of(read_frame(source))
+        if isinstance(source, str):
+            table = read_table(source, naming)
+        else:
+            table = _runs_of(read_frame(source, naming.in_use), naming)
         for run, row in zip(table.runs, table.first_rows, strict=True):
             if run.name in seen:
                 message = f"run {run.name!r} is also in {seen[run.name]}"
@@ -75,10 +111,12 @@ def read_tables(sources: Sequence[str | ArrowStream]) -> RunTable:
             seen[run.name] = name
             places.append((name, row))
         runs += table.runs
-        warnings += table.warnings
+        warnings += [(name, warning) for warning in table.warnings]
+        read += table.read
     if len(sources) > 1:
         _refuse_copies(runs, places)
-    return RunTable(tuple(runs), tuple(row for _, row in places), tuple(warnings))
+    rows = tuple(row for _, row in places)
+    return RunTable(tuple(runs), rows, tuple(warnings_together(warnings)), tuple(read))
 
 
 def _refuse_copies(runs: Sequence[Run], places: Sequence[Place]) -> None:
@@ -91,19 +129,32 @@ def _refuse_copies(runs: Sequence[Run], places: Sequence[Place]) -> None:
     raise BadTable(source, message, row=row, column="run")
 
 
-def read_table(source: str) -> RunTable:
-    """The runs of a CSV (.csv, .csv.gz) or Parquet file at a path or store URI. Raises BadTable."""
-    return parse_table(bytes_of(source), source)
+def read_table(source: str, naming: Naming = AS_IT_IS) -> RunTable:
+    """The runs of a CSV (.csv, .csv.gz), Parquet file or trainer_state.json at a path or store URI. Raises BadTable."""
+    return parse_table(bytes_of(source), source, naming)
 
 
-def parse_table(content: bytes, source: str) -> RunTable:
+def parse_table(content: bytes, source: str, naming: Naming = AS_IT_IS) -> RunTable:
     """The runs of a table's bytes; the ending of `source` gives the format. Raises BadTable."""
-    return _runs_of(
-        read_parquet(content, source) if is_parquet(source) else read_csv(content, source)
-    )
+    return _runs_of(read_cells(content, source, naming.in_use), naming)
 
 
-def _runs_of(table: Table) -> RunTable:
+def _runs_of(cells: Table, naming: Naming) -> RunTable:
+    known = named(cells, naming)
+    try:
+        table = _checked(known.table)
+    except BadTable as error:
+        theirs = known.read.columns.get(error.column or "", error.column)
+        if theirs == error.column:
+            raise
+        message = f"{error.message} ({error.column} is {theirs})"
+        raise BadTable(error.source, message, row=error.row, column=error.column) from error
+    read = (known.read,) if known.read.columns else ()
+    return replace(table, warnings=(*known.warnings, *table.warnings), read=read)
+
+
+def _checked(table: Table) -> RunTable:
+    """The runs of a table under our names."""
     numbers = numbers_of(table)
     check_units(numbers)
     rows_of = rows_by_run(numbers)

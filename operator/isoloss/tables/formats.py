@@ -1,7 +1,7 @@
-"""From bytes to cells: CSV and Parquet into columns with row numbers.
+"""From bytes to cells: CSV, Parquet and `trainer_state.json` into columns with row numbers.
 
 CSV goes through the standard library, because it gives each record's line in the file; Parquet goes
-through pyarrow. Row numbers are lines of the CSV (the header is 1) or records of the Parquet file (from 1).
+through pyarrow. Row numbers are lines of the CSV (the header is 1) or records of the other files (from 1).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import codecs
 import csv
 import gzip
 import io
+import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 from isoloss.errors import BadInput
 
@@ -37,6 +38,10 @@ class BadTable(BadInput):
             if part
         )
         super().__init__(": ".join(part for part in (source, place, message) if part))
+
+
+InUse: TypeAlias = Callable[[Sequence[str]], Collection[str]]
+"""From a header, the columns to be read; only they must not appear twice."""
 
 
 class ArrowStream(Protocol):
@@ -65,9 +70,13 @@ class Table:
         return BadTable(self.source, message, row=self.rows[index], column=column)
 
 
+TRAINER_STATE = "trainer_state.json"
+"""The log that the Trainer of transformers keeps beside its checkpoints."""
+
+
 def is_table(source: str) -> bool:
     """Whether a RUNS argument names a table rather than a sweep of the store."""
-    return source.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq"))
+    return source.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq", TRAINER_STATE))
 
 
 def is_parquet(source: str) -> bool:
@@ -107,7 +116,16 @@ def _stored_bytes(source: str) -> bytes:
         raise BadTable(source, message) from error
 
 
-def read_csv(content: bytes, source: str) -> Table:
+def read_cells(content: bytes, source: str, in_use: InUse) -> Table:
+    """The cells of a table's bytes; the ending of `source` gives the format. Raises BadTable."""
+    if is_parquet(source):
+        return read_parquet(content, source, in_use)
+    if source.lower().endswith(TRAINER_STATE):
+        return read_trainer_state(content, source)
+    return read_csv(content, source, in_use)
+
+
+def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
     """The cells of a CSV, plain or gzipped, as text. Raises BadTable."""
     plain = _plain(content, source)
     reader = csv.reader(
@@ -118,7 +136,7 @@ def read_csv(content: bytes, source: str) -> Table:
         if not any(header) and plain.removeprefix(codecs.BOM_UTF8).strip():
             raise BadTable(source, "blank: the first row must be the header", row=1)
         _check_separator(header, source)
-        _check_header(header, source)
+        _check_header(header, source, in_use)
         numbered = ((reader.line_num, record) for record in reader)
         records, lines = _records(numbered, header, source)
     except UnicodeDecodeError as error:
@@ -171,8 +189,8 @@ def _plain(content: bytes, source: str) -> bytes:
     return plain
 
 
-def read_parquet(content: bytes, source: str) -> Table:
-    """The cells of a Parquet file in its own types. Raises BadTable."""
+def read_parquet(content: bytes, source: str, in_use: InUse) -> Table:
+    """The cells of a Parquet file in its own types, and no cells of columns that are not in use. Raises BadTable."""
     # Not above: pyarrow takes longer to import than a CSV to read.
     import pyarrow
     import pyarrow.parquet
@@ -180,8 +198,7 @@ def read_parquet(content: bytes, source: str) -> Table:
     try:
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
         header = [str(name) for name in file.schema_arrow.names]
-        _check_header(header, source)
-        wanted = [name for name in header if name in REQUIRED + OPTIONAL]
+        wanted = _check_header(header, source, in_use)
         if file.metadata.num_rows > MAX_ROWS:
             raise BadTable(source, f"more than {MAX_ROWS} rows", row=MAX_ROWS + 1)
         # Only the columns in use: dictionary pages can unfold to far more than the file's size.
@@ -199,7 +216,7 @@ FRAME = "data frame"
 """What messages call a table without a name."""
 
 
-def read_frame(frame: ArrowStream) -> Table:
+def read_frame(frame: ArrowStream, in_use: InUse) -> Table:
     """The cells of a table in memory, rows counted from 1. Raises BadTable."""
     import pyarrow
 
@@ -209,10 +226,9 @@ def read_frame(frame: ArrowStream) -> Table:
         raise BadTable(FRAME, f"not readable: {str(error)[:200]}") from error
     # An index of pandas is no column of its owner's.
     header = [str(name) for name in arrow.column_names if not str(name).startswith("__index_")]
-    _check_header(header, FRAME)
+    wanted = _check_header(header, FRAME, in_use)
     if arrow.num_rows > MAX_ROWS:
         raise BadTable(FRAME, f"more than {MAX_ROWS} rows", row=MAX_ROWS + 1)
-    wanted = REQUIRED + OPTIONAL
     columns: dict[str, Sequence[Any]] = {
         name: arrow.column(name).to_pylist() if name in wanted else () for name in header
     }
@@ -225,18 +241,39 @@ def _check_separator(header: Sequence[str], source: str) -> None:
             raise BadTable(source, f"separated by {name}, not by commas", row=1)
 
 
-def _check_header(header: Sequence[str], source: str) -> None:
-    if not header or header == [""]:
+def _check_header(header: Sequence[str], source: str, in_use: InUse) -> list[str]:
+    """The columns in use, in order. Raises BadTable if there is no header, or two columns of one name in use."""
+    if not any(header):
         raise BadTable(source, "empty: no header, no rows")
-    missing = [name for name in REQUIRED if name not in header]
-    found = ", ".join(header)[:300]
-    if len(missing) == 1:
-        raise BadTable(source, f"missing; found {found}", row=1, column=missing[0])
-    if missing:
-        raise BadTable(source, f"columns missing: {', '.join(missing)}; found {found}", row=1)
-    for name in header:
-        if header.count(name) > 1 and name in REQUIRED + OPTIONAL:
+    used = in_use(header)
+    wanted = [name for name in header if name in used]
+    for name in wanted:
+        if wanted.count(name) > 1:
             raise BadTable(source, "appears more than once", row=1, column=name)
+    return wanted
+
+
+def read_trainer_state(content: bytes, source: str) -> Table:
+    """The `log_history` of a Trainer of transformers, under the names that it gives them in W&B. Raises BadTable."""
+    try:
+        history = json.loads(content)["log_history"]
+        records = [{_logged_name(key): value for key, value in entry.items()} for entry in history]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BadTable(source, "not a trainer_state.json: it has no log_history") from error
+    names = dict.fromkeys(name for record in records for name in record)
+    # As text, so that a loss of NaN is one that was written and not one that is missing.
+    columns = {
+        name: [None if record.get(name) is None else str(record[name]) for record in records]
+        for name in names
+    }
+    return _checked_size(Table(source, columns, range(1, len(records) + 1)))
+
+
+def _logged_name(key: str) -> str:
+    """The Trainer writes `loss` for the loss on training data, and `eval_loss` for that on held-out data."""
+    if key == "step":
+        return "train/global_step"
+    return f"eval/{key[5:]}" if key.startswith("eval_") else f"train/{key}"
 
 
 def _checked_size(table: Table) -> Table:

@@ -1,0 +1,214 @@
+"""What the tools that people log with call the columns of a table: data, with the tool of each name.
+
+A name is listed only if the tool itself writes it, and what it means there is what the column means here. Several
+meanings are kept apart: settings from logged values, global batch sizes from those of one device, held-out from
+training losses, nats from bits per byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """Where a name is looked for: MLflow writes settings as `params.NAME` and logged values as `metrics.NAME`."""
+
+    SETTING = "setting"
+    LOGGED = "logged"
+
+
+PREFIXES: Mapping[str, Kind] = {
+    "params.": Kind.SETTING,
+    "config.": Kind.SETTING,
+    "metrics.": Kind.LOGGED,
+    "summary.": Kind.LOGGED,
+}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A tool's name of a column."""
+
+    name: str
+    tool: str
+    doubt: str = ""
+    """What may be wrong with it, as the end of a warning."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Names of one meaning: the first tier with a value is taken, and two of its columns that differ are an error."""
+
+    kind: Kind
+    names: Sequence[Known]
+
+
+IN_STEPS = (
+    "counts W&B's log calls unless the trainer passes step=; if it is not the optimizer step, "
+    "give the column that is: --column tokens=STEP*batch_size*sequence_length"
+)
+IN_TRACKIO = IN_STEPS.replace("W&B", "Trackio")
+TRAINING = (
+    "is a loss on training data: a held-out loss may have its optimum elsewhere, "
+    "by a factor of 2 to 4 in learning rate on published tables"
+)
+ALL_PARAMS = (
+    "may count the embedding lookup too, which params leaves out: "
+    "give the count with --column params=NUMBER or a column"
+)
+ANY_LR = (
+    "has one value for each run: if it is a schedule's last value, it is not the learning rate: "
+    "give the peak with --column learning_rate=NAME or --settings"
+)
+
+RUN = ("run", "Name", "run_name", "tags.mlflow.runName", "run_id", "run_uuid", "Run ID", "ID")
+"""Names of runs, the first that there is: those of this project, W&B's runs table, Trackio, and MLflow."""
+
+TIERS: Mapping[str, Sequence[Tier]] = {
+    "params": (
+        Tier(Kind.SETTING, [Known("params", "isoloss")]),
+        Tier(
+            Kind.SETTING,
+            [
+                Known("model/num_parameters", "HF Trainer", ALL_PARAMS),
+                Known("num_parameters", "HF Trainer", ALL_PARAMS),
+                Known("num_params", "W&B config", ALL_PARAMS),
+                Known("n_params", "W&B config", ALL_PARAMS),
+            ],
+        ),
+    ),
+    "batch_size": (
+        Tier(
+            Kind.SETTING,
+            [
+                Known("batch_size", "isoloss, W&B config"),
+                Known("global_batch_size", "Megatron-LM"),
+                Known("training.global_batch_size", "torchtitan"),
+                Known("batch-size", "Megatron-LM"),
+            ],
+        ),
+    ),
+    "sequence_length": (
+        Tier(
+            Kind.SETTING,
+            [
+                Known("sequence_length", "isoloss, W&B config"),
+                Known("seq_length", "Megatron-LM"),
+                Known("seq_len", "torchtitan"),
+                Known("training.seq_len", "torchtitan"),
+                Known("max_seq_len", "nanochat"),
+                Known("block_size", "nanoGPT, HF run_clm"),
+            ],
+        ),
+    ),
+    "learning_rate": (
+        Tier(
+            Kind.SETTING,
+            [
+                Known("learning_rate", "isoloss, HF Trainer"),
+                Known("optimizer.lr", "torchtitan"),
+                Known("params.lr", "MLflow"),
+                Known("config.lr", "W&B"),
+            ],
+        ),
+        Tier(
+            Kind.LOGGED,
+            [
+                Known("train/learning_rate", "HF Trainer"),
+                Known("learning_rate", "HF Trainer to MLflow"),
+                Known("learning-rate", "Megatron-LM"),
+                Known("lr", "torchtitan, W&B config", ANY_LR),
+                Known("train/lr", "W&B"),
+            ],
+        ),
+    ),
+    "tokens": (
+        Tier(Kind.LOGGED, [Known("tokens", "isoloss")]),
+        Tier(
+            Kind.LOGGED,
+            [
+                Known("n_tokens_seen", "torchtitan"),
+                Known("train/num_input_tokens_seen", "HF Trainer"),
+                Known("num_input_tokens_seen", "HF Trainer"),
+            ],
+        ),
+    ),
+    "step": (
+        Tier(
+            Kind.LOGGED,
+            [
+                Known("train/global_step", "HF Trainer"),
+                Known("trainer/global_step", "Lightning"),
+            ],
+        ),
+        Tier(Kind.LOGGED, [Known("step", "nanochat, MLflow, Trackio")]),
+        Tier(Kind.LOGGED, [Known("iteration", "Megatron-LM")]),
+        Tier(Kind.LOGGED, [Known("_step", "W&B", IN_STEPS), Known("Step", "W&B", IN_STEPS)]),
+    ),
+    "loss": (
+        Tier(
+            Kind.LOGGED,
+            [
+                Known("eval/loss", "HF Trainer"),
+                Known("eval_loss", "HF Trainer"),
+                Known("val/loss", "nanoGPT, W&B"),
+                Known("val_loss", "Lightning"),
+                Known("validation/loss", "W&B"),
+                Known("validation_loss", "W&B"),
+                Known("lm loss validation", "Megatron-LM"),
+                Known("validation_metrics/loss", "torchtitan"),
+            ],
+        ),
+        Tier(
+            Kind.LOGGED,
+            [
+                Known("loss", "isoloss, HF Trainer", TRAINING),
+                Known("train/loss", "HF Trainer, nanochat", TRAINING),
+                Known("lm loss", "Megatron-LM", TRAINING),
+                Known("loss_metrics/global_avg_loss", "torchtitan", TRAINING),
+            ],
+        ),
+    ),
+}
+"""By column here. `step` is none of ours: tokens are step * batch_size * sequence_length where no column has them."""
+
+BITS_PER_BYTE = ("val/bpb", "val_bpb", "eval/bpb", "eval_bpb")
+"""nanochat's held-out loss: another unit, which takes the bytes per token of its text."""
+TOKENS_PER_STEP = ("total_batch_size",)
+"""nanochat's batch size, in tokens."""
+PER_DEVICE = (
+    "per_device_train_batch_size",  # HF Trainer
+    "device_batch_size",  # nanochat
+    "micro_batch_size",  # Megatron-LM
+    "training.local_batch_size",  # torchtitan
+    "local_batch_size",  # torchtitan
+)
+ACCUMULATION = ("gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum_steps")
+DEVICES = ("world_size", "num_processes", "num_devices", "n_gpus", "num_gpus")
+"""Factors between the batch of one device and the whole one: with one of them a plain batch_size is in doubt."""
+
+NAMES = frozenset(
+    [known.name for tiers in TIERS.values() for tier in tiers for known in tier.names]
+    + [*RUN, *BITS_PER_BYTE, *TOKENS_PER_STEP, *PER_DEVICE, *ACCUMULATION, *DEVICES]
+)
+
+
+def bare(column: str) -> tuple[str, Kind | None]:
+    """A column's name without the prefix of MLflow or W&B's API, and the kind that the prefix says."""
+    for prefix, kind in PREFIXES.items():
+        if column.startswith(prefix):
+            return column[len(prefix) :], kind
+    return column, None
+
+
+def is_known(column: str) -> bool:
+    """Whether a column of a table, with its prefix or without, is in these lists."""
+    return column in NAMES or bare(column)[0] in NAMES
+
+
+def is_of(column: str, known: Known, kind: Kind) -> bool:
+    """Whether a column of a table is the one of this name and kind."""
+    name, prefixed = bare(column)
+    return column == known.name or (name == known.name and prefixed is kind)

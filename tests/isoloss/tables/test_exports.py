@@ -1,0 +1,221 @@
+"""Exports of trackers and logs of trainers give the runs that were trained, and say what was taken for what.
+
+What the folder `exports` has, `make_exports.py` wrote with the tools themselves; W&B's are in its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from isoloss import read_runs
+from isoloss.errors import BadInput
+from isoloss.runs import RunSet
+from tests.isoloss.tables.make_exports import FOLDER, LENGTH, Trained, trained
+from tests.support.command_line import Isoloss
+
+TRAINED = {run.name: run for run in trained()}
+WANDB_RUNS = f"{FOLDER}/wandb/runs.csv"
+EXPORTS: Mapping[str, tuple[str, tuple[str, ...], str | None]] = {
+    "W&B's line panel": ("wandb/panel.csv", (), WANDB_RUNS),
+    "W&B's history": ("wandb/history.csv", (), WANDB_RUNS),
+    "W&B's history as Parquet": ("wandb/history.parquet", (), WANDB_RUNS),
+    "TensorBoard": ("tensorboard/*.csv", ("loss=Value",), WANDB_RUNS),
+    "MLflow": ("mlflow/history.csv", (), f"{FOLDER}/mlflow/runs.csv"),
+    "Trackio": ("trackio/metrics.parquet", (), f"{FOLDER}/trackio/configs.parquet"),
+    "HF Trainer": (
+        "trainer/*/trainer_state.json",
+        (f"sequence_length={LENGTH}",),
+        f"{FOLDER}/trainer/settings.csv",
+    ),
+}
+"""Files, `--column` and `--settings`."""
+
+
+def read(export: str) -> RunSet:
+    files, columns, settings = EXPORTS[export]
+    return read_runs(*sorted(FOLDER.glob(files)), columns=columns, settings=settings)
+
+
+def by_name(found: RunSet) -> dict[str, Trained]:
+    """The runs as they were trained; those that have only an id come in the order of training."""
+    names = {run.name: run.name for run in found.runs}
+    if not set(names) & set(TRAINED):
+        names = dict(zip(names, TRAINED, strict=True))
+    return {
+        names[run.name]: Trained(
+            names[run.name],
+            int(run.params),
+            int(run.batch_size),
+            run.learning_rate,
+            tuple(int(each / run.batch_size / run.sequence_length) for each in run.tokens),
+            tuple(round(float(each), 4) for each in run.losses),
+        )
+        for run in found.runs
+    }
+
+
+@pytest.mark.parametrize("export", EXPORTS)
+def test_an_export_gives_the_runs_that_were_trained(export: str) -> None:
+    assert by_name(read(export)) == TRAINED
+
+
+@pytest.mark.parametrize(
+    ("export", "line"),
+    [
+        (
+            "W&B's line panel",
+            "tokens: Step*batch_size*sequence_length; loss: eval/loss; as named: run; from",
+        ),
+        (
+            "W&B's history",
+            "run: run_id; tokens: _step*batch_size*sequence_length; loss: eval/loss; from",
+        ),
+        (
+            "TensorBoard",
+            "run: the file's name; tokens: step*batch_size*sequence_length; loss: Value; from",
+        ),
+        ("MLflow", "run: run_id; tokens: step*batch_size*sequence_length; loss: eval_loss; from"),
+        (
+            "Trackio",
+            "run: run_name; tokens: train/global_step*batch_size*sequence_length; loss: eval/loss; from",
+        ),
+        (
+            "HF Trainer",
+            f"run: the folder's name; sequence_length: {LENGTH}; learning_rate: peak of train/learning_rate; "
+            "tokens: train/global_step*batch_size*sequence_length; loss: eval/loss; from",
+        ),
+    ],
+)
+def test_what_was_taken_for_what_is_one_line(export: str, line: str) -> None:
+    assert line in read(export).read[0].in_words()
+
+
+@pytest.mark.parametrize(
+    ("export", "rows"),
+    [("W&B's history", 144), ("Trackio", 144), ("W&B's line panel", 0), ("MLflow", 0)],
+)
+def test_rows_without_a_loss_are_counted(export: str, rows: int) -> None:
+    assert read(export).read[0].rows_without_loss == rows
+
+
+def test_the_runs_table_of_wandb_has_the_last_evaluation_of_each_run() -> None:
+    found = read_runs(WANDB_RUNS)
+    assert len(found.runs) == 54
+    for run in found.runs:
+        if run.name in TRAINED:
+            own = TRAINED[run.name]
+            assert run.losses.tolist() == [own.losses[-1]]
+            assert run.tokens.tolist() == [own.steps[-1] * own.batch_size * LENGTH]
+    (warning,) = found.warnings
+    assert "step: _step counts W&B's log calls unless the trainer passes step=" in warning
+
+
+def test_a_warning_of_many_tables_is_said_once(tmp_path: Path) -> None:
+    for run in list(TRAINED.values())[:3]:
+        lines = [f"{step},{loss}" for step, loss in zip(run.steps, run.losses, strict=True)]
+        (tmp_path / f"{run.name}.csv").write_text("\n".join(["_step,eval/loss", *lines]))
+    found = read_runs(*sorted(tmp_path.glob("*.csv")), settings=WANDB_RUNS)
+    (warning,) = found.warnings
+    assert " and 2 more: step: _step counts" in warning
+
+
+@pytest.mark.parametrize("name", ["run-NAME-tag-eval_loss.csv", "run-NAME-tag-eval_loss (1).csv"])
+def test_the_tag_in_a_file_of_tensorboard_says_what_its_value_is(
+    tmp_path: Path, name: str
+) -> None:
+    own = TRAINED["n30m-b32-lr0.001"]
+    file = tmp_path / name.replace("NAME", own.name)
+    file.write_bytes((FOLDER / "tensorboard" / f"{own.name}.csv").read_bytes())
+    found = read_runs(file, settings=WANDB_RUNS)
+    assert by_name(found) == {own.name: own}
+    assert found.read[0].columns["loss"] == "eval/loss"
+
+
+def test_tensorboard_does_not_tell_whose_value_it_is_where_no_tag_is_in_the_name() -> None:
+    file = next((FOLDER / "tensorboard").glob("*.csv"))
+    with pytest.raises(
+        BadInput,
+        match=r"column loss: missing; found step, Value; name it: --column loss=EXPRESSION \(did you mean Value",
+    ):
+        read_runs(file, settings=WANDB_RUNS)
+
+
+def test_a_checkpoint_of_the_trainer_is_named_as_its_run(tmp_path: Path) -> None:
+    own = TRAINED["n30m-b32-lr0.001"]
+    folder = tmp_path / own.name / "checkpoint-500"
+    folder.mkdir(parents=True)
+    text = (FOLDER / "trainer" / own.name / "trainer_state.json").read_text()
+    (folder / "trainer_state.json").write_text(text)
+    found = read_runs(folder / "trainer_state.json", settings=WANDB_RUNS)
+    assert by_name(found) == {own.name: own}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"log_history": 3}', '{"log_history": [1]}'])
+def test_what_is_no_log_of_the_trainer_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "trainer_state.json"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=r"trainer_state.json: not a trainer_state.json: it has no"):
+        read_runs(file)
+
+
+def test_an_empty_log_of_the_trainer_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "trainer_state.json"
+    file.write_text('{"log_history": []}')
+    with pytest.raises(BadInput, match="empty"):
+        read_runs(file)
+
+
+def test_data_frames_are_read_as_exports_are() -> None:
+    history = pyarrow.parquet.read_table(FOLDER / "trackio" / "metrics.parquet")
+    configs = pyarrow.parquet.read_table(FOLDER / "trackio" / "configs.parquet")
+    assert by_name(read_runs(history, settings=configs)) == TRAINED
+
+
+# ------------------------------------------------------------------------- from a file to an answer
+
+
+@pytest.mark.parametrize("export", ["W&B's runs table", *EXPORTS])
+def test_from_an_export_to_an_answer_in_two_commands(
+    isoloss: Isoloss, tmp_path: Path, export: str
+) -> None:
+    files, columns, settings = EXPORTS.get(export, ("wandb/runs.csv", (), None))
+    options = [part for each in columns for part in ("--column", each)]
+    options += ["--settings", settings] if settings else []
+    laws = tmp_path / "laws.json"
+    fitted = isoloss(
+        "fit", *sorted(FOLDER.glob(files)), *options, "--out", laws, "--bootstrap-samples", 20
+    )
+    assert fitted.code == 0, fitted.err
+    assert "loss: " in fitted.out.splitlines()[0]
+    question = ("--initial-loss", "3.0", "--cpt-tokens", "2B", "--params", "200M")
+    answer = isoloss("predict", laws, *question, "--json").document
+    # The optimum of the surface is 3.3e-4 and 100 sequences for 2B tokens of 10B in all.
+    assert 2e-4 < answer["learning_rate"]["value"] < 8e-4
+    assert 60 < answer["batch_size"]["value"] < 400
+
+
+def test_what_was_read_is_in_the_json_of_a_fit(isoloss: Isoloss) -> None:
+    document = isoloss(
+        "fit",
+        FOLDER / "wandb/history.csv",
+        "--settings",
+        WANDB_RUNS,
+        "--bootstrap-samples",
+        20,
+        "--json",
+    ).document
+    (read,) = document["read"]
+    assert read["columns"]["loss"] == "eval/loss"
+    assert read["rows_without_loss"] == 144
+    assert read["from_settings"] == ["params", "batch_size", "sequence_length", "learning_rate"]
+
+
+def test_a_table_with_our_columns_says_nothing_of_what_was_read(
+    isoloss: Isoloss, synthetic_table: Path
+) -> None:
+    ended = isoloss("fit", synthetic_table, "--bootstrap-samples", 20, "--json")
+    assert ended.document["read"] == []

@@ -1,0 +1,587 @@
+"""Which column is taken for which, and every case where the right one cannot be known: refused, or said in a warning."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from isoloss import read_runs
+from isoloss.tables import BadTable, Naming, RunTable, known_names, naming_of, parse_table
+from tests.support.command_line import Isoloss
+from tests.support.pages import CHECKOUT
+
+Columns = Mapping[str, Sequence[Any]]
+LOGGED: Columns = {
+    "run": ["a", "a", "a", "b", "b", "b"],
+    "params": [1e8] * 6,
+    "batch_size": [64] * 6,
+    "sequence_length": [2048] * 6,
+    "learning_rate": [3e-4] * 3 + [6e-4] * 3,
+    "global_step": [""] * 6,
+    "train/global_step": [1000, 2000, 4000] * 2,
+    "eval/loss": [3.4, 3.2, 3.0, 3.5, 3.3, 3.1],
+}
+"""Two runs of three evaluations as a tracker has them."""
+SETTINGS: Columns = {
+    "Name": ["a", "b"],
+    "params": [1e8, 1e8],
+    "batch_size": [64, 64],
+    "sequence_length": [2048, 2048],
+    "learning_rate": [3e-4, 6e-4],
+}
+TRACKED = ("run", "train/global_step", "eval/loss")
+"""Columns of LOGGED without those of SETTINGS."""
+
+
+def changed(columns: Columns = LOGGED, /, **changes: Any) -> dict[str, Sequence[Any]]:
+    """The columns with others; None: without one."""
+    return {name: cells for name, cells in {**columns, **changes}.items() if cells is not None}
+
+
+def content(columns: Columns) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows([columns, *zip(*columns.values(), strict=True)])
+    return text.getvalue().encode()
+
+
+def read(columns: Columns, naming: Naming | None = None, source: str = "log.csv") -> RunTable:
+    return parse_table(content(columns), source, naming or naming_of())
+
+
+def read_with(settings: Columns, columns: Columns, tmp_path: Path) -> RunTable:
+    """The columns of LOGGED that a tracker has, and these, with a table of settings."""
+    (tmp_path / "settings.csv").write_bytes(content(settings))
+    own = {name: cells for name, cells in LOGGED.items() if name in TRACKED}
+    return read({**own, **columns}, naming_of(settings=str(tmp_path / "settings.csv")))
+
+
+def refusal(columns: Columns, naming: Naming | None = None, source: str = "log.csv") -> str:
+    with pytest.raises(BadTable) as refused:
+        read(columns, naming, source)
+    return str(refused.value)
+
+
+def test_what_is_known_is_taken_and_said() -> None:
+    table = read(LOGGED)
+    assert [run.losses.tolist() for run in table.runs] == [[3.4, 3.2, 3.0], [3.5, 3.3, 3.1]]
+    assert table.runs[0].tokens.tolist() == [n * 64 * 2048 for n in (1000, 2000, 4000)]
+    assert table.warnings == ()
+    assert table.read[0].in_words() == (
+        "log.csv: tokens: train/global_step*batch_size*sequence_length; loss: eval/loss; "
+        "as named: run, params, batch_size, sequence_length, learning_rate"
+    )
+
+
+# ------------------------------------------------------------------------------------- losses
+
+
+def test_two_columns_that_may_both_be_the_loss_are_an_error_with_both_options() -> None:
+    said = refusal(changed(**{"val/loss": [3.41, 3.2, 3.0, 3.5, 3.3, 3.1]}))
+    assert said.startswith(
+        "log.csv: row 2, column loss: eval/loss (3.4) and val/loss (3.41) could both be it"
+    )
+    assert "--column loss=eval/loss or --column loss=val/loss" in said
+
+
+def test_two_losses_in_different_rows_are_an_error_too() -> None:
+    columns = changed(
+        **{
+            "eval/loss": [3.4, "", 3.0, 3.5, "", 3.1],
+            "val/loss": ["", 3.2, "", "", 3.3, ""],
+        }
+    )
+    assert "--column loss=eval/loss or --column loss=val/loss" in refusal(columns)
+
+
+def test_two_columns_of_one_value_are_no_question() -> None:
+    same = changed(**{"val/loss": LOGGED["eval/loss"]})
+    assert read(same).read[0].columns["loss"] == "eval/loss"
+
+
+def test_the_option_settles_it() -> None:
+    columns = changed(**{"val/loss": [4.0, 3.9, 3.8, 4.1, 3.9, 3.7]})
+    table = read(columns, naming_of(["loss=val/loss"]))
+    assert table.runs[0].losses.tolist() == [4.0, 3.9, 3.8]
+
+
+def test_a_held_out_loss_comes_before_a_training_loss() -> None:
+    columns = changed(**{"train/loss": [3.0] * 6, "loss": [2.9] * 6})
+    assert read(columns).read[0].columns["loss"] == "eval/loss"
+
+
+def test_a_training_loss_is_taken_with_a_warning() -> None:
+    columns = changed(**{"eval/loss": None, "train/loss": LOGGED["eval/loss"]})
+    (warning,) = read(columns).warnings
+    assert (
+        "loss: train/loss is a loss on training data: a held-out loss may have its optimum"
+        in warning
+    )
+
+
+def test_the_mean_training_loss_of_a_trainer_is_not_known() -> None:
+    said = refusal(changed(**{"eval/loss": None, "train/train_loss": LOGGED["eval/loss"]}))
+    assert "column loss: missing" in said
+    assert "did you mean train/train_loss?" in said
+
+
+@pytest.mark.parametrize("training", [None, [3.0] * 6])
+def test_bits_per_byte_are_refused_with_what_to_do(training: Sequence[float] | None) -> None:
+    """And not replaced by the training loss beside them."""
+    columns = changed(
+        **{"eval/loss": None, "train/loss": training, "val/bpb": [1.0, 0.9, 0.8, 1.1, 0.95, 0.85]}
+    )
+    said = refusal(columns)
+    assert "val/bpb is in bits per byte, nats per token are expected" in said
+    assert """--column 'loss='"'"'val/bpb'"'"'*0.6931*BYTES'""" in said
+    table = read(columns, naming_of(["loss='val/bpb'*0.6931*4.8"]))
+    assert table.runs[0].losses[0] == pytest.approx(0.6931 * 4.8)
+
+
+def test_rows_without_a_loss_are_skipped_and_counted() -> None:
+    columns = changed(**{"eval/loss": [3.4, "", 3.0, 3.5, "", 3.1]})
+    table = read(columns)
+    assert [run.losses.tolist() for run in table.runs] == [[3.4, 3.0], [3.5, 3.1]]
+    assert "rows without a loss, skipped: 2" in table.read[0].in_words()
+
+
+def test_a_table_without_any_loss_is_refused() -> None:
+    assert "missing" in refusal(changed(**{"eval/loss": [""] * 6}))
+    assert "no row has" in refusal(
+        changed(**{"eval/loss": [""] * 6}), naming_of(["loss=eval/loss"])
+    )
+
+
+@pytest.mark.parametrize("written", ["NaN", "Infinity", "nan"])
+def test_a_run_whose_loss_is_written_as_nan_has_diverged(written: str) -> None:
+    table = read(changed(**{"eval/loss": [3.4, 3.2, 3.0, 3.5, 7.0, written]}))
+    assert [run.diverged for run in table.runs] == [False, True]
+    (warning,) = table.warnings
+    assert "runs with a loss of NaN or infinity, taken as diverged: 1 (b)" in warning
+
+
+def test_nan_in_parquet_may_be_missing_and_is_refused(tmp_path: Path) -> None:
+    columns = changed(**{"eval/loss": [3.4, 3.2, 3.0, 3.5, 3.3, math.nan], "global_step": None})
+    path = tmp_path / "log.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    with pytest.raises(
+        BadTable, match=r"row 6, column loss: nan is not finite.*\(loss is eval/loss\)"
+    ):
+        read_runs(path)
+
+
+def test_an_evaluation_that_is_logged_twice_is_counted_once() -> None:
+    twice = {name: [*cells, cells[-1]] for name, cells in LOGGED.items()}
+    table = read(twice)
+    assert table.runs[1].losses.tolist() == [3.5, 3.3, 3.1]
+    assert "rows that repeat another, skipped: 1" in table.read[0].in_words()
+
+
+def test_two_losses_at_one_step_are_refused() -> None:
+    """Megatron-LM logs its test loss under the name of the validation loss."""
+    twice = {name: [*cells, cells[-1]] for name, cells in LOGGED.items()}
+    twice["eval/loss"][-1] = 3.05
+    assert "already has 5.24288e+08 tokens" in refusal(twice)
+
+
+# ------------------------------------------------------------------------------- batch sizes
+
+
+@pytest.mark.parametrize(
+    "name", ["gradient_accumulation_steps", "world_size", "params.num_processes"]
+)
+def test_a_batch_size_beside_devices_or_accumulation_is_not_trusted(name: str) -> None:
+    said = refusal(changed(**{name: [8] * 6}))
+    assert "may be the batch of one device or of one forward pass" in said
+    assert "--column batch_size=batch_size or --column 'batch_size=batch_size*" in said
+    assert read(changed(**{name: [1] * 6})).runs[0].batch_size == 64
+    assert (
+        read(changed(**{name: [8] * 6}), naming_of(["batch_size=batch_size"])).runs[0].batch_size
+        == 64
+    )
+
+
+@pytest.mark.parametrize("known", [(), ("gradient_accumulation_steps",), ("world_size",)])
+def test_the_batch_of_one_device_is_refused_without_devices_and_accumulation(
+    known: Sequence[str],
+) -> None:
+    columns = changed(
+        batch_size=None, per_device_train_batch_size=[8] * 6, **{name: [4] * 6 for name in known}
+    )
+    said = refusal(columns)
+    assert (
+        "per_device_train_batch_size is the batch of one device: give the sequences per optimizer step"
+        in said
+    )
+    assert "--column 'batch_size=per_device_train_batch_size*" in said
+
+
+def test_the_batch_of_one_device_times_devices_and_accumulation_is_taken() -> None:
+    columns = changed(
+        batch_size=None,
+        per_device_train_batch_size=[8] * 6,
+        gradient_accumulation_steps=[2] * 6,
+        world_size=[4] * 6,
+    )
+    table = read(columns)
+    assert table.runs[0].batch_size == 64
+    assert (
+        table.read[0].columns["batch_size"]
+        == "per_device_train_batch_size*gradient_accumulation_steps*world_size"
+    )
+
+
+def test_two_counts_of_devices_are_refused() -> None:
+    columns = changed(
+        batch_size=None,
+        per_device_train_batch_size=[8] * 6,
+        gradient_accumulation_steps=[2] * 6,
+        world_size=[4] * 6,
+        num_gpus=[8] * 6,
+    )
+    assert "is the batch of one device" in refusal(columns)
+
+
+def test_a_batch_size_in_tokens_of_nanochat_is_divided_by_its_sequence_length() -> None:
+    columns = changed(
+        batch_size=None, sequence_length=None, total_batch_size=[524288] * 6, max_seq_len=[2048] * 6,
+        device_batch_size=[32] * 6,
+    )  # fmt: skip
+    table = read(columns)
+    assert table.runs[0].batch_size == 256
+    assert table.read[0].columns["batch_size"] == "total_batch_size/sequence_length"
+
+
+def test_a_batch_size_of_another_name_is_not_guessed() -> None:
+    said = refusal(changed(batch_size=None, bs=[64] * 6, micro_batch=[8] * 6))
+    assert "column batch_size: missing; found run" in said
+
+
+def test_a_micro_batch_and_a_global_one_are_told_apart() -> None:
+    assert "could both be it" in refusal(changed(global_batch_size=[512] * 6))
+    both = changed(batch_size=None, global_batch_size=[512] * 6, micro_batch_size=[8] * 6)
+    assert read(both).runs[0].batch_size == 512
+
+
+# ----------------------------------------------------------------------------- learning rates
+
+RISING = [1e-5, 3e-4, 3e-5, 1e-5, 6e-4, 6e-5]
+
+
+def test_a_schedule_is_taken_at_its_peak_and_that_is_said() -> None:
+    table = read(changed(learning_rate=None, **{"train/learning_rate": RISING}))
+    assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
+    assert table.read[0].columns["learning_rate"] == "peak of train/learning_rate"
+    assert table.warnings == ()
+
+
+def test_the_peak_may_be_in_a_row_without_a_loss() -> None:
+    table = read(
+        changed(learning_rate=None, **{"lr": RISING, "eval/loss": [3.4, "", 3.0, 3.5, "", 3.1]})
+    )
+    assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
+
+
+def test_a_schedule_that_falls_from_its_first_value_is_in_doubt() -> None:
+    falling = [3e-4, 2e-4, 3e-5, 6e-4, 5e-4, 6e-5]
+    (warning,) = read(changed(learning_rate=None, **{"train/learning_rate": falling})).warnings
+    assert "falls from its first value in 2 runs, such as a: if its peak came before" in warning
+
+
+def one_row_each(**changes: Any) -> dict[str, Sequence[Any]]:
+    last = {name: [cells[2], cells[5]] for name, cells in LOGGED.items()}
+    return changed(last, **changes)
+
+
+def test_the_last_value_of_a_logged_learning_rate_is_refused() -> None:
+    said = refusal(one_row_each(learning_rate=None, **{"train/learning_rate": [3e-5, 6e-5]}))
+    assert "the schedule's last one, not its peak" in said
+    assert "--column learning_rate=train/learning_rate" in said
+
+
+def test_a_setting_comes_before_the_last_value_of_what_was_logged() -> None:
+    table = read(one_row_each(**{"train/learning_rate": [3e-5, 6e-5]}))
+    assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
+
+
+def test_lr_with_one_value_for_each_run_is_taken_with_a_warning() -> None:
+    table = read(one_row_each(learning_rate=None, lr=[3e-4, 6e-4]))
+    (warning,) = table.warnings
+    assert (
+        "learning_rate: lr has one value for each run: if it is a schedule's last value" in warning
+    )
+
+
+def test_several_learning_rates_of_one_optimizer_are_not_chosen_from() -> None:
+    """nanochat has one for each kind of matrix."""
+    columns = changed(learning_rate=None, matrix_lr=[0.02] * 6, embedding_lr=[0.3] * 6)
+    said = refusal(columns)
+    assert "column learning_rate: missing" in said
+    assert "matrix_lr or embedding_lr" in said
+
+
+# ------------------------------------------------------------------------------ tokens and runs
+
+
+def test_tokens_that_are_logged_come_before_steps() -> None:
+    tokens = [1e9, 2e9, 4e9] * 2
+    table = read(changed(**{"train/num_input_tokens_seen": tokens}))
+    assert table.runs[0].tokens.tolist() == [1e9, 2e9, 4e9]
+
+
+def test_a_step_of_the_trainer_comes_before_the_count_of_the_tracker() -> None:
+    table = read(changed(_step=[1, 2, 3] * 2, step=[0, 1, 2] * 2))
+    assert table.runs[0].tokens[0] == 1000 * 64 * 2048
+
+
+@pytest.mark.parametrize("name", ["_step", "Step", "step"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_count_of_log_calls_is_not_taken_for_steps(name: str, first: int) -> None:
+    columns = changed(**{"train/global_step": None, name: [first, first + 1, first + 2] * 2})
+    said = refusal(columns)
+    assert f"{name} is one more in each row of a run: it may count log calls" in said
+    assert f"--column 'tokens={name}*batch_size*sequence_length'" in said
+
+
+def test_steps_of_wandb_that_may_be_log_calls_are_taken_with_a_warning() -> None:
+    columns = changed(**{"train/global_step": None, "_step": LOGGED["train/global_step"]})
+    (warning,) = read(columns).warnings
+    assert "_step counts W&B's log calls unless the trainer passes step=" in warning
+
+
+def test_the_count_of_log_calls_of_trackio_is_in_doubt() -> None:
+    columns = changed(
+        **{"train/global_step": None, "step": LOGGED["train/global_step"], "timestamp": ["t"] * 6}
+    )
+    (warning,) = read(columns).warnings
+    assert "step counts Trackio's log calls unless" in warning
+
+
+def test_the_history_of_one_run_has_its_file_s_name() -> None:
+    columns = {name: cells[:3] for name, cells in changed(run=None).items()}
+    (run,) = read(columns, source="logs/n100m-lr3e-4.csv").runs
+    assert run.name == "n100m-lr3e-4"
+
+
+def test_a_table_of_several_runs_is_not_taken_for_one() -> None:
+    names = ["x", "y", "z", "u", "v", "w"]
+    columns = changed(run=None, learning_rate=None, experiment=names, lr=RISING)
+    columns["train/global_step"] = [1, 2, 3, 4, 5, 6]
+    said = refusal(columns)
+    assert "column run: missing" in said
+    assert "--column run=experiment" in said
+
+
+def test_a_table_without_names_of_runs_and_without_steps_is_refused() -> None:
+    said = refusal(changed(run=None, tokens=[1e9, 2e9, 4e9] * 2, **{"train/global_step": None}))
+    assert "column run: missing" in said
+
+
+@pytest.mark.parametrize("name", ["params.params", "config.params"])
+def test_prefixes_of_settings_are_known(name: str) -> None:
+    table = read(changed(**{"params": None, name: [1e8] * 6}))
+    assert table.runs[0].params == 1e8
+
+
+def test_a_setting_is_not_read_from_a_metric_nor_a_loss_from_a_setting() -> None:
+    assert "column params: missing" in refusal(
+        changed(**{"params": None, "metrics.params": [1e8] * 6})
+    )
+    said = refusal(changed(**{"eval/loss": None, "params.eval_loss": LOGGED["eval/loss"]}))
+    assert "column loss: missing" in said
+
+
+def test_a_count_of_all_parameters_is_taken_with_a_warning() -> None:
+    (warning,) = read(changed(**{"params": None, "model/num_parameters": [1e8] * 6})).warnings
+    assert "params: model/num_parameters may count the embedding lookup too" in warning
+
+
+def test_columns_that_tools_use_in_other_senses_are_not_taken() -> None:
+    table = read(changed(flops=[3.1e14] * 6, seed=[1] * 6))
+    assert [warning.partition(" was not")[0] for warning in table.warnings] == [
+        "log.csv: the column flops",
+        "log.csv: the column seed",
+    ]
+    assert (table.runs[0].flops_per_token, table.runs[0].seed) == (None, None)
+    assert read(changed(seed=[1] * 6), naming_of(["seed=seed"])).runs[0].seed == "1"
+
+
+def test_an_optimizer_in_a_few_rows_is_that_of_the_run() -> None:
+    table = read(changed(optimizer=["AdamW", "", "", "Muon", "", ""]))
+    assert [run.optimizer for run in table.runs] == ["AdamW", "Muon"]
+
+
+# ---------------------------------------------------------------------------------- settings
+
+
+def test_settings_come_by_run_from_another_table(tmp_path: Path) -> None:
+    table = read_with(SETTINGS, {}, tmp_path)
+    assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
+    assert f"from {tmp_path}/settings.csv: params, batch_size, sequence_length, learning_rate" in (
+        table.read[0].in_words()
+    )
+
+
+def test_a_run_that_the_settings_lack_is_named_with_near_ones(tmp_path: Path) -> None:
+    with pytest.raises(BadTable) as refused:
+        read_with(changed(SETTINGS, Name=["a", "bb"]), {}, tmp_path)
+    assert "settings.csv: column Name: no row for run 'b' of log.csv (did you mean bb?)" in str(
+        refused.value
+    )
+
+
+def test_a_run_that_is_twice_in_the_settings_is_refused(tmp_path: Path) -> None:
+    settings = {name: [*cells, cells[0]] for name, cells in SETTINGS.items()}
+    with pytest.raises(BadTable, match="run 'a' is in rows 2 and 4: one row per run"):
+        read_with(settings, {}, tmp_path)
+
+
+def test_settings_without_names_of_runs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadTable, match=r"settings.csv: row 1, column run: missing"):
+        read_with(changed(SETTINGS, Name=None, label=["a", "b"]), {}, tmp_path)
+
+
+def test_settings_that_contradict_the_table_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadTable, match=r"batch_size \(.*settings.csv\) \(64\) and batch_size \(128\) could both"
+    ):
+        read_with(SETTINGS, {"batch_size": [128] * 6}, tmp_path)
+
+
+def test_a_schedule_in_the_table_does_not_contradict_the_settings(tmp_path: Path) -> None:
+    table = read_with(SETTINGS, {"learning_rate": RISING}, tmp_path)
+    assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
+
+
+def test_the_last_value_of_a_schedule_in_the_settings_is_not_taken(tmp_path: Path) -> None:
+    last = changed(SETTINGS, learning_rate=None, lr=[3e-5, 6e-5])
+    table = read_with(last, {"lr": RISING}, tmp_path)
+    assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
+
+
+def test_a_loss_and_tokens_are_never_taken_from_the_settings(tmp_path: Path) -> None:
+    """They are each run's last, and would be put beside every step."""
+    settings = {**SETTINGS, "eval/loss": [3.0, 3.1], "tokens": [4e9, 4e9]}
+    table = read_with(settings, {}, tmp_path)
+    assert table.runs[0].losses.tolist() == [3.4, 3.2, 3.0]
+    assert table.runs[0].tokens[0] == 1000 * 64 * 2048
+    (tmp_path / "settings.csv").write_bytes(content(settings))
+    log = {name: LOGGED[name] for name in ("run", "train/global_step")} | {
+        "Value": LOGGED["eval/loss"]
+    }
+    for options in ([], ["loss=eval/loss"], ["loss='eval/loss'*2"]):
+        naming = naming_of(options, str(tmp_path / "settings.csv"))
+        assert "column loss" in refusal(log, naming)
+
+
+# ----------------------------------------------------------------------------- shapes of exports
+
+
+def panel(**cells: Any) -> dict[str, Sequence[Any]]:
+    columns: dict[str, Sequence[Any]] = {"Step": [1000, 2000, 4000]}
+    for run in ("a", "b - 2"):
+        for ending in ("", "__MIN", "__MAX"):
+            columns[f"{run} - eval/loss{ending}"] = [3.4, 3.2, 3.0]
+    return {**columns, **cells}
+
+
+CONSTANTS = ["params=1e8", "batch_size=64", "sequence_length=2048", "learning_rate=3e-4"]
+
+
+def test_a_run_of_a_panel_may_have_a_dash_in_its_name_and_no_value_at_a_step() -> None:
+    cells = {f"b - 2 - eval/loss{ending}": ["", 3.3, 3.1] for ending in ("", "__MIN", "__MAX")}
+    table = read(panel(**cells), naming_of(CONSTANTS))
+    assert [(run.name, run.losses.tolist()) for run in table.runs] == [
+        ("a", [3.4, 3.2, 3.0]),
+        ("b - 2", [3.3, 3.1]),
+    ]
+
+
+def test_a_point_of_a_panel_that_is_a_mean_is_refused() -> None:
+    said = refusal(panel(**{"a - eval/loss__MIN": [3.4, 3.1, 3.0]}), naming_of(CONSTANTS))
+    assert "row 3, column a - eval/loss: stands for several values, from 3.1 to 3.2" in said
+    assert "Ungroup the panel, or export the runs' histories" in said
+
+
+def test_a_panel_over_another_axis_than_steps_is_refused() -> None:
+    columns = {
+        ("Relative Time (Process)" if name == "Step" else name): cells
+        for name, cells in panel().items()
+    }
+    assert "column tokens: missing" in refusal(columns, naming_of(CONSTANTS))
+
+
+METRICS: Columns = {
+    "run_id": ["a", "a", "b", "b"],
+    "key": ["eval_loss"] * 4,
+    "value": [3.4, 3.2, 3.5, 3.3],
+    "step": [1000, 2000] * 2,
+}
+
+
+def test_a_metric_that_mlflow_has_twice_at_a_step_is_refused() -> None:
+    said = refusal(changed(METRICS, step=[1000, 1000] * 2), naming_of(CONSTANTS))
+    assert "row 3, column key: eval_loss has a value at step 1000 already" in said
+
+
+def test_nan_in_the_database_of_mlflow_is_not_zero() -> None:
+    columns = changed(
+        METRICS, value=[3.4, 0, 3.5, 3.3], is_nan=["False", "True", "False", "False"]
+    )
+    table = read(columns, naming_of(CONSTANTS))
+    assert [run.diverged for run in table.runs] == [True, False]
+    assert table.runs[0].losses.tolist() == [3.4]
+
+
+# ------------------------------------------------------------------------------ the reference
+
+
+def test_the_reference_has_every_known_name_and_no_other() -> None:
+    page = (CHECKOUT / "docs" / "reference" / "cli.md").read_text()
+    rows = page.partition("| column | taken from, in this order |")[2].partition("\n\n")[0]
+    for line in rows.splitlines()[2:]:
+        ours, theirs = line.strip("| ").split("|", 1)
+        name = ours.strip(" `")
+        written = set(re.findall("`([^`]+)`", theirs)) - {"trainer_state.json"}
+        assert written == names_of(name), name
+
+
+def names_of(column: str) -> set[str]:
+    if column == "run":
+        return set(known_names.RUN)
+    own = {known.name for tier in known_names.TIERS[column] for known in tier.names}
+    also = {
+        "tokens": names_of("step") if column == "tokens" else set(),
+        "batch_size": set(known_names.TOKENS_PER_STEP),
+    }
+    return own | also.get(column, set())
+
+
+# ------------------------------------------------------------------------------ command line
+
+
+def test_options_of_tables_are_refused_for_sweeps_in_the_store(isoloss: Isoloss) -> None:
+    ended = isoloss("fit", "s3://bucket/sweeps/one", "--column", "loss=eval/loss", "--json")
+    assert "--column: a sweep in the store has columns of its own" in ended.error
+
+
+def test_settings_are_a_table(isoloss: Isoloss, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_bytes(content(LOGGED))
+    ended = isoloss("fit", tmp_path / "log.csv", "--settings", "runs.yaml", "--json")
+    assert "--settings runs.yaml: not a .csv" in ended.error
+
+
+def test_laws_are_not_written_over_the_settings(isoloss: Isoloss, tmp_path: Path) -> None:
+    for name, columns in (("log.csv", LOGGED), ("settings.csv", SETTINGS)):
+        (tmp_path / name).write_bytes(content(columns))
+    options = ("--settings", tmp_path / "settings.csv", "--out", tmp_path / "settings.csv")
+    ended = isoloss("fit", tmp_path / "log.csv", *options, "--json")
+    assert "would be overwritten" in ended.error
