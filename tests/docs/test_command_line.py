@@ -22,6 +22,7 @@ from tests.support.tables import write_probes
 from tests.support.walk import Walk
 
 EXAMPLE = CHECKOUT / "crds" / "examples" / "dense-sweep.yaml"
+EXPORTS = CHECKOUT / "tests" / "isoloss" / "tables" / "exports"
 PARAMS = 3e8
 """Of the checkpoint that the probes continue."""
 
@@ -82,6 +83,16 @@ def test_the_readme_leads_from_nothing_to_a_report(walk: Walk) -> None:
     for said in ("written to laws.json", "80% interval", "AnswerHolds", "accelerator h"):
         assert said in printed
     assert "<!doctype html>" in (walk.folder / "report.html").read_text()
+
+
+def test_every_kind_of_export_is_read_as_its_page_says(walk: Walk) -> None:
+    shutil.copytree(EXPORTS, walk.folder, dirs_exist_ok=True)
+    page = CHECKOUT / "docs" / "guides" / "your-runs.md"
+    walk.open(page)
+    while walk.left:
+        (source,) = re.findall(r"isoloss fit (\w+/[\w.]*)", walk.left[0].text)
+        printed = walk.step("isoloss fit")
+        assert_shown(page, source, "\n".join(map(str.rstrip, printed.splitlines())))
 
 
 def test_probes_are_planned_and_judged_by_the_commands_of_their_page(walk: Walk) -> None:

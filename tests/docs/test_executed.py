@@ -42,6 +42,7 @@ EXECUTED: dict[str, dict[str, str]] = {
         "isoloss validate": COMMAND_LINE,
     },
     "docs/guides/watch.md": {"isoloss": INSTALL},
+    "docs/guides/your-runs.md": {"isoloss": COMMAND_LINE},
     "helm/isoloss/README.md": {"helm": INSTALL},
 }
 """By page, and by what a block begins with: the file that types it. A test of that file types every such block."""
