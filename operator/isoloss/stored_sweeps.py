@@ -151,6 +151,8 @@ def _known_counts(sweep: StoredSweep) -> Mapping[str, PointResult]:
 
 
 def _tokenizer(sweep: StoredSweep) -> str | None:
+    if (corpus := sweep.ledger.corpus) is not None:
+        return corpus.tokenizer_digest
     if not sweep.ledger.prepare_key:
         return None
     path = layout.data_manifest(sweep.ledger.prepare_key)

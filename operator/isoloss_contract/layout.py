@@ -16,6 +16,11 @@ def data_manifest(prepare_key: str) -> str:
     return f"{data_folder(prepare_key)}/manifest.json"
 
 
+def corpus_of(prepare_key: str, sweep_uid: str) -> str:
+    """records.SweepCorpus of one sweep, in the folder of the preparation that its spec asks for."""
+    return f"{data_folder(prepare_key)}/sweeps/{sweep_uid}.json"
+
+
 POINTS = "points"
 """Folder of all points, shared by every sweep in the store."""
 

@@ -13,13 +13,14 @@ import yaml
 from kubernetes import client
 
 from isoloss_contract import layout
+from isoloss_contract.records import SweepCorpus
 from isoloss_contract.store import Store
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
 from tests.support.builders import manifest
 from tests.support.cluster import wait_until
 from tests.support.operator_process import PROJECT, OperatorProcess, User, conditions
-from tests.support.synthetic_trainer import VOCABULARY
+from tests.support.synthetic_trainer import VOCABULARY, sources_stamp
 
 LEASE: Final = "isoloss-operator"
 UNTROUBLED: Final = frozenset(
@@ -39,11 +40,17 @@ def chart_memory_bytes() -> int:
     return int(float(text[:-2]) * unit)
 
 
-def prepared(place: Place, name: str, spec: Any) -> Store:
-    """The folder `name` of the bucket as a store, in which the corpus of a sweep is prepared."""
+def prepared(place: Place, name: str, spec: Any, uid: str = "") -> Store:
+    """The folder `name` of the bucket as a store, in which the corpus of a sweep is prepared; the sweep with this uid has
+    been told so, as its prepare Job would tell it."""
     store = Store(f"file://{place.storage.buckets / place.bucket / name}")
-    corpus = layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)
-    store.write(corpus, manifest(spec, vocabulary_size=VOCABULARY).model_dump_json().encode())
+    stamp = sources_stamp(b"")
+    corpus = manifest(spec, vocabulary_size=VOCABULARY, sources_stamp=stamp)
+    key = prepare_config(parse_sweep_spec(spec)).key
+    store.write(layout.data_manifest(key), corpus.model_dump_json().encode())
+    if uid:
+        told = SweepCorpus(prepare_key=key, sources_stamp=stamp)
+        store.write(layout.corpus_of(key, uid), told.model_dump_json().encode())
     return store
 
 

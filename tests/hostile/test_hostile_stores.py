@@ -13,7 +13,6 @@ import pytest
 
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
-from isoloss_contract.store import Store
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.hostile.neighbour import Neighbour, prepared
@@ -29,6 +28,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 Json = dict[str, Any]
 WORST = (
     ("manifest", "bad items"),
+    ("corpus", "unknown fields"),
     ("result", "bad members"),
     ("ledger head", "bad items"),
     ("laws", "bad items"),
@@ -54,12 +54,14 @@ def planned(spec: Any) -> tuple[PlannedPoint, ...]:
     return plan_points(parse_sweep_spec(spec), manifest(spec, vocabulary_size=VOCABULARY))
 
 
-def paths(kind: str, spec: Json, folder: str) -> list[str]:
-    """Where the operator looks for it; `folder` is the sweep's."""
+def paths(kind: str, spec: Json, uid: str, folder: str) -> list[str]:
+    """Where the operator looks for it; `uid` and `folder` are the sweep's."""
     if kind == "result":
         return [layout.point_result(point.key) for point in planned(spec)]
     if kind == "manifest":
         return [layout.data_manifest(prepare_config(parse_sweep_spec(spec)).key)]
+    if kind == "corpus":
+        return [layout.corpus_of(prepare_config(parse_sweep_spec(spec)).key, uid)]
     named = {
         "ledger head": layout.ledger_in(folder),
         "laws": layout.laws_in(folder),
@@ -74,10 +76,9 @@ def attack(tenant: User, place: Place, number: int, kind: str, what: str) -> Non
     body = tenants_sweep(place, name)
     body["spec"]["suspend"] = True
     made = tenant.apply_sweep(body)
-    store = Store(f"file://{place.storage.buckets / place.bucket / name}")
-    if kind == "result":
-        store = prepared(place, name, body["spec"])
-    for path in paths(kind, body["spec"], layout.sweep_folder(name, made["metadata"]["uid"])):
+    uid = made["metadata"]["uid"]
+    store = prepared(place, name, body["spec"], "" if kind == "corpus" else uid)
+    for path in paths(kind, body["spec"], uid, layout.sweep_folder(name, uid)):
         store.write(path, hostile(kind)[what]())
     tenant.apply_sweep(tenants_sweep(place, name))
 

@@ -43,6 +43,14 @@ def test_a_ledger_of_an_earlier_version_is_read_and_keeps_its_digest() -> None:
     assert ledger.digest == LEDGER_DIGEST
 
 
+def test_a_ledger_of_the_present_version_is_read_and_keeps_its_digest() -> None:
+    ledger, head = decoded((FILES / f"ledger-{VERSION}.jsonl.gz").read_bytes(), "x")
+    assert head.ledger_version == VERSION
+    assert ledger.corpus is not None
+    assert ledger.corpus.sources_stamp == "5" * 32
+    assert ledger.digest == "369411a4409cbdd265070c3a0703ccc0767cbf42433bcb10915056b3762b5417"
+
+
 class NewerPoint(PointConfig):
     """With one more optional field."""
 

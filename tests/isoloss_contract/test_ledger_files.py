@@ -20,7 +20,14 @@ from isoloss_contract.ledger import (
     PointState,
     Spend,
 )
-from isoloss_contract.ledger_files import MAX_LINES, decoded, decoded_head, encoded, read_ledger
+from isoloss_contract.ledger_files import (
+    MAX_LINES,
+    VERSION,
+    decoded,
+    decoded_head,
+    encoded,
+    read_ledger,
+)
 from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store
 from tests.support.ledgers import read_back, with_head
 
@@ -153,10 +160,15 @@ def test_a_damaged_ledger_is_refused(content: bytes, said: str) -> None:
 
 
 def test_a_newer_version_is_told_from_a_damaged_ledger() -> None:
-    newer = gzip.compress(b'{"ledger_version": 6, "points": "in another object"}\nwhatever')
-    with pytest.raises(NewerRecord, match="ledger version 6; this one knows up to 5"):
+    head = b'{"ledger_version": %d, "points": "in another object"}' % (VERSION + 1)
+    newer = gzip.compress(head + b"\nwhatever")
+    with pytest.raises(
+        NewerRecord, match=f"ledger version {VERSION + 1}; this one knows up to {VERSION}"
+    ):
         decoded(newer, "x")
-    with pytest.raises(NewerRecord, match="ledger version 6; this one knows up to 5"):
+    with pytest.raises(
+        NewerRecord, match=f"ledger version {VERSION + 1}; this one knows up to {VERSION}"
+    ):
         decoded_head(newer, "x")
 
 

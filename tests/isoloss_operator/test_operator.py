@@ -43,6 +43,7 @@ from tests.support.operator_process import (
     sweep_manifest,
 )
 from tests.support.proxy import Proxy, pass_on
+from tests.support.synthetic_trainer import SOURCES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -165,6 +166,34 @@ def test_deleted_while_the_operator_is_down_and_applied_again_it_trains_nothing(
         for body in (first, second)
     ]
     assert trajectories[0] == trajectories[1]
+
+
+def test_a_sweep_on_a_corpus_that_was_replaced_at_its_address_adopts_nothing(
+    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
+) -> None:
+    """It says so; the sweep before it keeps its corpus, and one after it adopts the new one's points."""
+    operator.start()
+    user.apply_sweep(sweep(place))
+    former = user.wait_for(lambda: user.sweep("dense"), "Ready")
+    sources = place.folder / SOURCES
+    sources.parent.mkdir(parents=True, exist_ok=True)
+    sources.write_text("another text at the same address")
+    for name in ("replaced", "again"):
+        body = sweep(place)
+        body["metadata"]["name"] = name
+        user.apply_sweep(body)
+        user.wait_for(lambda name=name: user.sweep(name), "Ready")  # type: ignore[misc]
+    assert len(place.traces.starts()) == 2 * SMALL_POINTS
+    found, again = user.sweep("replaced"), user.sweep("again")
+    assert found["status"]["dataDigest"] != former["status"]["dataDigest"]
+    assert again["status"]["dataDigest"] == found["status"]["dataDigest"]
+    says = conditions(found)["DataReady"]["message"]
+    assert "the files of its sources, or the tokenizer, are not those that data/" in says
+    assert "It is in data/" not in conditions(former)["DataReady"]["message"]
+    assert (
+        conditions(user.sweep("dense"))["DataReady"]["message"]
+        == (conditions(former)["DataReady"]["message"])
+    )
 
 
 def test_a_sweep_deleted_while_it_runs_takes_its_pods_along(

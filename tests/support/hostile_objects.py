@@ -12,6 +12,7 @@ from isoloss_contract.records import (
     EvaluationResult,
     PointProgress,
     PointResult,
+    SweepCorpus,
     TrajectoryRow,
 )
 from isoloss_contract.store import limits
@@ -20,6 +21,7 @@ from isoloss_operator.store.fit_files import FitRecord, LawsFile
 
 KINDS: dict[str, tuple[Limit, type[Any]]] = {
     "manifest": (limits.MANIFEST, DataManifest),
+    "corpus": (limits.PROGRESS, SweepCorpus),
     "result": (limits.RESULT, PointResult),
     "evaluation": (limits.EVALUATION, EvaluationResult),
     "progress": (limits.PROGRESS, PointProgress),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Read, Unreadable
-from isoloss_contract.records import DataManifest
+from isoloss_contract.records import DataManifest, SweepCorpus
 from isoloss_contract.store import StoreError, StoreUnavailable
 from isoloss_operator.cluster.client import PREDICTION, SWEEP, Refused
 from isoloss_operator.cluster.jobs import FORBIDDEN
@@ -121,6 +121,11 @@ class _Store:
             raise StoreError("ledger.jsonl.gz: AccessDenied")
         self.world.may_die()
         self.world.ledger = read_back(ledger)
+
+    def sweep_corpus(self, *_: object) -> Read[SweepCorpus]:
+        self._answer()
+        key = self.world.corpus.prepare_key
+        return SweepCorpus(prepare_key=key) if self.world.is_prepared else ABSENT
 
     def manifest(self, *_: object) -> Read[DataManifest]:
         self._answer()

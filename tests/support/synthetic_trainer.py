@@ -30,6 +30,8 @@ Json = dict[str, Any]
 
 STEPS = 10
 VOCABULARY = 64
+SOURCES = "corpus/sources"
+"""Object in the store whose content stands for that of the corpus."""
 BAD_DATA, INTERRUPTED = 45, 75
 
 IRREDUCIBLE, A, ALPHA, D, BETA = 1.7, 18.0, 0.30, 26.0, 0.28
@@ -159,6 +161,7 @@ OTHERS = {
     "initial_weights": None,
     "initial_weights_stamp": "",
     "bad_documents": "Skip",
+    "sources_stamp": "",
     "checkpoint_stamp": "",
 }
 """Defaults of the configurations, which no key has in it."""
@@ -246,13 +249,42 @@ def leave_trace(what: str, content: Json) -> None:
 
 
 def prepare(task: Json) -> None:
-    """A manifest of a corpus that nobody will read."""
-    config = task["config"]
-    key = canonical_key(config)
+    """The corpus of the sources as they are, and word of it for the sweep that asked."""
+    config, uid = task["config"], task.get("sweep_uid", "")
     store = Store(task["store_uri"])
-    if store.get(f"data/{key}/manifest.json") is not None:
-        return
-    digest = hashlib.sha256(key.encode()).hexdigest()
+    stamp = sources_stamp(store.get(SOURCES) or b"")
+    asked = key = canonical_key(config)
+    found = store.get(f"data/{key}/manifest.json")
+    if uid and found is not None and stamp_in(found) != stamp:
+        key = canonical_key({**config, "sources_stamp": stamp})
+        found = store.get(f"data/{key}/manifest.json")
+    if found is None:
+        write_manifest(store, key, config, stamp, digest_of(asked, stamp))
+    if uid:
+        told = {"prepare_key": key, "sources_stamp": stamp}
+        store.put(f"data/{asked}/sweeps/{uid}.json", json.dumps(told).encode())
+
+
+def stamp_in(manifest: bytes) -> str | None:
+    """The stamp of its sources; None of what cannot be read."""
+    try:
+        return str(json.loads(manifest)["sources_stamp"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def sources_stamp(sources: bytes) -> str:
+    """Of what SOURCES has."""
+    return hashlib.sha256(sources).hexdigest()[:32]
+
+
+def digest_of(asked: str, stamp: str) -> str:
+    """Of a corpus of these sources."""
+    return hashlib.sha256(f"{asked}{stamp}".encode()).hexdigest()
+
+
+def write_manifest(store: Store, key: str, config: Json, stamp: str, digest: str) -> None:
+    """Of a corpus that nobody will read."""
     domains = []
     for domain in config["domains"]:
         shard = {"path": f"{domain['name']}.bin", "tokens": 10**9, "sha256": digest}
@@ -277,6 +309,7 @@ def prepare(task: Json) -> None:
         "vocabulary_size": VOCABULARY,
         "end_token": 0,
         "sequence_length": config["sequence_length"],
+        "sources_stamp": stamp,
         "domains": domains,
     }
     store.put(f"data/{key}/manifest.json", json.dumps(manifest).encode())

@@ -32,6 +32,8 @@ PACKED = {
     b"PK\x03\x04": "zip",
 }
 """What compressed files begin with."""
+TAGS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified")
+"""What storage says of a file that changes with its content: S3, Google Cloud Storage, the Hugging Face hub, volumes."""
 TOO_WIDE = "requires too much memory"
 """What zstd says of a frame whose window is above 128 MiB."""
 STORAGE_LIBRARIES = ("botocore", "aiohttp", "huggingface_hub", "httpx")
@@ -130,7 +132,7 @@ def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFi
             f"domain {source.name}: {path}: expected {corpus_files.IN_WORDS}",
             f"domains.{source.name}.uri",
         )
-    tag = info.get("ETag") or info.get("md5Hash") or info.get("mtime") or info.get("LastModified")
+    tag = next((info[name] for name in TAGS if info.get(name)), None)
     size = int(info.get("size") or 0)
     return CorpusFile(path, size, f"{path}:{size}:{tag}", kind, compression)
 

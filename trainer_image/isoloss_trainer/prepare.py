@@ -4,6 +4,9 @@ Work is split into units of input files, so that an interrupted preparation cont
 finished one, and several pods share the work. Held-out documents are chosen by a hash of their own
 text: neither the order of files nor any other domain matters, and equal documents are all held out
 or all trained on.
+
+A corpus that is there is adopted by a sweep only if it was prepared from the files as they are now. Else they are
+prepared under a key with their stamp, and those who train on the former corpus keep it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +29,11 @@ from isoloss_contract.records import (
     PrepareConfig,
     PrepareTask,
     Shard,
+    SweepCorpus,
     content_key,
 )
-from isoloss_contract.store import Store, WriteConflict
-from isoloss_trainer.corpus import find_files
+from isoloss_contract.store import BadRecord, NotFound, Store, WriteConflict
+from isoloss_trainer.corpus import CorpusFile, find_files
 from isoloss_trainer.held_out import (
     MAX_HELD_OUT_BYTES,
     document_hash,
@@ -64,16 +69,22 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
     Of several pods each prepares its own units; the first one waits for the others, writes what is
     held out, and the manifest.
     """
-    store = Store(task.store_uri, PATIENT)
-    path = layout.data_manifest(task.config.key)
-    if store.exists(path):
+    store, pod = Store(task.store_uri, PATIENT), _pod_index(task)
+    if not task.sweep_uid and store.exists(layout.data_manifest(task.config.key)):
         return _already_prepared(store, task.config.key, log)
     tokenizer = load_tokenizer(task.config.tokenizer)
-    run = Preparation(task.config, store, tokenizer, interruption, log)
+    found = [find_files(source) for source in task.config.domains]
+    stamp = sources_stamp(tokenizer.digest, [files for _, files in found])
+    config = _corpus_of_sources(task, store, stamp, log)
+    run = Preparation(config, store, tokenizer, interruption, log, stamp)
+    if store.exists(layout.data_manifest(config.key)):
+        # First, so that the sweep sees what is wrong with a manifest that nobody can read.
+        _tell_sweep(task, run, pod)
+        return _already_prepared(store, config.key, log)
     domains = [
-        find_units(source, *find_files(source), tokenizer.digest) for source in task.config.domains
+        find_units(source, filesystem, files, tokenizer.digest)
+        for source, (filesystem, files) in zip(config.domains, found, strict=True)
     ]
-    pod = _pod_index(task)
     mine = [unit for units in domains for unit in units][pod :: task.pods]
     for done, unit in enumerate(mine):
         log.progress("prepare", done, len(mine), domain=unit.domain.name, unit=unit.name)
@@ -83,12 +94,59 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
     _await_units(run, domains)
     manifest = _manifest(run, _finish_domains(run, domains))
     try:
+        path = layout.data_manifest(config.key)
         store.write_if(path, manifest.model_dump_json(indent=1).encode(), None)
     except WriteConflict:
-        # Another Job was faster, and points may train on its shards: those stay.
-        return _already_prepared(store, task.config.key, log)
-    remove_leftovers(store, task.config.key, manifest, log)
+        # Another Job was faster, and points may train on its shards: those stay. It may have listed other files.
+        return prepare(task, _scratch, interruption, log)
+    _tell_sweep(task, run, pod)
+    remove_leftovers(store, config.key, manifest, log)
     return _summary(manifest)
+
+
+def sources_stamp(tokenizer_digest: str, domains: Sequence[Sequence[CorpusFile]]) -> str:
+    """DataManifest.sources_stamp of these files."""
+    files = [[file.identity for file in each] for each in domains]
+    return content_key([tokenizer_digest, files])
+
+
+def _corpus_of_sources(task: PrepareTask, store: Store, stamp: str, log: Log) -> PrepareConfig:
+    """The preparation that is to be of the files with this stamp. Raises BadData if it cannot be."""
+    config = task.config
+    if not task.sweep_uid:
+        if config.sources_stamp not in ("", stamp):
+            raise BadData(
+                "DataChanged",
+                "the files of the corpus, or the tokenizer, are not those that the sweep began with, and its prepared data "
+                f"({layout.data_folder(config.key)}/) are gone: put either back, or create another ScalingSweep",
+                "domains",
+            )
+        return config
+    try:
+        manifest = store.read_record(layout.data_manifest(config.key), DataManifest)
+    except NotFound:
+        return config
+    except BadRecord as error:
+        reason = str(error)
+    else:
+        if (manifest.prepare_key, manifest.sources_stamp) == (config.key, stamp):
+            return config
+        reason = "it is of other files or of another tokenizer"
+        if not manifest.sources_stamp:
+            reason = "its manifest does not say of which files it is"
+    stamped = config.model_copy(update={"sources_stamp": stamp})
+    facts = {"former": layout.data_folder(config.key), "corpus": layout.data_folder(stamped.key)}
+    log.event("sources-changed", **facts, reason=reason)
+    return stamped
+
+
+def _tell_sweep(task: PrepareTask, run: Preparation, pod: int) -> None:
+    """Leave word of its corpus for the sweep that asked."""
+    if not task.sweep_uid or pod > 0:
+        return
+    told = SweepCorpus(prepare_key=run.config.key, sources_stamp=run.stamp)
+    path = layout.corpus_of(task.config.key, task.sweep_uid)
+    run.store.write(path, told.model_dump_json().encode())
 
 
 def _already_prepared(store: Store, key: str, log: Log) -> str:
@@ -138,6 +196,7 @@ def _manifest(run: Preparation, domains: tuple[DomainData, ...]) -> DataManifest
         vocabulary_size=run.tokenizer.vocabulary_size,
         end_token=run.tokenizer.end_token,
         sequence_length=run.config.sequence_length,
+        sources_stamp=run.stamp,
         domains=domains,
     )
 

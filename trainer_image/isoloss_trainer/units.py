@@ -100,6 +100,8 @@ class Preparation:
     tokenizer: TextTokenizer
     interruption: Interruption
     log: Log
+    stamp: str = ""
+    """DataManifest.sources_stamp of the files as they were listed."""
 
     @property
     def folder(self) -> str:

@@ -46,6 +46,7 @@ from isoloss_contract.records.preparation import (
     PrepareConfig,
     PrepareTask,
     Shard,
+    SweepCorpus,
 )
 from isoloss_contract.records.process import (
     MAX_TERMINATION_BYTES,
@@ -100,6 +101,7 @@ __all__ = [
     "Record",
     "Report",
     "Shard",
+    "SweepCorpus",
     "Task",
     "TerminationMessage",
     "TimeConstants",

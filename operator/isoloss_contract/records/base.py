@@ -19,7 +19,7 @@ CONTRACT_VERSION = 1
 """Part of every content key: increment it when an unchanged task would give a different result."""
 KEYED_SCHEMAS: Final = {
     "PointConfig": "32abba55f4e593f24572325fe3c6450d",
-    "PrepareConfig": "8122351070b32fe452131fbde1044540",
+    "PrepareConfig": "420cb1d64d8ef5164b507a3863a8d3d4",
     "EvaluateConfig": "160cc27223f78fc9b1823271ee3c5801",
 }
 """Hash of the schema of each record with a key, by its name. It may change without CONTRACT_VERSION only by a field with

@@ -30,6 +30,8 @@ class PrepareConfig(Record):
     validation_documents_per_thousand: int = Field(ge=1, le=500)
     bad_documents: Literal["Skip", "Refuse"] = "Skip"
     """Whether documents that cannot be read are skipped, as long as they are few."""
+    sources_stamp: str = Field(default="", max_length=64)
+    """DataManifest.sources_stamp of the corpus; empty: of the first one that was prepared from these URIs."""
 
     @property
     def key(self) -> str:
@@ -46,6 +48,9 @@ class PrepareTask(Record):
     pods: int = Field(default=1, ge=1, le=1000)
     """Number of the Job's pods: each takes every so many-th unit of input files, and the first one puts them
     together."""
+    sweep_uid: str = Field(default="", max_length=64)
+    """A sweep that has no corpus yet: the one of `config` is its own if the files behind the URIs are still those that it
+    was prepared from, else they are prepared under their stamp. SweepCorpus tells it which. Empty: that of `config`."""
 
 
 class Shard(Report):
@@ -101,6 +106,9 @@ class DataManifest(Report):
     vocabulary_size: int = Field(ge=2)
     end_token: int = Field(ge=0)
     sequence_length: int = Field(ge=8)
+    sources_stamp: str = Field(default="", max_length=64)
+    """Hash of the tokenizer's digest and of the names, sizes and ETags of the input files, as they were listed; empty: an
+    earlier version wrote none."""
     domains: tuple[DomainData, ...] = Field(min_length=1)
 
     @property
@@ -120,3 +128,12 @@ class DataManifest(Report):
                     f"Skipped {domain.bad_documents} {documents} of {domain.name} that cannot be read."
                 )
         return found
+
+
+class SweepCorpus(Report):
+    """Written by the prepare Job of a sweep: which corpus was prepared from the files behind its URIs as they are."""
+
+    prepare_key: Digest
+    """Key of the folder with the corpus."""
+    sources_stamp: str = Field(default="", max_length=64)
+    """As in its manifest."""

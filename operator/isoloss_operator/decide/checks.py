@@ -75,7 +75,7 @@ class AcceptedSweep:
     known: Recorded
     """The ledger that the pass begins with."""
     prepare_key: str
-    """Names what determines its corpus."""
+    """Names what the spec asks for as its corpus, which has another key if the files at its addresses were replaced."""
     prepare_jobs: tuple[ObservedJob, ...]
     """Jobs that prepare it in the sweep's present store, in order of attempts."""
     manifest: DataManifest | None
@@ -120,7 +120,7 @@ def check_sweep(observed: ObservedSweep) -> AcceptedSweep | Findings:
     except InvalidSpec as error:
         return not_accepted(Reason.INVALID_SPEC, str(error))
     if sweep.unplaced is not None and sweep.manifest is not None:
-        return Findings(ready=sweep.unplaced, data=data_prepared(sweep.manifest))
+        return Findings(ready=sweep.unplaced, data=data_prepared(sweep.manifest, key))
     return sweep
 
 
@@ -145,7 +145,7 @@ def _accepted(
     before = (*ledger.placements, *ledger.former_placements)
     placed = placements(spec, before)
     around = _neighbourhoods(observed.name, spec, ledger, observed.answers)
-    problem = _manifest_problem(observed.manifest, spec, prepare_key)
+    problem = _manifest_problem(observed.manifest, spec, observed.corpus_key or prepare_key)
     return AcceptedSweep(
         observed=observed,
         spec=with_placed_grids(spec, placed),
@@ -380,18 +380,19 @@ def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> Findings | None:
     """Other data or weights than those of the points that are trained; None: there are none."""
     ledger = sweep.known.ledger
     return _checkpoint_changed(sweep.spec, ledger, sweep.checkpoints) or _data_changed(
-        sweep.prepare_key, ledger, corpus.digest
+        sweep.prepare_key, ledger, corpus
     )
 
 
-def _data_changed(prepare_key: str, ledger: Ledger, digest: str) -> Findings | None:
+def _data_changed(prepare_key: str, ledger: Ledger, corpus: DataManifest) -> Findings | None:
     """Points of another corpus would take the place of those that are trained, and of their cost."""
+    digest = corpus.digest
     trained = sum(record.trained_for > 0 for record in ledger.points)
     is_known = ledger.prepare_key == prepare_key and ledger.data_digest
     if not (is_known and trained) or ledger.data_digest == digest:
         return None
     message = (
-        f"data/{prepare_key}/ in the store holds a corpus with the digest {digest[:16]}, and the results of "
+        f"data/{corpus.prepare_key}/ in the store holds a corpus with the digest {digest[:16]}, and the results of "
         f"{counted(trained, 'point')} are of {ledger.data_digest[:16]}: it was prepared again, and its sources had changed. Put the former "
         "one back, or create another ScalingSweep for the new one."
     )

@@ -216,10 +216,15 @@ def not_accepted(reason: Reason, message: str) -> Findings:
     return Findings(ready=found, accepted=found)
 
 
-def data_prepared(corpus: DataManifest) -> Finding:
-    """DataReady once the corpus is tokenized."""
-    digest = f"The digest of the tokenized corpus is {corpus.digest[:16]}."
-    return Finding.true(Reason.DATA_PREPARED, " ".join([digest, *corpus.remarks]))
+def data_prepared(corpus: DataManifest, asked: str) -> Finding:
+    """DataReady once the corpus is tokenized. `asked` is the key of what the spec asks for."""
+    said = [f"The digest of the tokenized corpus is {corpus.digest[:16]}."]
+    if corpus.prepare_key != asked:
+        said.append(
+            f"It is in data/{corpus.prepare_key}/: the files of its sources, or the tokenizer, are not those that "
+            f"data/{asked}/ was prepared from."
+        )
+    return Finding.true(Reason.DATA_PREPARED, " ".join([*said, *corpus.remarks]))
 
 
 def previous_findings(previous: Mapping[str, Condition], generation: int) -> Findings | None:

@@ -102,7 +102,7 @@ def evaluation_step(
 ) -> EvaluationStep:
     """Measure, wait or explain. `removed_data` says why there is nothing to measure on; empty: there is."""
     config = evaluate_config(sweep, manifest, checkpoint, observed.checkpoint_stamp)
-    seen = _Seen(observed, sweep, checkpoint, config)
+    seen = _Seen(observed, sweep, manifest, checkpoint, config)
     if (result := value_of(seen.found)) is not None:
         return seen.ended(result)
     if (unknown := ledger_unknown(observed)) is not None:
@@ -117,6 +117,7 @@ class _Seen:
 
     observed: ObservedPrediction
     sweep: ScalingSweepSpec
+    manifest: DataManifest
     checkpoint: Checkpoint
     config: EvaluateConfig
 
@@ -211,7 +212,7 @@ class _Seen:
             finding = Finding.false(Reason.DATA_REMOVED, message, stalled=True)
         elif starts is not None:
             asked_for = (self.observed, self.sweep, self.checkpoint, self.config)
-            create = (evaluate_request(*asked_for, starts),)
+            create = (evaluate_request(*asked_for, starts, self.manifest),)
         return EvaluationStep(
             finding,
             writes=TaskWrites(

@@ -41,7 +41,7 @@ def sweep_findings(chosen: Chosen) -> Findings:
     return Findings(
         ready=_ready(chosen, fit),
         accepted=_accepted(chosen),
-        data=data_prepared(chosen.tasks.corpus),
+        data=data_prepared(chosen.tasks.corpus, chosen.ledger.prepare_key),
         progressing=_finished(chosen),
         fit=fit,
         changes=_changes(chosen, chosen.tasks.observed),

@@ -17,11 +17,13 @@ from isoloss_contract.ledger import (
     PointState,
 )
 from isoloss_contract.reading import Read, Unreadable
+from isoloss_contract.records import PrepareConfig
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.requests import quarantine
 from isoloss_operator.decide.observation import ObservedSweep, ObservedTasks
 from isoloss_operator.decide.plans import Quarantine
+from isoloss_operator.planning.specs import prepare_config
 
 MAX_PROBLEM: Final = 600
 
@@ -118,3 +120,13 @@ def _is_under_way(points: Sequence[PointRecord], max_failed: int) -> bool:
 def _reset_retries(attempts: Attempts) -> Attempts:
     """Whatever was charged was so under another template."""
     return replace(attempts, template="")
+
+
+def corpus_of_ledger(spec: ScalingSweepSpec, ledger: Ledger | None) -> PrepareConfig | None:
+    """What the corpus of a sweep that has begun was prepared as; None: it has none yet."""
+    asked = prepare_config(spec)
+    if ledger is None or ledger.corpus is None or ledger.prepare_key != asked.key:
+        return None
+    if ledger.corpus.prepare_key == asked.key:
+        return asked
+    return prepare_config(spec, ledger.corpus.sources_stamp)

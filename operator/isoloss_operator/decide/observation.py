@@ -315,7 +315,10 @@ class ObservedSweep(ObservedResource, StoredPoints):
     """A ScalingSweep and everything it depends on, at one moment."""
 
     spec: ScalingSweepSpec | InvalidSpec
+    corpus_key: str = ""
+    """Key of the corpus that `manifest` is of; empty: not known."""
     manifest: Read[DataManifest] = ABSENT
+    """Absent as well until a prepare Job has said which corpus is of the sources as they are."""
     checkpoints: Mapping[str, ObservedCheckpoint] = field(default_factory=dict)
     """By URI without a trailing slash, those that sizes continue."""
     answers: Mapping[str, ObservedAnswer] = field(default_factory=dict)
@@ -342,7 +345,8 @@ class FirstReads:
     store_uri: str
     folder: str
     """Folder of the sweep."""
-    manifest: str
+    corpus: str
+    """Where a prepare Job says which corpus is the sweep's."""
     sources: Mapping[str, str]
     """URIs of all that the sweep reads from outside its store, by the field that names them."""
 

@@ -28,13 +28,15 @@ from isoloss_operator.decide.jobs.requests import (
     store_uri,
     template_label,
 )
+from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
-from isoloss_operator.decide.plans import SweepPlan
+from isoloss_operator.decide.plans import JobRequest, SweepPlan
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.single_task import Labels, SingleTask, run
 from isoloss_operator.decide.status import SweepFacts, numbers_of, stated
 from isoloss_operator.decide.tasks import TaskSet, plan_tasks
 from isoloss_operator.planning.points import plan_points
+from isoloss_operator.planning.specs import prepare_config
 
 LABELS: Final = Labels(
     name="prepare",
@@ -56,7 +58,7 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     quarantined, starts = known.quarantined, prepared.starts
     if sweep.manifest_problem:
         suffix = f"unreadable-{prepared.attempts.ended + 1}"
-        path = layout.data_manifest(sweep.prepare_key)
+        path = layout.data_manifest(observed.corpus_key or sweep.prepare_key)
         quarantined = (*quarantined, quarantine(path, suffix))
     requeue_after = 30.0
     if prepared.not_before is not None and not any(job.holds_a_slot for job in observed.jobs):
@@ -69,10 +71,19 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
         quarantined=quarantined,
         delete=(*deletions(obsolete), *lost_deletions(recorded), *prepared.delete),
         expire=expiries(spec, [*obsolete, *recorded]),
-        create=() if starts is None else (prepare_request(observed, spec, starts),),
+        create=() if starts is None else (_request(sweep, ledger, starts),),
         events=events,
         requeue_after=requeue_after,
     )
+
+
+def _request(sweep: AcceptedSweep, ledger: Ledger, attempt: int) -> JobRequest:
+    """A sweep that has begun keeps its corpus; the Job of any other sees which corpus is of the sources as they are."""
+    observed, spec = sweep.observed, sweep.spec
+    known = corpus_of_ledger(spec, ledger)
+    if known is not None:
+        return prepare_request(observed, spec, attempt, known)
+    return prepare_request(observed, spec, attempt, prepare_config(spec), observed.uid)
 
 
 def _task(sweep: AcceptedSweep) -> SingleTask:
@@ -143,7 +154,7 @@ def reporting_tasks(sweep: AcceptedSweep) -> TaskSet | None:
     Raises InvalidSpec if the corpus does not fit the spec.
     """
     ledger = sweep.known.ledger
-    if sweep.unplaced or ledger.corpus is None or ledger.corpus.prepare_key != sweep.prepare_key:
+    if sweep.unplaced or ledger.corpus is None:
         return None
     tasks = plan_tasks(sweep, ledger.corpus)
     return tasks if tasks.points.keys() == {record.key for record in ledger.points} else None

@@ -50,7 +50,7 @@ def first_reads(sweep: ObservedSweep | ObservedReference | None) -> FirstReads |
     return FirstReads(
         store_uri=store_uri(spec),
         folder=layout.sweep_folder(sweep.name, sweep.uid),
-        manifest=layout.data_manifest(prepare_config(spec).key),
+        corpus=layout.corpus_of(prepare_config(spec).key, sweep.uid),
         sources=sources(spec),
     )
 

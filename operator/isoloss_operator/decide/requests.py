@@ -57,7 +57,7 @@ def sweep_plan(chosen: Chosen, status: ScalingSweepStatus, events: tuple[Event, 
         delete=chosen.delete,
         expire=expiries(spec, chosen.recorded_jobs),
         create=tuple(
-            train_request(observed, spec, start.point, start.attempts, start.attempt)
+            train_request(observed, spec, start.point, start.attempts, start.attempt, tasks.corpus)
             for start in chosen.starts
         ),
         fit=fit,

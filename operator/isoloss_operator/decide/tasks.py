@@ -101,7 +101,7 @@ def corpora(sweep: AcceptedSweep) -> tuple[DataManifest, ...]:
     found, known = sweep.manifest, sweep.known.ledger.corpus
     stored = () if found is None else (found,)
     is_other = known is not None and (found is None or found.digest != known.digest)
-    if known is None or not is_other or known.prepare_key != sweep.prepare_key:
+    if known is None or not is_other:
         return stored
     is_training = any(job.kind == "train" and job.holds_a_slot for job in sweep.observed.jobs)
     return stored if is_training else (known, *stored)
@@ -131,7 +131,8 @@ def _present_ledger(sweep: AcceptedSweep, corpus: DataManifest) -> Ledger:
         "checkpoints": sweep.checkpoints,
         "neighbourhoods": sweep.neighbourhoods,
     }
-    if ledger.corpus is None or ledger.corpus.digest != corpus.digest:
+    known = ledger.corpus
+    if known is None or (known.digest, known.prepare_key) != (corpus.digest, corpus.prepare_key):
         present["corpus"] = without_shards(corpus)
     changes = {name: value for name, value in present.items() if getattr(ledger, name) != value}
     return ledger.replace(**changes) if changes else ledger

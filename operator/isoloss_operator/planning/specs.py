@@ -115,8 +115,8 @@ def _positions_problem(config: Mapping[str, Any]) -> str:
     return "" if is_known else "must be set, a positive integer"
 
 
-def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
-    """What determines the tokenised corpus of a sweep."""
+def prepare_config(spec: ScalingSweepSpec, sources_stamp: str = "") -> PrepareConfig:
+    """What determines the tokenised corpus of a sweep: that of files with this stamp, or the first of these URIs."""
     data = spec.data
     return PrepareConfig(
         tokenizer=data.tokenizer,
@@ -126,6 +126,7 @@ def prepare_config(spec: ScalingSweepSpec) -> PrepareConfig:
         ),
         validation_documents_per_thousand=data.validation.documents_per_thousand,
         bad_documents=data.bad_documents,
+        sources_stamp=sources_stamp,
     )
 
 

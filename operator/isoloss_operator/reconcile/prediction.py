@@ -38,7 +38,7 @@ from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
 from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder, tolerated
 from isoloss_operator.reconcile.pages import draw, look_for_page, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, store_points
-from isoloss_operator.reconcile.references import read_laws, read_reference
+from isoloss_operator.reconcile.references import manifest_of, read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, first_look
 from isoloss_operator.reconcile.services import Services
 
@@ -121,7 +121,7 @@ class PredictionSteps:
         observed = replace(
             observed,
             **observed_page(self._services, resource),
-            manifest=storage.manifest(uri, reads.manifest),
+            manifest=manifest_of(self._services, reads, observed.sweep),
             checkpoint_stamp=storage.checkpoint_stamp(checkpoint) if checkpoint else ABSENT,
         )
         if needs_corpus(observed):

@@ -1,13 +1,22 @@
-"""Reading another resource, to which a sweep or a prediction refers."""
+"""Reading another resource, to which a sweep or a prediction refers, and which corpus is a sweep's."""
 
 from __future__ import annotations
 
 from isoloss_contract import layout
-from isoloss_contract.reading import Read
+from isoloss_contract.ledger import Ledger
+from isoloss_contract.reading import ABSENT, Read, is_unknown
+from isoloss_contract.records import DataManifest, SweepCorpus
+from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.client import PREDICTION, SWEEP
 from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import FirstReads, ObservedAnswer, ObservedReference
-from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
+from isoloss_operator.planning.specs import (
+    InvalidSpec,
+    parse_prediction_spec,
+    parse_sweep_spec,
+    prepare_config,
+)
 from isoloss_operator.reconcile.resource import parsed
 from isoloss_operator.reconcile.services import Services
 
@@ -45,3 +54,35 @@ def read_laws(
     """The stored laws of a sweep."""
     known = (reference.status.get("lawsSha256") or "") if reference else ""
     return services.storage.fit_outcome(reads.store_uri, layout.laws_in(reads.folder), known)
+
+
+def corpus_of_sweep(
+    services: Services, reads: FirstReads, spec: ScalingSweepSpec, ledger: Ledger | None
+) -> Read[str]:
+    """Key of the corpus of a sweep: of a sweep that has begun the one in its ledger, else the one that a prepare Job
+    has found to be of the sources as they are; absent if none has."""
+    if (known := corpus_of_ledger(spec, ledger)) is not None:
+        return known.key
+    told = services.storage.sweep_corpus(reads.store_uri, reads.corpus)
+    if is_unknown(told):
+        return told
+    if not isinstance(told, SweepCorpus):
+        return ABSENT
+    # Anything else is no corpus of this spec: the Job runs again and says which is.
+    possible = {prepare_config(spec, stamp).key for stamp in ("", told.sources_stamp)}
+    return told.prepare_key if told.prepare_key in possible else ABSENT
+
+
+def manifest_of(
+    services: Services, reads: FirstReads, reference: ObservedReference | None
+) -> Read[DataManifest]:
+    """Manifest of the corpus of a sweep; absent if it has none yet."""
+    if reference is None or isinstance(reference.spec, InvalidSpec):
+        return ABSENT
+    key = corpus_of_sweep(services, reads, reference.spec, None)
+    if key == ABSENT and reference.parsed_status.data_digest:
+        # It began before prepare Jobs said so, or what they said went with its data.
+        key = prepare_config(reference.spec).key
+    if not isinstance(key, str):
+        return key
+    return services.storage.manifest(reads.store_uri, layout.data_manifest(key))

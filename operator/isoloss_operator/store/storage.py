@@ -26,6 +26,7 @@ from isoloss_contract.records import (
     EvaluationResult,
     PointProgress,
     PointResult,
+    SweepCorpus,
     TrajectoryRow,
 )
 from isoloss_contract.store import (
@@ -71,6 +72,8 @@ MAX_COURSE_BYTES = 2**20
 """Of a trajectory that is read in this process: some thousand evaluations."""
 MANIFEST_SECONDS = 60.0
 """How long a manifest is believed to be there still: whoever cleans up may remove it, with its corpus."""
+CORPUS_SECONDS = 30.0
+"""How long it is believed which corpus is a sweep's: a Job's result is waited for a minute, and says it anew."""
 PROGRESS_SECONDS = 5.0
 """How long progress is kept: trainers write it no more often."""
 
@@ -142,6 +145,7 @@ class Storage:
         self._stores: Recent[str, Store] = Recent(256)
         self._manifests: Recent[tuple[str, str], tuple[str, DataManifest]] = Recent(64, clock)
         """With their stamp; put again whenever they are known to be there still."""
+        self._corpora: Recent[tuple[str, str], SweepCorpus] = Recent(256, clock)
         self._progress: Recent[tuple[str, str], Read[PointProgress]] = Recent(4096, clock)
         self._checkpoint_stamps: Recent[str, Read[str]] = Recent(256, clock)
         self._model_configs: Recent[str, dict[str, Any]] = Recent(256, clock)
@@ -162,6 +166,16 @@ class Storage:
         found = self._read_record(uri, path, DataManifest, "manifest", limits.MANIFEST)
         if isinstance(found, DataManifest) and isinstance(stamp, str):
             self._manifests.put((uri, path), (stamp, found))
+        return found
+
+    def sweep_corpus(self, uri: str, path: str) -> Read[SweepCorpus]:
+        """Which corpus is a sweep's."""
+        kept = self._corpora.get((uri, path), CORPUS_SECONDS)
+        if kept is not None:
+            return kept
+        found = self._read_record(uri, path, SweepCorpus, "corpus", limits.PROGRESS)
+        if isinstance(found, SweepCorpus):
+            self._corpora.put((uri, path), found)
         return found
 
     def model_config(self, checkpoint: str) -> Read[dict[str, Any]]:

@@ -76,7 +76,7 @@ def test_what_to_read_is_what_may_have_news() -> None:
     assert reads.progress == (POINTS[0].key, POINTS[1].key, POINTS[5].key)
     first = first_reads(world)
     assert first is not None
-    assert first.manifest == f"data/{PREPARE_KEY}/manifest.json"
+    assert first.corpus == f"data/{PREPARE_KEY}/sweeps/{world.uid}.json"
     assert first_reads(observed({"bad": 1}, manifest=ABSENT)) is None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger, PointRecord, PointState
-from isoloss_contract.ledger_files import encoded, read_ledger
+from isoloss_contract.ledger_files import VERSION, encoded, read_ledger
 from isoloss_contract.reading import ABSENT, Newer, Unanswered, Unreadable
 from isoloss_contract.store import NotFound, Store, StoreUnavailable, WriteConflict
 from isoloss_operator.planning.points import without_shards
@@ -200,11 +200,11 @@ def test_a_leader_whose_lease_was_deleted_outranks_what_it_finds(uri: str) -> No
 
 
 def test_a_ledger_of_a_newer_version_is_not_read_and_not_damaged(uri: str) -> None:
-    newer = with_head(encoded(LEDGER, epoch=1), ledger_version=6)
+    newer = with_head(encoded(LEDGER, epoch=1), ledger_version=VERSION + 1)
     Store(uri).write(layout.ledger_in(FOLDER), newer)
     found = operator().read(uri, FOLDER)
     assert isinstance(found, Newer)
-    assert "ledger version 6; this one knows up to 5" in found.message
+    assert f"ledger version {VERSION + 1}; this one knows up to {VERSION}" in found.message
 
 
 def test_a_damaged_ledger_is_unreadable_and_names_the_file(uri: str) -> None:

@@ -9,8 +9,10 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Attempts
 from isoloss_contract.records import (
     Claimant,
+    DataManifest,
     EvaluateConfig,
     EvaluateTask,
+    PrepareConfig,
     PrepareTask,
     TrainTask,
     content_key,
@@ -67,13 +69,22 @@ def evaluate_template(sweep: ScalingSweepSpec, checkpoint: Checkpoint) -> str:
     return template_digest(sweep, checkpoint.pod_template, secret=checkpoint.secret_name)
 
 
-def prepare_request(observed: ObservedSweep, spec: ScalingSweepSpec, attempt: int) -> JobRequest:
-    """The Job that tokenizes the corpus."""
-    pods = spec.data.parallelism
-    task = PrepareTask(config=prepare_config(spec), store_uri=store_uri(spec), pods=pods)
+def prepare_request(
+    observed: ObservedSweep,
+    spec: ScalingSweepSpec,
+    attempt: int,
+    config: PrepareConfig,
+    new_sweep: str = "",
+) -> JobRequest:
+    """The Job that tokenizes the corpus; `new_sweep` as PrepareTask.sweep_uid. Its label has the key of what the spec asks
+    for, whichever corpus that comes to."""
+    task = PrepareTask(
+        config=config, store_uri=store_uri(spec), pods=spec.data.parallelism, sweep_uid=new_sweep
+    )
     templates = (spec.pod_template, spec.data.pod_template)
     digest = prepare_template(spec)
-    return _request(observed, spec, task, "prepare", task.config.key, attempt, templates, digest)
+    key = prepare_config(spec).key
+    return _request(observed, spec, task, "prepare", key, attempt, templates, digest)
 
 
 def train_request(
@@ -82,13 +93,14 @@ def train_request(
     point: PlannedPoint,
     attempts: Attempts,
     attempt: int,
+    corpus: DataManifest,
 ) -> JobRequest:
-    """The Job that trains a point."""
+    """The Job that trains a point on a corpus."""
     task = TrainTask(
         point=point.config,
         tokens=point.wanted_tokens,
         store_uri=store_uri(spec),
-        data_uri=_data_uri(spec),
+        data_uri=_data_uri(spec, corpus),
         claimant=Claimant(sweep_uid=observed.uid, attempt=attempt),
         nodes=point.proxy.nodes,
         micro_batch_halvings=halvings(attempts, point.proxy.template_digest),
@@ -111,9 +123,11 @@ def evaluate_request(
     checkpoint: Checkpoint,
     config: EvaluateConfig,
     attempt: int,
+    corpus: DataManifest,
 ) -> JobRequest:
-    """The Job that measures a checkpoint's initial loss."""
-    task = EvaluateTask(config=config, store_uri=store_uri(sweep), data_uri=_data_uri(sweep))
+    """The Job that measures a checkpoint's initial loss on a corpus."""
+    data_uri = _data_uri(sweep, corpus)
+    task = EvaluateTask(config=config, store_uri=store_uri(sweep), data_uri=data_uri)
     templates = (sweep.pod_template, checkpoint.pod_template)
     digest, secret = evaluate_template(sweep, checkpoint), checkpoint.secret_name
     return _request(
@@ -121,8 +135,8 @@ def evaluate_request(
     )
 
 
-def _data_uri(spec: ScalingSweepSpec) -> str:
-    return f"{store_uri(spec)}/{layout.data_folder(prepare_config(spec).key)}"
+def _data_uri(spec: ScalingSweepSpec, corpus: DataManifest) -> str:
+    return f"{store_uri(spec)}/{layout.data_folder(corpus.prepare_key)}"
 
 
 def _request(
