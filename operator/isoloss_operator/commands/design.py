@@ -1,43 +1,53 @@
 """Which proxies of a checkpoint are worth training for a planned run, for how long and on how much. Pure.
 
-Rules of thumb, written into the manifest for its owner to change: three sizes, each 2.5 times the one before, their
-tokens such that their losses overlap, and grids that cost half of the planned run if they are trained as a whole. What
-its own prediction would be refused for is not designed.
+Chosen is the design whose expected cost and expected regret are least together, both as shares of the planned run's compute. What an
+answer is expected to lose is the covariance that the law engine's own model gives these runs (isoloss.design). What its own
+prediction would be refused for is not designed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final
 
-from isoloss import formatting
-from isoloss.laws import FitOptions, size_refusal
+from isoloss.design import Knowledge, Outlook, Setting, Target, evidence, grid_about
+from isoloss.laws import Array, size_refusal
 from isoloss.significant_digits import to_significant_digits
 from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.api.sweep import MAX_PARALLELISM
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
+from isoloss_operator.planning.flops import Convention, token_flops
+from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
 from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.search_cost import expected_share
 
-COST_SHARE: Final = 0.5
-"""Share of the planned run's FLOPs that all grids may cost. A search of 3 x 3 takes half of its grids on average."""
 LARGEST_SHARE: Final = 0.25
 """Share of the checkpoint's active parameters that the largest proxy may have."""
-TOKENS_PER_PARAMETER: Final = {3: (100, 60, 40), 2: (80, 40)}
-"""Keyed by number of sizes, the smallest size first: trained longer, it also reaches losses of the larger ones."""
+TOKENS_PER_PARAMETER: Final = (5, 10, 20, 40, 80, 160, 320)
+"""Lengths of runs that are compared; runs of the published sweep of mixtures begin at 1.6."""
+SPACINGS: Final = (1.8, 2.5, 3.5, 5.0, 7.0, 10.0, 14.0)
+"""Factors between the smallest and the largest size that are compared."""
 FEWEST_TOKENS_PER_PARAMETER: Final = WARMUP_MULTIPLE
 """Evaluations within twice the warm-up, usually one token per parameter, are not fitted (planning/specs.py)."""
-LAYOUTS: Final[tuple[tuple[int, float], ...]] = ((3, 2.5), (2, 3.0), (2, 2.5), (2, 2.0))
-"""Number of sizes and the factor between two of them, the preferred first."""
+LINES_OF_SEARCH: Final = 3
+LINES_OF_GRID: Final = (4, 5)
+"""Learning rates, and batch sizes, that are compared: a search adds lines if the optimum lies beyond, a grid cannot."""
 FEWEST_LAYERS: Final = 4
 SMALLEST_BODY: Final = 0.25
 """Share of a proxy's active parameters that its layers must have: the rest is the output head."""
-LADDER_STEP: Final = 1.1
+LADDER_STEP: Final = 1.25
+FEWEST_PARAMETERS: Final = 30_000_000
+"""Active ones of a proxy: what smaller models tell of large ones was not measured."""
 SMALLEST_OF_CHECKPOINT: Final = 1e-3
 """Share of the checkpoint's active parameters below which nothing is tried."""
-NEAR: Final = 1.2
-"""Factor by which a size may miss the layout."""
+NEAR: Final = 1.15
+"""Factor by which a size may miss what is wanted."""
+SHOWN: Final = 5
+DEAREST: Final = 10.0
+"""Designs that are shown, and the cost of the dearest at most, over that of the chosen one."""
 
 GPU_BYTES: Final = 80e9
 STATE_SHARE: Final = 0.6
@@ -73,11 +83,16 @@ class ProxySize:
     body: int
     """Active, in the layers."""
     layers: int
+    hours_per_token: float
+    """Accelerator hours, at the pace that is assumed."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether it has layers enough to be a model of the checkpoint's kind, and not a head alone."""
-        return self.layers >= FEWEST_LAYERS and self.body >= SMALLEST_BODY * self.active
+        """Whether it is large enough to tell anything, has layers enough to be a model of the checkpoint's kind, and is no head alone."""
+        is_large = self.active >= FEWEST_PARAMETERS
+        return (
+            is_large and self.layers >= FEWEST_LAYERS and self.body >= SMALLEST_BODY * self.active
+        )
 
     @property
     def accelerators(self) -> int | None:
@@ -96,91 +111,231 @@ class SizedRun:
     size: ProxySize
     tokens: int
 
+    @property
+    def flops(self) -> float:
+        """Of one run."""
+        return 6.0 * self.size.active * self.tokens
+
 
 @dataclass(frozen=True)
 class Design:
-    """What the manifest trains."""
+    """What a manifest trains, and what it is expected to be worth."""
 
     runs: tuple[SizedRun, ...]
-    first_tokens: int
-    """Tokens at the first evaluation."""
-    accelerators: int
-    """Accelerators of each Job."""
-    parallelism: int
-    """Jobs at a time."""
-    cost_share: float
-    """FLOPs of the whole grids over those of the planned run; more than COST_SHARE if no smaller sizes serve."""
-    extrapolation: float
-    """FLOPs of the planned run over those of a run of the largest proxy: what the laws have to bridge at least."""
+    lines: int
+    """Learning rates, and batch sizes, of each grid."""
+    expected_flops: float
+    """Of the search, or of the whole grids."""
+    expected_hours: float
+    """Accelerator hours of that."""
+    target: Target
+    outlook: Outlook
+
+    @property
+    def cost(self) -> float:
+        """Expected FLOPs as a share of the planned run's."""
+        return self.expected_flops / self.target.flops
+
+    @property
+    def total(self) -> float:
+        """Cost and expected regret, as a share of the planned run's compute."""
+        return self.cost + self.outlook.wasted
+
+    @property
+    def extrapolation(self) -> float:
+        """FLOPs of the planned run over those of a run of the largest proxy: what the laws have to bridge at least."""
+        return self.target.flops / max(run.flops for run in self.runs)
 
     @property
     def tokens_per_parameter(self) -> float:
         """Tokens of the shortest run for its size, over its active parameters."""
         return min(run.tokens / run.size.active for run in self.runs)
 
+    @property
+    def first_tokens(self) -> int:
+        """Tokens at the first evaluation."""
+        return first_tokens(min(run.tokens for run in self.runs))
 
-def design(
-    config: Mapping[str, Any], tokens: int, accelerators: int, lines: int, *, searches: bool
-) -> Design:
-    """The proxies for `tokens` of continued pre-training with so many accelerators.
+    def accelerators(self, at_most: int, smallest_batch: int | None, *, searches: bool) -> int:
+        """Of each Job: what its training state needs, and more for a search, which keeps few Jobs at work.
 
-    `config` is the checkpoint's, `lines` the learning rates (and batch sizes) of each grid. Raises NoDesign, and
-    UnsupportedModel for a config whose parameters cannot be counted.
-    """
-    active = parameter_counts(config).active
-    sizes = tuple(_ladder(config, active))
-    # Of grids of lines x lines runs and of the planned run, both at 6 FLOPs a parameter and token.
-    planned_run = float(active) * tokens / lines**2
-    chosen = _chosen(sizes, active, tokens, COST_SHARE * planned_run)
-    needed = max(size.accelerators or 0 for size in chosen)
-    if needed > accelerators:
-        raise NoDesign(
-            "--accelerators",
-            f"the largest proxy, of {chosen[-1].total:,} parameters in all, needs {needed}",
-        )
-    runs = tuple(_runs(chosen, tokens))
-    extrapolation = active * tokens / max(run.size.active * run.tokens for run in runs)
-    if extrapolation > FitOptions.max_extrapolation:
-        raise NoDesign(
-            "--tokens",
-            f"this run takes {formatting.number(extrapolation, 2)} times the compute of the largest proxy's, and a prediction "
-            f"is refused beyond {FitOptions.max_extrapolation:g}: write the manifest by hand, with larger proxies on "
-            "several nodes, or spec.maxExtrapolation in the prediction",
-        )
-    each = max(needed, _most(accelerators // JOBS_OF_SEARCH) if searches else 1)
-    shortest = min(run.tokens for run in runs)
-    return Design(
-        runs=runs,
-        first_tokens=min(FIRST_TOKENS, _rounded_down(FIRST_SHARE * shortest)),
-        accelerators=each,
-        parallelism=_parallelism(accelerators, each),
-        cost_share=_cost(chosen, tokens) / planned_run,
-        extrapolation=extrapolation,
-    )
+        No more than `smallest_batch` has sequences, as far as memory allows it: sequences are not split, and an accelerator
+        without one waits for the others in every step.
+        """
+        needed = max(run.size.accelerators or 0 for run in self.runs)
+        useful = _most(at_most // JOBS_OF_SEARCH) if searches else 1
+        if smallest_batch is not None:
+            useful = min(useful, _most(smallest_batch))
+        return max(needed, useful)
 
 
-def without_idle_accelerators(found: Design, smallest_batch: int, accelerators: int) -> Design:
-    """The same with no more accelerators of a Job than `smallest_batch` has sequences, as far as memory allows it.
+@dataclass(frozen=True)
+class Spend:
+    """The most that a sweep may be expected to cost; infinite without a cap."""
 
-    Sequences are not split: an accelerator without one waits for the others in every step.
-    """
-    needed = max(run.size.accelerators or 0 for run in found.runs)
-    each = max(needed, min(found.accelerators, _most(smallest_batch)))
-    return replace(found, accelerators=each, parallelism=_parallelism(accelerators, each))
+    share: float = math.inf
+    """Of the planned run's FLOPs."""
+    hours: float = math.inf
+    """Accelerator hours."""
+
+    def allows(self, found: Design) -> bool:
+        """Whether its expected cost is within this."""
+        return found.cost <= self.share and found.expected_hours <= self.hours
 
 
-def _parallelism(accelerators: int, of_each_job: int) -> int:
+def parallelism(accelerators: int, of_each_job: int) -> int:
+    """Jobs at a time."""
     return min(accelerators // of_each_job, MAX_PARALLELISM)
 
 
-def _why_none(active: int) -> str:
-    return (
-        f"no two proxies of its shape with {FEWEST_LAYERS} layers, a quarter of their parameters in layers, and at most "
-        f"{LARGEST_SHARE:.0%} of its {active:,} active parameters: write the manifest by hand"
-    )
+def first_tokens(shortest: int) -> int:
+    """Tokens at the first evaluation of runs of which the shortest takes so many."""
+    return min(FIRST_TOKENS, _rounded_down(FIRST_SHARE * shortest))
 
 
-def _ladder(config: Mapping[str, Any], active: int) -> Iterator[ProxySize]:
+# ------------------------------------------------------------------------------------- the choice
+
+
+def designs(
+    config: Mapping[str, Any],
+    tokens: int,
+    accelerators: int,
+    sequence_length: int,
+    *,
+    searches: bool,
+) -> list[Design]:
+    """Every design that is compared, for `tokens` of continued pre-training of the checkpoint with this `config`.
+
+    Raises NoDesign if there is none, and UnsupportedModel for a config whose parameters cannot be counted.
+    """
+    active = parameter_counts(config).active
+    target = Target(float(active), float(tokens))
+    every = tuple(_ladder(config, active, sequence_length))
+    fitting = [size for size in every if (size.accelerators or 0) <= accelerators]
+    layouts = list(_layouts(fitting, tokens))
+    if not layouts:
+        _refuse_none(every, fitting, active, tokens)
+    reaching = [
+        runs for runs in layouts if size_refusal(active, [run.size.active for run in runs]) is None
+    ]
+    if not reaching:
+        raise NoDesign(
+            "--checkpoint",
+            f"predictions for its {active:,} active parameters are refused if no proxy is larger than "
+            f"{max(size.active for size in every):,}, the most that fits a node: write the manifest by hand, with larger ones on "
+            "several",
+        )
+    lines = (LINES_OF_SEARCH,) if searches else LINES_OF_GRID
+    return _compared(reaching, target, lines, searches=searches)
+
+
+def compared(
+    sizes: Sequence[ProxySize], target: Target, lines: Sequence[int], *, searches: bool
+) -> list[Design]:
+    """Every design of these sizes, ascending, whose runs are no longer than the target's."""
+    return _compared(_layouts(sizes, int(target.tokens)), target, lines, searches=searches)
+
+
+def _compared(
+    layouts: Iterable[Sequence[SizedRun]],
+    target: Target,
+    lines: Sequence[int],
+    *,
+    searches: bool,
+) -> list[Design]:
+    comparison = _Comparison(target, searches)
+    return [comparison.design(runs, count) for runs in layouts for count in lines]
+
+
+def choose(compared: Sequence[Design], spend: Spend) -> Design:
+    """The least in cost and expected regret together, of those within the cap. Raises NoDesign if none is."""
+    allowed = [each for each in compared if spend.allows(each)]
+    if not allowed:
+        cheapest = min(compared, key=lambda each: each.expected_flops)
+        raise NoDesign(
+            "--spend",
+            f"no sweep of this checkpoint is expected to cost less than {cheapest.cost:.2%} of the planned run, "
+            f"{cheapest.expected_hours:.3g} accelerator hours",
+        )
+    return min(allowed, key=lambda each: each.total)
+
+
+def curve(compared: Sequence[Design], chosen: Design) -> list[Design]:
+    """Up to SHOWN designs from cheap to dear, the chosen one among them: each loses less than all that cost no more, and is as many times
+    as dear as the one before as there are such."""
+    ends = _frontier(compared, chosen, DEAREST * chosen.expected_flops)
+    below = [each for each in ends if each.expected_flops < chosen.expected_flops]
+    above = [each for each in ends if each.expected_flops > chosen.expected_flops]
+    of_below = min(len(below), max(SHOWN // 2, SHOWN - 1 - len(above)))
+    of_above = min(len(above), SHOWN - 1 - of_below)
+    return [*_spread(below[::-1], of_below)[::-1], chosen, *_spread(above, of_above)]
+
+
+def _frontier(compared: Sequence[Design], chosen: Design, most: float) -> list[Design]:
+    """Designs that lose less than all that cost no more, ascending; dearer ones than the chosen also less than that."""
+    found: list[Design] = []
+    for each in sorted(compared, key=lambda each: (each.expected_flops, each.outlook.wasted)):
+        is_dearer = each.expected_flops > chosen.expected_flops
+        least = [other.outlook.wasted for other in (*found[-1:], *([chosen] if is_dearer else []))]
+        if each.expected_flops <= most and all(each.outlook.wasted < other for other in least):
+            found.append(each)
+    return [each for each in found if each is not chosen]
+
+
+def _spread(ordered: Sequence[Design], count: int) -> list[Design]:
+    """So many, the last among them, evenly over the logarithm of the cost."""
+    if not count:
+        return []
+    logs = [math.log(each.expected_flops) for each in ordered]
+    step = (logs[-1] - logs[0]) / count
+    found: list[Design] = []
+    for at in range(1, count + 1):
+        free = [k for k, each in enumerate(ordered) if each not in found]
+        nearest = min(free, key=lambda k: abs(logs[k] - logs[0] - at * step))
+        found.append(ordered[nearest])
+    return sorted(found, key=ordered.index)
+
+
+class _Comparison:
+    """Expected costs and regrets of many designs for one target, with what each size would tell worked out once."""
+
+    def __init__(self, target: Target, searches: bool) -> None:
+        self.target = target
+        self.searches = searches
+        self.setting = Setting.usual()
+        self.centre = math.log(target.params) - 3.0, math.log(target.tokens) - 2.0
+        self._evidence: dict[tuple[int, int, int], Array] = {}
+
+    def design(self, runs: Sequence[SizedRun], lines: int) -> Design:
+        """With this cost and outlook."""
+        sizes = [(float(run.size.active), float(run.tokens)) for run in runs]
+        told = [self._of_size(run, lines) for run in runs]
+        known = Knowledge.of_evidence(self.setting, sizes, told, self.centre)
+        share = expected_share(lines) if self.searches else 1.0
+        points = share * lines**2
+        return Design(
+            runs=tuple(runs),
+            lines=lines,
+            expected_flops=points * sum(run.flops for run in runs),
+            expected_hours=points * sum(run.size.hours_per_token * run.tokens for run in runs),
+            target=self.target,
+            outlook=known.outlook(self.target),
+        )
+
+    def _of_size(self, run: SizedRun, lines: int) -> Array:
+        key = run.size.active, run.tokens, lines
+        if key not in self._evidence:
+            params, tokens = float(run.size.active), float(run.tokens)
+            first = float(first_tokens(run.tokens))
+            grid = grid_about(self.setting, params, tokens, lines, first_tokens=first)
+            self._evidence[key] = evidence(self.setting, grid, tokens, self.centre)
+        return self._evidence[key]
+
+
+# ------------------------------------------------------------------------------- what is compared
+
+
+def _ladder(config: Mapping[str, Any], active: int, sequence_length: int) -> Iterator[ProxySize]:
     """Sound sizes that fit a node, ascending."""
     steps = math.floor(math.log(LARGEST_SHARE / SMALLEST_OF_CHECKPOINT, LADDER_STEP))
     for step in range(steps, -1, -1):
@@ -192,60 +347,75 @@ def _ladder(config: Mapping[str, Any], active: int) -> Iterator[ProxySize]:
                 raise NoDesign("--checkpoint", error.message) from error
             continue
         counts = parameter_counts(proxy)
-        layers = int(proxy["num_hidden_layers"])
-        size = ProxySize(proxy, wanted, counts.active, counts.total, counts.body_active, layers)
+        per_token = token_flops(proxy, sequence_length).total(Convention.EXACT)
+        size = ProxySize(
+            config=proxy,
+            parameters=wanted,
+            active=counts.active,
+            total=counts.total,
+            body=counts.body_active,
+            layers=int(proxy["num_hidden_layers"]),
+            hours_per_token=per_token / (assumed_utilisation(counts) * PEAK_FLOPS) / 3600.0,
+        )
         if size.is_sound and size.accelerators is not None:
             yield size
 
 
-def _chosen(
-    sizes: Sequence[ProxySize], active: int, tokens: int, affordable: float
-) -> tuple[ProxySize, ...]:
-    """The largest affordable sizes of the first layout that has any, else the cheapest; only of those whose laws reach
-    the checkpoint's `active` parameters."""
-    every = (
-        _laid_out(sizes, largest, layout) for layout in LAYOUTS for largest in reversed(sizes)
-    )
-    sound = [found for found in every if found is not None]
-    if not sound:
-        raise NoDesign("--checkpoint", _why_none(active))
-    reaching = [
-        found for found in sound if size_refusal(active, [size.active for size in found]) is None
-    ]
-    if not reaching:
+def _layouts(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[tuple[SizedRun, ...]]:
+    """Two or three sizes and the tokens of their runs, no longer than the planned one: beyond that they show nothing that it asks for."""
+    for largest, spacing in product(reversed(sizes), SPACINGS):
+        smallest = _nearest(sizes, largest.active / spacing)
+        if smallest is None or smallest is largest:
+            continue
+        middle = _nearest(sizes, math.sqrt(smallest.active * largest.active))
+        layouts: list[tuple[ProxySize, ...]] = [(smallest, largest)]
+        if middle is not None and middle not in layouts[0]:
+            layouts.append((smallest, middle, largest))
+        for chosen in layouts:
+            yield from _lengths(chosen, most_tokens)
+
+
+def _nearest(sizes: Iterable[ProxySize], active: float) -> ProxySize | None:
+    """None if none is near."""
+    found = min(sizes, key=lambda size: abs(math.log(size.active / active)), default=None)
+    is_near = found is not None and 1 / NEAR <= found.active / active <= NEAR
+    return found if is_near else None
+
+
+def _lengths(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[tuple[SizedRun, ...]]:
+    """The smallest and the largest size at every length, those between on a line over ln N."""
+    first, last = sizes[0], sizes[-1]
+    seen = set()
+    for short, long in product(TOKENS_PER_PARAMETER, TOKENS_PER_PARAMETER):
+        if short < long:  # the smaller size also has to reach losses of the larger one
+            continue
+        runs = []
+        for size in sizes:
+            share = math.log(size.active / first.active) / math.log(last.active / first.active)
+            ratio = short ** (1.0 - share) * long**share
+            wanted = int(to_significant_digits(ratio * size.active, 2))
+            runs.append(SizedRun(size, min(wanted, most_tokens)))
+        key = tuple(run.tokens for run in runs)
+        if key not in seen:
+            seen.add(key)
+            yield tuple(runs)
+
+
+def _refuse_none(
+    every: Sequence[ProxySize], fitting: Sequence[ProxySize], active: int, tokens: int
+) -> None:
+    """Raises NoDesign."""
+    if len(fitting) < len(every) and any(_layouts(every, tokens)):
+        needed = max(size.accelerators or 0 for size in every)
         raise NoDesign(
-            "--checkpoint",
-            f"predictions for its {active:,} active parameters are refused if no proxy is larger than {sizes[-1].active:,}, "
-            "the most that fits a node: write the manifest by hand, with larger ones on several",
+            "--accelerators",
+            f"the largest proxy, of {max(size.total for size in every):,} parameters in all, needs {needed}",
         )
-    affordable_ones = (found for found in reaching if _cost(found, tokens) <= affordable)
-    return next(affordable_ones, None) or min(reaching, key=lambda found: _cost(found, tokens))
-
-
-def _laid_out(
-    sizes: Sequence[ProxySize], largest: ProxySize, layout: tuple[int, float]
-) -> tuple[ProxySize, ...] | None:
-    count, factor = layout
-    found = []
-    for step in range(count - 1, 0, -1):
-        wanted = largest.active / factor**step
-        nearest = min(sizes, key=lambda size: abs(math.log(size.active / wanted)))
-        if not 1 / NEAR <= nearest.active / wanted <= NEAR:
-            return None
-        found.append(nearest)
-    return (*found, largest)
-
-
-def _cost(sizes: Sequence[ProxySize], most_tokens: int) -> float:
-    """Parameters times tokens of one run of each size."""
-    return sum(float(run.size.active) * run.tokens for run in _runs(sizes, most_tokens))
-
-
-def _runs(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[SizedRun]:
-    """No longer than the planned run: beyond that they show nothing that it asks for."""
-    for size, ratio in zip(sizes, TOKENS_PER_PARAMETER[len(sizes)], strict=True):
-        wanted = int(to_significant_digits(float(ratio) * size.active, 2))
-        yield SizedRun(size, min(wanted, most_tokens))
+    raise NoDesign(
+        "--checkpoint",
+        f"no two proxies of its shape with {FEWEST_LAYERS} layers, a quarter of their parameters in layers, and at most "
+        f"{LARGEST_SHARE:.0%} of its {active:,} active parameters: write the manifest by hand",
+    )
 
 
 def _most(accelerators: int) -> int:

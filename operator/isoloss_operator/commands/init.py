@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from isoloss.cli.inputs import count
 from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, command, console, print_document
 from isoloss.errors import BadInput
 from isoloss.laws_files import write_file
+from isoloss.usual import PUBLISHED_WASTE
 from isoloss.yaml_text import read_documents
 from isoloss_operator.commands.costs import (
     Pace,
@@ -24,15 +26,17 @@ from isoloss_operator.commands.costs import (
     with_continued_models,
 )
 from isoloss_operator.commands.design import (
-    COST_SHARE,
     FEWEST_TOKENS_PER_PARAMETER,
     GPU_BYTES,
     SPLIT_BYTES,
     STATE_SHARE,
     Design,
     NoDesign,
-    design,
-    without_idle_accelerators,
+    Spend,
+    choose,
+    curve,
+    designs,
+    parallelism,
 )
 from isoloss_operator.commands.manifest_writer import (
     GUESSED,
@@ -50,6 +54,12 @@ from isoloss_operator.commands.options import (
     tokenizer,
 )
 from isoloss_operator.commands.printed import print_plan
+from isoloss_operator.commands.worth import (
+    curve_document,
+    in_words,
+    print_curve,
+    published_in_words,
+)
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,
@@ -62,14 +72,10 @@ from isoloss_operator.planning.specs import (
     parse_sweep_spec,
 )
 
-SEARCH_LINES, GRID_LINES = 3, 4
-"""Learning rates, and batch sizes: a search adds lines if the optimum lies beyond, a grid cannot."""
 BUDGET = 1.2
 """Over the whole grid: searches took 1.08 of it at most, and attempts that fail count, too."""
 WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
 """Per parameter in an evaluation, and their part of an accelerator's memory."""
-FAR = 500.0
-"""Factor in compute from which the usual spec.maxExtrapolation of 1000 comes near."""
 PACE = Pace()
 MAX_NAME = 63
 """Characters of a sweep's name."""
@@ -101,6 +107,14 @@ def init(
         bool,
         typer.Option("--grid", help="Write grids and train all of them, in place of a search."),
     ] = False,
+    spend: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CAP",
+            help="The most that the sweep may be expected to cost: a share of the planned run's FLOPs such as 5%, or accelerator hours "
+            "such as 40h. By default what brings cost and expected regret together to the least.",
+        ),
+    ] = None,
     validate: Annotated[
         float | None,
         typer.Option(
@@ -156,11 +170,15 @@ def init(
     path = out or Path(f"{called}.yaml")
     if path.exists():
         raise BadInput(f"--out: {path} exists: name another file, or remove it")
-    lines = GRID_LINES if grid else SEARCH_LINES
+    is_length_guessed = length is None
+    length = sequence_length(length, found.config)
+    cap = _spend(spend)
     try:
-        proxies = design(found.config, cpt_tokens, accelerators, lines, searches=not grid)
+        compared = designs(found.config, cpt_tokens, accelerators, length, searches=not grid)
+        chosen = choose(compared, cap)
     except NoDesign as error:
         raise BadInput(str(error)) from error
+    each = chosen.accelerators(accelerators, None, searches=not grid)
     written = Written(
         name=called,
         namespace=None if namespace is None else name_of("--namespace", namespace, ""),
@@ -170,15 +188,20 @@ def init(
         is_storage_guessed=storage is None,
         secret=None if secret is None else name_of("--secret", secret, ""),
         tokenizer=tokenizer(tokenizer_uri, found.uri),
-        sequence_length=sequence_length(length, found.config),
-        is_sequence_length_guessed=length is None,
+        sequence_length=length,
+        is_sequence_length_guessed=is_length_guessed,
         corpus=parts,
-        design=proxies,
+        design=chosen,
+        accelerators=each,
+        parallelism=parallelism(accelerators, each),
         evaluation_accelerators=_evaluation_accelerators(found.total),
-        lines=lines,
         validated_share=validate,
         training_accelerators=_training_accelerators(found.total),
     )
+    shown = [
+        (other, _elapsed(replace(written, design=other), accelerators, grid=grid))
+        for other in curve(compared, chosen)
+    ]
     written, plan = _completed(written, accelerators, grid=grid)
     text = manifests(written)
     write_file(path, text)
@@ -189,12 +212,36 @@ def init(
                 "manifest": str(path),
                 "guesses": guesses(text),
                 **sizes_document(plan.sizes, PACE, cost),
-                "warnings": list(_doubts(written.design)),
+                "designs": curve_document(shown, chosen),
+                "warnings": list(_caveats(written.design)),
             }
         )
     else:
+        print_curve(shown, chosen)
         _print(path, text, written, plan)
     return ANSWERED
+
+
+def _spend(text: str | None) -> Spend:
+    """Raises BadInput for what is neither a share nor hours."""
+    if text is None:
+        return Spend()
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(%|h)", text.strip())
+    if found is None or float(found[1]) <= 0.0:
+        raise BadInput(
+            f"--spend: {text} is no cap: write a share of the planned run such as 5%, or accelerator hours such as 40h"
+        )
+    value = float(found[1])
+    return Spend(share=value / 100.0) if found[2] == "%" else Spend(hours=value)
+
+
+def _elapsed(written: Written, accelerators: int, *, grid: bool) -> float | None:
+    """Hours until the sweep ends; None if its grids could not be placed."""
+    try:
+        took = _laid_out(written, accelerators, grid=grid)[1].elapsed(PACE)
+    except BadInput:
+        return None
+    return took.whole_grid_hours if took.search_hours is None else took.search_hours
 
 
 def _evaluation_accelerators(total: int) -> int:
@@ -215,16 +262,21 @@ def _training_accelerators(total: int) -> int:
 
 def _completed(written: Written, accelerators: int, *, grid: bool) -> tuple[Written, Planned]:
     """With what follows from the plan of a draft, and the plan of all that."""
+    written, plan = _laid_out(written, accelerators, grid=grid)
+    written = replace(written, budget=BUDGET * plan.flops, costs=tuple(_costs(written, plan)))
+    return written, _plan_of(written)
+
+
+def _laid_out(written: Written, accelerators: int, *, grid: bool) -> tuple[Written, Planned]:
+    """With the Jobs, the grids and the validation text that its sizes call for, and their plan."""
     draft = _plan_of(written)
     smallest_batch = min(batch for size in draft.sizes for batch in size.batch_sizes)
-    jobs = without_idle_accelerators(written.design, smallest_batch, accelerators)
-    written = replace(written, design=jobs)
+    each = written.design.accelerators(accelerators, smallest_batch, searches=not grid)
+    written = replace(written, accelerators=each, parallelism=parallelism(accelerators, each))
     if grid:
         written = replace(written, grids=draft.placed)
     if largest_evaluation_share(draft.spec) > GOAL:
         written = replace(written, validation_sequences=affordable_sequences(draft.spec))
-    plan = _plan_of(written)
-    written = replace(written, budget=BUDGET * plan.flops, costs=tuple(_costs(written, plan)))
     return written, _plan_of(written)
 
 
@@ -265,8 +317,11 @@ def _costs(written: Written, plan: Planned) -> list[str]:
             f"the whole grid of {whole}.",
         ]
     beyond = formatting.number(written.design.extrapolation, 2)
+    design = written.design
     return [
         *sentences,
+        f"Its answer is expected to lose {in_words(design.outlook)};",
+        f"cost and regret together are {100.0 * design.total:.3g}% of the continued run.",
         f"The continued run itself takes {formatting.flops(planned_run)} FLOPs, {beyond} times a run of the largest proxy.",
     ]
 
@@ -276,15 +331,17 @@ def _cost(flops: float, plan: Planned, hours: float) -> str:
     return f"{formatting.flops(flops)} FLOPs, about {share} accelerator hours"
 
 
-def _doubts(found: Design) -> Iterator[str]:
+def _caveats(found: Design) -> Iterator[str]:
     """What makes the sweep a poor deal for a run as short, or as long, as that."""
-    if found.cost_share > COST_SHARE:
-        share = formatting.number(found.cost_share, 2)
-        instead = "; trying learning rates on the checkpoint itself may be cheaper"
+    if found.total >= PUBLISHED_WASTE:
+        share = formatting.number(100.0 * found.total, 2)
+        instead = (
+            "; so may trying learning rates on the checkpoint itself" if found.cost > 1 else ""
+        )
         yield (
-            f"All points cost {share} times the planned run, and no cheaper proxies of this checkpoint make sense: they "
-            "would be hardly more than its vocabulary, or too small to tell anything of its "
-            f"size{instead if found.cost_share > 1 else ''}."
+            f"No sweep pays for a run as short as this: cost and expected regret come to {share}% of it at the least that was found, and a "
+            f"published law, which costs nothing, is expected to lose {published_in_words(found.target)}: "
+            f"`isoloss predict published:step-law` is cheaper{instead}."
         )
     if found.tokens_per_parameter < FEWEST_TOKENS_PER_PARAMETER:
         yield (
@@ -292,17 +349,12 @@ def _doubts(found: Design) -> Iterator[str]:
             f"Below {FEWEST_TOKENS_PER_PARAMETER} a run from scratch is mostly warm-up, which usually takes one: trying "
             "learning rates on the checkpoint itself may tell more."
         )
-    if found.extrapolation > FAR:
-        yield (
-            f"This run takes {formatting.number(found.extrapolation, 2)} times the compute of the largest proxy's, and "
-            "predictions beyond 1000 times that, the checkpoint's past included, are refused: train larger proxies."
-        )
 
 
 def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
     terminal = console(PIPED_WIDTH)
     print_plan(plan, PACE, plan.cost(written.checkpoint.active, written.cpt_tokens))
-    for sentence in _doubts(written.design):
+    for sentence in _caveats(written.design):
         terminal.print(f"\n{sentence}")
     where = f" --namespace {written.namespace}" if written.namespace else ""
     terminal.print(

@@ -41,8 +41,10 @@ class Written:
     design: Design
     evaluation_accelerators: int
     """That hold the checkpoint's weights."""
-    lines: int
-    """Number of learning rates, and of batch sizes, in each grid."""
+    accelerators: int
+    """Of each Job."""
+    parallelism: int
+    """Jobs at a time."""
     validation_sequences: int | None = None
     """Per domain; None: the API's default."""
     budget: float | None = None
@@ -113,9 +115,8 @@ def _sweep(written: Written) -> Iterator[str]:
     if written.design.first_tokens != FIRST_TOKENS:
         yield "  evaluation:"
         yield f"    firstTokens: {written.design.first_tokens} # a twentieth of the shortest runs"
-    parallelism = written.design.parallelism
-    at_work = parallelism * written.design.accelerators
-    yield f"  parallelism: {parallelism} # Jobs at a time, on {formatting.counted(at_work, 'accelerator')}"
+    at_work = written.parallelism * written.accelerators
+    yield f"  parallelism: {written.parallelism} # Jobs at a time, on {formatting.counted(at_work, 'accelerator')}"
     if written.budget is not None:
         yield "  budget:"
         yield f'    flops: "{formatting.flops(written.budget)}" # the whole grid, and a fifth for retries'
@@ -196,13 +197,13 @@ def _search(written: Written) -> Iterator[str]:
         return
     yield "  search:"
     yield "    strategy: Sequential # no grid: a published law places the first points of each size"
-    if written.lines != 3:
+    if written.design.lines != 3:
         yield "    placement:"
-        yield f"      lines: {written.lines}"
+        yield f"      lines: {written.design.lines}"
 
 
 def _pods(written: Written) -> Iterator[str]:
-    count = written.design.accelerators
+    count = written.accelerators
     yield "  podTemplate:"
     yield "    spec:"
     yield "      # nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}"
@@ -273,7 +274,7 @@ def _validation(written: Written) -> Iterator[str]:
     if first < FIRST_TOKENS:
         yield "  evaluation:"
         yield f"    firstTokens: {first} # a twentieth of each run"
-    at_work = written.design.parallelism * written.design.accelerators
+    at_work = written.parallelism * written.accelerators
     yield f"  parallelism: {max(at_work // count, 1)} # Jobs at a time"
     yield "  podTemplate:"
     yield "    spec:"

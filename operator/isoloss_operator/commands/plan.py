@@ -11,6 +11,7 @@ import typer
 from isoloss import formatting
 from isoloss.cli.inputs import AsJson, optional_count, positive, refuse_idle
 from isoloss.cli.outcome import ANSWERED, command, print_document, print_warnings
+from isoloss.design import Target
 from isoloss.errors import BadInput
 from isoloss_operator.commands.costs import (
     Pace,
@@ -22,6 +23,7 @@ from isoloss_operator.commands.costs import (
 )
 from isoloss_operator.commands.manifest_reader import pod_warnings, read_checkpoints, read_manifest
 from isoloss_operator.commands.printed import print_plan, print_refused, print_validations
+from isoloss_operator.commands.worth import outlooks, outlooks_document, print_outlooks
 from isoloss_operator.planning.pace import (
     DENSE_UTILISATION,
     MIXTURE_UTILISATION,
@@ -63,18 +65,17 @@ def plan(
     target_params: Annotated[
         str | None,
         typer.Option(
-            metavar="COUNT", help="Active parameters of the target, such as 8B, for the saving."
+            metavar="COUNT",
+            help="Active parameters of the target, such as 8B: for what the answer is expected to lose.",
         ),
     ] = None,
     target_tokens: Annotated[
         str | None,
-        typer.Option(
-            metavar="COUNT", help="Planned tokens of the target, such as 55B, for the saving."
-        ),
+        typer.Option(metavar="COUNT", help="Planned tokens of the target, such as 55B."),
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Count a sweep's points, tokens, FLOPs and accelerator hours, what a search costs, and what it saves."""
+    """Count a sweep's points, tokens, FLOPs and accelerator hours, what a search costs, and what its answer is expected to lose."""
     pace = _pace(tokens_per_second, utilisation, peak_flops)
     target = _target(target_params, target_tokens)
     try:
@@ -90,6 +91,7 @@ def plan(
     warnings = [each for spec in (sweep, *judging.values()) for each in pod_warnings(spec)]
     refused = out_of_reach(found.sizes, predictions, checkpoints)
     cost = found.cost(*target) if target else None
+    outlook = outlooks(found, Target(*target)) if target else None
     if as_json:
         print_document(
             {
@@ -103,11 +105,14 @@ def plan(
                 },
                 "refused_predictions": refused,
                 "warnings": warnings,
+                "outlook": outlook and outlooks_document(outlook),
             }
         )
     else:
         print_warnings(warnings)
         print_plan(found, pace, cost)
+        if outlook is not None:
+            print_outlooks(outlook)
         print_validations(validations, pace)
         print_refused(refused)
     return ANSWERED

@@ -91,7 +91,7 @@ def print_sizes(
         terminal.print(saving_sentence(cost))
     else:
         terminal.print(
-            "--target-params and --target-tokens show the saving against a direct grid."
+            "--target-params and --target-tokens show what its answer is expected to lose, and the saving against a direct grid."
         )
 
 

@@ -107,6 +107,15 @@ class SearchEstimate:
         return f"Measured on published and synthetic sweeps ({shares}{nearest})."
 
 
+def expected_share(lines: int) -> float:
+    """FLOPs of a search over those of its whole grid, on average, of grids of so many lines."""
+    return _measured(lines).mean
+
+
+def _measured(lines: float) -> MeasuredShare:
+    return min(MEASURED, key=lambda each: abs(each.lines - lines))
+
+
 def search_estimate(
     points: Sequence[PlannedPoint], max_added_points: int, replicates: int
 ) -> SearchEstimate:
@@ -130,7 +139,7 @@ def search_estimate(
 def _share(name: str, points: Sequence[PlannedPoint]) -> SizeShare:
     # A grid of 2 x 8 has as many points as one of 4 x 4.
     lines = math.sqrt(len(points))
-    measured = min(MEASURED, key=lambda each: abs(each.lines - lines))
+    measured = _measured(lines)
     return SizeShare(
         name=name,
         flops=sum(point.flops for point in points),

@@ -627,3 +627,33 @@ def test_what_pod_security_refuses_is_a_warning_for_charts_may_allow_it(plan: Pl
     (warning,) = plan.document(path)["warnings"]
     assert "not allowed by Pod Security 'restricted'" in warning
     assert "hostNetwork" in warning
+
+
+def test_the_plan_says_what_the_answer_is_expected_to_lose_and_what_would_change_it(
+    isoloss: Isoloss,
+) -> None:
+    """Every change costs something and lowers the expected regret; further ones than a larger size lower it little."""
+    asked = (EXAMPLE, "--target-params", "8B", "--target-tokens", "430B")
+    found = isoloss("plan", *asked, "--json").document["outlook"]
+    assert found["expected_cost_share"] == pytest.approx(1.58e21 / (6 * 8e9 * 430e9), rel=0.01)
+    for change in found["changes"].values():
+        assert change["further_cost_share"] > 0.0
+        assert change["expected_regret"] < found["expected_regret"]
+        assert change["learning_rate_factor"] < found["learning_rate_factor"]
+    assert list(found["changes"]) == [
+        "one more size",
+        "one more line",
+        "twice the tokens",
+        "a second seed of every run",
+    ]
+    out = isoloss("plan", *asked).words
+    nats, share = found["expected_regret"], 100 * found["expected_regret_share"]
+    assert f"expected to lose {nats:.2g} nats, what {share:.2g}% more compute brings" in out
+    assert "A published law costs nothing" in out
+
+
+def test_without_a_target_nothing_is_said_of_regret(isoloss: Isoloss) -> None:
+    assert isoloss("plan", EXAMPLE, "--json").document["outlook"] is None
+    assert "expected to lose" not in isoloss("plan", EXAMPLE).words.replace(
+        "show what its answer is expected to lose", ""
+    )
