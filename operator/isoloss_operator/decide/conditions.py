@@ -88,9 +88,7 @@ def reconciling(ready: Finding, changes: str) -> Finding:
     if changes:
         return Finding.true(Reason.CONVERGING, changes)
     if ready.holds or ready.reason is Reason.SUSPENDED:
-        return Finding.false(
-            Reason.UP_TO_DATE, "Nothing that Ready depends on is being started or stopped."
-        )
+        return Finding.false(Reason.UP_TO_DATE, "Up to date.")
     return Finding.true(ready.reason, ready.message)
 
 
@@ -218,7 +216,7 @@ def not_accepted(reason: Reason, message: str) -> Findings:
 
 def data_prepared(corpus: DataManifest, asked: str) -> Finding:
     """DataReady once the corpus is tokenized. `asked` is the key of what the spec asks for."""
-    said = [f"The digest of the tokenized corpus is {corpus.digest[:16]}."]
+    said = [f"Corpus ready (digest {corpus.digest[:16]})."]
     if corpus.prepare_key != asked:
         said.append(
             f"It is in data/{corpus.prepare_key}/: the files of its sources, or the tokenizer, are not those that "

@@ -304,7 +304,8 @@ def _finished(chosen: Chosen) -> Finding | None:
     if not chosen.is_over:
         return None
     ended = chosen.search.ended
-    message = ended_in_words(ended) if ended else "Every point has its outcome."
+    count = len(chosen.ledger.points)
+    message = ended_in_words(ended) if ended else f"All {counted(count, 'point')} finished."
     return (
         _budget_exhausted(chosen)
         or _first_rung_unaffordable(chosen)

@@ -372,11 +372,11 @@ def test_a_far_multiple_has_the_sentences_of_its_own_composition_alone(wide: Law
     query = PredictionQuery(initial_loss=loss, cpt_flops=FLOPS / 2, params=TARGET)
     best = predict(wide, query)
     assert isinstance(best, Prediction)
-    assert any("and their batch size times" in w for w in best.warnings)
+    assert any("batch size x" in w for w in best.warnings)
     far = predict(wide, replace(query, round_to=4 * round(best.batch_size_raw)))
     assert isinstance(far, Prediction)
-    assert sum("learning rate is taken times" in w for w in far.warnings) == 1
-    assert not any("and their batch size times" in w for w in far.warnings)
+    assert sum("Adjusted for continued training" in w for w in far.warnings) == 1
+    assert not any("batch size x" in w for w in far.warnings)
 
 
 def test_a_batch_size_that_is_given_has_the_variants_of_a_checkpoints_past_at_it(

@@ -152,13 +152,19 @@ def test_the_ablations_are_composed_as_the_answer_is_each_with_its_own_share() -
 
 
 def test_a_factor_of_the_learning_rate_is_told_and_that_it_was_not_measured_so_far() -> None:
-    (said,) = [w for w in answered().warnings if "is taken times" in w]
-    assert "the variant paper leaves both as they are" in said
+    (said,) = [w for w in answered().warnings if "Adjusted for continued training" in w]
+    assert "learning rate x0." in said
+    assert "batch size x1." in said
+    assert "The variant paper leaves this out." in said
     little = answered(cpt_flops=1e18)
-    (said,) = [w for w in little.warnings if "is taken times" in w]
+    (said,) = [w for w in little.warnings if "Adjusted for continued training" in w]
     assert "were not measured" in said
-    assert not any("is taken times" in w for w in answered(composition="Paper").warnings)
-    assert not any("is taken times" in w for w in answered(cpt_flops=5e22).warnings)
+    assert not any(
+        "Adjusted for continued training" in w for w in answered(composition="Paper").warnings
+    )
+    assert not any(
+        "Adjusted for continued training" in w for w in answered(cpt_flops=5e22).warnings
+    )
 
 
 @pytest.mark.parametrize("error", [(-0.1, 0.1), (0.1, float("nan")), (float("inf"), 0.0)])

@@ -77,5 +77,5 @@ def test_what_is_halved_is_said():
     laws = next(laws for laws in map(without_trend, SEEDS) if laws.surface.halved_trends)
     flops = 10 * laws.data.largest_flops
     found = predict(laws, PredictionQuery(total_flops=flops, params=1e9))
-    (sentence, *_) = [w for w in found.warnings if "half of it is kept" in w]
+    (sentence, *_) = [w for w in found.warnings if "only half of it is applied" in w]
     assert laws.surface.halved_trends[0].replace("_", " ") in sentence

@@ -22,8 +22,8 @@ def assumptions(laws: Laws, route: Route) -> tuple[str, ...]:
     found = []
     if route == "surface":
         found += [
-            f"The trend of the best {name.replace('_', ' ')} over sizes is within their scatter, and without it the largest "
-            "size was predicted better: half of it is kept."
+            f"The {name.replace('_', ' ')}'s trend over sizes may be noise (without it the largest size was predicted better), so "
+            "only half of it is applied."
             for name in laws.surface.halved_trends
         ]
         if laws.options.form == "LinearInLogCompute":

@@ -156,14 +156,10 @@ def composition_sentences(question: Question) -> tuple[str, ...]:
         beyond = (
             f" Shares below {LOWEST_SHARE:.0%} were not measured." if share < LOWEST_SHARE else ""
         )
-        of_batch, left = "", "it as it is"
-        if question.batch_size is None:
-            of_batch = f", and their batch size times {factors[1]:.2f}, two minus that share"
-            left = "both as they are"
+        of_batch = f", batch size x{factors[1]:.2f}" if question.batch_size is None else ""
         found.append(
-            f"The laws' learning rate is taken times {factors[0]:.2f}, the root of the share of compute that is still to come "
-            f"({share:.2g}){of_batch}, as continued runs of small checkpoints wanted; the variant paper leaves {left}."
-            f"{beyond}"
+            f"Adjusted for continued training: learning rate x{factors[0]:.2f}{of_batch} ({1.0 - share:.0%} of the compute is "
+            f"already in the checkpoint). The variant paper leaves this out.{beyond}"
         )
     error = composition_error(question)
     few = question.tokens_per_param

@@ -28,9 +28,9 @@ Crosses and grids of two values leave nothing, synthetic crosses with one point 
 NAMED_SIZES = 3
 
 DIRECTIONS = {
-    Shape.XX: ("learning rate", "how the loss bends over the learning rate"),
+    Shape.XX: ("learning rate", "the curvature in learning rate"),
     Shape.XY: ("diagonal", "how the best learning rate moves with the batch size"),
-    Shape.YY: ("batch size", "how the loss bends over the batch size"),
+    Shape.YY: ("batch size", "the curvature in batch size"),
 }
 
 
@@ -64,10 +64,10 @@ def refuse_unidentified(
     places = list(_mending(missing, trajectories, cells))
     named = "; ".join(str(place) for place in places)
     # Which runs show the others depends on these.
-    train = "Train also" if opened == 1 else f"{opened} directions are open. Train at least"
+    add = "Add these runs" if opened == 1 else "Add at least these runs"
     return Refusal(
         RefusalReason.CURVATURE_NOT_IDENTIFIED,
-        f"The runs do not show {words}: levels and slopes explain {1.0 - share:.1%} of what would. {train} {named}.",
+        f"The grid cannot determine {words}. {add}: {named}.",
         {"missing": missing, "share": share, "params": places[0].params},
     )
 
