@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Final
 
+from isoloss.formatting import loss
+from isoloss.laws import Interval
 from isoloss_contract import layout
 from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
 from isoloss_contract.reading import Absent, Newer, Read, Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
-from isoloss_operator.api import Checkpoint, ScalingSweepSpec
+from isoloss_operator.api import (
+    Checkpoint,
+    HyperparamPredictionStatus,
+    IntervalStatus,
+    ScalingSweepSpec,
+)
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.requests import (
     by_attempt,
@@ -24,9 +31,11 @@ from isoloss_operator.decide.jobs.requests import (
     store_uri,
     template_label,
 )
-from isoloss_operator.decide.known_ledger import Recorded, known_ledger, under_present
-from isoloss_operator.decide.observation import ObservedJob, ObservedPrediction
-from isoloss_operator.decide.plans import JobRequest, Quarantine, TaskWrites
+from isoloss_operator.decide.known_ledger import known_ledger, under_present
+from isoloss_operator.decide.law_status import interval_status
+from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.plans import JobRequest, TaskWrites
+from isoloss_operator.decide.prediction_checks import AcceptedPrediction
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.single_task import Labels, SinglePass, SingleTask, run
 from isoloss_operator.planning.points import PRECISIONS, mixture, template_digest
@@ -38,18 +47,52 @@ LABELS: Final = Labels(
     failed=Reason.EVALUATION_FAILED,
     unreadable=Reason.EVALUATING,
 )
+EIGHTY_PERCENT: Final = 1.2816
+"""Standard errors to either side that hold 80 % of a normal distribution."""
 
 
 @dataclass(frozen=True)
-class EvaluationStep:
-    """What to do about an evaluation now, and what the condition Evaluated says."""
+class Measurement:
+    """What is known of an initial loss, what to do about it, and what the condition Evaluated says."""
 
     finding: Finding
+    """True once it is known."""
     result: EvaluationResult | None = None
-    """The measured loss, once it is there and right."""
+    """The measured loss, once it is there and right; None also if the spec has it."""
+    status: HyperparamPredictionStatus = field(default_factory=HyperparamPredictionStatus)
+    """As the status shows it, without an answer."""
     writes: TaskWrites = field(default_factory=TaskWrites)
     """The ledger among them if it has changed."""
     requeue_after: float = 60.0
+
+
+def measure(asked: AcceptedPrediction) -> Measurement:
+    """Measure the initial loss, wait or explain."""
+    observed, sweep, checkpoint = asked.observed, asked.sweep, asked.spec.checkpoint
+    if checkpoint is None:
+        return _given(asked.spec.initial_loss or "", sweep, observed.jobs)
+    stamp, result = observed.checkpoint_stamp, observed.evaluation
+    if asked.is_checkpoint_gone and isinstance(stamp, Unreadable):
+        # What was measured is no longer there, and so cannot be measured again.
+        message = f"{stamp.message}: put them back, or give spec.initialLoss"
+        found = Finding.false(Reason.NOT_A_CHECKPOINT, message)
+        return Measurement(found, writes=TaskWrites(delete=deletions(observed.jobs)))
+    config = evaluate_config(sweep, asked.manifest, checkpoint, stamp)
+    store = store_label(store_uri(sweep))
+    own = by_attempt(job for job in observed.jobs if (job.key, job.store) == (config.key, store))
+    # Of evaluations that are no longer asked for, or that write to the store of a former sweep.
+    others = [job for job in observed.jobs if job not in own]
+    if isinstance(result, EvaluationResult):
+        if result.key == config.key:
+            return _measured(result, sweep, own, others)
+        result = Unreadable(f"it is the result of {result.key}")
+    if is_unknown(observed.ledger):
+        # Nothing may start: what failed for good or is in the ledger would be tried again.
+        is_newer = isinstance(observed.ledger, Newer)
+        reason = Reason.LEDGER_NEWER if is_newer else Reason.STORAGE_UNREACHABLE
+        unknown = Finding.false(reason, observed.ledger.message)
+        return Measurement(unknown, writes=TaskWrites(delete=deletions(others)))
+    return _under_way(asked, checkpoint, config, result, own, others)
 
 
 def evaluate_config(
@@ -70,172 +113,122 @@ def evaluate_config(
     )
 
 
-def given_loss_step(
-    observed: ObservedPrediction, sweep: ScalingSweepSpec, initial_loss: str
-) -> EvaluationStep:
-    """Nothing to measure: the spec has the initial loss."""
+def _given(initial_loss: str, sweep: ScalingSweepSpec, jobs: Sequence[ObservedJob]) -> Measurement:
+    """Nothing to measure: the spec has the initial loss, which comes without an interval."""
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
-    return EvaluationStep(
+    return Measurement(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
-        writes=TaskWrites(
-            delete=deletions(observed.jobs),
-            expire=expiries(sweep, observed.jobs),
+        status=HyperparamPredictionStatus(initial_loss=IntervalStatus(value=initial_loss)),
+        writes=TaskWrites(delete=deletions(jobs), expire=expiries(sweep, jobs)),
+    )
+
+
+def _measured(
+    result: EvaluationResult,
+    sweep: ScalingSweepSpec,
+    own: Sequence[ObservedJob],
+    others: Sequence[ObservedJob],
+) -> Measurement:
+    """There is nothing left to measure."""
+    message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."
+    margin = EIGHTY_PERCENT * result.loss_standard_error
+    interval = Interval(result.loss, result.loss - margin, result.loss + margin)
+    domains = {name: loss(domain.loss) for name, domain in sorted(result.domains.items())}
+    return Measurement(
+        Finding.true(Reason.EVALUATED, message),
+        result,
+        HyperparamPredictionStatus(
+            initial_loss=interval_status(interval, loss),
+            domain_losses=domains or None,
+            evaluation_uri=f"{store_uri(sweep)}/{layout.evaluation_result(result.key)}",
+        ),
+        TaskWrites(
+            delete=deletions(others) + lost_deletions(own),
+            expire=expiries(sweep, [*own, *others]),
         ),
     )
 
 
-def checkpoint_gone_step(observed: ObservedPrediction, message: str) -> EvaluationStep:
-    """What was measured is no longer there, and so cannot be measured again."""
-    found = Finding.false(Reason.NOT_A_CHECKPOINT, message)
-    return EvaluationStep(found, writes=TaskWrites(delete=deletions(observed.jobs)))
-
-
-def evaluation_step(
-    observed: ObservedPrediction,
-    sweep: ScalingSweepSpec,
-    manifest: DataManifest,
+def _under_way(
+    asked: AcceptedPrediction,
     checkpoint: Checkpoint,
-    *,
-    suspended: bool = False,
-    removed_data: str = "",
-    is_answered: bool = False,
-) -> EvaluationStep:
-    """Measure, wait or explain. `removed_data` says why there is nothing to measure on; empty: there is."""
-    config = evaluate_config(sweep, manifest, checkpoint, observed.checkpoint_stamp)
-    seen = _Seen(observed, sweep, manifest, checkpoint, config)
-    if (result := value_of(seen.found)) is not None:
-        return seen.ended(result)
-    if (unknown := ledger_unknown(observed)) is not None:
-        return EvaluationStep(unknown, writes=TaskWrites(delete=deletions(seen.other_jobs)))
-    measured = run(seen.task(suspended=suspended, bad_data_counts=is_answered))
-    return seen.going_on(measured, removed_data)
+    config: EvaluateConfig,
+    stored: Read[EvaluationResult],
+    own: tuple[ObservedJob, ...],
+    others: Sequence[ObservedJob],
+) -> Measurement:
+    """What follows from a pass over the Job that measures; `stored` is no result."""
+    observed, sweep = asked.observed, asked.sweep
+    template = _ledger_template(observed.operator_template, sweep)
+    path = layout.ledger_in(layout.prediction_folder(observed.name, observed.uid))
+    known = known_ledger(observed, observed.ledger, path, template, has_spent=False)
+    max_failed = sweep.failure_policy.max_failed_points
+    before = under_present(known.ledger, observed.generation, template, max_failed)
+    measuring = run(_task(asked, checkpoint, config, stored, own, before))
+    ledger = _with_attempts(before, measuring, config)
+    # Only the Jobs of later attempts tell how those ended.
+    ended = _attempts(known.ledger, config).ended
+    recorded = [job for job in own if job.attempt <= ended]
+    quarantined = known.quarantined if ledger != known.ledger else ()
+    if isinstance(stored, Unreadable) and not measuring.active:
+        suffix = f"unreadable-{measuring.attempts.ended + 1}"
+        quarantined += (quarantine(layout.evaluation_result(config.key), suffix),)
+    create: tuple[JobRequest, ...] = ()
+    finding, starts = measuring.finding(), measuring.starts
+    if asked.removed_data and not measuring.active:
+        message = f"{asked.removed_data}, or give spec.initialLoss."
+        finding = Finding.false(Reason.DATA_REMOVED, message, stalled=True)
+    elif starts is not None:
+        create = (evaluate_request(observed, sweep, checkpoint, config, starts, asked.manifest),)
+    return Measurement(
+        finding,
+        writes=TaskWrites(
+            ledger=ledger if ledger != known.ledger else None,
+            create=create,
+            delete=deletions(others) + lost_deletions(recorded) + measuring.delete,
+            expire=expiries(sweep, [*others, *recorded]),
+            quarantined=quarantined,
+        ),
+        requeue_after=30.0 if measuring.active else max(30.0, measuring.seconds_until_due),
+    )
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """An evaluation as the prediction's ledger knows it, and everything observed of it since."""
-
-    observed: ObservedPrediction
-    sweep: ScalingSweepSpec
-    manifest: DataManifest
-    checkpoint: Checkpoint
-    config: EvaluateConfig
-
-    @cached_property
-    def jobs(self) -> tuple[ObservedJob, ...]:
-        """Its own, in order of attempts."""
-        return by_attempt(filter(self._is_own, self.observed.jobs))
-
-    @cached_property
-    def other_jobs(self) -> list[ObservedJob]:
-        """Those of evaluations that are no longer asked for, or that write to the store of a former sweep."""
-        return [job for job in self.observed.jobs if not self._is_own(job)]
-
-    def _is_own(self, job: ObservedJob) -> bool:
-        return (job.key, job.store) == (self.config.key, store_label(store_uri(self.sweep)))
-
-    @cached_property
-    def found(self) -> Read[EvaluationResult]:
-        """What is stored as the result; Unreadable also if it is another evaluation's."""
-        found = self.observed.evaluation
-        if isinstance(found, EvaluationResult) and found.key != self.config.key:
-            return Unreadable(f"it is the result of {found.key}")
-        return found
-
-    @cached_property
-    def template(self) -> str:
-        """Ledger.template as it is now: of the operator's configuration, and of what a prediction has of its sweep."""
-        training = self.sweep.training.model_dump(mode="json", exclude_defaults=True)
-        shapes = [self.observed.operator_template, template_digest(self.sweep), training]
-        return content_key(shapes)[:16]
-
-    @cached_property
-    def known(self) -> Recorded:
-        """The prediction's ledger as it is stored."""
-        observed = self.observed
-        path = layout.ledger_in(layout.prediction_folder(observed.name, observed.uid))
-        return known_ledger(observed, observed.ledger, path, self.template, has_spent=False)
-
-    @cached_property
-    def ledger(self) -> Ledger:
-        """The same without what was refused under another spec."""
-        generation = self.observed.generation
-        max_failed = self.sweep.failure_policy.max_failed_points
-        return under_present(self.known.ledger, generation, self.template, max_failed)
-
-    def ended(self, result: EvaluationResult) -> EvaluationStep:
-        """There is nothing left to measure."""
-        message = f"Initial loss {result.loss:.4f} over {result.evaluated_tokens} tokens."
-        return EvaluationStep(
-            Finding.true(Reason.EVALUATED, message),
-            result,
-            writes=TaskWrites(
-                delete=deletions(self.other_jobs) + lost_deletions(self.jobs),
-                expire=expiries(self.sweep, self.observed.jobs),
-            ),
-        )
-
-    def task(self, *, suspended: bool, bad_data_counts: bool) -> SingleTask:
-        """What is to be done by one Job at a time."""
-        observed, sweep, ledger = self.observed, self.sweep, self.ledger
-        template = evaluate_template(sweep, self.checkpoint)
-        return SingleTask(
-            labels=LABELS,
-            observed=observed,
-            jobs=self.jobs,
-            stopped=tuple(filter(self._is_own, observed.stopped)),
-            attempts=_attempts(ledger, self.config),
-            # What it refused about its configuration itself: that of other files is another one.
-            refused=_own_error(ledger) if ledger.evaluate_key == self.config.key else None,
-            # Changes with all that a person can change about the pod: charges under another one start at zero.
-            template=f"{observed.generation}-{template}",
-            asked=template_label(observed.operator_template, sweep, template),
-            domains=list(self.config.mixture),
-            retries=sweep.failure_policy.retries_per_point,
-            suspend=suspended,
-            is_missing=isinstance(self.found, Absent),
-            problem=self.found.message if isinstance(self.found, Unreadable) else "",
-            bad_data_counts=bad_data_counts,
-        )
-
-    def going_on(self, measured: SinglePass, removed_data: str) -> EvaluationStep:
-        """What follows from a pass over the task."""
-        known, ledger = self.known, _with_attempts(self.ledger, measured, self.config)
-        ended = _attempts(known.ledger, self.config).ended
-        # Only the Jobs of later attempts tell how those ended.
-        recorded = [job for job in self.jobs if job.attempt <= ended]
-        is_changed = ledger != known.ledger
-        create: tuple[JobRequest, ...] = ()
-        finding, starts = measured.finding(), measured.starts
-        if removed_data and not measured.active:
-            message = f"{removed_data}, or give spec.initialLoss."
-            finding = Finding.false(Reason.DATA_REMOVED, message, stalled=True)
-        elif starts is not None:
-            asked_for = (self.observed, self.sweep, self.checkpoint, self.config)
-            create = (evaluate_request(*asked_for, starts, self.manifest),)
-        return EvaluationStep(
-            finding,
-            writes=TaskWrites(
-                ledger=ledger if is_changed else None,
-                create=create,
-                delete=deletions(self.other_jobs) + lost_deletions(recorded) + measured.delete,
-                expire=expiries(self.sweep, [*self.other_jobs, *recorded]),
-                quarantined=(
-                    *(known.quarantined if is_changed else ()),
-                    *_quarantined_result(measured, self.found, self.config),
-                ),
-            ),
-            requeue_after=30.0 if measured.active else max(30.0, measured.seconds_until_due),
-        )
+def _task(
+    asked: AcceptedPrediction,
+    checkpoint: Checkpoint,
+    config: EvaluateConfig,
+    stored: Read[EvaluationResult],
+    own: tuple[ObservedJob, ...],
+    ledger: Ledger,
+) -> SingleTask:
+    """What is to be done by one Job at a time."""
+    observed, sweep = asked.observed, asked.sweep
+    template, store = evaluate_template(sweep, checkpoint), store_label(store_uri(sweep))
+    stopped = (job for job in observed.stopped if (job.key, job.store) == (config.key, store))
+    return SingleTask(
+        labels=LABELS,
+        observed=observed,
+        jobs=own,
+        stopped=tuple(stopped),
+        attempts=_attempts(ledger, config),
+        # What it refused about its configuration itself: that of other files is another one.
+        refused=_own_error(ledger) if ledger.evaluate_key == config.key else None,
+        # Changes with all that a person can change about the pod: charges under another one start at zero.
+        template=f"{observed.generation}-{template}",
+        asked=template_label(observed.operator_template, sweep, template),
+        domains=list(config.mixture),
+        retries=sweep.failure_policy.retries_per_point,
+        suspend=asked.spec.suspend,
+        is_missing=isinstance(stored, Absent),
+        problem=stored.message if isinstance(stored, Unreadable) else "",
+        bad_data_counts=asked.question.is_answered,
+    )
 
 
-def ledger_unknown(observed: ObservedPrediction) -> Finding | None:
-    """Without the prediction's ledger nothing may start: what failed for good or is in it would be tried again."""
-    stored = observed.ledger
-    if not is_unknown(stored):
-        return None
-    reason = Reason.LEDGER_NEWER if isinstance(stored, Newer) else Reason.STORAGE_UNREACHABLE
-    return Finding.false(reason, stored.message)
+def _ledger_template(operator_template: str, sweep: ScalingSweepSpec) -> str:
+    """Ledger.template as it is now: of the operator's configuration, and of what a prediction has of its sweep."""
+    training = sweep.training.model_dump(mode="json", exclude_defaults=True)
+    return content_key([operator_template, template_digest(sweep), training])[:16]
 
 
 def _attempts(ledger: Ledger, config: EvaluateConfig) -> Attempts:
@@ -260,13 +253,3 @@ def _own_error(ledger: Ledger) -> ConfigurationError | None:
 
 def _without_refusal(ledger: Ledger) -> Ledger:
     return ledger if _own_error(ledger) is None else ledger.replace(configuration_error=None)
-
-
-def _quarantined_result(
-    measured: SinglePass, found: Read[EvaluationResult], config: EvaluateConfig
-) -> tuple[Quarantine, ...]:
-    """The result, if it cannot be used and no running attempt is about to overwrite it."""
-    if not isinstance(found, Unreadable) or measured.active:
-        return ()
-    path, attempt = layout.evaluation_result(config.key), measured.attempts.ended + 1
-    return (quarantine(path, f"unreadable-{attempt}"),)

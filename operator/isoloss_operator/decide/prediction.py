@@ -1,4 +1,6 @@
-"""What happens next with a prediction. Pure. Read downwards: the first check that speaks decides.
+"""What happens next with a prediction, a value to a value:
+
+    observed -> checks -> measurement -> answer -> state -> validation -> plan
 
 An answer is given only from final laws. Once given it is kept, marked stale, while its sweep changes; it
 is withdrawn as soon as the prediction's own spec asks something else, or the new laws do not answer that.
@@ -7,7 +9,7 @@ is withdrawn as soon as the prediction's own spec asks something else, or the ne
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -15,7 +17,7 @@ from isoloss.laws import RefusalReason
 from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_operator.api import Condition, HyperparamPredictionStatus
-from isoloss_operator.decide.answer_page import answer_page
+from isoloss_operator.decide.answer import NO_NUMBERS, Answer, answer_to, predicted_in_words
 from isoloss_operator.decide.conditions import (
     ACCEPTED,
     EVALUATED,
@@ -33,30 +35,22 @@ from isoloss_operator.decide.conditions import (
     storage_not_writable,
     write_refused,
 )
-from isoloss_operator.decide.evaluation import EvaluationStep
+from isoloss_operator.decide.evaluation import Measurement, measure
 from isoloss_operator.decide.events import condition_events
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.requests import store_uri
 from isoloss_operator.decide.observation import ObservedPrediction
-from isoloss_operator.decide.plans import PredictionPlan
-from isoloss_operator.decide.prediction_status import (
-    has_previous_answer,
-    is_of_present_spec,
-    predicted_in_words,
-    publication,
-    question_digest,
-    with_measurement,
-    withdrawals,
+from isoloss_operator.decide.plans import PredictionPlan, TaskWrites
+from isoloss_operator.decide.prediction_checks import (
+    AcceptedPrediction,
+    Question,
+    check_prediction,
+    present_question,
 )
-from isoloss_operator.decide.prediction_view import (
-    PredictionView,
-    prediction_view,
-    unanswered,
-)
+from isoloss_operator.decide.publication import answer_page, publication, withdrawals
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.suspension import suspension
-from isoloss_operator.decide.sweep_reference import sweep_not_ready
-from isoloss_operator.decide.validation import ValidationStep, validation_step
+from isoloss_operator.decide.validation import ValidationStep, validate_answer, validation_kept
 from isoloss_operator.planning.specs import InvalidSpec
 
 _ANNOUNCED: Final = (ACCEPTED, EVALUATED, READY, STALE, VALIDATED, STALLED)
@@ -70,13 +64,9 @@ FRESH: Final = Finding.false(
     Reason.UP_TO_DATE_WITH_SWEEP, "The answer is computed from the sweep's current laws."
 )
 KEPT: Final = Finding.true(Reason.PREDICTED, "The status holds the answer.")
-NO_NUMBERS: Final = HyperparamPredictionStatus()
 NO_ANSWER: Final = Finding.false(
     Reason.NOTHING_WRONG, "There is no answer that could be out of date."
 )
-
-
-# ------------------------------------------------------------------------------------ the decision
 
 
 @dataclass(frozen=True)
@@ -91,55 +81,74 @@ class State:
     """Of this status the initial loss; None: as the status has it."""
     answer: HyperparamPredictionStatus | None = NO_NUMBERS
     """Of this status the answer; None: as the status has it (only if it is still kept)."""
-    step: EvaluationStep | None = None
+    measured: Measurement | None = None
+    """None: nothing is measured now."""
     requeue_after: float | None = None
-    """None: as the evaluation asks for."""
+    """None: as the measurement asks for."""
 
 
 def decide_prediction(observed: ObservedPrediction) -> PredictionPlan:
     """What is to be done about a prediction now, and what its status says."""
-    view = prediction_view(observed)
-    state = _without_view(observed) if view is None else _decided(view)
-    return _plan(observed, view, state, validation_step(observed, view))
+    question = present_question(observed)
+    asked = check_prediction(observed, question)
+    if isinstance(asked, Finding):
+        kept = validation_kept(observed, is_judged=question.is_judged)
+        return _plan(observed, question, _held_up(observed, question, asked), kept)
+    measured = measure(asked)
+    answer = answer_to(asked, measured)
+    state = _state(asked, measured, answer)
+    validation = validate_answer(asked, measured.result, answer, is_kept=state.answer is None)
+    return _plan(observed, question, state, validation, asked, answer)
 
 
-def _decided(view: PredictionView) -> State:
-    return next(state for check in STATES if (state := check(view)) is not None)
+# --------------------------------------------------------------------- before its sweep and store are known
 
 
-def _without_view(observed: ObservedPrediction) -> State:
-    """Before the sweep, its store and its corpus are known."""
-    spec, reference = observed.spec, observed.sweep
-    if isinstance(spec, InvalidSpec):
-        return _not_accepted(Reason.INVALID_SPEC, str(spec))
-    if observed.storage_refusal:
-        return _not_accepted(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
-    if reference is None:
-        message = f"There is no ScalingSweep {spec.sweep_ref.name} in this namespace."
-        found = Finding.false(Reason.SWEEP_NOT_FOUND, message)
-    elif isinstance(reference.spec, InvalidSpec):
-        found = Finding.false(Reason.SWEEP_INVALID, str(reference.spec))
-    elif message := unanswered(observed):
-        return _without_store(observed, Finding.false(Reason.STORAGE_UNREACHABLE, message))
-    else:  # before the corpus is prepared nothing can be measured
-        found = sweep_not_ready(reference)
-    return _keep_previous(observed, found)
+def _held_up(observed: ObservedPrediction, question: Question, found: Finding) -> State:
+    """The prediction cannot be answered for what was found."""
+    if found.reason in (Reason.INVALID_SPEC, Reason.STORAGE_NOT_ALLOWED):
+        return State(ready=found, accepted=found, requeue_after=300.0)
+    if found.reason is Reason.STORAGE_UNREACHABLE and question.is_answered:
+        return _as_it_was(observed, found)
+    return _nothing_measured(observed, question, found)
 
 
-def _without_store(observed: ObservedPrediction, finding: Finding) -> State:
+def _as_it_was(observed: ObservedPrediction, found: Finding) -> State:
     """An answer that was given is kept as it was: nothing is known to have changed."""
-    if not has_previous_answer(observed):
-        return _keep_previous(observed, finding)
-    before = observed.previous_conditions
-    found = {kind: Finding.of(condition) for kind, condition in before.items()}
+    before = {
+        kind: Finding.of(condition) for kind, condition in observed.previous_conditions.items()
+    }
     return State(
         ready=_previous_ready(observed),
-        accepted=finding,
-        evaluated=found.get(EVALUATED, Finding.unknown()),
-        stale=found.get(STALE, NO_ANSWER),
+        accepted=found,
+        evaluated=before.get(EVALUATED, Finding.unknown()),
+        stale=before.get(STALE, NO_ANSWER),
         measurement=None,
         answer=None,
         requeue_after=30.0,
+    )
+
+
+def _nothing_measured(observed: ObservedPrediction, question: Question, found: Finding) -> State:
+    """The previous answer, if there is one, with what was measured for it."""
+    before = observed.previous_conditions.get(EVALUATED)
+    evaluated = Finding.of(before) if before and question.is_of_status else Finding.unknown()
+    state = State(ready=found, evaluated=evaluated, requeue_after=30.0)
+    if not question.is_answered:
+        return state
+    return _kept(observed, found, replace(state, measurement=None))
+
+
+def _kept(
+    observed: ObservedPrediction, found: Finding, state: State, former: str = "former laws"
+) -> State:
+    """The state with the previous answer, marked stale for what was found."""
+    message = f"The answer is computed from {former}: {found.message}"
+    return replace(
+        state,
+        ready=_previous_ready(observed),
+        stale=Finding("True", found.reason, message, stalled=found.stalled),
+        answer=None,
     )
 
 
@@ -151,114 +160,53 @@ def _previous_ready(observed: ObservedPrediction) -> Finding:
     return _publication_problem(observed) or KEPT
 
 
-def _not_accepted(reason: Reason, message: str) -> State:
-    finding = Finding.false(reason, message, stalled=True)
-    return State(ready=finding, accepted=finding, requeue_after=300.0)
+# ---------------------------------------------------------------------------------- once they are known
 
 
-def _keep_previous(
-    observed: ObservedPrediction,
-    finding: Finding,
-    *,
-    evaluated: Finding | None = None,
-    measurement: HyperparamPredictionStatus | None = None,
-    step: EvaluationStep | None = None,
-    preview: HyperparamPredictionStatus | None = None,
-    former: str = "former laws",
-) -> State:
-    """The former answer, marked stale for what `finding` says, if it is kept; else no answer for that.
-
-    `preview` is shown without vouching for it (a provisional answer).
-    """
-    previous = observed.previous_conditions
-    before = previous.get(EVALUATED)
-    if evaluated is None:
-        is_known = before is not None and is_of_present_spec(observed)
-        evaluated = Finding.of(before) if before and is_known else Finding.unknown()
-    requeue = None if step else 30.0
-    if not has_previous_answer(observed):
-        return State(
-            ready=finding,
-            evaluated=evaluated,
-            measurement=measurement or NO_NUMBERS,
-            answer=preview or NO_NUMBERS,
-            step=step,
-            requeue_after=requeue,
-        )
-    message = f"The answer is computed from {former}: {finding.message}"
-    return State(
-        ready=_previous_ready(observed),
-        evaluated=evaluated,
-        stale=Finding("True", finding.reason, message, stalled=finding.stalled),
-        measurement=measurement,
-        answer=None,
-        step=step,
-        requeue_after=requeue,
+def _state(asked: AcceptedPrediction, measured: Measurement, answer: Answer) -> State:
+    """The first that applies."""
+    observed, fit, evaluated = asked.observed, answer.fit, measured.finding
+    if not evaluated.holds:
+        return _unmeasured(asked, measured, fit)
+    known = State(
+        ready=evaluated, evaluated=evaluated, measurement=measured.status, measured=measured
     )
+    if isinstance(fit, Finding) and isinstance(fit.reason, RefusalReason):
+        # More data withdrew the laws: so is an answer that was computed from the former ones.
+        return replace(known, ready=fit)
+    if isinstance(fit, Finding):  # the sweep is still running, or its laws cannot be read
+        if answer.preview is not None:  # shown without vouching for it
+            fit = Finding.false(Reason.PROVISIONAL, f"{_PREVIEW} {fit.message}")
+        if asked.question.is_answered:
+            return _kept(observed, fit, known)
+        return replace(known, ready=fit, answer=answer.preview or NO_NUMBERS)
+    if isinstance(answer.prediction, Finding):
+        return replace(known, ready=answer.prediction)
+    answered = replace(known, stale=FRESH, answer=answer.status)
+    if (problem := _publication_problem(observed)) is not None:
+        return replace(answered, ready=problem, accepted=problem)
+    ready = Finding.true(Reason.PREDICTED, predicted_in_words(answer.prediction))
+    return replace(answered, ready=ready, requeue_after=math.inf)
 
 
-def _known_loss(
-    view: PredictionView,
-    ready: Finding,
-    *,
-    accepted: Finding = ALL_ACCEPTED,
-    stale: Finding = NO_ANSWER,
-    answer: HyperparamPredictionStatus = NO_NUMBERS,
+def _unmeasured(
+    asked: AcceptedPrediction, measured: Measurement, fit: FitOutcome | Finding
 ) -> State:
-    """A state in which the initial loss is known."""
-    step = view.step
-    return State(ready, accepted, step.finding, stale, view.measurement, answer, step)
-
-
-def _initial_loss_unknown(view: PredictionView) -> State | None:
     """Before the checkpoint is measured, however far the sweep is."""
-    step, checkpoint, found = view.step, view.spec.checkpoint, view.step.finding
-    if checkpoint is None or found.status == "True":
-        return None
-    if not view.checkpoint_gone:
+    observed, found, checkpoint = asked.observed, measured.finding, asked.spec.checkpoint
+    assert checkpoint is not None  # a given loss needs no measuring
+    if not asked.is_checkpoint_gone:
+        state = State(ready=found, evaluated=found, measured=measured)
+        if not asked.question.is_answered:
+            return state
         former = f"a former initial loss of {checkpoint.uri}"
-        return _keep_previous(view.observed, found, evaluated=found, step=step, former=former)
-    before = view.observed.previous_status
-    if isinstance(view.fit, FitOutcome) and view.fit.laws_sha256 == before.laws_sha256:
-        as_it_was = _without_store(view.observed, found)
-        return replace(as_it_was, stale=FRESH, step=step, requeue_after=math.inf)
-    return _keep_previous(view.observed, found, step=step)
-
-
-def _laws_refused(view: PredictionView) -> State | None:
-    """More data withdrew the laws: so is an answer that was computed from the former ones."""
-    if not isinstance(view.fit, Finding) or not isinstance(view.fit.reason, RefusalReason):
-        return None
-    return _known_loss(view, view.fit)
-
-
-def _laws_not_final(view: PredictionView) -> State | None:
-    """The sweep is still running, or its laws cannot be read."""
-    if not isinstance(view.fit, Finding):
-        return None
-    problem, preview = view.fit, view.preview
-    if preview is not None:
-        problem = Finding.false(Reason.PROVISIONAL, f"{_PREVIEW} {problem.message}")
-    return _keep_previous(
-        view.observed,
-        problem,
-        evaluated=view.step.finding,
-        measurement=view.measurement,
-        step=view.step,
-        preview=preview,
-    )
-
-
-def _prediction_refused(view: PredictionView) -> State | None:
-    found = view.prediction
-    return _known_loss(view, found) if isinstance(found, Finding) else None
-
-
-def _not_published(view: PredictionView) -> State | None:
-    problem = _publication_problem(view.observed)
-    if problem is None:
-        return None
-    return _known_loss(view, problem, accepted=problem, stale=FRESH, answer=view.answer)
+        return _kept(observed, found, replace(state, measurement=None), former)
+    laws = observed.previous_status.laws_sha256
+    if isinstance(fit, FitOutcome) and fit.laws_sha256 == laws:
+        as_it_was = _as_it_was(observed, found)
+        return replace(as_it_was, stale=FRESH, measured=measured, requeue_after=math.inf)
+    kept = _nothing_measured(observed, asked.question, found)
+    return replace(kept, measured=measured, requeue_after=None)
 
 
 def _publication_problem(observed: ObservedPrediction) -> Finding | None:
@@ -281,35 +229,18 @@ def _publication_problem(observed: ObservedPrediction) -> Finding | None:
     return Finding.false(Reason.CONFIG_MAP_REFUSED, f"spec.publish: {error}", stalled=stalled)
 
 
-def _predicted(view: PredictionView) -> State | None:
-    if isinstance(view.prediction, Finding):
-        return None
-    ready = Finding.true(Reason.PREDICTED, predicted_in_words(view.prediction))
-    answered = _known_loss(view, ready, stale=FRESH, answer=view.answer)
-    return replace(answered, requeue_after=math.inf)
-
-
-Check = Callable[[PredictionView], State | None]
-
-STATES: Final[Sequence[Check]] = (
-    _initial_loss_unknown,
-    _laws_refused,
-    _laws_not_final,
-    _prediction_refused,
-    _not_published,
-    _predicted,
-)
-
-
 # -------------------------------------------------------------------------------------- the plan
 
 
 def _plan(
     observed: ObservedPrediction,
-    view: PredictionView | None,
+    question: Question,
     state: State,
     validation: ValidationStep,
+    asked: AcceptedPrediction | None = None,
+    answer: Answer | None = None,
 ) -> PredictionPlan:
+    """`asked` and `answer` are None before its sweep and store are known."""
     refused = storage_not_writable(observed.store_write_error) or write_refused(
         observed.write_error
     )
@@ -324,33 +255,34 @@ def _plan(
         now=observed.now,
     )
     before = observed.previous_status
-    judged, asked = validation.status, question_digest(observed.spec, judged=True)
+    judged = validation.status
     if judged is not None:
-        judged = judged.model_copy(update={"question_digest": asked})
-    status = with_measurement(state.answer or before, state.measurement or before).model_copy(
+        judged = judged.model_copy(update={"question_digest": question.judged_digest})
+    status = _with_measurement(state.answer or before, state.measurement or before).model_copy(
         update={
             "observed_generation": observed.generation,
             "conditions": conditions,
-            "question_digest": question_digest(observed.spec) or before.question_digest,
+            "question_digest": question.digest or before.question_digest,
             "validation": judged,
             "refined": validation.refined,
-            "report_uri": _report_uri(observed, view, before),
+            "report_uri": _report_uri(observed, asked, before),
         }
     )
-    step = state.step or EvaluationStep(state.evaluated)
+    measured = state.measured
     page, page_seconds = None, math.inf
-    if view is not None and state.stale != NO_ANSWER:
-        page, page_seconds = answer_page(view, status)
+    if asked is not None and answer is not None and state.stale != NO_ANSWER:
+        result = None if measured is None else measured.result
+        page, page_seconds = answer_page(asked, result, answer, status)
     news = _news(conditions, previous)
     return PredictionPlan(
         status=status,
-        **vars(step.writes),
+        **vars(TaskWrites() if measured is None else measured.writes),
         publish=publication(observed, status),
         withdraw=withdrawals(observed, status),
         page=page,
         events=condition_events(news, _ANNOUNCED, stalled=_holds_up(state).stalled),
         requeue_after=min(
-            state.requeue_after or step.requeue_after,
+            state.requeue_after or (60.0 if measured is None else measured.requeue_after),
             _validation_seconds(validation),
             page_seconds,
         ),
@@ -364,13 +296,15 @@ def _validation_seconds(validation: ValidationStep) -> float:
 
 
 def _report_uri(
-    observed: ObservedPrediction, view: PredictionView | None, before: HyperparamPredictionStatus
+    observed: ObservedPrediction,
+    asked: AcceptedPrediction | None,
+    before: HyperparamPredictionStatus,
 ) -> str:
     """Empty before a page was drawn."""
-    if view is None:
+    if asked is None:
         return before.report_uri
     folder = layout.prediction_folder(observed.name, observed.uid)
-    uri = f"{store_uri(view.sweep)}/{layout.report_in(folder)}"
+    uri = f"{store_uri(asked.sweep)}/{layout.report_in(folder)}"
     return uri if observed.has_page(uri) else ""
 
 
@@ -389,7 +323,7 @@ def _news(
 def _findings(
     observed: ObservedPrediction, state: State, validated: Finding | None
 ) -> dict[str, Finding]:
-    creates = state.step is not None and state.step.writes.create
+    creates = state.measured is not None and state.measured.writes.create
     changes = "The evaluate Job is being started." if creates else ""
     holds_up = _holds_up(state)
     return {
@@ -407,3 +341,16 @@ def _findings(
 def _holds_up(state: State) -> Finding:
     """What only a person can help: that there is no answer, or that there is no newer one."""
     return state.stale if state.stale.stalled else state.ready
+
+
+def _with_measurement(
+    answer: HyperparamPredictionStatus, measured: HyperparamPredictionStatus
+) -> HyperparamPredictionStatus:
+    """The status of an answer with the initial loss of another."""
+    return answer.model_copy(
+        update={
+            "initial_loss": measured.initial_loss,
+            "domain_losses": measured.domain_losses,
+            "evaluation_uri": measured.evaluation_uri,
+        }
+    )

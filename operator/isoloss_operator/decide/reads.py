@@ -24,7 +24,7 @@ from isoloss_operator.decide.observation import (
     ObservedTasks,
     PointReads,
 )
-from isoloss_operator.decide.prediction_view import corpus_of_laws
+from isoloss_operator.decide.prediction_checks import corpus_of_laws
 from isoloss_operator.decide.preparation import reporting_tasks
 from isoloss_operator.decide.record import is_done, record
 from isoloss_operator.decide.tasks import TaskSet, corpora, plan_tasks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from isoloss.validation import (
 from isoloss.validation import Reason as Judged
 from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown, problem_of, value_of
+from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import (
     HyperparamPredictionSpec,
     ProbeStatus,
@@ -33,16 +34,17 @@ from isoloss_operator.api import (
     ScalingSweepSpec,
     ValidationStatus,
 )
+from isoloss_operator.decide.answer import Answer, question, target_length
 from isoloss_operator.decide.conditions import READY, STALLED, VALIDATED, Finding
+from isoloss_operator.decide.evaluation import measure
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
 from isoloss_operator.decide.observation import Course, ObservedPrediction, ObservedReference
-from isoloss_operator.decide.prediction_status import (
-    is_of_present_spec,
-    question,
-    target_length,
+from isoloss_operator.decide.prediction_checks import (
+    AcceptedPrediction,
+    check_prediction,
+    present_question,
 )
-from isoloss_operator.decide.prediction_view import PredictionView
 from isoloss_operator.decide.reasons import Reason, known_reason
 from isoloss_operator.decide.sweep_reference import sweep_not_ready
 from isoloss_operator.planning.continued import ALIKE
@@ -85,36 +87,52 @@ class Verdict:
     """These tokens."""
 
 
-def validation_step(observed: ObservedPrediction, view: PredictionView | None) -> ValidationStep:
-    """Judge the answer, or say what that waits for. `view` is None if nothing is known of the sweep or its store."""
+def validation_kept(observed: ObservedPrediction, *, is_judged: bool) -> ValidationStep:
+    """What was said, if nothing is known of the sweep or its store. `is_judged`: it is about the present question."""
     if isinstance(observed.spec, InvalidSpec):
         return ValidationStep(NO_ANSWER if VALIDATED in observed.previous_conditions else None)
     if observed.spec.validation is None:
         return ValidationStep()
-    if view is None:
-        return _as_it_was(observed, NO_ANSWER)
-    points = judged_points(view)
+    return _as_it_was(observed, NO_ANSWER, is_judged=is_judged)
+
+
+def validate_answer(
+    asked: AcceptedPrediction, result: EvaluationResult | None, answer: Answer, *, is_kept: bool
+) -> ValidationStep:
+    """Judge the answer, or say what that waits for. `is_kept`: the former answer is, as there is no new one yet."""
+    observed, fit, found = asked.observed, answer.fit, answer.in_sweep_sequences
+    is_judged = asked.question.is_judged
+    if asked.spec.validation is None:
+        return ValidationStep()
+    points = judged_points(asked, result)
     if isinstance(points, Finding):
         is_away = points.reason is Reason.STORAGE_UNREACHABLE
-        return _as_it_was(observed, points) if is_away else ValidationStep(points)
-    answer, fit = view.prediction_in_sweep_sequences, view.fit
-    if isinstance(answer, Finding) or isinstance(fit, Finding):
-        return _as_it_was(observed, NO_ANSWER) if view.keeps_answer else ValidationStep(NO_ANSWER)
-    waits = _not_over(points, observed, answer)
-    verdict = Verdict(waits) if waits is not None else _verdict(view, points, answer, fit)
+        return (
+            _as_it_was(observed, points, is_judged=is_judged)
+            if is_away
+            else ValidationStep(points)
+        )
+    if isinstance(found, Finding) or isinstance(fit, Finding):
+        if not is_kept:
+            return ValidationStep(NO_ANSWER)
+        return _as_it_was(observed, NO_ANSWER, is_judged=is_judged)
+    waits = _not_over(points, observed, found)
+    verdict = Verdict(waits) if waits is not None else _verdict(asked, result, points, found, fit)
     if verdict.finding.reason is Reason.STORAGE_UNREACHABLE:
-        return _as_it_was(observed, verdict.finding)
+        return _as_it_was(observed, verdict.finding, is_judged=is_judged)
     return ValidationStep(
         verdict.finding,
         _status(points, verdict),
-        _refined(verdict.validation, view.spec, view.sweep),
+        _refined(verdict.validation, asked.spec, asked.sweep),
     )
 
 
-def _as_it_was(observed: ObservedPrediction, finding: Finding) -> ValidationStep:
+def _as_it_was(
+    observed: ObservedPrediction, finding: Finding, *, is_judged: bool
+) -> ValidationStep:
     """What was said of the present question is kept while nothing is known that could change it; else `finding`."""
     previous = observed.previous_conditions.get(VALIDATED)
-    if previous is None or not is_of_present_spec(observed, judged=True):
+    if previous is None or not is_judged:
         return ValidationStep(finding)
     return ValidationStep(
         Finding.of(previous), observed.previous_status.validation, observed.previous_status.refined
@@ -124,11 +142,13 @@ def _as_it_was(observed: ObservedPrediction, finding: Finding) -> ValidationStep
 # ------------------------------------------------------------------------------- which points count
 
 
-def judged_points(view: PredictionView) -> JudgedPoints | Finding:
+def judged_points(
+    asked: AcceptedPrediction, result: EvaluationResult | None
+) -> JudgedPoints | Finding:
     """The points that are of the checkpoint, corpus, loss and optimizer that the answer is about, or why there are none."""
-    observed, laws = view.observed, view.sweep
-    assert view.spec.validation is not None
-    name, seen = view.spec.validation.sweep_ref.name, observed.validation
+    observed, laws = asked.observed, asked.sweep
+    assert asked.spec.validation is not None
+    name, seen = asked.spec.validation.sweep_ref.name, observed.validation
     reference = seen.reference
     if reference is None:
         message = f"spec.validation.sweepRef: there is no ScalingSweep {name} in this namespace."
@@ -144,41 +164,44 @@ def judged_points(view: PredictionView) -> JudgedPoints | Finding:
     if sweep.fit.weights != laws.fit.weights or mixture(sweep) != mixture(laws):
         message = (
             f"ScalingSweep {name} and the laws are about different losses: fit.weights and the weights of data.domains "
-            f"must be those of ScalingSweep {view.reference.name}."
+            f"must be those of ScalingSweep {asked.reference.name}."
         )
         return Finding.unknown(Reason.LOSS_DIFFERS, message)
     if _optimizer(sweep) != _optimizer(laws):
         message = (
-            f"ScalingSweep {name} trains with another optimizer than ScalingSweep {view.reference.name}: all but "
+            f"ScalingSweep {name} trains with another optimizer than ScalingSweep {asked.reference.name}: all but "
             "warmupTokens must be the same."
         )
         return Finding.unknown(Reason.OPTIMIZER_DIFFERS, message)
     ledger = value_of(seen.ledger)
     if ledger is None or ledger.corpus is None:
         return _unknown(sweep_not_ready(reference))
-    if ledger.corpus.digest != view.manifest.digest:
-        message = f"ScalingSweep {name} is trained on another corpus than ScalingSweep {view.reference.name}."
+    if ledger.corpus.digest != asked.manifest.digest:
+        message = f"ScalingSweep {name} is trained on another corpus than ScalingSweep {asked.reference.name}."
         return Finding.unknown(Reason.CORPUS_DIFFERS, message)
-    found = _of_the_checkpoint(view, sweep, ledger)
+    found = _of_the_checkpoint(asked, result, sweep, ledger)
     return found if isinstance(found, Finding) else JudgedPoints(reference, sweep, found)
 
 
 def _of_the_checkpoint(
-    view: PredictionView, sweep: ScalingSweepSpec, ledger: Ledger
+    asked: AcceptedPrediction,
+    result: EvaluationResult | None,
+    sweep: ScalingSweepSpec,
+    ledger: Ledger,
 ) -> tuple[PointRecord, ...] | Finding:
-    assert view.spec.validation is not None
-    assert view.spec.checkpoint is not None  # validation asks for it
-    name, uri = view.spec.validation.sweep_ref.name, view.spec.checkpoint.uri.rstrip("/")
+    assert asked.spec.validation is not None
+    assert asked.spec.checkpoint is not None  # validation asks for it
+    name, uri = asked.spec.validation.sweep_ref.name, asked.spec.checkpoint.uri.rstrip("/")
     sizes = {proxy.name for proxy in _sizes(sweep, uri)}
     if not sizes:
         message = f"No size of ScalingSweep {name} continues {uri}."
         return Finding.unknown(Reason.CHECKPOINT_DIFFERS, message)
     stamps = {each.uri: each.stamp for each in ledger.checkpoints}
-    present = value_of(view.observed.checkpoint_stamp) or ""
+    present = value_of(asked.observed.checkpoint_stamp) or ""
     if uri in stamps and stamps[uri] != present:
         message = f"ScalingSweep {name} continues other files of {uri} than those whose initial loss was measured."
         return Finding.unknown(Reason.CHECKPOINT_DIFFERS, message)
-    if view.result is not None and not view.result.same_tokenizer:
+    if result is not None and not result.same_tokenizer:
         message = (
             f"The tokenizer of {uri} differs from the sweep's: it cannot be trained on its corpus."
         )
@@ -239,20 +262,34 @@ _REASONS: Final[Mapping[Judged, Reason]] = {
 }
 
 
-def courses_to_read(view: PredictionView | None) -> dict[str, str]:
-    """Digests of trajectories by key, of points that are longer than what all are compared at."""
-    if view is None or view.spec.validation is None:
-        return {}
-    points = judged_points(view)
+@dataclass(frozen=True)
+class CourseReads:
+    """Which trajectories to read."""
+
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """By point key."""
+    raw: bool = False
+    """Whether the losses of the raw weights are wanted."""
+
+
+def courses_to_read(observed: ObservedPrediction) -> CourseReads:
+    """Of points that are longer than what all are compared at."""
+    asked = check_prediction(observed, present_question(observed))
+    if isinstance(asked, Finding) or asked.spec.validation is None:
+        return CourseReads()
+    result = measure(asked).result
+    points = judged_points(asked, result)
     if isinstance(points, Finding):
-        return {}
-    at = _compared_at(points, _budget_tokens(view))
-    return {r.key: r.trajectory_sha256 for r in points.records if _is_longer(points.sweep, r, at)}
+        return CourseReads()
+    at = _compared_at(points, _budget_tokens(asked.spec, result))
+    longer = (r for r in points.records if _is_longer(points.sweep, r, at))
+    digests = {r.key: r.trajectory_sha256 for r in longer}
+    return CourseReads(digests, raw=asked.sweep.fit.weights == "Raw")
 
 
-def _budget_tokens(view: PredictionView) -> float:
+def _budget_tokens(spec: HyperparamPredictionSpec, result: EvaluationResult | None) -> float:
     """Infinite before the checkpoint's size is known."""
-    budget, result = view.spec.budget, view.result
+    budget = spec.budget
     if budget.tokens:
         return float(budget.tokens)
     if result is None or not budget.flops:
@@ -280,18 +317,22 @@ def _is_longer(sweep: ScalingSweepSpec, record: PointRecord, tokens: float) -> b
 
 
 def _verdict(
-    view: PredictionView, points: JudgedPoints, answer: Prediction, fit: FitOutcome
+    asked: AcceptedPrediction,
+    result: EvaluationResult | None,
+    points: JudgedPoints,
+    answer: Prediction,
+    fit: FitOutcome,
 ) -> Verdict:
     assert fit.laws is not None  # they gave the answer
     assert answer.cpt_flops is not None
-    assert view.spec.validation is not None
-    laws, query = fit.laws, question(fit.laws, view.spec, view.sweep, view.result)
+    assert asked.spec.validation is not None
+    laws, query = fit.laws, question(fit.laws, asked.spec, asked.sweep, result)
     done = [record for record in points.records if record.state in DONE]
     if not done:
         return _too_few("No point has a result.")
-    at = _compared_at(points, _budget_tokens(view))
+    at = _compared_at(points, _budget_tokens(asked.spec, result))
     for record in [each for each in done if _is_longer(points.sweep, each, at)]:
-        course = view.observed.validation.courses.get(record.key)
+        course = asked.observed.validation.courses.get(record.key)
         if course is None or is_unknown(course):
             message = problem_of(course) if course is not None else "a trajectory is not read yet"
             return Verdict(Finding.unknown(Reason.STORAGE_UNREACHABLE, message))
@@ -309,7 +350,7 @@ def _verdict(
             residual=laws.surface.residual_rms,
         )
         flops = min(per_token * tokens, answer.cpt_flops * ALIKE)
-        tolerance = float(view.spec.validation.tolerance)
+        tolerance = float(asked.spec.validation.tolerance)
         judged = validate(laws, query, probes, flops, tolerance=tolerance)
     except InvalidProbes as error:
         return _too_few(f"{error}.")

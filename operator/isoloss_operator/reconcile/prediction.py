@@ -24,8 +24,8 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import ConfigMapDeletion, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_status import says_otherwise
-from isoloss_operator.decide.prediction_view import needs_corpus, prediction_view
+from isoloss_operator.decide.prediction_checks import needs_corpus
+from isoloss_operator.decide.publication import says_otherwise
 from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
     evaluation_path,
@@ -150,9 +150,8 @@ class PredictionSteps:
             return ObservedValidation(reference, storage_refusal=refusal)
         ledger = services.ledgers.read(reads.store_uri, reads.folder)
         found = ObservedValidation(reference, ledger=ledger)
-        view = prediction_view(replace(observed, validation=found))
-        raw = view is not None and view.sweep.fit.weights == "Raw"
-        courses = services.storage.courses(reads.store_uri, courses_to_read(view), raw=raw)
+        wanted = courses_to_read(replace(observed, validation=found))
+        courses = services.storage.courses(reads.store_uri, wanted.digests, raw=wanted.raw)
         return replace(found, courses=courses)
 
     # ------------------------------------------------------------------------- decide and apply

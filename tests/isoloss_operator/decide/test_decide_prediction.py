@@ -27,7 +27,7 @@ from isoloss_operator.decide.observation import (
     PublishedAnswer,
 )
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_view import needs_corpus
+from isoloss_operator.decide.prediction_checks import needs_corpus
 from isoloss_operator.decide.reads import evaluation_path, first_reads
 from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
 from tests.support.ledgers import read_back

@@ -20,12 +20,12 @@ from hypothesis.stateful import (
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_operator.api import HyperparamPredictionStatus
-from isoloss_operator.decide import prediction_status, validation
+from isoloss_operator.decide import answer, validation
 from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.observation import ObservedValidation
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_status import says_otherwise
+from isoloss_operator.decide.publication import says_otherwise
 from isoloss_operator.reconcile.memory import had_trouble
 from tests.support.edited_prediction_simulator import (
     CHECKPOINTS,
@@ -442,7 +442,7 @@ def is_at_its_end(simulator: EditedPredictionSimulator) -> bool:
 @pytest.fixture(autouse=True)
 def _laws_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same question has the same answer in each of a hundred passes, and takes most of their time."""
-    monkeypatch.setattr(prediction_status, "predict", remembered(prediction_status.predict))
+    monkeypatch.setattr(answer, "predict", remembered(answer.predict))
     monkeypatch.setattr(validation, "validate", remembered(validation.validate))
 
 

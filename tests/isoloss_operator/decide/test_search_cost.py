@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.prediction_status import search_cost_status
+from isoloss_operator.decide.answer import search_cost_status
 from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.builders import sweep_spec
 

@@ -24,7 +24,6 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_view import prediction_view
 from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.validation import courses_to_read
@@ -321,7 +320,7 @@ def test_points_of_several_lengths_are_compared_where_all_have_been() -> None:
     longer = replace(long, tokens=2 * long.tokens, averaged_loss=1.0, loss=1.0)
     mixed = replace(found, ledger=ledger.replace(points=(longer, *others)))
     world = prediction(validation=mixed)
-    assert courses_to_read(prediction_view(world)) == {long.key: long.trajectory_sha256}
+    assert courses_to_read(world).digests == {long.key: long.trajectory_sha256}
     assert said(decide_prediction(world)) == ("Unknown", "StorageUnreachable")
     assert long.averaged_loss is not None
     course = ((long.tokens // 2, long.averaged_loss), (long.tokens, long.averaged_loss))

@@ -1,0 +1,292 @@
+"""The answer of a sweep's laws: whether there are laws, what a prediction asks them, what they say, and how the status shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from isoloss.formatting import batch_size, learning_rate, loss, number
+from isoloss.laws import (
+    BatchSizeRange,
+    Laws,
+    Point,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    Route,
+    for_length,
+    predict,
+)
+from isoloss.published import published_opinions
+from isoloss.savings import search_cost
+from isoloss_contract.reading import value_of
+from isoloss_contract.records import EvaluationResult
+from isoloss_operator.api import (
+    BatchSizeRangeStatus,
+    ExtrapolationStatus,
+    HyperparamPredictionSpec,
+    HyperparamPredictionStatus,
+    ScalingSweepSpec,
+    SearchCostStatus,
+    VariantStatus,
+)
+from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.evaluation import Measurement
+from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.law_status import (
+    MAX_ENTRIES,
+    interval_status,
+    precise,
+    refused_in_words,
+    texts,
+)
+from isoloss_operator.decide.prediction_checks import AcceptedPrediction
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.sweep_reference import final_fit
+
+NO_NUMBERS: Final = HyperparamPredictionStatus()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the laws of a sweep say to a prediction."""
+
+    fit: FitOutcome | Finding
+    """The final fit of the sweep's present generation, or why there is none."""
+    in_sweep_sequences: Prediction | Finding
+    """The answer of the final laws, or why there is none; batch sizes in sequences of the sweep's length."""
+    prediction: Prediction | Finding
+    """The same in sequences of the target's length."""
+    status: HyperparamPredictionStatus
+    """As the status shows it, without the initial loss; empty if there is none."""
+    preview: HyperparamPredictionStatus | None
+    """The answer of provisional laws, to look at while the sweep runs; None without one."""
+
+
+def answer_to(asked: AcceptedPrediction, measured: Measurement) -> Answer:
+    """The answer, once the initial loss is known."""
+    fit = final_fit(asked.reference, asked.observed.fit)
+    if not measured.finding.holds:
+        return Answer(fit, measured.finding, measured.finding, NO_NUMBERS, None)
+    if isinstance(fit, Finding):
+        is_refused = isinstance(fit.reason, RefusalReason)
+        preview = None if is_refused else _preview(asked, measured.result)
+        return Answer(fit, fit, fit, NO_NUMBERS, preview)
+    found, prediction = _predicted(asked, measured.result, fit)
+    status = NO_NUMBERS
+    if not isinstance(prediction, Finding):
+        status = _answered(asked, measured.result, prediction, fit)
+    return Answer(fit, found, prediction, status, None)
+
+
+def _preview(
+    asked: AcceptedPrediction, result: EvaluationResult | None
+) -> HyperparamPredictionStatus | None:
+    fit = value_of(asked.observed.fit)
+    if fit is None or fit.laws is None or fit.laws.status != "provisional":
+        return None
+    _, prediction = _predicted(asked, result, fit)
+    if isinstance(prediction, Finding):
+        return None
+    return _answered(asked, result, prediction, fit)
+
+
+def _predicted(
+    asked: AcceptedPrediction, result: EvaluationResult | None, fit: FitOutcome
+) -> tuple[Prediction | Finding, Prediction | Finding]:
+    """The answer of a fit's laws in sequences of the sweep's length, and in those of the target's; or why they give none.
+
+    `result` is the measured loss, None if the spec has it.
+    """
+    laws, spec, sweep = fit.laws, asked.spec, asked.sweep
+    if laws is None:
+        found = Finding.false(Reason.LAWS_UNREADABLE, "laws.json is missing.")
+        return found, found
+    try:
+        outcome = predict(laws, question(laws, spec, sweep, result))
+    except ValueError as error:
+        found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
+        return found, found
+    if not isinstance(outcome, Prediction):
+        found = Finding.false(*refused_in_words(outcome), stalled=True)
+        return found, found
+    lengths = sweep.data.sequence_length, target_length(spec, sweep)
+    return outcome, for_length(outcome, spec.batch_size_multiple_of, *lengths)
+
+
+# ------------------------------------------------------------------------------------ what they say
+
+
+ROUTES: Final[dict[Route, str]] = {
+    "iso-loss": "iso-loss laws",
+    "surface": "joint surface",
+    "fixed-batch": "law at that batch size",
+}
+"""What answers, in words."""
+
+
+def question(
+    laws: Laws,
+    spec: HyperparamPredictionSpec,
+    sweep: ScalingSweepSpec,
+    result: EvaluationResult | None,
+) -> PredictionQuery:
+    """What a prediction asks the laws; their answer is in sequences of the sweep's length.
+
+    Raises ValueError if it contradicts itself.
+    """
+    budget, ratio = spec.budget, target_length(spec, sweep) / sweep.data.sequence_length
+    return PredictionQuery(
+        initial_loss=result.loss if result else float(spec.initial_loss or "nan"),
+        initial_loss_standard_error=result.loss_standard_error if result else 0.0,
+        cpt_flops=float(budget.flops) if budget.flops else None,
+        cpt_tokens=float(budget.tokens) if budget.tokens else None,
+        params=target_parameters(spec, result),
+        pretraining_tokens=float(spec.pretraining_tokens) if spec.pretraining_tokens else None,
+        composition=spec.composition,
+        batch_size=None if spec.batch_size is None else spec.batch_size * ratio,
+        batch_size_tolerance=float(spec.batch_size_tolerance)
+        if spec.batch_size_tolerance
+        else None,
+        round_to=spec.batch_size_multiple_of * ratio,
+        max_extrapolation=float(spec.max_extrapolation),
+    )
+
+
+def target_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> int:
+    """Tokens per sequence of the planned run."""
+    return spec.target_sequence_length or sweep.data.sequence_length
+
+
+def target_parameters(
+    spec: HyperparamPredictionSpec, result: EvaluationResult | None
+) -> float | None:
+    """Active parameters of the target: measured, or from the spec."""
+    if result is not None:
+        return float(result.parameters.active)
+    return float(spec.target_parameters) if spec.target_parameters else None
+
+
+def predicted_in_words(prediction: Prediction) -> str:
+    """The answer in a sentence."""
+    rate, batch = prediction.learning_rate, prediction.batch_size
+    if prediction.batch_size_given:
+        return (
+            f"Learning rate {learning_rate(rate.value)} ({learning_rate(rate.low)} to {learning_rate(rate.high)}) at "
+            f"a batch size of {batch_size(batch.value)} sequences."
+        )
+    return (
+        f"Learning rate {learning_rate(rate.value)} ({learning_rate(rate.low)} to "
+        f"{learning_rate(rate.high)}), batch size {batch_size(batch.value)} "
+        f"({batch_size(batch.low)} to {batch_size(batch.high)}) sequences, by the "
+        f"{ROUTES[prediction.route]}."
+    )
+
+
+# --------------------------------------------------------------------------- how the status shows it
+
+
+def _answered(
+    asked: AcceptedPrediction,
+    result: EvaluationResult | None,
+    prediction: Prediction,
+    fit: FitOutcome,
+) -> HyperparamPredictionStatus:
+    """The status of an answer, without its initial loss."""
+    spec, sweep, reference, unnoticed = asked.spec, asked.sweep, asked.reference, asked.unnoticed
+    distance = prediction.extrapolation
+    params, length = target_parameters(spec, result), target_length(spec, sweep)
+    return HyperparamPredictionStatus(
+        equivalent_flops=interval_status(prediction.equivalent_flops),
+        planned_flops=precise(prediction.cpt_flops),
+        total_flops=interval_status(prediction.total_flops),
+        target_loss=interval_status(prediction.target_loss, loss),
+        learning_rate=interval_status(prediction.learning_rate, learning_rate),
+        batch_size=interval_status(prediction.batch_size, batch_size),
+        batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
+        batch_size_cost=interval_status(prediction.batch_size_cost),
+        affordable_batch_sizes=_affordable(prediction.affordable),
+        search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
+        extrapolation=ExtrapolationStatus(
+            compute_factor=precise(distance.compute_factor),
+            loss_distance=loss(distance.loss_distance),
+            parameters_factor=precise(distance.params_factor),
+        ),
+        variants=tuple(
+            _variant(name, point) for name, point in sorted(prediction.variants.items())
+        ),
+        second_opinions=second_opinions(prediction, params, length),
+        warnings=texts(
+            [*_warnings(result), *([unnoticed] if unnoticed else []), *prediction.warnings]
+        ),
+        sweep_generation=reference.generation,
+        sweep_uid=reference.uid,
+        laws_sha256=fit.laws_sha256,
+        ledger_sha256=fit.ledger_sha256,
+    )
+
+
+def _affordable(found: BatchSizeRange | None) -> BatchSizeRangeStatus | None:
+    if found is None:
+        return None
+    return BatchSizeRangeStatus(
+        tolerance=number(found.tolerance),
+        smallest=batch_size(found.smallest),
+        largest=batch_size(found.largest),
+    )
+
+
+def _warnings(result: EvaluationResult | None) -> tuple[str, ...]:
+    if result is None or result.same_tokenizer:
+        return ()
+    return (
+        "The checkpoint's tokenizer differs from the sweep's: it read the same text in its own tokens, "
+        "and its loss was converted to the sweep's.",
+    )
+
+
+def search_cost_status(
+    spec: ScalingSweepSpec, status: Mapping[str, Any], cpt_flops: float | None
+) -> SearchCostStatus | None:
+    """The sweep compared with a search on the target with the planned budget, both as 6 N D; None: one is unknown."""
+    try:
+        cost = search_cost(
+            sweep_flops=float(status.get("plannedFlops", "")),
+            direct_runs=spec.direct_runs,
+            run_flops=float(cpt_flops or 0),
+        )
+    except ValueError:
+        return None
+    return SearchCostStatus(
+        sweep_flops=precise(cost.proxy_flops),
+        direct_flops=precise(cost.direct_flops),
+        direct_runs=spec.direct_runs,
+        saving=precise(cost.saving),
+    )
+
+
+def second_opinions(
+    prediction: Prediction, params: float | None, sequence_length: int
+) -> tuple[VariantStatus, ...]:
+    """The published laws that have something to say."""
+    published, _ = published_opinions(total_flops=prediction.total_flops.value, params=params)
+    opinions = [
+        VariantStatus(
+            name=opinion.name,
+            learning_rate=learning_rate(opinion.learning_rate),
+            batch_size=batch_size(opinion.batch_size(sequence_length)),
+            total_flops=number(prediction.total_flops.value),
+        )
+        for opinion in published
+    ]
+    return tuple(opinions[:MAX_ENTRIES])
+
+
+def _variant(name: str, point: Point) -> VariantStatus:
+    return VariantStatus(
+        name=name,
+        learning_rate=learning_rate(point.learning_rate.value),
+        batch_size=batch_size(point.batch_size.value),
+        total_flops=number(point.total_flops),
+    )
