@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import isoloss_contract.store.folder as folder_module
+import isoloss_contract.store.store as store_module
 from isoloss_contract.store import BadRecord, NotFound, Store, StoreUnavailable
-from isoloss_contract.store.files import FileBackend
+from isoloss_contract.store.folder import FolderBackend
 from tests.isoloss_contract.conftest import SHORT, OpenStore
 
 
@@ -39,7 +39,7 @@ def test_a_range_of_nothing_is_not_found(open_store: OpenStore) -> None:
 def test_an_object_is_read_in_parts(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(folder_module, "PART_BYTES", 8)
+    monkeypatch.setattr(store_module, "PART_BYTES", 8)
     store, content = open_store(), bytes(range(size))
     store.write("x.bin", content)
     assert b"".join(store.parts("x.bin")) == content
@@ -50,16 +50,16 @@ def test_an_object_is_read_in_parts(
 def test_a_part_that_was_not_answered_is_asked_for_again_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, read_range, asked = Store(tmp_path.as_uri(), SHORT), FileBackend.read_range, []
+    store, read_range, asked = Store(tmp_path.as_uri(), SHORT), FolderBackend.read_range, []
 
-    def broken(self: FileBackend, path: str, start: int, size: int) -> bytes:
+    def broken(self: FolderBackend, path: str, start: int, size: int) -> bytes:
         asked.append(start)
         if len(asked) == 2:
             raise ConnectionResetError(104, "reset by peer")
         return read_range(self, path, start, size)
 
-    monkeypatch.setattr(folder_module, "PART_BYTES", 8)
-    monkeypatch.setattr(FileBackend, "read_range", broken)
+    monkeypatch.setattr(store_module, "PART_BYTES", 8)
+    monkeypatch.setattr(FolderBackend, "read_range", broken)
     store.write("x.bin", bytes(range(20)))
     assert b"".join(store.parts("x.bin")) == bytes(range(20))
     assert asked == [0, 8, 8, 16, 20]
@@ -69,7 +69,7 @@ def test_parts_of_two_objects_are_never_taken_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a checkpoint that is uploaded anew while it is fetched."""
-    monkeypatch.setattr(folder_module, "PART_BYTES", 8)
+    monkeypatch.setattr(store_module, "PART_BYTES", 8)
     store = Store(tmp_path.as_uri(), SHORT)
     store.write("x.bin", bytes(20))
     parts = store.parts("x.bin")

@@ -21,7 +21,7 @@ import isoloss_trainer.foreign_model as foreign_model_module
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluateTask, EvaluationResult
 from isoloss_contract.store import Patience, Store, StoreUnavailable
-from isoloss_contract.store.files import FileBackend
+from isoloss_contract.store.folder import FolderBackend
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.evaluation import ValidationSet, bytes_per_token
 from isoloss_trainer.foreign_model import (
@@ -414,9 +414,9 @@ def test_unusable_checkpoints_are_refused(
 def test_a_connection_that_breaks_in_a_file_ends_no_fetch_before_the_store_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: int
 ) -> None:
-    read_range, asked = FileBackend.read_range, []
+    read_range, asked = FolderBackend.read_range, []
 
-    def broken(self: FileBackend, *part: Any) -> bytes:
+    def broken(self: FolderBackend, *part: Any) -> bytes:
         asked.append(part)
         if len(asked) <= breaks:
             raise ConnectionResetError(104, "reset by peer")
@@ -426,7 +426,7 @@ def test_a_connection_that_breaks_in_a_file_ends_no_fetch_before_the_store_is_gi
         (tmp_path / name).write_bytes(b"x")
     monkeypatch.setattr(foreign_model_module, "LOCAL", "no scheme")
     monkeypatch.setattr(foreign_model_module, "PATIENT", Patience(attempts=2))
-    monkeypatch.setattr(FileBackend, "read_range", broken)
+    monkeypatch.setattr(FolderBackend, "read_range", broken)
     if breaks == 1:
         folder = fetch_directory(uri(tmp_path), tmp_path / "scratch")
         assert (folder / "config.json").read_bytes() == b"x"

@@ -38,7 +38,7 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_contract.store import Store, StoreRefused, StoreUnavailable
-from isoloss_contract.store.files import FileBackend
+from isoloss_contract.store.folder import FolderBackend
 from isoloss_operator.planning.continued import checkpoint_model
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_trainer.attempt import Claim, Fence, MicroBatch, TrainingState
@@ -519,16 +519,16 @@ def test_what_a_run_reads_is_waited_for_as_long_as_what_it_writes(
         nonlocal slept
         slept += seconds
 
-    original = FileBackend.read
+    original = FolderBackend.read
 
-    def unavailable(self: FileBackend, path: str, max_bytes: int) -> tuple[bytes, str]:
+    def unavailable(self: FolderBackend, path: str, max_bytes: int) -> tuple[bytes, str]:
         at_fault = {"data": path == "manifest.json", "checkpoint": "checkpoints/" in path}
         if at_fault.get(read, "result" in path) and slept < 270:
             raise OSError(errno.EIO, "the volume does not answer")
         return original(self, path, max_bytes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileBackend, "read", unavailable)
+        patch.setattr(FolderBackend, "read", unavailable)
         patch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))
         run(task)
     assert slept >= 270

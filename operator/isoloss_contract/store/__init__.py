@@ -14,8 +14,8 @@ from isoloss_contract.store.errors import (
     StoreUnavailable,
     WriteConflict,
 )
-from isoloss_contract.store.folder import Store, check_uri
 from isoloss_contract.store.parsing import parse_json_object, parse_record, parse_record_lines
+from isoloss_contract.store.store import Store, check_uri
 
 __all__ = [
     "BadRecord",

@@ -1,288 +1,287 @@
-"""`Store`: a folder in object storage, whatever its kind.
+"""Objects as files on a volume that several users, who need not trust each other, write to.
 
-Objects are untrusted: reads are bounded in size and parsed strictly. Callers distinguish three
-kinds of errors without looking at a library's exceptions: absent (`NotFound`), unreadable
-(`BadRecord`) and everything else (`StoreUnavailable`).
+Below `anchor` no symbolic link is followed: each folder is opened from the one above it, so that a
+link which a tenant puts anywhere there cannot lead the operator to its own files or to another
+tenant's. What is neither file nor folder (a named pipe would block its reader) is refused too.
 
-What reaches S3 and Google Cloud Storage comes with the extra `store` and is imported when a `Store`
-is made, so that the library reads local tables without it.
+On a shared volume the operator and the tasks run as different users. A folder created with the
+usual umask of 022 would admit its creator alone, so new folders are group-writable wherever the
+folder above is. So the administrator decides, by the mode of the volume's root: 2770 with a group
+that both sides have (fsGroup or supplementalGroups) shares everything below it, and 0755 shares
+nothing. The setgid bit, which keeps the group, is inherited from the parent by the kernel.
 """
 
 from __future__ import annotations
 
-import json
+import fcntl
+import hashlib
+import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
-
-from pydantic import BaseModel
+from typing import BinaryIO
 
 from isoloss_contract.store import limits
-from isoloss_contract.store.backend import Backend, Patience
-from isoloss_contract.store.circuit import Circuit, NotAsked, check_time, is_timeout
-from isoloss_contract.store.errors import (
-    BadRecord,
-    BadStoreUri,
-    Changed,
-    NotFound,
-    Refused,
-    StoreError,
-    StoreNotInstalled,
-    StoreRefused,
-    StoreUnavailable,
-    Unusable,
-    WriteConflict,
-)
-from isoloss_contract.store.parsing import Model, parse_json_object, parse_record
+from isoloss_contract.store.backend import Patience, check_names
+from isoloss_contract.store.errors import Changed, Unusable
 
-if TYPE_CHECKING:
-    from tenacity import Retrying
-
-PART_BYTES = 2**26
-"""Of what is read in parts: a request costs little beside so much."""
-SCHEMES = ("s3", "gs", "file")
-_LOCAL = "file://"
-
-Answer = TypeVar("Answer")
+_PARTIAL = ".partial"
+_LOCK = ".lock"
+_LOCK_SECONDS = 10.0
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def check_uri(uri: str) -> str:
-    """Return `uri` without a trailing slash. Raises BadStoreUri for an unusable scheme or bucket."""
-    parts = urlsplit(uri)
-    if parts.scheme not in SCHEMES:
-        raise BadStoreUri(
-            f"{uri}: the scheme must be one of {', '.join(s + '://' for s in SCHEMES)}"
-        )
-    if parts.scheme != "file" and not parts.netloc:
-        raise BadStoreUri(f"{uri}: no bucket")
-    if ".." in parts.path.split("/"):
-        raise BadStoreUri(f"{uri}: '..' is not allowed")
-    return uri.rstrip("/")
+class FolderBackend:
+    """The folder `root`; links are followed down to `anchor`, a folder above it or itself, and not below.
 
+    Without an anchor links are followed everywhere: for folders that nobody is protected from.
+    """
 
-class Store:
-    """A folder in object storage. Thread-safe; paths are relative to the folder."""
+    def __init__(self, root: Path, anchor: Path | None, patience: Patience) -> None:
+        self._anchor = anchor or root
+        self._links = 0 if anchor is None else os.O_NOFOLLOW
+        self._above = root.relative_to(self._anchor).parts
+        self._lock_seconds = min(_LOCK_SECONDS, patience.attempt_seconds)
 
-    def __init__(
-        self,
-        uri: str,
-        patience: Patience | None = None,
-        *,
-        anchor: str = "",
-        follow_links: bool = False,
-        circuit: Circuit | None = None,
-    ) -> None:
-        """On a file system, links are followed down to the folder `anchor`, `uri` itself by default.
-
-        With `follow_links` they are followed everywhere, as a reader of its own folders may. While
-        `circuit` holds the store for down, calls raise StoreUnavailable at once.
-
-        Raises BadStoreUri, or StoreNotInstalled without the extra `store`.
-        """
-        self.uri = check_uri(uri)
-        self._circuit = circuit
-        patience = patience or Patience()
-        try:
-            self._backend = _backend(
-                self.uri, patience, None if follow_links else anchor or self.uri
-            )
-            self._retrying = _retrying(patience)
-        except ImportError as error:
-            raise StoreNotInstalled(
-                f"{uri}: object storage needs isoloss with the extra 'store' "
-                f"(pip install '.[store]' in a checkout): {error}"
-            ) from error
-
-    def location(self, path: str) -> str:
-        """The full URI of `path`."""
-        return f"{self.uri}/{path}" if path else self.uri
-
-    def _ask(self, path: str, call: Callable[[], Answer]) -> Answer:
-        """Run `call` with retries; library exceptions become ours here and nowhere else."""
-        try:
-            return self._retrying(lambda: self._try(call))
-        except FileNotFoundError as error:
-            raise NotFound(f"{self.location(path)}: not found") from error
-        except Unusable as error:
-            raise BadRecord(f"{self.location(path)}: {error}") from error
-        except Changed as error:
-            raise WriteConflict(f"{self.location(path)}: another has written it") from error
-        except (Refused, PermissionError) as error:
-            raise StoreRefused(f"{self.location(path)}: {str(error)[:600]}") from error
-        except Exception as error:
-            # botocore, aiohttp and gcsfs share no base class: whatever is left is unavailability.
-            detail = str(error) or type(error).__name__
-            raise StoreUnavailable(f"{self.location(path)}: {detail[:400]}") from error
-
-    def _try(self, call: Callable[[], Answer]) -> Answer:
-        check_time()
-        if self._circuit is None:
-            return call()
-        answers = (FileNotFoundError, Unusable, Changed)
-        with self._circuit.call(answers, refusals=(Refused, PermissionError)):
-            return call()
-
-    def read(self, path: str, *, max_bytes: int = limits.LARGEST.max_bytes) -> bytes:
-        """The bytes at `path`. Raises NotFound, StoreUnavailable, or BadRecord if larger than `max_bytes`."""
-        return self.read_versioned(path, max_bytes=max_bytes)[0]
-
-    def read_versioned(
-        self, path: str, *, max_bytes: int = limits.LARGEST.max_bytes
-    ) -> tuple[bytes, str]:
-        """The bytes at `path` and their version, which only `write_if` understands. Raises as `read`."""
-        return self._ask(path, lambda: self._backend.read(path, max_bytes))
+    def read(self, path: str, max_bytes: int) -> tuple[bytes, str]:
+        """Content and its SHA-256."""
+        with self._folder_of(path) as (folder, name), self._opened(folder, name) as file:
+            if os.fstat(file.fileno()).st_size > max_bytes:
+                raise Unusable(f"larger than {max_bytes} bytes")
+            content = file.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise Unusable(f"larger than {max_bytes} bytes")
+        return content, hashlib.sha256(content).hexdigest()
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
-        """`size` bytes from `start`. Raises NotFound, StoreUnavailable, or BadRecord if it ends before."""
-
-        def call() -> bytes:
-            content = self._backend.read_range(path, start, size)
-            if len(content) != size:
-                raise Unusable(f"ends before byte {start + size}")
-            return content
-
-        return self._ask(path, call)
+        """Without reading the rest."""
+        with self._folder_of(path) as (folder, name), self._opened(folder, name) as file:
+            return os.pread(file.fileno(), size, start)
 
     def write(self, path: str, content: bytes) -> None:
-        """Write an object atomically; on a file system by renaming."""
-        self._ask(path, lambda: self._backend.write(path, content))
+        """Write by renaming a complete file."""
+        with self._folder_of(path, create=True) as (folder, name):
+            _replace(folder, name, content)
 
-    def write_if(self, path: str, content: bytes, version: str | None) -> str:
-        """Write an object that still has `version`, or, for None, that is not there; its new version.
+    def write_if(self, path: str, content: bytes, version: str | None, mark: str) -> str:
+        """Write by renaming under a lock that all writers with a condition take; no answer can be lost."""
+        with (
+            self._folder_of(path, create=True) as (folder, name),
+            _locked(folder, name, self._lock_seconds),
+        ):
+            if _digest(folder, name) != version:
+                raise Changed
+            _replace(folder, name, content)
+        return hashlib.sha256(content).hexdigest()
 
-        Of several writers with one version, one wins; the others get WriteConflict and must read
-        again. After StoreUnavailable the write may or may not have taken place, and may yet: read
-        again and compare before concluding anything. On a file system this excludes other calls
-        of `write_if` only, not `write`.
-        """
-        mark = secrets.token_hex(16)
-
-        def call() -> str:
-            try:
-                return self._backend.write_if(path, content, version, mark)
-            except Changed:
-                # By an earlier try, whose answer was lost? HTTP libraries also repeat a PUT unasked.
-                written = self._backend.version_marked(path, mark)
-                if written is None:
-                    raise
-                return written
-
-        return self._ask(path, call)
+    def version_marked(self, path: str, mark: str) -> str | None:
+        """Never: a write that failed has not taken place."""
+        return None
 
     def stamp(self, path: str) -> str:
-        """Something that changes whenever the object at `path` is replaced, found without reading it.
-
-        Raises NotFound, StoreUnavailable or BadRecord.
-        """
-        return self._ask(path, lambda: self._backend.stamp(path))
-
-    def parts(self, path: str) -> Iterator[bytes]:
-        """The bytes at `path` in parts of PART_BYTES, for what does not fit into memory; each is retried by itself.
-
-        Raises as `read_range`, and StoreUnavailable after the last if they are not all of one object.
-        """
-        stamp, start = self.stamp(path), 0
-        while part := self._ask(path, partial(self._backend.read_range, path, start, PART_BYTES)):
-            yield part
-            start += len(part)
-        if self.stamp(path) != stamp:
-            raise StoreUnavailable(f"{self.location(path)}: was replaced while it was read")
-
-    def read_record(self, path: str, model: type[Model]) -> Model:
-        """The record at `path`. Raises NotFound, StoreUnavailable, or BadRecord naming file and field."""
-        return parse_record(self.read(path), model, self.location(path))
-
-    def read_json_object(self, path: str) -> dict[str, Any]:
-        """The JSON object at `path`, such as a config.json, with any keys. Raises NotFound, StoreUnavailable, BadRecord."""
-        limit = limits.MODEL_CONFIG
-        content = self.read(path, max_bytes=limit.max_bytes)
-        return parse_json_object(content, self.location(path), limit)
-
-    def write_record(self, path: str, record: BaseModel) -> None:
-        """Write a record as JSON."""
-        self.write(path, record.model_dump_json(indent=1).encode())
-
-    def exists(self, path: str) -> bool:
-        """Whether there is an object at `path`."""
-        try:
-            self.stamp(path)
-        except NotFound:
-            return False
-        return True
+        """Inode, size and time of change."""
+        with self._folder_of(path) as (folder, name):
+            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        return f"{facts.st_ino}-{facts.st_size}-{facts.st_mtime_ns}"
 
     def names(self, path: str) -> list[str]:
-        """Sorted names of the objects and folders directly under `path`; [] if there are none."""
-        try:
-            found = self._ask(path, lambda: self._backend.names(path))
-        except NotFound:
-            return []
-        return sorted(set(found) - {""})
+        """Without the files of writes under way."""
+        parts = [*self._above, *_parts(path)]
+        names: list[str] = []
+        with self._descended(parts, create=False) as folder, os.scandir(folder) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                check_names(len(names))
+        return [name for name in names if not _is_internal(name)]
 
     def remove(self, path: str) -> None:
-        """Remove an object or folder, if it exists."""
-        self._ask(path, lambda: self._backend.remove(path))
+        """A file or link itself, or all in a folder."""
+        try:
+            with self._folder_of(path) as (folder, name):
+                facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISDIR(facts.st_mode):
+                    shutil.rmtree(name, dir_fd=folder)
+                else:
+                    os.unlink(name, dir_fd=folder)
+        except FileNotFoundError:
+            return
 
-    def read_many(
-        self, paths: Iterable[str], model: type[Model], *, workers: int = 16
-    ) -> dict[str, Model | StoreError]:
-        """Read records in parallel. The value of a path that fails is its error."""
+    def _opened(self, folder: int, name: str) -> BinaryIO:
+        return _opened(folder, name, self._links)
 
-        def read_one(path: str) -> Model | StoreError:
+    @contextmanager
+    def _folder_of(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder that holds `path`, and its name there."""
+        parts = [*self._above, *_parts(path)]
+        with self._descended(parts[:-1], create=create) as folder:
+            yield folder, parts[-1]
+
+    @contextmanager
+    def _descended(self, parts: list[str], *, create: bool) -> Iterator[int]:
+        """A descriptor of the folder `parts` below the anchor."""
+        if create:
+            _create_anchor(self._anchor)
+        folder = os.open(self._anchor, _FOLDER)
+        try:
+            for number, part in enumerate(parts, 1):
+                shown = "/".join(parts[:number])
+                below = _open_folder(folder, part, shown, self._links, create=create)
+                os.close(folder)
+                folder = below
+            yield folder
+        finally:
+            os.close(folder)
+
+
+def _parts(path: str) -> list[str]:
+    parts = [part for part in path.split("/") if part]
+    if ".." in parts or "." in parts:
+        raise Unusable("'.' and '..' are not allowed in a path")
+    return parts
+
+
+def _is_internal(name: str) -> bool:
+    return name.startswith(".") and name.endswith((_PARTIAL, _LOCK))
+
+
+def _create_anchor(anchor: Path) -> None:
+    missing = []
+    while not anchor.exists():
+        missing.append(anchor)
+        anchor = anchor.parent
+    for each in reversed(missing):
+        with _closing(os.open(each.parent, _FOLDER)) as above:
+            _make_folder(above, each.name)
+
+
+def _make_folder(above: int, name: str) -> None:
+    try:
+        os.mkdir(name, dir_fd=above)
+    except FileExistsError:
+        return  # created by another process meanwhile, which sets its mode
+    with _closing(os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)) as made:
+        _share(above, made)
+
+
+def _share(above: int, made: int) -> None:
+    """Make what was created in the folder `above` group-writable if that is: the umask applies at creation."""
+    mode = stat.S_IMODE(os.fstat(made).st_mode)
+    if os.fstat(above).st_mode & stat.S_IWGRP and not mode & stat.S_IWGRP:
+        with suppress(PermissionError):  # another user's, who has shared it or not
+            os.fchmod(made, mode | stat.S_IWGRP)
+
+
+def _open_folder(above: int, name: str, shown: str, links: int, *, create: bool) -> int:
+    try:
+        return os.open(name, _FOLDER | links, dir_fd=above)
+    except FileNotFoundError:
+        if not create:
+            raise
+    except OSError:
+        _refuse_link(above, name, shown)
+        _refuse_file(above, name, shown)
+        raise
+    _make_folder(above, name)
+    return _open_folder(above, name, shown, links, create=False)
+
+
+def _opened(folder: int, name: str, links: int) -> BinaryIO:
+    """The file, if it is one. Raises Unusable for a link, a folder or a device."""
+    try:
+        descriptor = os.open(
+            name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | links, dir_fd=folder
+        )
+    except OSError:
+        _refuse_link(folder, name, name)
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unusable("not a file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _refuse_link(folder: int, name: str, shown: str) -> None:
+    if stat.S_ISLNK(_kind(folder, name)):
+        raise Unusable(f"{shown} is a symbolic link, which a store may not contain")
+
+
+def _refuse_file(folder: int, name: str, shown: str) -> None:
+    if stat.S_ISREG(_kind(folder, name)):
+        raise Unusable(f"{shown} is a file where a folder should be")
+
+
+def _kind(folder: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except OSError:
+        return 0
+
+
+def _replace(folder: int, name: str, content: bytes) -> None:
+    """Write a new file under a name that nobody can foresee, then rename it; a link there is replaced."""
+    partial = f".{name[:100]}.{secrets.token_hex(8)}{_PARTIAL}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
+    try:
+        with os.fdopen(os.open(partial, flags, 0o666, dir_fd=folder), "wb") as file:
+            file.write(content)
+            file.flush()
+            # A node that loses power must not leave an empty file under the name.
+            os.fsync(file.fileno())
+        os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        _unlink(folder, partial)
+        raise
+
+
+def _unlink(folder: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return
+
+
+def _digest(folder: int, name: str) -> str | None:
+    """SHA-256 of the file; None if nothing is there.
+
+    Raises Changed if it is larger than any object that is written with a condition: whoever may write to the volume can
+    put a file there that takes an hour to read.
+    """
+    try:
+        with _opened(folder, name, os.O_NOFOLLOW) as file:
+            content = file.read(limits.LARGEST.max_bytes + 1)
+    except FileNotFoundError:
+        return None
+    if len(content) > limits.LARGEST.max_bytes:
+        raise Changed
+    return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def _locked(folder: int, name: str, seconds: float) -> Iterator[None]:
+    """The lock of one object, across processes. Raises TimeoutError: whoever may write can also hold it."""
+    lock = os.open(f".{name}{_LOCK}", os.O_RDWR | os.O_CREAT | _FILE, 0o660, dir_fd=folder)
+    with _closing(lock):
+        _share(folder, lock)
+        deadline = time.monotonic() + seconds
+        while True:
             try:
-                return self.read_record(path, model)
-            except StoreError as error:
-                return error
-
-        wanted = list(paths)
-        with ThreadPoolExecutor(max_workers=workers) as pool:
-            return dict(zip(wanted, pool.map(read_one, wanted), strict=True))
-
-
-def _backend(uri: str, patience: Patience, anchor: str | None) -> Backend:
-    scheme, _, root = uri.partition("://")
-    if scheme == "file":
-        from isoloss_contract.store.files import FileBackend
-
-        anchored = None if anchor is None else Path(anchor.removeprefix(_LOCAL) or "/")
-        return FileBackend(Path(root), anchored, patience)
-    if scheme == "gs":
-        from isoloss_contract.store.gs import GsBackend
-
-        return GsBackend(root, patience)
-    from isoloss_contract.store.s3 import S3Backend
-
-    return S3Backend(root, patience)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the lock .{name}{_LOCK} is held by another") from None
+                time.sleep(0.02)
+        yield
 
 
-def _retrying(patience: Patience) -> Retrying:
-    """Retries with growing pauses; one object serves all threads."""
-    from tenacity import (
-        Retrying,
-        retry_if_exception,
-        stop_after_attempt,
-        wait_exponential_jitter,
-    )
-
-    return Retrying(
-        stop=stop_after_attempt(patience.attempts),
-        wait=wait_exponential_jitter(multiplier=0.2, max=patience.longest_pause_seconds),
-        retry=retry_if_exception(lambda error: _is_transient(error, patience)),
-        reraise=True,
-    )
-
-
-def _is_transient(error: BaseException, patience: Patience) -> bool:
-    """Whether a retry may help: not for absence, denied permissions or a missing bucket."""
-    if isinstance(
-        error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
-    ):
-        return False
-    if isinstance(error, Unusable | Changed | Refused | NotAsked):
-        return False
-    if is_timeout(error) and not patience.retry_timeouts:
-        return False
-    return not isinstance(error, ValueError | TypeError | json.JSONDecodeError)
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
