@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from isoloss.tables.cell_values import is_blank
 from isoloss.tables.formats import FRAME, TRAINER_STATE, Table
 from isoloss.tables.known_names import NAMES
 
@@ -159,8 +160,3 @@ def _metric_history(table: Table) -> Table:
     if ids is not None:
         columns[ids] = runs
     return Table(table.source, columns, rows)
-
-
-def is_blank(cell: Any) -> bool:
-    """Whether there is no value: nothing, or nothing but spaces."""
-    return cell is None or (isinstance(cell, str) and not cell.strip())

@@ -11,10 +11,12 @@ import difflib
 import functools
 import operator
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from isoloss.errors import BadInput
+from isoloss.tables.cell_values import is_number
 
 OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -111,6 +113,18 @@ def missing_name(expression: Expression, name: str, header: Collection[str]) -> 
     else:
         hint = near(name, header)
     return f"{expression.option}: no column {name!r}{hint}; found {', '.join(header)[:300]}"
+
+
+def option(column: str, expression: str) -> str:
+    """The option as it is typed into a shell."""
+    return f"--column {shlex.quote(f'{column}={expression}')}"
+
+
+def product_of(*names: str) -> str:
+    """A product, with names in quotes that are no words."""
+    return "*".join(
+        name if name.isidentifier() or is_number(name) else f"'{name}'" for name in names
+    )
 
 
 def near(name: str, names: Collection[str], alike: Iterable[str] = ()) -> str:

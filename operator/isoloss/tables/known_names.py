@@ -63,8 +63,11 @@ ANY_LR = (
     "give the peak with --column learning_rate=NAME or --settings"
 )
 
-RUN = ("run", "Name", "run_name", "tags.mlflow.runName", "run_id", "run_uuid", "Run ID", "ID")
-"""Names of runs, the first that there is: those of this project, W&B's runs table, Trackio, and MLflow."""
+RUN = (
+    *("run", "Name", "run_name", "tags.mlflow.runName", "name"),
+    *("run_id", "run_uuid", "Run ID", "ID"),
+)
+"""Names of runs, the first that there is: those of this project, W&B's runs table, Trackio, MLflow and W&B's API."""
 
 TIERS: Mapping[str, Sequence[Tier]] = {
     "params": (
@@ -144,7 +147,7 @@ TIERS: Mapping[str, Sequence[Tier]] = {
             ],
         ),
         Tier(Kind.LOGGED, [Known("step", "nanochat, MLflow, Trackio")]),
-        Tier(Kind.LOGGED, [Known("iteration", "Megatron-LM")]),
+        Tier(Kind.LOGGED, [Known("iteration", "Megatron-LM"), Known("iter", "nanoGPT")]),
         Tier(Kind.LOGGED, [Known("_step", "W&B", IN_STEPS), Known("Step", "W&B", IN_STEPS)]),
     ),
     "loss": (

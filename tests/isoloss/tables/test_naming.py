@@ -168,6 +168,19 @@ def test_a_run_whose_loss_is_written_as_nan_has_diverged(written: str) -> None:
     assert "runs with a loss of NaN or infinity, taken as diverged: 1 (b)" in warning
 
 
+def test_nan_before_a_number_is_a_row_without_a_loss() -> None:
+    """As some programs write what is missing; no training comes back from NaN."""
+    table = read(changed(**{"eval/loss": ["NaN", 3.2, "NaN", 3.5, "nan", 3.1]}))
+    assert [run.diverged for run in table.runs] == [False, False]
+    assert [run.losses.tolist() for run in table.runs] == [[3.2], [3.5, 3.1]]
+    assert "rows without a loss, skipped: 3" in table.read[0].in_words()
+
+
+def test_losses_that_end_with_nan_in_every_run_are_refused() -> None:
+    said = refusal(changed(**{"eval/loss": [3.4, 3.2, "NaN", 3.5, 3.3, "NaN"]}))
+    assert "row 4, column loss: every run has a loss of NaN" in said
+
+
 def test_nan_in_parquet_may_be_missing_and_is_refused(tmp_path: Path) -> None:
     columns = changed(**{"eval/loss": [3.4, 3.2, 3.0, 3.5, 3.3, math.nan], "global_step": None})
     path = tmp_path / "log.parquet"
@@ -260,6 +273,24 @@ def test_a_batch_size_in_tokens_of_nanochat_is_divided_by_its_sequence_length() 
     assert table.read[0].columns["batch_size"] == "total_batch_size/sequence_length"
 
 
+def test_settings_that_a_log_has_in_its_first_row_are_those_of_the_run() -> None:
+    first = {
+        name: [LOGGED[name][0], "", "", LOGGED[name][3], "", ""]
+        for name in SETTINGS
+        if name in LOGGED
+    }
+    for options in ([], ["tokens='train/global_step'*batch_size*sequence_length"]):
+        table = read(changed(**first), naming_of(options))
+        assert table.runs[1].tokens.tolist() == [n * 64 * 2048 for n in (1000, 2000, 4000)]
+        assert table.runs[1].learning_rate == 6e-4
+
+
+def test_nan_of_an_expression_has_diverged_too() -> None:
+    columns = changed(**{"eval/loss": [3.4, 3.2, 3.0, 3.5, 3.3, "nan"]})
+    table = read(columns, naming_of(["loss='eval/loss'*1.0"]))
+    assert [run.diverged for run in table.runs] == [False, True]
+
+
 def test_a_batch_size_of_another_name_is_not_guessed() -> None:
     said = refusal(changed(batch_size=None, bs=[64] * 6, micro_batch=[8] * 6))
     assert "column batch_size: missing; found run" in said
@@ -333,8 +364,48 @@ def test_several_learning_rates_of_one_optimizer_are_not_chosen_from() -> None:
 
 def test_tokens_that_are_logged_come_before_steps() -> None:
     tokens = [1e9, 2e9, 4e9] * 2
-    table = read(changed(**{"train/num_input_tokens_seen": tokens}))
+    table = read(changed(**{"train/num_input_tokens_seen": tokens, "train/global_step": None}))
     assert table.runs[0].tokens.tolist() == [1e9, 2e9, 4e9]
+
+
+@pytest.mark.parametrize("factor", [8, 1 / 8])
+def test_tokens_and_steps_that_differ_by_a_whole_factor_are_refused(factor: float) -> None:
+    """One of them is of one device."""
+    tokens = [n * 64 * 2048 * factor for n in (1000, 2000, 4000)] * 2
+    columns = changed(n_tokens_seen=tokens)
+    said = refusal(columns)
+    assert "row 2, column tokens: n_tokens_seen has" in said
+    assert f"8 times {'fewer' if factor > 1 else 'as many'}" in said
+    assert "--column tokens=n_tokens_seen, or --column batch_size=EXPRESSION" in said
+    assert read(columns, naming_of(["tokens=n_tokens_seen"])).runs[0].tokens[0] == tokens[0]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.93, 0.6])
+def test_tokens_without_padding_are_fewer_than_those_of_the_steps(factor: float) -> None:
+    tokens = [n * 64 * 2048 * factor for n in (1000, 2000, 4000)] * 2
+    table = read(changed(n_tokens_seen=tokens))
+    assert table.runs[0].tokens[0] == pytest.approx(tokens[0])
+
+
+def test_tokens_that_only_rows_of_training_have_are_counted_by_steps() -> None:
+    columns = changed(
+        **{
+            "run": ["a"] * 6,
+            "learning_rate": [3e-4] * 6,
+            "n_tokens_seen": [1.31e8, "", 2.62e8, "", 5.2e8, ""],
+            "train/global_step": [1000, 1000, 2000, 2000, 4000, 4000],
+            "eval/loss": ["", 3.4, "", 3.2, "", 3.0],
+        }
+    )
+    table = read(columns)
+    assert table.runs[0].tokens[0] == 1000 * 64 * 2048
+
+
+def test_iterations_of_nanogpt_come_before_the_count_of_the_tracker() -> None:
+    columns = changed(
+        **{"train/global_step": None, "iter": [250, 500, 750] * 2, "_step": [0, 1, 2] * 2}
+    )
+    assert read(columns).runs[0].tokens[0] == 250 * 64 * 2048
 
 
 def test_a_step_of_the_trainer_comes_before_the_count_of_the_tracker() -> None:
@@ -405,18 +476,32 @@ def test_a_count_of_all_parameters_is_taken_with_a_warning() -> None:
 
 
 def test_columns_that_tools_use_in_other_senses_are_not_taken() -> None:
-    table = read(changed(flops=[3.1e14] * 6, seed=[1] * 6))
+    table = read(changed(flops=[3.1e14] * 6, seed=[1, 1, 1, 2, 2, 2]))
     assert [warning.partition(" was not")[0] for warning in table.warnings] == [
         "log.csv: the column flops",
         "log.csv: the column seed",
     ]
     assert (table.runs[0].flops_per_token, table.runs[0].seed) == (None, None)
+    assert read(changed(seed=[42] * 6)).warnings == ()
     assert read(changed(seed=[1] * 6), naming_of(["seed=seed"])).runs[0].seed == "1"
 
 
 def test_an_optimizer_in_a_few_rows_is_that_of_the_run() -> None:
     table = read(changed(optimizer=["AdamW", "", "", "Muon", "", ""]))
     assert [run.optimizer for run in table.runs] == ["AdamW", "Muon"]
+
+
+def test_dictionaries_in_cells_are_said_to_be_no_columns() -> None:
+    """The table that W&B's documentation of its API makes."""
+    columns = {
+        "summary": ["{'eval/loss': 3.0}"] * 2,
+        "config": ["{'lr': 1}"] * 2,
+        "name": ["a", "b"],
+    }
+    assert (
+        "summary and config are dictionaries: write each of their entries as a column"
+        in refusal(columns)
+    )
 
 
 # ---------------------------------------------------------------------------------- settings

@@ -1,0 +1,78 @@
+"""Sequences per optimizer step, from settings of trainers. Never those of one device without the number of devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isoloss.tables import known_names
+from isoloss.tables.cell_values import is_blank
+from isoloss.tables.expressions import option, product_of
+from isoloss.tables.formats import BadTable
+from isoloss.tables.lookup import Found, Lookup
+
+
+def batch_size_of(lookup: Lookup, sequence_length: Found | None) -> Found | None:
+    """Sequences per optimizer step. Never those of one device without the number of devices."""
+    found = lookup.of_tiers("batch_size")
+    if found is not None:
+        if known_names.bare(found.label)[0] == "batch_size":
+            _refuse_part_of_batch(lookup, found.label)
+        return found
+    for name in known_names.TOKENS_PER_STEP:
+        if sequence_length is not None and (tokens := lookup.setting(name)) is not None:
+            return _quotient(lookup, tokens, sequence_length)
+    for name in known_names.PER_DEVICE:
+        if (part := lookup.setting(name)) is not None:
+            return _of_all_devices(lookup, part)
+    return None
+
+
+def _refuse_part_of_batch(lookup: Lookup, label: str) -> None:
+    """Raise BadTable where batch_size may be what one device takes at once."""
+    for name in (*known_names.ACCUMULATION, *known_names.DEVICES):
+        factor = lookup.setting(name)
+        if factor is not None and any(
+            not is_blank(cell) and str(cell) not in ("1", "1.0") for cell in factor.cells
+        ):
+            raise BadTable(
+                lookup.table.source,
+                f"with a column {factor.label}, {label} may be the batch of one device or of one forward pass; sequences "
+                f"per optimizer step are expected: say which, as in {option('batch_size', 'batch_size')} or "
+                f"{option('batch_size', product_of('batch_size', factor.label))}",
+                row=1,
+                column="batch_size",
+            )
+
+
+def _of_all_devices(lookup: Lookup, part: Found) -> Found:
+    """The product of the batch of one device, accumulation steps and devices. Raises BadTable if one is missing."""
+    steps = list(filter(None, map(lookup.setting, known_names.ACCUMULATION)))
+    devices = list(filter(None, map(lookup.setting, known_names.DEVICES)))
+    if len(steps) != 1 or len(devices) != 1:
+        names = [
+            part.label,
+            steps[0].label if steps else "ACCUMULATION",
+            devices[0].label if devices else "DEVICES",
+        ]
+        raise BadTable(
+            lookup.table.source,
+            f"{part.label} is the batch of one device: give the sequences per optimizer step, as in "
+            f"{option('batch_size', product_of(*names))} with the numbers for the names in capitals",
+            row=1,
+            column="batch_size",
+        )
+    factors = [part, *steps, *devices]
+    cells = [
+        lookup.product("batch_size", index, [each.cells[index] for each in factors])
+        for index in range(len(lookup.runs))
+    ]
+    return Found("*".join(each.label for each in factors), cells)
+
+
+def _quotient(lookup: Lookup, tokens: Found, length: Found) -> Found:
+    cells: list[Any] = []
+    for index, (over, under) in enumerate(zip(tokens.cells, length.cells, strict=True)):
+        first = lookup.number("batch_size", index, over)
+        second = lookup.number("batch_size", index, under)
+        cells.append(None if first is None or not second else first / second)
+    return Found(f"{tokens.label}/sequence_length", cells)

@@ -1,0 +1,327 @@
+"""The columns of ours, each from its option or from a known name of the log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from isoloss.errors import BadInput
+from isoloss.tables import known_names
+from isoloss.tables.batch_sizes import batch_size_of
+from isoloss.tables.cell_values import is_blank, text_of
+from isoloss.tables.expressions import Expression, missing_name, near, option, product_of
+from isoloss.tables.formats import OPTIONAL, REQUIRED, BadTable
+from isoloss.tables.lookup import COUNTERS, STEP, Found, Lookup
+
+PER_RUN = ("params", "batch_size", "sequence_length", "learning_rate")
+"""Columns of numbers with one value for each run, which a log may have in a few of its rows."""
+TEXTS = ("run", "diverged", "optimizer", "seed")
+"""Columns that take another column as it is, and no arithmetic."""
+ALIKE = {
+    "run": ("name",),
+    "loss": ("value",),
+    "params": ("parameters", "param"),
+    "sequence_length": ("seq", "len", "block"),
+    "learning_rate": ("lr",),
+    "tokens": ("token", "step"),
+}
+"""Words in the names of columns that may be meant."""
+LEFT = ("flops", "bytes", "seed")
+"""Columns of ours that other tools use in other senses: only an option takes them from a table that is not ours."""
+
+
+class Columns:
+    """The columns of ours that a log has."""
+
+    def __init__(self, lookup: Lookup, expressions: Sequence[Expression]) -> None:
+        self.lookup = lookup
+        self.given = {each.column: each for each in expressions}
+        self._found: dict[str, Found | None] = {}
+        self._open: list[str] = []
+        """Columns whose expressions are being evaluated."""
+
+    def required(self) -> dict[str, Found]:
+        """All columns that a table must have, but for the run. Raises BadTable, naming each that is missing."""
+        found = {name: self.column(name) for name in REQUIRED[1:]}
+        missing = [name for name, each in found.items() if each is None]
+        if missing:
+            raise self._missing(missing)
+        there = {name: each for name, each in found.items() if each is not None}
+        self._refuse_other_tokens(there)
+        return there
+
+    def optional(self) -> dict[str, Found]:
+        """Those that it may have."""
+        found = {name: self._optional(name) for name in OPTIONAL}
+        return {name: each for name, each in found.items() if each is not None}
+
+    def column(self, name: str) -> Found | None:
+        """A column of ours (or `step`), from its option or from a known name."""
+        if name in self._found:
+            return self._found[name]
+        if name in self._open:
+            raise BadInput(f"{self.given[name].option}: it depends on itself")
+        self._open.append(name)
+        found = self._evaluated(self.given[name]) if name in self.given else self._known(name)
+        self._open.pop()
+        if found is not None and name in (*PER_RUN, "optimizer", "seed"):
+            found = self._one_value_per_run(name, found)
+        self._found[name] = found
+        return found
+
+    def _known(self, name: str) -> Found | None:
+        if name == "loss":
+            return self._loss()
+        if name == "batch_size":
+            return batch_size_of(self.lookup, self.column("sequence_length"))
+        found = self.lookup.of_tiers(name)
+        if name == "tokens" and (found is None or not self._is_beside_losses(found)):
+            return self._tokens_of_steps() or found
+        return found
+
+    def _is_beside_losses(self, found: Found) -> bool:
+        """Whether some row has both this and a loss: trainers may log tokens with training losses only."""
+        loss = self.column("loss")
+        return loss is None or any(
+            not is_blank(cell) and not is_blank(other)
+            for cell, other in zip(found.cells, loss.cells, strict=True)
+        )
+
+    def _optional(self, name: str) -> Found | None:
+        if name in self.given:
+            return self.column(name)
+        found = self.lookup.setting(name)
+        if found is None:
+            return None
+        if name in LEFT:
+            if name == "seed" and len({text_of(cell) for cell in found.cells}) == 1:
+                return None
+            self.lookup.warnings.append(
+                f"{self.lookup.table.source}: the column {name} was not taken, as tools use the name in other senses: "
+                f"--column {name}={name} takes it"
+            )
+            return None
+        return self._one_value_per_run(name, found) if name == "optimizer" else found
+
+    def _loss(self) -> Found | None:
+        held_out, training = known_names.TIERS["loss"]
+        found = self.lookup.of_tier("loss", held_out)
+        if found is not None:
+            return found
+        bits = [name for name in known_names.BITS_PER_BYTE if self.lookup.has_logged(name)]
+        if bits:
+            raise BadTable(
+                self.lookup.table.source,
+                f"{bits[0]} is in bits per byte, nats per token are expected: multiply it by ln 2 and by the bytes per "
+                f"token of the text it was measured on, as in {option('loss', product_of(bits[0], '0.6931', 'BYTES'))}",
+                row=1,
+                column="loss",
+            )
+        return self.lookup.of_tier("loss", training)
+
+    def _tokens_of_steps(self) -> Found | None:
+        """Tokens after each step."""
+        factors = [self.column(name) for name in (STEP, "batch_size", "sequence_length")]
+        if None in factors:
+            return None
+        step, batch, length = (each for each in factors if each is not None)
+        self._refuse_count_of_rows(step)
+        cells = [
+            self.lookup.product(
+                "tokens", index, [step.cells[index], batch.cells[index], length.cells[index]]
+            )
+            for index in range(len(self.lookup.runs))
+        ]
+        return Found(f"{step.label}*batch_size*sequence_length", cells)
+
+    def _refuse_count_of_rows(self, step: Found) -> None:
+        """Raise BadTable where W&B or Trackio counted the rows of each run, as they do without a step of the trainer's."""
+        if known_names.bare(step.label)[0] not in COUNTERS:
+            return
+        counts: dict[str, list[Any]] = {}
+        for run, cell in zip(self.lookup.runs, step.cells, strict=True):
+            counts.setdefault(run, []).append(cell)
+        long = [cells for cells in counts.values() if len(cells) > 2]
+        if long and all(_counts_up(cells) for cells in long):
+            product = product_of(step.label, "batch_size", "sequence_length")
+            raise BadTable(
+                self.lookup.table.source,
+                f"{step.label} is one more in each row of a run: it may count log calls, not optimizer steps. Name the column "
+                f"with the steps or the tokens; if {step.label} is right, {option('tokens', product)}",
+                row=1,
+                column="tokens",
+            )
+
+    def _refuse_other_tokens(self, columns: dict[str, Found]) -> None:
+        """Raise BadTable where tokens and steps are both known and differ by a whole factor: that of devices, or accumulation."""
+        if {"tokens", "batch_size", "sequence_length"} & set(self.given):
+            return
+        try:
+            step = self.lookup.of_tiers(STEP, quietly=True)
+        except BadTable:  # which of two steps it is, is no question while there are tokens
+            return
+        if step is None or known_names.bare(step.label)[0] in COUNTERS:
+            return
+        names = ("tokens", "batch_size", "sequence_length", "loss")
+        tokens, batch, length, loss = (columns[name] for name in names)
+        for index in range(len(self.lookup.runs)):
+            cells = [each.cells[index] for each in (step, batch, length)]
+            by_steps = self.lookup.product("tokens", index, cells)
+            counted = self.lookup.number("tokens", index, tokens.cells[index])
+            if not by_steps or not counted or is_blank(loss.cells[index]):
+                continue
+            ratio = max(by_steps / counted, counted / by_steps)
+            if ratio > 1.9 and abs(ratio / round(ratio) - 1) < 0.02:
+                product = product_of(step.label, "batch_size", "sequence_length")
+                raise self.lookup.table.bad(
+                    index,
+                    "tokens",
+                    f"{tokens.label} has {counted:g} tokens, and {product} are {by_steps:g}, {round(ratio)} times "
+                    f"{'as many' if by_steps > counted else 'fewer'}: one of them is of one device or of one forward pass. Say "
+                    f"which is right: {option('tokens', tokens.label)}, or {option('batch_size', 'EXPRESSION')}",
+                )
+
+    def _one_value_per_run(self, name: str, found: Found) -> Found:
+        """The run's value in all of its rows; of learning rates that vary, the highest."""
+        if name == "learning_rate" and (peaks := self._peaks(found)):
+            cells: list[Any] = [peaks.get(run) for run in self.lookup.runs]
+            return replace(found, label=f"peak of {found.label}", cells=cells)
+        first: dict[str, Any] = {}
+        for run, cell in zip(self.lookup.runs, found.cells, strict=True):
+            if not is_blank(cell):
+                first.setdefault(run, cell)
+        cells = [
+            first.get(run) if is_blank(cell) else cell
+            for run, cell in zip(self.lookup.runs, found.cells, strict=True)
+        ]
+        return replace(found, cells=cells)
+
+    def _peaks(self, found: Found) -> dict[str, float]:
+        """The highest learning rate of each run; empty if none varies."""
+        rates: dict[str, list[float]] = {}
+        for index, (run, cell) in enumerate(zip(self.lookup.runs, found.cells, strict=True)):
+            rate = self.lookup.number("learning_rate", index, cell)
+            if rate is not None and math.isfinite(rate):
+                rates.setdefault(run, []).append(rate)
+        peaks = {run: max(own) for run, own in rates.items()}
+        varying = [run for run, own in rates.items() if min(own) < peaks[run]]
+        # Without a first rise, the schedule may have been higher before the first value that was logged.
+        falling = [run for run in varying if rates[run][0] == peaks[run]]
+        if falling:
+            self.lookup.warnings.append(
+                f"{self.lookup.table.source}: the learning rate ({found.label}) falls from its first value in {len(falling)} "
+                f"runs, such as {falling[0]}: if its peak came before, give it with --column learning_rate=NAME or --settings"
+            )
+        return peaks if varying else {}
+
+    def _missing(self, names: Sequence[str]) -> BadTable:
+        """All that is missing, with names that are alike. Tokens of steps only lack what is missing beside them."""
+        factors = {"batch_size", "sequence_length"} & set(names)
+        if factors and self.column(STEP) is not None:
+            names = [name for name in names if name != "tokens"]
+        own = [name for name in self.lookup.table.columns if name]
+        found = ", ".join(own)[:300]
+        hints = []
+        for name in names:
+            there = own if name in ("loss", "tokens") else self.lookup.header()
+            close = near(
+                name, [each for each in there if each not in REQUIRED], ALIKE.get(name, ())
+            )
+            hints.append(f"--column {name}=EXPRESSION{close}")
+        if len(names) == 1:
+            text = f"missing; found {found}; name it: {hints[0]}"
+        else:
+            text = f"columns missing: {', '.join(names)}; found {found}; name them: {'; '.join(hints)}"
+        if {"summary", "config"} <= set(own):
+            text += (
+                "; summary and config are dictionaries: write each of their entries as a column"
+            )
+        if set(names) <= set(PER_RUN) and not self.lookup.settings:
+            text += "; or give a table with one row for each run: --settings TABLE"
+        column = names[0] if len(names) == 1 else None
+        return BadTable(self.lookup.table.source, text, row=1, column=column)
+
+    def _evaluated(self, expression: Expression) -> Found:
+        header = dict.fromkeys([*self.lookup.header(), *REQUIRED, STEP])
+        names = expression.names(header)
+        operands = {name: self._operand(expression, name, header) for name in names}
+        # A run of one row may have its tokens from anywhere, as there is one number.
+        of_rows = expression.column == "loss" or (
+            expression.column == "tokens" and not self.lookup.one_row_each
+        )
+        if of_rows and all(found.is_setting for found in operands.values()):
+            there = ", ".join(name for name in self.lookup.table.columns if name)[:300]
+            raise BadTable(
+                self.lookup.table.source,
+                f"{expression.option}: a column of the table itself is expected, with a value for each evaluation; found {there}",
+                row=1,
+                column=expression.column,
+            )
+        if expression.is_name(header):
+            (found,) = operands.values()
+            return found
+        if expression.column in TEXTS:
+            raise BadInput(
+                f"{expression.option}: {expression.column} takes the name of one column"
+            )
+        cells: list[Any] = []
+        for index in range(len(self.lookup.runs)):
+            values = {
+                name: self.lookup.number(expression.column, index, found.cells[index], name)
+                for name, found in operands.items()
+            }
+            try:
+                value = expression.value(values, header)
+            except (ZeroDivisionError, OverflowError) as error:
+                raise self.lookup.table.bad(
+                    index, expression.column, f"{expression.text}: {error}"
+                ) from None
+            cells.append(self._as_written(value))
+        # A column of ours in it may itself be an option's; its own line says which.
+        return Found(expression.text, cells)
+
+    def _as_written(self, value: float | None) -> float | str | None:
+        """NaN as text where the table is of text: it was written, and not missing."""
+        if value is not None and math.isnan(value) and self._is_of_text():
+            return "NaN"
+        return value
+
+    def _is_of_text(self) -> bool:
+        return all(
+            cell is None or isinstance(cell, str)
+            for cells in self.lookup.table.columns.values()
+            for cell in cells[:1]
+        )
+
+    def _operand(self, expression: Expression, name: str, header: Collection[str]) -> Found:
+        """The column that a name in an expression means: ours where it is a setting or an option fills it, else the table's."""
+        ours = name != expression.column and (name in REQUIRED[1:] or name == STEP)
+        if (
+            ours
+            and (name in PER_RUN or name in self.given)
+            and (found := self.column(name)) is not None
+        ):
+            return found
+        if name == "run" and expression.column != "run":
+            raise BadInput(f"{expression.option}: run is a name, not a number")
+        if columns := self.lookup.pool(name):
+            return columns[0]
+        if ours and (known := self.column(name)) is not None:
+            return known
+        if name in self.lookup.table.columns or name in self.lookup.settings:
+            raise BadTable(
+                self.lookup.table.source,
+                f"{expression.option}: no row has a value of {name}",
+                row=1,
+            )
+        raise BadTable(
+            self.lookup.table.source, missing_name(expression, name, self.lookup.header()), row=1
+        )
+
+
+def _counts_up(cells: Sequence[Any]) -> bool:
+    """Whether these are 0, 1, 2, ... or 1, 2, 3, ..."""
+    texts = [text_of(cell).removesuffix(".0") for cell in cells]
+    return any(texts == [str(i) for i in range(first, first + len(texts))] for first in (0, 1))

@@ -1,0 +1,62 @@
+"""Rows of a log that are evaluations, and runs whose losses end in NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from isoloss.tables.cell_values import is_blank, is_written_nan
+from isoloss.tables.formats import REQUIRED
+from isoloss.tables.lookup import Lookup
+
+
+def evaluations(cells: Mapping[str, Sequence[Any]]) -> tuple[list[int], int]:
+    """Rows with a loss, and how many repeat another: a Trainer evaluates its last step twice."""
+    kept: list[int] = []
+    seen: set[tuple[str, ...]] = set()
+    repeated = 0
+    for index, loss in enumerate(cells["loss"]):
+        if is_blank(loss):
+            continue
+        row = tuple(str(cells[name][index]) for name in REQUIRED)
+        if row in seen:
+            repeated += 1
+            continue
+        seen.add(row)
+        kept.append(index)
+    return kept, repeated
+
+
+def without_missing(lookup: Lookup, losses: Sequence[Any], tokens: Sequence[Any]) -> Sequence[Any]:
+    """Losses in which NaN is nothing, where some run has a number after it: no training comes back from NaN."""
+    nan: dict[str, float] = {}
+    last: dict[str, float] = {}
+    for index, (loss, count) in enumerate(zip(losses, tokens, strict=True)):
+        at = lookup.number("tokens", index, count)
+        if at is None or is_blank(loss):
+            continue
+        if is_written_nan(loss):
+            nan[lookup.runs[index]] = min(at, nan.get(lookup.runs[index], at))
+        else:
+            last[lookup.runs[index]] = max(at, last.get(lookup.runs[index], at))
+    if not any(last.get(run, at) > at for run, at in nan.items()):
+        return losses
+    return [None if is_written_nan(loss) else loss for loss in losses]
+
+
+def diverged_runs(
+    lookup: Lookup, losses: Sequence[Any], kept: Iterable[int]
+) -> dict[str, list[str]]:
+    """Runs whose loss was written as NaN or infinity have diverged; a number that is missing says nothing."""
+    gone = {lookup.runs[i] for i in kept if is_written_nan(losses[i])}
+    if not gone:
+        return {}
+    if len(gone) > 1 and gone == {lookup.runs[i] for i in kept}:
+        first = next(i for i in kept if is_written_nan(losses[i]))
+        message = f"every run has a loss of {losses[first]}: leave out rows without an evaluation"
+        raise lookup.table.bad(first, "loss", message)
+    names = ", ".join(sorted(gone)[:5]) + (", ..." if len(gone) > 5 else "")
+    lookup.warnings.append(
+        f"{lookup.table.source}: runs with a loss of NaN or infinity, taken as diverged: {len(gone)} ({names})"
+    )
+    return {"diverged": [str(run in gone).lower() for run in lookup.runs]}
