@@ -16,7 +16,7 @@ import torch
 from safetensors import safe_open
 
 from isoloss_contract.store import Store
-from isoloss_trainer import attention
+from isoloss_trainer import attention, block_scales
 from isoloss_trainer.hub import hub_snapshot, is_hub_name
 from isoloss_trainer.log import Log
 from isoloss_trainer.loss import chunk_tokens
@@ -196,9 +196,10 @@ def load_network(
     described = _refuse_remote_code(folder, uri)
     model_class = load_model_class()
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with _named(uri):
+    with _named(uri), _as_numbers(folder, uri, described) as config:
         network, report = model_class.from_pretrained(
             folder,
+            config=config,
             dtype=dtype,
             device_map=device_map,
             use_safetensors=True,
@@ -228,10 +229,52 @@ def load_network(
             "them it would be another model than the one that was trained"
         )
         raise BadData("RemoteCodeRefused" if remote else "WeightsUnexpected", message, FIELD)
+    if config is not None:
+        # What is not in blocks keeps the type that it is stored in.
+        for parameter in network.parameters():
+            parameter.data = parameter.data.to(dtype)
     for name, parameter in network.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise BadData("NonFiniteWeights", f"{uri}: {name} is not finite", FIELD)
     return network
+
+
+@contextmanager
+def _as_numbers(folder: Path, uri: str, described: Mapping[str, Any]) -> Iterator[Any]:
+    """The configuration to load a checkpoint by whose weights have scales of blocks, as the numbers that they stand for on
+    every machine; None for any other."""
+    if not block_scales.is_in_blocks(described):
+        try:
+            yield None
+        except ImportError as error:
+            quantization = described.get("quantization_config")
+            if not isinstance(quantization, dict):
+                raise
+            raise _not_a_checkpoint(
+                f"{uri}: its weights are quantized ({quantization.get('quant_method')}), which takes a library that the "
+                "trainer's image does not have: give the checkpoint as it was before, or save it dequantized"
+            ) from error
+        return
+    from transformers import AutoConfig
+
+    block = block_scales.block_size(described)
+    _check_scales(folder, uri, block)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config.quantization_config = {**described["quantization_config"], "dequantize": True}
+    with block_scales.dequantizing(block):
+        yield config
+
+
+def _check_scales(folder: Path, uri: str, block: tuple[int, int] | None) -> None:
+    """Raises BadData(NotACheckpoint) that names a weight whose scales do not fit; transformers points to its log."""
+    shapes = _shapes(folder, uri)
+    for name, shape in shapes.items():
+        scales = shapes.get(f"{name.removesuffix('.weight')}{block_scales.SCALES}")
+        if name.endswith(".weight") and scales is not None:
+            try:
+                block_scales.steps(shape, scales, block)
+            except ValueError as error:
+                raise _not_a_checkpoint(f"{uri}: {name}: {error}") from error
 
 
 def _predicts_later_tokens(name: str, described: Mapping[str, Any]) -> bool:
@@ -308,11 +351,20 @@ def _take_weights(network: Any, folder: Path, uri: str) -> None:
 
 def _kinds(folder: Path, uri: str) -> dict[str, str]:
     """What safetensors calls the type of each tensor that is loaded, by the tensor's name."""
-    found: dict[str, str] = {}
+    return {name: each.get_dtype() for name, each in _slices(folder, uri)}
+
+
+def _shapes(folder: Path, uri: str) -> dict[str, list[int]]:
+    """The shape of each tensor that is loaded, by the tensor's name."""
+    return {name: each.get_shape() for name, each in _slices(folder, uri)}
+
+
+def _slices(folder: Path, uri: str) -> Iterator[tuple[str, Any]]:
+    """What safetensors tells of each tensor that is loaded without reading it."""
     for file in weight_files(folder, [path.name for path in folder.iterdir()], uri):
         with safe_open(folder / file, framework="pt") as tensors:
-            found |= {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (no mapping)
-    return found
+            for name in tensors.keys():  # noqa: SIM118 (no mapping)
+                yield name, tensors.get_slice(name)
 
 
 def _kept_type(folder: Path, uri: str) -> torch.dtype:
