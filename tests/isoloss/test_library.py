@@ -16,7 +16,8 @@ import pytest
 import isoloss
 from tests.support.printed_numbers import NUMBER, TOLERANCE, numbers
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "library.md"
+README = Path(__file__).parents[2] / "README.md"
+GUIDE = README.parent / "docs" / "guides" / "library.md"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -47,21 +48,29 @@ def test_what_is_not_used_is_not_imported(code: str, absent: set[str]) -> None:
     assert not absent & set(process.stderr.split())
 
 
-def test_the_guide_runs_from_top_to_bottom_and_prints_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def run_blocks(page: Path) -> None:
     """Word for word, and number for number but for the last digits, which differ between machines."""
-    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     printed = ""
-    for kind, text in BLOCK.findall(GUIDE.read_text()):
+    for kind, text in BLOCK.findall(page.read_text()):
         if kind == "text":
             assert NUMBER.sub("#", printed) == NUMBER.sub("#", text)
             assert numbers(printed) == pytest.approx(numbers(text), rel=TOLERANCE), printed
             continue
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
-            exec(compile(text, str(GUIDE), "exec"), names)
+            exec(compile(text, str(page), "exec"), names)
         printed = output.getvalue()
         print(text, printed, sep="\n")
+
+
+def test_the_guide_runs_from_top_to_bottom_and_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks(GUIDE)
     assert "<!doctype html>" in (tmp_path / "report.html").read_text()
+
+
+def test_the_readmes_example_prints_what_it_says() -> None:
+    run_blocks(README)
