@@ -8,14 +8,14 @@ from os import PathLike
 
 from isoloss.laws import FitOptions, Laws, Run
 from isoloss.laws import fit_laws as fit_runs
-from isoloss.run_sources import read_runs
+from isoloss.run_sources import not_collected, read_runs
 from isoloss.runs import RunSet
-from isoloss.tables import ArrowStream, is_frame
+from isoloss.tables import InMemory, is_frame, is_listed
 from isoloss.tables.run_objects import check_runs
 
 
 def fit_laws(
-    runs: str | PathLike[str] | ArrowStream | RunSet | Iterable[Run],
+    runs: str | PathLike[str] | InMemory | RunSet | Iterable[Run],
     options: FitOptions | None = None,
     *,
     provisional: bool | None = None,
@@ -23,7 +23,7 @@ def fit_laws(
     """Laws or typed refusals from the runs of a sweep.
 
     `runs` are those of `read_runs`, a list of `Run`, or what `read_runs` takes: the name of a table, the URI of a sweep,
-    a data frame. `provisional` marks laws of a partial sweep; None: whether a run has not finished says it. What reading
+    a data frame, a list of rows (dicts by column). `provisional` marks laws of a partial sweep; None: whether a run has not finished says it. What reading
     the runs warned of comes first among the laws' own warnings, and so with every answer of these laws.
 
     Raises BadInput for a table or sweep that cannot be used, TypeError for anything else, and InvalidRunError if a
@@ -41,10 +41,10 @@ def fit_laws(
 def _run_set(runs: object) -> RunSet:
     if isinstance(runs, RunSet):
         return runs
-    if isinstance(runs, str | PathLike) or is_frame(runs):
+    if isinstance(runs, str | PathLike) or is_frame(runs) or is_listed(runs):
         return read_runs(runs)
     if isinstance(runs, Run) or not isinstance(runs, Iterable):
-        raise TypeError(f"fit_laws takes {_TAKEN}, not {type(runs).__name__}")
+        raise TypeError(f"fit_laws takes {_TAKEN}, not {type(runs).__name__}{not_collected(runs)}")
     listed = tuple(runs)
     for index, run in enumerate(listed):
         if not isinstance(run, Run):
@@ -54,4 +54,4 @@ def _run_set(runs: object) -> RunSet:
     return RunSet(listed, check_runs(listed))
 
 
-_TAKEN = "what read_runs returned, a list of Run, the name of a table, the URI of a sweep or a data frame"
+_TAKEN = "what read_runs returned, a list of Run, the name of a table, the URI of a sweep, a list of rows or a data frame"

@@ -9,16 +9,16 @@ from isoloss.errors import BadInput
 from isoloss.laws import Run
 from isoloss.runs import RunSet, Weights
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep, sweep_runs
-from isoloss.tables import ArrowStream, is_frame, is_table, naming_of, read_tables
+from isoloss.tables import InMemory, is_frame, is_listed, is_table, naming_of, read_tables
 
 
 def read_runs(
-    *sources: str | PathLike[str] | ArrowStream,
+    *sources: str | PathLike[str] | InMemory,
     weights: Weights = "averaged",
     columns: Mapping[str, str] | Sequence[str] = (),
-    settings: str | PathLike[str] | ArrowStream | None = None,
+    settings: str | PathLike[str] | InMemory | None = None,
 ) -> RunSet:
-    """Runs of tables (.csv, .csv.gz, .parquet, .pq), of data frames and of sweeps in the store (s3://, gs://, file://).
+    """Runs of tables (.csv, .csv.gz, .parquet, .pq), of data frames, lists of rows (dicts by column) and sweeps in the store (s3://, gs://, file://).
 
     Names that W&B, TensorBoard, MLflow, Trackio and trainers use for columns are known; `columns` says the others, such as
     `{"loss": "eval/loss", "tokens": "step*batch_size*sequence_length"}`, and `settings` is a table with one row for each run
@@ -52,15 +52,22 @@ def read_runs(
     return RunSet(tuple(runs), tuple(warnings), table.read)
 
 
-def _source(source: object) -> str | ArrowStream:
-    """A name or a data frame."""
+def _source(source: object) -> str | InMemory:
+    """A name, a data frame or a list of rows."""
     if isinstance(source, str | PathLike):
         return fspath(source)
-    if is_frame(source):
+    if is_frame(source) or is_listed(source):
         return source
     raise TypeError(
-        f"read_runs takes names of tables, URIs of sweeps and data frames, not {type(source).__name__}"
+        "read_runs takes names of tables, URIs of sweeps, data frames and lists of rows (dicts by column), "
+        f"not {type(source).__name__}{not_collected(source)}"
     )
+
+
+def not_collected(source: object) -> str:
+    """What to do with a query of polars or another library that has no rows yet; else nothing."""
+    is_lazy = callable(getattr(source, "collect", None)) and not is_frame(source)
+    return ": it has no rows before .collect()" if is_lazy else ""
 
 
 def _check_names(runs: Sequence[Run]) -> None:

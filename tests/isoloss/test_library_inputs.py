@@ -44,6 +44,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "a pandas data frame": lambda folder: pandas.read_csv(path_of(folder)),
     "a data frame with an index": lambda folder: pandas.read_csv(path_of(folder)).iloc[::-1],
     "an Arrow table": lambda folder: pyarrow.csv.read_csv(path_of(folder)),
+    "a list of rows": lambda folder: pyarrow.csv.read_csv(path_of(folder)).to_pylist(),
 }
 
 
@@ -114,6 +115,37 @@ def unfinished(run: isoloss.Run) -> isoloss.Run:
 def test_what_is_no_run_is_named_with_what_is_taken(given: Any, words: str) -> None:
     with pytest.raises(TypeError, match=f"the name of a table, .* or a data frame.*{words}"):
         isoloss.fit_laws(given)
+
+
+class LazyFrame:
+    """A query as polars has it: no rows before they are collected."""
+
+    def collect(self) -> None: ...
+
+
+def test_a_query_that_has_no_rows_yet_is_said_to_be_collected_first() -> None:
+    for take in (isoloss.read_runs, isoloss.fit_laws):
+        with pytest.raises(TypeError, match=r"not LazyFrame: it has no rows before .collect\(\)"):
+            take(LazyFrame())  # type: ignore[operator]
+
+
+def test_a_row_of_a_list_may_lack_what_others_have() -> None:
+    rows: list[dict[str, object]] = [
+        {
+            "run": "a",
+            "params": 1e8,
+            "batch_size": 64,
+            "sequence_length": 2048,
+            "lr": rate,
+            "step": step,
+        }
+        for step, rate in ((100, 1e-5), (1000, 3e-4))
+    ]
+    rows[1]["eval/loss"] = 3.4
+    (run,) = isoloss.read_runs(rows).runs
+    assert (run.learning_rate, run.losses.tolist()) == (3e-4, [3.4])
+    with pytest.raises(isoloss.BadInput, match="list of rows: row 1, column loss: missing"):
+        isoloss.read_runs(rows[:1])
 
 
 def test_what_is_no_source_is_named() -> None:

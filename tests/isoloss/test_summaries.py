@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 import isoloss
 from isoloss import datasets
-from isoloss.laws import RefusalReason
+from isoloss.laws import Interval, RefusalReason
 from tests.support.synthetic_laws import answered
 
 FEW = isoloss.FitOptions(bootstrap_samples=20)
@@ -35,6 +37,42 @@ def test_runs_and_laws_have_a_representation_of_one_line(
 ) -> None:
     assert repr(table) == "<RunSet: 75 runs of 30M, 100M, 300M parameters>"
     assert repr(laws) == "<Laws: fitted, of 3 sizes; summary() shows them>"
+
+
+def test_what_a_notebook_shows_has_at_most_three_lines_and_six_digits(
+    table: isoloss.RunSet, laws: isoloss.Laws
+) -> None:
+    answer = laws.predict(initial_loss=2.75, cpt_tokens=5e9, params=1e9)
+    refused = laws.predict(total_flops=1e27)
+    assert isinstance(answer, isoloss.Prediction)
+    assert repr(table.runs[0]) == (
+        "<Run n30m-b32-lr0.000125: 30M parameters, learning rate 1.25e-4, batch size 32 x 2048, "
+        "24 evaluations to 4.8B tokens, last loss 3.7156>"
+    )
+    assert repr(refused) == "<Refused: ExtrapolationTooFar; summary() says what to change>"
+    for shown in map(repr, (table.runs[0], answer, answer.learning_rate, refused, laws, table)):
+        assert len(shown.splitlines()) <= 3
+        found = re.findall(r"[1-9][\d.]*", shown)
+        assert all(len(digits.strip(".").replace(".", "")) <= 6 for digits in found), shown
+    assert "batch size" in repr(answer)
+    assert (
+        repr(Interval(1 / 3, 0.1, 2e7 / 3))
+        == "Interval(value=0.333333, low=0.1, high=6.66667e+06)"
+    )
+
+
+def test_a_run_without_an_evaluation_has_a_representation(table: isoloss.RunSet) -> None:
+    nothing = replace(table.runs[0], tokens=[], losses=[], diverged=True)  # type: ignore[arg-type]
+    assert repr(nothing).endswith("no evaluation, diverged>")
+
+
+def test_laws_answer_what_the_library_answers(laws: isoloss.Laws) -> None:
+    question = {"initial_loss": 2.75, "cpt_tokens": 5e9, "params": 1e9}
+    assert laws.predict(**question) == isoloss.predict(laws, isoloss.PredictionQuery(**question))
+    with pytest.raises(TypeError, match="cpt_token"):
+        laws.predict(initial_loss=2.75, cpt_token=5e9)
+    with pytest.raises(ValueError, match="cpt_tokens needs params"):
+        laws.predict(initial_loss=2.75, cpt_tokens=5e9)
 
 
 def test_laws_are_shown_as_a_table_of_their_formulas(laws: isoloss.Laws) -> None:

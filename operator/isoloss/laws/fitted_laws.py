@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isoloss.frames import as_arrow, as_pandas
@@ -39,6 +40,8 @@ from isoloss.summaries import aligned, as_html, paragraphs
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from isoloss.laws.prediction import Prediction, Refused
 
 FitTable = Literal["optima", "laws", "excluded"]
 """optima: what the laws are fitted to, of the frontier and of each size. laws: a row for each law.
@@ -77,6 +80,18 @@ class Laws:
     prediction composes nothing."""
     run_noise: RunNoise | None = None
     """Between seeds; None: nothing was trained with two."""
+
+    def predict(self, **question: Any) -> Prediction | Refused:
+        """Learning rate and batch size for a checkpoint and a budget, or why there is no answer.
+
+        The keywords are the fields of `PredictionQuery`:
+        `laws.predict(initial_loss=2.75, cpt_tokens=5e9, params=1e9)`. Raises TypeError for another keyword or what is no
+        number, and ValueError if they contradict or need one another.
+        """
+        # By name, because answers are made from laws: an import would go in a circle.
+        answers = import_module("isoloss.laws")
+        answer: Prediction | Refused = answers.predict(self, answers.PredictionQuery(**question))
+        return answer
 
     def summary(self) -> str:
         """The laws as a table, and why what is refused is."""

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from isoloss import formatting
 from isoloss.laws.arrays import Array, Real
 
 Status = Literal["fitted", "provisional", "refused"]
@@ -88,6 +89,17 @@ class Run:
         object.__setattr__(self, "sequence_length", int(length))
         for name in ("tokens", "losses"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=float))
+
+    def __repr__(self) -> str:
+        ends = "no evaluation"
+        if self.tokens.size and self.tokens.shape == self.losses.shape:
+            reached, last = formatting.count(self.tokens[-1]), formatting.loss(self.losses[-1])
+            ends = f"{formatting.counted(self.tokens.size, 'evaluation')} to {reached} tokens, last loss {last}"
+        return (
+            f"<Run {self.name}: {formatting.count(self.params)} parameters, "
+            f"learning rate {formatting.learning_rate(self.learning_rate)}, batch size "
+            f"{formatting.batch_size(self.batch_size)} x {self.sequence_length}, {ends}{', diverged' if self.diverged else ''}>"
+        )
 
 
 class RefusalReason(StrEnum):
@@ -207,3 +219,7 @@ class Interval:
     value: Real
     low: Real
     high: Real
+
+    def __repr__(self) -> str:
+        # A notebook shows it: no digit beyond what any fit knows.
+        return f"Interval(value={self.value:.6g}, low={self.low:.6g}, high={self.high:.6g})"

@@ -17,14 +17,15 @@ from isoloss.tables.cells import numbers_of
 from isoloss.tables.copies import find_copy
 from isoloss.tables.expressions import parse_option
 from isoloss.tables.formats import (
-    FRAME,
     OPTIONAL,
     REQUIRED,
     ArrowStream,
     BadTable,
+    InMemory,
     Table,
     bytes_of,
     is_frame,
+    is_listed,
     is_table,
     read_cells,
     read_frame,
@@ -38,10 +39,12 @@ __all__ = [
     "REQUIRED",
     "ArrowStream",
     "BadTable",
+    "InMemory",
     "Naming",
     "ReadAs",
     "RunTable",
     "is_frame",
+    "is_listed",
     "is_table",
     "naming_of",
     "parse_table",
@@ -70,7 +73,7 @@ class RunTable:
 
 
 def naming_of(
-    columns: Mapping[str, str] | Sequence[str] = (), settings: str | ArrowStream | None = None
+    columns: Mapping[str, str] | Sequence[str] = (), settings: str | InMemory | None = None
 ) -> Naming:
     """What options say of columns: `{"loss": "eval/loss"}` or `["loss=eval/loss"]`, and a table of settings by run.
 
@@ -91,7 +94,7 @@ def naming_of(
     return replace(naming, settings=read_cells(bytes_of(settings), settings, naming.in_use))
 
 
-def read_tables(sources: Sequence[str | ArrowStream], naming: Naming = AS_IT_IS) -> RunTable:
+def read_tables(sources: Sequence[str | InMemory], naming: Naming = AS_IT_IS) -> RunTable:
     """All runs of several tables, by name or in memory. Raises BadTable, also for a run that is in two of them."""
     seen: dict[str, str] = {}
     runs: list[Run] = []
@@ -99,11 +102,11 @@ def read_tables(sources: Sequence[str | ArrowStream], naming: Naming = AS_IT_IS)
     warnings: list[tuple[str, str]] = []
     read: list[ReadAs] = []
     for source in sources:
-        name = source if isinstance(source, str) else FRAME
         if isinstance(source, str):
-            table = read_table(source, naming)
+            name, table = source, read_table(source, naming)
         else:
-            table = _runs_of(read_frame(source, naming.in_use), naming)
+            cells = read_frame(source, naming.in_use)
+            name, table = cells.source, _runs_of(cells, naming)
         for run, row in zip(table.runs, table.first_rows, strict=True):
             if run.name in seen:
                 message = f"run {run.name!r} is also in {seen[run.name]}"

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from isoloss.tables.cell_values import is_blank
-from isoloss.tables.formats import FRAME, TRAINER_STATE, Table
+from isoloss.tables.formats import NAMELESS, TRAINER_STATE, Table
 from isoloss.tables.known_names import NAMES
 
 LOWEST, HIGHEST = "__MIN", "__MAX"
@@ -51,8 +51,8 @@ def _lines(header: Sequence[str]) -> list[str]:
 
 
 def run_of_file(source: str) -> str | None:
-    """The run's name in the name of its file, or of its folder for a trainer_state.json. None for a data frame."""
-    if source == FRAME:
+    """The run's name in the name of its file, or of its folder for a trainer_state.json. None for a table in memory."""
+    if source in NAMELESS:
         return None
     path = PurePosixPath(source.replace("\\", "/"))
     if path.name.lower().endswith(TRAINER_STATE):
@@ -117,7 +117,7 @@ def _single(table: Table, index: int, column: str) -> Any:
 def _scalar(table: Table) -> Table:
     """TensorBoard's file: its metric under the name that the file's name tells."""
     _, tag = _file_parts(PurePosixPath(table.source.replace("\\", "/")).name)
-    if table.source == FRAME:
+    if table.source in NAMELESS:
         return table
     columns = {
         STEP: table.columns["Step"],

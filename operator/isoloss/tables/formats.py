@@ -57,6 +57,20 @@ def is_frame(source: object) -> TypeGuard[ArrowStream]:
     return hasattr(source, "__arrow_c_stream__") and not isinstance(source, type)
 
 
+Listed: TypeAlias = Sequence[Mapping[str, Any]]
+"""A table in memory as a list of rows, each by column."""
+InMemory: TypeAlias = ArrowStream | Listed
+
+
+def is_listed(source: object) -> TypeGuard[Listed]:
+    """Whether this is a list of rows."""
+    return (
+        isinstance(source, list | tuple)
+        and bool(source)
+        and all(isinstance(row, Mapping) for row in source)
+    )
+
+
 @dataclass(frozen=True)
 class Table:
     """Cells as read: one list per column, and the row number of each record."""
@@ -213,11 +227,15 @@ def read_parquet(content: bytes, source: str, in_use: InUse) -> Table:
 
 
 FRAME = "data frame"
-"""What messages call a table without a name."""
+LISTED = "list of rows"
+NAMELESS = (FRAME, LISTED)
+"""What messages call tables without a name."""
 
 
-def read_frame(frame: ArrowStream, in_use: InUse) -> Table:
+def read_frame(frame: InMemory, in_use: InUse) -> Table:
     """The cells of a table in memory, rows counted from 1. Raises BadTable."""
+    if is_listed(frame):
+        return _read_listed(frame, in_use)
     import pyarrow
 
     try:
@@ -233,6 +251,14 @@ def read_frame(frame: ArrowStream, in_use: InUse) -> Table:
         name: arrow.column(name).to_pylist() if name in wanted else () for name in header
     }
     return _checked_size(Table(FRAME, columns, range(1, arrow.num_rows + 1)))
+
+
+def _read_listed(rows: Listed, in_use: InUse) -> Table:
+    """What a row lacks is empty."""
+    header = list(dict.fromkeys(str(name) for row in rows for name in row))
+    _check_header(header, LISTED, in_use)
+    columns = {name: [row.get(name) for row in rows] for name in header}
+    return _checked_size(Table(LISTED, columns, range(1, len(rows) + 1)))
 
 
 def _check_separator(header: Sequence[str], source: str) -> None:

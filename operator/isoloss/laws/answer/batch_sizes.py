@@ -7,11 +7,11 @@ from statistics import NormalDist
 import numpy as np
 
 from isoloss.laws.answer.optimum import loss_curvature
-from isoloss.laws.answer.prediction import BatchSizeRange, Point
 from isoloss.laws.answer.query_refusals import law_figures
 from isoloss.laws.answer.question import Question
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason
+from isoloss.laws.prediction import BatchSizeRange, Point
 from isoloss.laws.sizes import NARROWEST_SPREAD
 
 FARTHEST = 4.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from isoloss.laws.answer.prediction import Point
 from isoloss.laws.answer.question import Question
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Route
+from isoloss.laws.prediction import Point
 from isoloss.laws.results import StableRate
 from isoloss.laws.surface.estimate import FEWEST_SIZES
 

@@ -26,9 +26,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from isoloss.laws.answer.prediction import Composition, Point
 from isoloss.laws.answer.question import Question
 from isoloss.laws.model import Interval
+from isoloss.laws.prediction import Composition, Point
 from isoloss.laws.quantiles import student_quantiles
 
 FADE, FADE_ERROR = 0.5, 0.15

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.answer.prediction import Point
 from isoloss.laws.answer.question import Question
 from isoloss.laws.answer.rounding import rounded
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.prediction import Point
 
 SPANS = 3.0
 NEAR, FAR_BELOW, FAR_ABOVE = 10.0, 100.0, 1000.0

@@ -17,13 +17,13 @@ from statistics import NormalDist
 import numpy as np
 
 from isoloss.laws.answer.iso_loss_error import iso_loss_covariance
-from isoloss.laws.answer.prediction import Point
 from isoloss.laws.answer.question import Question, loss_curve
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
 from isoloss.laws.curves import Number, with_draws
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Interval, Refusal, RefusalReason, Route
+from isoloss.laws.prediction import Point
 from isoloss.usual import USUAL_CURVATURE, USUAL_TOKEN_SLOPE
 
 ERROR_LEVELS = 51

@@ -31,7 +31,13 @@ from isoloss.laws.answer.optimum import (
     target_loss,
     too_vague,
 )
-from isoloss.laws.answer.prediction import (
+from isoloss.laws.answer.query_refusals import law_figures, refuse_query, unseen_sentences
+from isoloss.laws.answer.question import Question, resolve
+from isoloss.laws.answer.rounding import far_sentence, is_far, rounded, rounding_sentences
+from isoloss.laws.answer.sequence_lengths import for_length
+from isoloss.laws.fitted_laws import Laws
+from isoloss.laws.model import Interval, Refusal, RefusalReason
+from isoloss.laws.prediction import (
     BatchSizeRange,
     Extrapolation,
     Point,
@@ -39,12 +45,6 @@ from isoloss.laws.answer.prediction import (
     PredictionQuery,
     Refused,
 )
-from isoloss.laws.answer.query_refusals import law_figures, refuse_query, unseen_sentences
-from isoloss.laws.answer.question import Question, resolve
-from isoloss.laws.answer.rounding import far_sentence, is_far, rounded, rounding_sentences
-from isoloss.laws.answer.sequence_lengths import for_length
-from isoloss.laws.fitted_laws import Laws
-from isoloss.laws.model import Interval, Refusal, RefusalReason
 
 
 def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isoloss.laws.answer.prediction import PredictionQuery
 from isoloss.laws.answer.question import budget_flops
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.prediction import PredictionQuery
 from isoloss.laws.results import LossComputeLaw
 from isoloss.usual import LARGEST_LOSS, USUAL_BYTES_PER_TOKEN
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isoloss.laws.answer.prediction import Composition, PredictionQuery
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import interval
 from isoloss.laws.curves import LossCurve, count_draws, with_draws
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
+from isoloss.laws.prediction import Composition, PredictionQuery
 
 MOST_BELOW = 0.1
 """More draws than this without an equivalent compute: the initial loss is too close to L0."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isoloss.laws.answer.prediction import BatchSizeRange, Point, Prediction
 from isoloss.laws.answer.rounding import far_sentence, rounding_sentences
 from isoloss.laws.model import Interval
+from isoloss.laws.prediction import BatchSizeRange, Point, Prediction
 
 ALMOST_WHOLE = 1e-9
 """Relative distance from a whole number that a conversion there and back leaves."""

@@ -1,4 +1,4 @@
-"""What a prediction is asked and what it answers; predict.py does the work."""
+"""What a prediction is asked and what it answers; answer/predict.py does the work."""
 
 from __future__ import annotations
 
@@ -211,6 +211,11 @@ class Prediction:
     sequence_length: int | None = None
     """Tokens per sequence of all its batch sizes; None: unknown."""
 
+    def __repr__(self) -> str:
+        rate = interval(self.learning_rate, learning_rate)
+        batch = batch_size_text(self, self.batch_size)
+        return f"<Prediction: learning rate {rate},\n batch size {batch} sequences;\n summary() shows the rest>"
+
     def summary(self) -> str:
         """The answer as a table, and its warnings."""
         rows = [("", _level(self)), *_rows(self)]
@@ -247,6 +252,10 @@ class Refused:
 
     refusals: tuple[Refusal, ...]
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        reasons = ", ".join(each.reason.value for each in self.refusals)
+        return f"<Refused: {reasons}; summary() says what to change>"
 
     def summary(self) -> str:
         """Every reason, with what to change."""
