@@ -144,6 +144,7 @@ def _accepted(
     spec = with_checkpoint_models(spec, checkpoints)
     before = (*ledger.placements, *ledger.former_placements)
     placed = placements(spec, before)
+    former = former_places(before, placed, former_names(spec, before))
     around = _neighbourhoods(observed.name, spec, ledger, observed.answers)
     problem = _manifest_problem(observed.manifest, spec, observed.corpus_key or prepare_key)
     return AcceptedSweep(
@@ -155,7 +156,7 @@ def _accepted(
         manifest=None if problem else value_of(observed.manifest),
         manifest_problem=problem,
         placements=placed,
-        former_placements=former_places(before, placed, former_names(spec, before)),
+        former_placements=former,
         checkpoints=checkpoints,
         neighbourhoods=() if isinstance(around, Finding) else around,
         unplaced=around if isinstance(around, Finding) else None,

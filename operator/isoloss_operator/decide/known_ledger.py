@@ -91,21 +91,21 @@ def _has_spent(status: Mapping[str, Any]) -> bool:
 def under_present(ledger: Ledger, generation: int, template: str, max_failed: int) -> Ledger:
     """The ledger without what was refused about an earlier generation of the spec, or under other pods than those of
     `template`, whose failures start at zero. `max_failed` is failurePolicy.maxFailedPoints."""
-    error = ledger.configuration_error
-    is_of_before = error is not None and error.generation != generation
-    if template == ledger.template or not (template and ledger.template):
-        return ledger.replace(configuration_error=None) if is_of_before else ledger
-    has_error = error is not None and not is_of_before
-    points = ledger.points
-    if has_error or _is_under_way(points, max_failed):
-        points = tuple(replace(each, attempts=_reset_retries(each.attempts)) for each in points)
-    return ledger.replace(
-        template=template,
-        configuration_error=None,
-        preparation=_reset_retries(ledger.preparation),
-        evaluation=_reset_retries(ledger.evaluation),
-        points=points,
-    )
+    changes: dict[str, Any] = {}
+    error, points = ledger.configuration_error, ledger.points
+    if error is not None and error.generation != generation:
+        error = changes["configuration_error"] = None
+    if template != ledger.template and template and ledger.template:
+        if error is not None or _is_under_way(points, max_failed):
+            reset = (replace(each, attempts=_reset_retries(each.attempts)) for each in points)
+            changes["points"] = tuple(reset)
+        changes |= {
+            "template": template,
+            "configuration_error": None,
+            "preparation": _reset_retries(ledger.preparation),
+            "evaluation": _reset_retries(ledger.evaluation),
+        }
+    return ledger.replace(**changes) if changes else ledger
 
 
 def _is_under_way(points: Sequence[PointRecord], max_failed: int) -> bool:

@@ -186,7 +186,10 @@ class SinglePass:
             message = f"{self.message} (attempt {attempts.ended}, the last one allowed)"
             return Finding.false(labels.failed, message, stalled=True)
         if failure == FailureClass.BAD_DATA:
-            return _bad_data(attempts.last_code, self.message)
+            # Retried forever, but only in case the data have been replaced: nothing changes by itself.
+            code, reason = attempts.last_code, bad_data_reason(attempts.last_code)
+            prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
+            return Finding.false(reason, f"{prefix}{self.message}", stalled=True)
         if failure:
             return Finding.false(Reason.WAITING_TO_RETRY, self._retried(failure))
         if task.problem:
@@ -203,13 +206,6 @@ class SinglePass:
         if failure == FailureClass.STORE_UNAVAILABLE:
             return f"The {name} Job is retried: the store did not answer it."
         return f"The {name} Job is retried after attempt {self.attempts.ended}: {self.message}"
-
-
-def _bad_data(code: str, message: str) -> Finding:
-    """Retried forever, but only in case the data have been replaced: nothing changes by itself."""
-    reason = bad_data_reason(code)
-    prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
-    return Finding.false(reason, f"{prefix}{message}", stalled=True)
 
 
 def run(task: SingleTask) -> SinglePass:

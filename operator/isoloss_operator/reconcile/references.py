@@ -63,14 +63,14 @@ def corpus_of_sweep(
     has found to be of the sources as they are; absent if none has."""
     if (known := corpus_of_ledger(spec, ledger)) is not None:
         return known.key
-    told = services.storage.sweep_corpus(reads.store_uri, reads.corpus)
-    if is_unknown(told):
-        return told
-    if not isinstance(told, SweepCorpus):
+    stored = services.storage.sweep_corpus(reads.store_uri, reads.corpus)
+    if is_unknown(stored):
+        return stored
+    if not isinstance(stored, SweepCorpus):
         return ABSENT
     # Anything else is no corpus of this spec: the Job runs again and says which is.
-    possible = {prepare_config(spec, stamp).key for stamp in ("", told.sources_stamp)}
-    return told.prepare_key if told.prepare_key in possible else ABSENT
+    possible = {prepare_config(spec, stamp).key for stamp in ("", stored.sources_stamp)}
+    return stored.prepare_key if stored.prepare_key in possible else ABSENT
 
 
 def manifest_of(
