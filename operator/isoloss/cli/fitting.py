@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -11,10 +11,9 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
+from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import (
     AsJson,
-    Columns,
-    Settings,
     choice,
     not_an_input,
     positive,
@@ -35,7 +34,7 @@ from isoloss.laws_files import write_laws
 from isoloss.report import content
 from isoloss.run_sources import read_runs
 from isoloss.runs import Weights as LossKind
-from isoloss.tables import ReadAs, is_table, together
+from isoloss.tables import is_table
 
 
 class Weights(StrEnum):
@@ -110,11 +109,7 @@ def fit(
             {"weights": (weights, Weights.AVERAGED)},
             "a table has losses of one kind, and only sweeps have a choice: leave it out",
         )
-    elif not any(map(is_table, runs)):
-        refuse_idle(
-            {"column": (column, None), "settings": (settings, None)},
-            "a sweep in the store has columns of its own: leave it out",
-        )
+    refuse_idle_of_tables(runs, column, settings)
     given = read_runs(*runs, weights=LOSS_KINDS[weights], columns=column or (), settings=settings)
     options = FitOptions(
         irreducible_loss=irreducible_loss,
@@ -133,25 +128,13 @@ def fit(
         print_document({**found, "read": [asdict(each) for each in given.read]})
     else:
         print_warnings(laws.warnings)
-        _print_read(given.read)
+        print_read(given.read)
         _print_laws(laws, out)
     return REFUSED if _are_refused(laws) else ANSWERED
 
 
 def _are_refused(laws: Laws) -> bool:
     return laws.status == "refused" or laws.loss_compute.refusal is not None
-
-
-def _print_read(read: Sequence[ReadAs]) -> None:
-    """What was taken for what: one line for each table, and one for many tables that are alike."""
-    terminal = console()
-    alike: dict[tuple[tuple[str, str], ...], list[ReadAs]] = {}
-    for each in read:
-        alike.setdefault(tuple(each.columns.items()), []).append(each)
-    for tables in alike.values():
-        terminal.print(together(tables).in_words())
-    if read:
-        terminal.print()
 
 
 def _print_laws(laws: Laws, out: Path | None) -> None:

@@ -20,23 +20,6 @@ Namespace = Annotated[
         "--namespace", "-n", metavar="NAME", help="Namespace of the resource in a cluster."
     ),
 ]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="NAME=EXPRESSION",
-        help="Where a column of tables comes from: loss=eval/loss, params=124e6, "
-        '"tokens=step*batch_size*sequence_length". May be given more than once.',
-    ),
-]
-Settings = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TABLE",
-        help="A table with one row for each run, such as W&B's runs table, for settings that RUNS lack.",
-    ),
-]
-
 COUNT = re.compile(
     r"\+?((?:(?:\d{1,3}(?:,\d{3})+|\d+)\.?\d*|\.\d+)(?:e\+?\d{1,3})?)([kmbt]?)", re.IGNORECASE
 )

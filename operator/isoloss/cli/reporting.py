@@ -11,6 +11,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli import querying
+from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import AsJson, not_an_input, positive
 from isoloss.cli.outcome import (
     ANSWERED,
@@ -49,6 +50,8 @@ def report(
             help="Tables or sweeps with the runs behind the laws, to draw their trajectories.",
         ),
     ] = None,
+    column: Columns = None,
+    settings: Settings = None,
     title: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="Title of the page. By default the name of the laws."),
@@ -70,9 +73,10 @@ def report(
 ) -> int:
     """Write laws and evidence, and a prediction if one is asked for, to one HTML page."""
     positive("--direct-grid-flops", direct_grid_flops)
-    not_an_input("--out", out, [laws, *(runs or [])])
+    refuse_idle_of_tables(runs or [], column, settings)
+    not_an_input("--out", out, [laws, *(runs or []), *([settings] if settings else [])])
     fitted = querying.own_laws(laws, "report")
-    given = _runs(laws, runs, fitted)
+    given = _runs(laws, runs, fitted, column or (), settings)
     found = _prediction(fitted, asked)
     answer = found if isinstance(found, Prediction) else None
     refusals = found.refusals if isinstance(found, Refused) else ()
@@ -102,9 +106,10 @@ def report(
     warnings = [*given.warnings, *(() if found is None else found.warnings)]
     if as_json:
         told = {"refused": refusals, "warnings": warnings}
-        print_document({"report": str(out), "figures": files, **told})
+        print_document({"report": str(out), "figures": files, **told, "read": given.read})
     else:
         print_warnings(warnings)
+        print_read(given.read)
         print_refusals(refusals)
         console().print(f"{out}, and the figures: {', '.join(files)}")
     return REFUSED if refusals else ANSWERED
@@ -128,12 +133,18 @@ def _remove(path: Path) -> None:
         raise BadInput(f"{path}: {error.strerror or 'cannot be removed'}") from error
 
 
-def _runs(laws: str, runs: list[str] | None, fitted: Laws) -> RunSet:
+def _runs(
+    laws: str,
+    runs: list[str] | None,
+    fitted: Laws,
+    columns: Sequence[str],
+    settings: str | None,
+) -> RunSet:
     """The runs named or those of the sweep; without either, the laws' own contours must do."""
     if runs is None and not is_sweep_uri(laws):
         return RunSet(())
     weights: Weights = "raw" if fitted.loss_kind == "raw" else "averaged"
-    found = read_runs(*(runs or [laws]), weights=weights)
+    found = read_runs(*(runs or [laws]), weights=weights, columns=columns, settings=settings)
     if runs is None:
         return found
     return replace(found, warnings=(*found.warnings, *other_runs(found.runs, fitted)))

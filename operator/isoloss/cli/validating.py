@@ -11,6 +11,7 @@ import typer
 
 from isoloss import formatting
 from isoloss.cli import querying
+from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import AsJson, positive, refuse_idle
 from isoloss.cli.outcome import (
     ANSWERED,
@@ -25,6 +26,7 @@ from isoloss.cli.outcome import (
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, PredictionQuery, Refused, Run, predict
 from isoloss.run_sources import read_runs
+from isoloss.runs import RunSet
 from isoloss.validation import (
     TOLERANCE,
     Comparison,
@@ -57,6 +59,8 @@ def validate(
             "probes are planned."
         ),
     ] = None,
+    column: Columns = None,
+    settings: Settings = None,
     asked: PredictionQuery = querying.NOTHING_ASKED,
     factor: Annotated[
         float, typer.Option(help="Factor between the answer and its neighbours in the plan.")
@@ -94,10 +98,12 @@ def validate(
         refuse_idle(
             of_the_verdict, "is of the verdict on probes, and none are given: leave it out"
         )
+    refuse_idle_of_tables(runs or [], column, settings)
     fitted = querying.own_laws(laws, "validate")
     if not runs:
         return _planned(fitted, query, _checked(factor, share), share, seeds, as_json)
-    return _judged(fitted, query, runs, tolerance, noise, as_json)
+    found = read_runs(*runs, columns=column or (), settings=settings)
+    return _judged(fitted, query, runs, found, tolerance, noise, as_json)
 
 
 def _checked(factor: float, share: float) -> float:
@@ -181,11 +187,11 @@ def _judged(
     laws: Laws,
     query: PredictionQuery,
     sources: list[str],
+    found: RunSet,
     tolerance: float,
     noise: float | None,
     as_json: bool,
 ) -> int:
-    found = read_runs(*sources)
     answer = predict(laws, query)
     if isinstance(answer, Refused):
         return print_refused(answer, as_json=as_json)
@@ -212,9 +218,10 @@ def _judged(
     warnings = (*outcome.warnings, *warnings)
     if as_json:
         told = {"beats_neighbours": outcome.beats_neighbours, "warnings": warnings}
-        print_document({**asdict(outcome), **told})
+        print_document({**asdict(outcome), **told, "read": found.read})
     else:
         print_warnings(warnings)
+        print_read(found.read)
         _print_validation(outcome, rate_alone=query.batch_size is not None)
     return REFUSED if outcome.validated is None else ANSWERED
 

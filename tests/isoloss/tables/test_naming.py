@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from isoloss import read_runs
+from isoloss import datasets, read_runs
 from isoloss.tables import BadTable, Naming, RunTable, known_names, naming_of, parse_table
 from tests.support.command_line import Isoloss
 from tests.support.pages import CHECKOUT
@@ -655,7 +655,33 @@ def names_of(column: str) -> set[str]:
 
 def test_options_of_tables_are_refused_for_sweeps_in_the_store(isoloss: Isoloss) -> None:
     ended = isoloss("fit", "s3://bucket/sweeps/one", "--column", "loss=eval/loss", "--json")
-    assert "--column: a sweep in the store has columns of its own" in ended.error
+    assert "--column: no table is read that has columns to name" in ended.error
+
+
+@pytest.mark.parametrize("option", [("--column", "loss=eval/loss"), ("--settings", "runs.csv")])
+def test_options_of_tables_are_refused_where_none_is_read(
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path, option: tuple[str, str]
+) -> None:
+    report = isoloss("report", synthetic_laws, "--out", tmp_path / "page.html", *option, "--json")
+    assert f"{option[0]}: no table is read" in report.error
+    plan = ("--initial-loss", "2.75", "--cpt-tokens", "5e9", "--params", "1e9")
+    assert (
+        f"{option[0]}: no table is read"
+        in isoloss("validate", synthetic_laws, *plan, *option, "--json").error
+    )
+
+
+def test_probes_are_read_as_runs_are_and_that_is_said(
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
+) -> None:
+    head, *lines = datasets.sample_text(datasets.PROBES).splitlines()
+    probes = tmp_path / "probes.csv"
+    probes.write_text("\n".join([head.replace("loss", "held out"), *lines]))
+    question = ("--initial-loss", "2.75", "--cpt-tokens", "5e9", "--params", "1e9")
+    ended = isoloss("validate", synthetic_laws, probes, *question, "--column", "loss=held out")
+    assert ended.code in (0, 3), ended.err
+    assert f"{probes}: loss: held out; as named: run, params" in ended.out
+    assert "column loss: missing" in isoloss("validate", synthetic_laws, probes, *question).error
 
 
 def test_settings_are_a_table(isoloss: Isoloss, tmp_path: Path) -> None:
