@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 import isoloss_contract.store.store as store_module
 from isoloss_contract.store import BadRecord, NotFound, Store, StoreUnavailable
 from isoloss_contract.store.folder import FolderBackend
-from tests.isoloss_contract.conftest import SHORT, OpenStore
+from tests.isoloss_contract.conftest import BUCKET, SHORT, OpenStore
+from tests.support.proxy import Call, Forward, Proxy
 
 
 def test_a_range_is_those_bytes_and_no_others(open_store: OpenStore) -> None:
@@ -77,3 +81,27 @@ def test_parts_of_two_objects_are_never_taken_for_one(
     store.write("x.bin", bytes(range(20)))
     with pytest.raises(StoreUnavailable, match=r"x\.bin: was replaced while it was read"):
         list(parts)
+
+
+@pytest.mark.s3
+def test_a_range_is_not_held_against_the_checksum_of_the_whole_object(relay: Proxy) -> None:
+    """Some servers send it with a part; a whole object is held against it all the same."""
+    content = bytes(range(200))
+    checksum = base64.b64encode(zlib.crc32(content).to_bytes(4, "big")).decode()
+
+    async def with_checksum(call: Call, forward: Forward) -> web.StreamResponse:
+        if call.method != "GET" or "x.bin" not in call.path:
+            return await forward(call)
+        asked = call.request.headers.get("Range", "bytes=0-199").removeprefix("bytes=")
+        start, end = (int(each) for each in asked.split("-"))
+        status = 206 if "Range" in call.request.headers else 200
+        headers = {"x-amz-checksum-crc32": checksum, "ETag": '"e"'}
+        return web.Response(status=status, body=sent[start : end + 1], headers=headers)
+
+    store = Store(f"s3://{BUCKET}/checksums", SHORT)
+    relay.handler, sent = with_checksum, content
+    assert store.read_range("x.bin", 10, 20) == content[10:30]
+    assert store.read("x.bin") == content
+    sent = content[:-1] + b"!"
+    with pytest.raises(BadRecord, match="damaged"):
+        store.read("x.bin")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -223,6 +224,15 @@ def test_training_and_evaluating_import_nothing_of_the_operator_or_of_what_only_
     done = python.run(["-c", FOREIGN])
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[]\n"
+
+
+def test_a_number_that_json_has_no_word_for_is_what_transformers_reads() -> None:
+    """As mamba's time_step_limit, which a config.json has as Infinity."""
+    mamba = {"model_type": "mamba2", "time_step_limit": [0.0, {"__float__": "Infinity"}]}
+    assert list(model_config(mamba).time_step_limit) == [0.0, math.inf]
+    scaled = model_config({**LLAMA, "mine": {"a": {"__float__": "NaN"}, "b": {"__float__": "x"}}})
+    assert math.isnan(scaled.mine["a"])
+    assert scaled.mine["b"] == {"__float__": "x"}
 
 
 @pytest.mark.parametrize("module", ["__main__", "prepare", "train"])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
 import s3fs
 import torch
+from aiohttp import web
 
 from devcluster.object_storage import ObjectStorage
 from isoloss_contract import layout
-from isoloss_contract.records import EvaluationResult, PointResult
+from isoloss_contract.records import DomainSource, EvaluationResult, PointResult
 from isoloss_contract.store import Store
 from isoloss_trainer.checkpoint import read_tensors, write_tensors
+from isoloss_trainer.corpus import find_files, read_documents
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.learner import Learner, StepFacts
 from isoloss_trainer.termination import Interruption
@@ -29,6 +33,7 @@ from tests.isoloss_trainer.builders import (
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.other_stores import prepared_on, trained_there_and_here
 from tests.isoloss_trainer.test_evaluate import save
+from tests.support.proxy import Call, Forward, Proxy
 
 pytestmark = pytest.mark.s3
 
@@ -123,3 +128,34 @@ def test_a_temporary_server_outage_changes_nothing(
     train(local, tmp_path, Interruption(), quiet())
     paths = layout.point_trajectory(task.point.key), layout.point_trajectory(local.point.key)
     assert Store("s3://lab/sweep").read(paths[0]) == Store(prepared.uri).read(paths[1])
+
+
+def test_a_corpus_on_a_server_that_sends_checksums_of_whole_objects_with_ranges_is_read(
+    bucket: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was "unavailable" for good."""
+    source = DomainSource(name="prose", uri="s3://lab/corpus/prose.jsonl", text_field="text")
+    filesystem, files = find_files(source)
+    expected = list(read_documents(filesystem, files[0], "text"))
+
+    async def with_checksum(call: Call, forward: Forward) -> web.StreamResponse:
+        asked = call.request.headers.get("Range", "")
+        if call.method != "GET" or not asked:
+            return await forward(call)
+        start, end = (int(each) for each in asked.removeprefix("bytes=").split("-"))
+        part = content[start : end + 1]
+        headers = {"x-amz-checksum-crc32": checksum, "ETag": '"e"'}
+        return web.Response(status=206, body=part, headers=headers)
+
+    content = (bucket.buckets / "lab" / "corpus" / "prose.jsonl").read_bytes()
+    checksum = base64.b64encode(zlib.crc32(content + b"!").to_bytes(4, "big")).decode()
+    relay = Proxy(bucket.url).start()
+    try:
+        relay.handler = with_checksum
+        monkeypatch.setenv("AWS_ENDPOINT_URL", relay.url)
+        s3fs.S3FileSystem.clear_instance_cache()
+        filesystem, files = find_files(source)
+        assert list(read_documents(filesystem, files[0], "text")) == expected
+    finally:
+        relay.close()
+        s3fs.S3FileSystem.clear_instance_cache()

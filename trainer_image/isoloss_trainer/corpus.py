@@ -32,6 +32,10 @@ PACKED = {
     b"PK\x03\x04": "zip",
 }
 """What compressed files begin with."""
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "s3": {"config_kwargs": {"response_checksum_validation": "when_required"}}
+}
+"""Of a file system. Files are read in ranges, and some S3 servers send the whole object's checksum with each."""
 TAGS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified")
 """What storage says of a file that changes with its content: S3, Google Cloud Storage, the Hugging Face hub, volumes."""
 TOO_WIDE = "requires too much memory"
@@ -64,7 +68,10 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
     _SUCCESS or what is in _temporary/. BadData if there are none or one has another format."""
     field = f"domains.{source.name}.uri"
     try:
-        filesystem, pattern = fsspec.core.url_to_fs(source.uri, use_listings_cache=False)
+        options = OPTIONS.get(source.uri.partition("://")[0], {})
+        filesystem, pattern = fsspec.core.url_to_fs(
+            source.uri, use_listings_cache=False, **options
+        )
     except (ValueError, ImportError) as error:
         raise BadData("BadUri", f"{source.uri}: {error}", field) from error
     try:

@@ -211,7 +211,7 @@ def model_config(config: dict[str, Any]) -> Any:
     load_model_class()
     from transformers import AutoConfig
 
-    options = dict(config)
+    options = {name: _number(each) for name, each in config.items()}
     kind = options.pop("model_type", None)
     if not isinstance(kind, str):
         raise BadConfiguration("BadModel", "model_type is missing", f"{FIELD}.model_type")
@@ -225,6 +225,19 @@ def model_config(config: dict[str, Any]) -> Any:
     parsed.pad_token_id = None
     parsed.use_cache = False
     return parsed
+
+
+def _number(value: Any) -> Any:
+    """What transformers reads for a value of a config.json: {"__float__": "Infinity"} is a number."""
+    if isinstance(value, dict):
+        if value.keys() == {"__float__"} and value["__float__"] in (
+            "Infinity",
+            "-Infinity",
+            "NaN",
+        ):
+            return float(value["__float__"])
+        return {name: _number(each) for name, each in value.items()}
+    return [_number(each) for each in value] if isinstance(value, list) else value
 
 
 def check_fits(config: Any, *, vocabulary: int, sequence_length: int) -> None:

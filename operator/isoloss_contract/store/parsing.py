@@ -7,6 +7,8 @@ every call below half a second: the bytes and values of limits.py, and records.b
 
 from __future__ import annotations
 
+import json
+import math
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
@@ -19,6 +21,8 @@ from isoloss_contract.store.errors import BadRecord, NewerRecord
 from isoloss_contract.store.limits import Limit
 
 Model = TypeVar("Model")
+FLOAT: Final = "__float__"
+"""The one key of an object that transformers writes for a number that JSON has no word for."""
 CONTRACT: Final = ("contract_version", CONTRACT_VERSION)
 """The field of a record of the contract that has its version, and the newest that is known here."""
 
@@ -66,14 +70,27 @@ def _refuse_newer(content: bytes, source: str, field: str, known: int) -> None:
 def parse_json_object(
     content: bytes, source: str, limit: Limit = limits.LARGEST
 ) -> dict[str, Any]:
-    """Parse one JSON object without NaN or Infinity. Raises BadRecord naming `source`."""
+    """Parse one JSON object that others wrote. Raises BadRecord naming `source`.
+
+    Infinity and NaN, which JSON has no words for and Python writes all the same, become what transformers writes for them:
+    {"__float__": "Infinity"}.
+    """
     limit.check(content, source)
-    return _json_object(content, source)
+    found = _json_object(content, source, allow_inf_nan=True)
+    return {name: _in_json(each) for name, each in found.items()}
 
 
-def _json_object(content: bytes, source: str) -> dict[str, Any]:
+def _in_json(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {FLOAT: json.dumps(value)}
+    if isinstance(value, dict):
+        return {name: _in_json(each) for name, each in value.items()}
+    return [_in_json(each) for each in value] if isinstance(value, list) else value
+
+
+def _json_object(content: bytes, source: str, *, allow_inf_nan: bool = False) -> dict[str, Any]:
     try:
-        value = from_json(content, allow_inf_nan=False)
+        value = from_json(content, allow_inf_nan=allow_inf_nan)
     except ValueError as error:
         raise BadRecord(f"{source}: not JSON: {error}") from error
     if not isinstance(value, dict):

@@ -9,6 +9,7 @@ because they multiply: `Store` retries.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
 
 from botocore.exceptions import ClientError, FlexibleChecksumError
@@ -26,6 +27,21 @@ _ABSENT = ("NoSuchKey", "404")
 _CHANGED = ("PreconditionFailed", "412", "ConditionalRequestConflict", "409")
 _BEYOND = ("InvalidRange", "416")
 _DENIED = 403
+_FOREVER = (
+    "AccessDenied",
+    "403",
+    "MethodNotAllowed",
+    "NotImplemented",
+    "ObjectLocked",
+    "InvalidRequest",
+)
+"""Codes of single objects in a deletion of several, which another try does not change."""
+_UNKNOWN = 501
+"""The status of a request that a server does not know, and will not know next time."""
+_WITHOUT_CONDITIONS = ("NotImplemented", "501", "InvalidArgument", "InvalidRequest", "400")
+"""Codes by which servers that know no conditional writes refuse one."""
+_AT_ONCE = 1000
+"""Objects that one request may delete."""
 _AGAIN = ("408", "409", "429", "RequestTimeout", "BadDigest", "IncompleteBody", "OperationAborted")
 """Codes of 4xx after which another try may succeed; those of checksums tell of damage on the way."""
 _CONNECTIONS = 128
@@ -119,7 +135,15 @@ class S3Backend:
                 raise
             return cast("str", answer["ETag"])
 
-        return self._ask(put)
+        try:
+            return self._ask(put)
+        except Refused as error:
+            if _code(error.__cause__) not in _WITHOUT_CONDITIONS:
+                raise
+            raise Refused(
+                f"{error}. If it takes other writes, it knows no conditional writes (If-Match, If-None-Match of PutObject), "
+                "without which two writers would overwrite each other: another store, or a newer version of it, is needed"
+            ) from error.__cause__
 
     def version_marked(self, path: str, mark: str) -> str | None:
         """The version, if the object's metadata has the mark."""
@@ -168,10 +192,48 @@ class S3Backend:
 
     def remove(self, path: str) -> None:
         """An object, or all below a folder."""
+        key = self._key(path)
+        keys = self._ask(lambda client: self._keys(client, key))
+        for start in range(0, len(keys), _AT_ONCE):
+            self._remove(keys[start : start + _AT_ONCE])
+
+    def _remove(self, keys: list[str]) -> None:
         try:
-            self._wait(lambda: self._files._rm(self._path(path), recursive=True))
-        except FileNotFoundError:
+            self._ask(lambda client: self._delete(client, keys))
+        except Refused as error:
+            if _status(error.__cause__) in (0, _DENIED):
+                raise
+            # Some servers know no deletion of several objects, or not in this form.
+            for key in keys:
+                self._ask(partial(self._delete_one, key=key))
+
+    async def _keys(self, client: Client, key: str) -> list[str]:
+        """The key itself and all below it, so far as objects have them."""
+        query, found = {"Bucket": self._bucket, "Prefix": key}, list[str]()
+        async for page in client.get_paginator("list_objects_v2").paginate(**query):
+            names = (each["Key"] for each in page.get("Contents", ()))
+            found += (name for name in names if name == key or name.startswith(f"{key}/"))
+            check_names(len(found))
+        return found
+
+    async def _delete(self, client: Client, keys: list[str]) -> None:
+        """Delete several objects. The answer is 200 even if none of them may be."""
+        named = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        answer = await client.delete_objects(Bucket=self._bucket, Delete=named)
+        errors = [each for each in answer.get("Errors", ()) if each.get("Code") not in _ABSENT]
+        if not errors:
             return
+        first = errors[0]
+        message = (
+            f"{len(errors)} of {len(keys)} objects were not removed, the first {first.get('Key')}: {first.get('Code')}: "
+            f"{first.get('Message')}"
+        )
+        if all(each.get("Code") in _FOREVER for each in errors):
+            raise Refused(message)
+        raise OSError(message)
+
+    async def _delete_one(self, client: Client, *, key: str) -> None:
+        await client.delete_object(Bucket=self._bucket, Key=key)
 
     def _key(self, path: str) -> str:
         return f"{self._prefix}/{path}".strip("/")
@@ -218,6 +280,9 @@ class S3Backend:
         client = await self._files.get_s3(self._bucket)
         # A server that never says "100 Continue" would be waited for without any limit.
         client.meta.events.unregister("before-call.s3", add_expect_header)
+        client.meta.events.register(
+            "before-call.s3.GetObject", _without_checksum_of_whole, unique_id=_MARK
+        )
         return client
 
     def _wait(self, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
@@ -230,9 +295,18 @@ class S3Backend:
                 raise
             if _code(cause) in _ABSENT:
                 raise FileNotFoundError from cause
-            if 400 <= _status(cause) < 500 and not {_code(cause), str(_status(cause))} & {*_AGAIN}:
+            status = _status(cause)
+            is_final = 400 <= status < 500 or status == _UNKNOWN
+            if is_final and not {_code(cause), str(status)} & {*_AGAIN}:
                 raise Refused(str(cause)) from cause
             raise cause from None
+
+
+def _without_checksum_of_whole(params: dict[str, Any], **_: Any) -> None:
+    """Of a part no checksum is asked for, nor heeded: some servers send the whole object's with it."""
+    if "Range" in params["headers"]:
+        params["headers"].pop("x-amz-checksum-mode", None)
+        params["context"].get("checksum", {}).pop("response_algorithms", None)
 
 
 async def _at_most(body: Any, max_bytes: int) -> bytes:

@@ -20,7 +20,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     "stops them.",
     Reason.STORAGE_NOT_ALLOWED: "Use a prefix that the message lists, or have one added to the chart's `storage.allowedPrefixes`.",
     Reason.STORAGE_UNREACHABLE: "Check the store, the bucket's name and the operator's credentials.",
-    Reason.STORAGE_NOT_WRITABLE: "Check the quota and the operator's write permission under `sweeps/` and `predictions/`.",
+    Reason.STORAGE_NOT_WRITABLE: "The message has the store's words. A store without conditional writes cannot be used; else check the quota "
+    "and the operator's write permission under `sweeps/` and `predictions/`.",
     Reason.LEDGER_NEWER: "Upgrade the operator.",
     Reason.REQUEST_REFUSED: "Compare the operator's Role with the chart's; check the namespace's quotas and admission policies. If a status is "
     "refused (422), apply the CRDs of the operator's version.",
