@@ -90,13 +90,16 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
         tasks = planned_tasks(sweep)
         if tasks is not None:
             return _point_reads(tasks, stored)
-        # Points train on while their corpus is prepared again, and the status says how far they are.
+        # Points train on while their corpus is prepared again: the status says how far they are, and what they cost.
         known = reporting_tasks(sweep)
     except InvalidSpec:
         return PointReads()
     if known is None:
         return PointReads()
-    reporting = tuple(dict.fromkeys(job.key for job in known.active))
+    ended = {record.key: record.attempts.ended for record in known.known.ledger.points}
+    jobs = (job for of_point in known.jobs.values() for job in of_point)
+    unrecorded = [job for job in jobs if job.attempt > ended.get(job.key, 0)]
+    reporting = tuple(dict.fromkeys(job.key for job in (*known.active, *unrecorded)))
     return PointReads(progress=reporting, stall_seconds=known.spec.failure_policy.stall_seconds)
 
 

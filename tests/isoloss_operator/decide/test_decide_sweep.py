@@ -219,6 +219,19 @@ def test_the_status_counts_points_on_while_their_corpus_is_prepared_again() -> N
     assert condition(plan, "DataReady")[1:] == ("PreparingData", waits)
 
 
+def test_what_an_attempt_cost_that_ends_while_the_corpus_is_prepared_again_is_counted_on() -> None:
+    """Its report was read no more, so that what was spent shrank until the corpus was there."""
+    world = prepared_again()
+    ended = tuple(complete(p) for p in POINTS[5:])
+    assert sweep_reads(replace(world, jobs=ended), frozenset()).progress == tuple(
+        p.key for p in POINTS[5:]
+    )
+    reports = {p.key: progress(p, 500_000) for p in POINTS[5:]}
+    before = decide_sweep(replace(world, progress=reports)).status.spent_flops
+    after_it = decide_sweep(replace(world, jobs=ended, progress=reports)).status.spent_flops
+    assert after_it == before
+
+
 @pytest.mark.parametrize("how", ["outlived", "lost"])
 def test_a_job_whose_trainer_has_ended_takes_no_slot_of_the_preparation(how: str) -> None:
     """Its end can be recorded once the corpus is there again, and it is deleted only then: both waited for ever."""
