@@ -8,7 +8,15 @@ import pytest
 from benchmarks.science.cases import synthetic_case
 from benchmarks.science.shapes import SMALL, Layout, surface
 from isoloss import datasets
-from isoloss.laws import FitOptions, Prediction, PredictionQuery, RefusalReason, fit_laws, predict
+from isoloss.laws import (
+    FitOptions,
+    Prediction,
+    PredictionQuery,
+    RefusalReason,
+    Run,
+    fit_laws,
+    predict,
+)
 from isoloss.laws.iso_loss.envelope import BEST_RUNS
 from isoloss.laws.model import NO_MINIMUM
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
@@ -108,3 +116,24 @@ def test_an_optimum_inside_the_grid_is_answered_though_some_draws_lie_beyond_the
         own, true = getattr(found, name), getattr(every, name).value
         assert own.low <= true <= own.high
         assert own.value == pytest.approx(true, rel=0.35)
+
+
+def test_a_size_of_three_runs_at_one_token_count_shows_nothing_and_harms_nothing():
+    """Levels and slopes take all that it has: no rounding error of what is left counts as an observation."""
+    rng, truth = np.random.default_rng(32), Synthetic()
+
+    def run(params: float, batch: int, rate: float, tokens: list[float]) -> Run:
+        exact = np.array([truth.loss(params, d, batch, rate) for d in tokens])
+        losses = exact + 0.001 * rng.standard_normal(len(tokens))
+        return Run(f"{params} {batch} {rate}", params, batch, 2048, rate, np.array(tokens), losses)
+
+    runs = [
+        run(2e8, batch, rate, [2e9, 4e9] if (i + j) % 3 else [2e9])
+        for i, batch in enumerate((64, 128, 256))
+        for j, rate in enumerate((5e-4, 1e-3, 2e-3))
+    ]
+    few = ((128, 1e-3), (128, 5e-4), (256, 1e-3))
+    runs += [run(6e8, batch, rate, [4e9]) for batch, rate in few]
+    refusal = fit_laws(runs, OPTIONS).surface.refusal
+    assert refusal is not None
+    assert refusal.figures["params"] == pytest.approx(6e8)

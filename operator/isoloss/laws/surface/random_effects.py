@@ -299,7 +299,12 @@ def _reader(fit: LinearFit, own: Indices, degree: int) -> Array:
 
 def _varying(covariance: Array) -> Array:
     """(j, n): the combinations of n statistics that vary at all, each with variance 1."""
-    deviations = np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))
-    values, vectors = np.linalg.eigh(covariance / np.outer(deviations, deviations))
-    kept = values > ROUNDING * values[-1]
-    return np.asarray((vectors[:, kept] / np.sqrt(values[kept])).T / deviations, dtype=float)
+    variances = np.diag(covariance)
+    # A size of as many points as levels and slopes shows nothing: what is left there are rounding errors.
+    at = np.flatnonzero(variances > ROUNDING * variances.max(initial=0.0))
+    deviations = np.sqrt(variances[at])
+    values, vectors = np.linalg.eigh(covariance[np.ix_(at, at)] / np.outer(deviations, deviations))
+    kept = values > ROUNDING * values.max(initial=0.0)
+    found = np.zeros((int(kept.sum()), len(covariance)))
+    found[:, at] = (vectors[:, kept] / np.sqrt(values[kept])).T / deviations
+    return found
