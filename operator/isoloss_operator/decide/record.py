@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from typing import Final
 
 from isoloss_contract import layout
@@ -88,17 +87,19 @@ def _record_points(tasks: TaskSet) -> Recorded:
     Points that are no longer planned are kept apart if they cost something; their results stay in the store.
     """
     known, retries = tasks.known, tasks.spec.failure_policy.retries_per_point
+    uid, now = tasks.observed.uid, tasks.observed.now
     records, quarantined = [], list(known.quarantined)
     error, versions = known.ledger.configuration_error, known.ledger.versions
     for point in tasks.points.values():
         before = settled(planned(point, known.ledger.by_key.get(point.key)), point, retries)
-        seen = _SeenPoint(tasks, point, tasks.jobs.get(point.key, ()), before)
-        recorded = seen.recorded()
+        seen = _seen(tasks, point, before)
+        recorded = _brought_up_to_date(before, point, seen, uid, now)
         if isinstance(seen.result, PointResult):
             recorded, versions = with_versions(recorded, seen.result, versions)
         records.append(settled(recorded, point, retries))
-        quarantined += seen.quarantined()
-        error = seen.configuration_error() or error
+        quarantined += _quarantined(before, seen)
+        if seen.failures:
+            error = _refused(tasks, point, *seen.failures[-1]) or error
     ledger = known.ledger.replace(
         points=tuple(records),
         former=_former(tasks),
@@ -127,126 +128,128 @@ def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
 
 
 @dataclass(frozen=True)
-class _SeenPoint:
-    """A point as the ledger knows it, and everything observed of it since."""
+class _Seen:
+    """What is observed of a point since its record was written."""
 
-    tasks: TaskSet
-    point: PlannedPoint
     jobs: tuple[ObservedJob, ...]
     """In order of attempts."""
-    record: PointRecord
+    ended: tuple[ObservedJob, ...]
+    """Those that have finished and whose end is not in the ledger yet."""
+    result: Read[PointResult]
+    """What is stored as its result; Unreadable also if it is another point's, Unanswered also while a Job that has just
+    ended may have one."""
+    failures: tuple[tuple[ObservedJob, Failure], ...]
+    """Why the Jobs that ended have no result; empty if they have one."""
+    progress: PointProgress | None
 
-    @cached_property
-    def ended(self) -> tuple[ObservedJob, ...]:
-        """Finished Jobs whose end is not in the ledger yet."""
-        known = self.record.attempts.ended
-        return tuple(job for job in self.jobs if job.is_finished and job.attempt > known)
 
-    @cached_property
-    def result(self) -> Read[PointResult]:
-        """What is stored as its result; Unreadable also if it is another point's, Unanswered also while
-        a Job that has just ended may have one."""
-        found = self.tasks.result(self.point.key)
-        if isinstance(found, Absent) and self.record.state not in DONE:
-            awaited = [job for job in self.ended if awaits_result(job, self.tasks.observed.now)]
-            return Unanswered(f"no result of Job {awaited[-1].name} yet") if awaited else found
-        if isinstance(found, PointResult) and (problem := unusable(self.point, found)):
-            return Unreadable(problem)
-        return found
+def _seen(tasks: TaskSet, point: PlannedPoint, record: PointRecord) -> _Seen:
+    jobs, known = tasks.jobs.get(point.key, ()), record.attempts.ended
+    ended = tuple(job for job in jobs if job.is_finished and job.attempt > known)
+    result = tasks.result(point.key)
+    if isinstance(result, Absent) and record.state not in DONE:
+        awaited = [job for job in ended if awaits_result(job, tasks.observed.now)]
+        if awaited:
+            result = Unanswered(f"no result of Job {awaited[-1].name} yet")
+    elif isinstance(result, PointResult) and (problem := unusable(point, result)):
+        result = Unreadable(problem)
+    failures = () if record.state in DONE else _failures(record, point, ended, result)
+    return _Seen(jobs, ended, result, failures, tasks.progress.get(point.key))
 
-    @cached_property
-    def failures(self) -> tuple[tuple[ObservedJob, Failure], ...]:
-        """Why the Jobs that ended have no result; empty if they have one."""
-        if self.record.state in DONE:
+
+def _failures(
+    record: PointRecord,
+    point: PlannedPoint,
+    ended: Sequence[ObservedJob],
+    result: Read[PointResult],
+) -> tuple[tuple[ObservedJob, Failure], ...]:
+    match result:
+        case Newer() | Unanswered():
             return ()
-        match self.result:
-            case Newer() | Unanswered():
-                return ()
-            case PointResult() as result if is_enough(self.point, result) or self._goes_on(result):
-                return ()
-            case Unreadable(message):
-                failure = Failure(FailureClass.RESULT_UNREADABLE, message)
-                return tuple((job, failure) for job in self.ended)
-            case _:
-                return tuple((job, classify(job)) for job in self.ended)
-
-    def recorded(self) -> PointRecord:
-        """The record brought up to date."""
-        now, progress = self.tasks.observed.now, self.tasks.progress.get(self.point.key)
-        if self.failures:
-            return self._failed(progress)
-        if is_unknown(self.result):
-            return self.record
-        record, adopted = self.record, self._is_adopted()
-        own = None if adopted else value_of(self.result)
-        if not self.jobs and record.state not in DONE:
-            record = vanished(record, progress, now, own)
-        for job in self.ended:
-            record = paid(record, job, progress, now, own)
-        match self.result:
-            case PointResult() as result if record.state not in DONE:
-                if is_enough(self.point, result):
-                    record = result_found(record, result, adopted=adopted)
-                    enough = min(result.tokens, self.point.wanted_tokens)
-                    record = replace(record, trained_for=max(record.trained_for, enough))
-                elif self.ended:
-                    record = partial_result_found(record, result, adopted=adopted)
-        return ended_with_result(record, self.ended, now)
-
-    def quarantined(self) -> tuple[Quarantine, ...]:
-        """Its result, if it cannot be used and no running attempt is about to overwrite it."""
-        is_running = any(job.holds_a_slot for job in self.jobs) and not self.ended
-        if self.record.state in DONE or is_running or not isinstance(self.result, Unreadable):
+        case PointResult() if is_enough(point, result):
             return ()
-        suffix = f"unreadable-{self.record.attempts.ended + 1}"
-        return (quarantine(layout.point_result(self.point.key), suffix),)
+        case PointResult(outcome=Outcome.SUCCEEDED) if result.wanted_tokens > record.trained_for:
+            return ()  # the spec asked for more tokens while it ran: its work counts and is continued
+        case Unreadable(message):
+            failure = Failure(FailureClass.RESULT_UNREADABLE, message)
+            return tuple((job, failure) for job in ended)
+        case _:
+            return tuple((job, classify(job)) for job in ended)
 
-    def configuration_error(self) -> ConfigurationError | None:
-        """What its last attempt refused about the present spec."""
-        if not self.failures:
-            return None
-        job, failure = self.failures[-1]
-        index = self.point.proxy.index
-        field = spec_field(
-            failure.field,
-            domains=list(self.point.config.mixture),
-            proxy=index,
-            model="config" if self.tasks.spec.proxies[index].checkpoint is None else "checkpoint",
-        )
-        asked = self.tasks.templates[self.point.proxy.template_digest]
-        generation = self.tasks.observed.generation
-        return configuration_error(failure, job, generation, self.point.name, field, asked)
 
-    def _goes_on(self, result: PointResult) -> bool:
-        """The spec asked for more tokens while this attempt ran: its work counts and is continued."""
-        is_success = result.outcome is Outcome.SUCCEEDED
-        return bool(self.ended) and is_success and result.wanted_tokens > self.record.trained_for
-
-    def _is_adopted(self) -> bool:
-        """Whether the result is not the work of this sweep's Jobs."""
-        result = self.result
-        if isinstance(result, PointResult) and result.claimant:
-            return result.claimant.sweep_uid != self.tasks.observed.uid
-        if any(not job.is_finished for job in self.jobs):
-            return False
-        if self.ended:
-            return classify(self.ended[-1]).kind is FailureClass.CLAIMED_ELSEWHERE
-        attempts = self.record.attempts
-        return not attempts.ended or attempts.last_failure == FailureClass.CLAIMED_ELSEWHERE
-
-    def _failed(self, progress: PointProgress | None) -> PointRecord:
-        record = self.record
-        for job, failure in self.failures:
-            record = ended_without_result(
-                record,
-                job,
-                progress,
-                self.tasks.observed.now,
-                failure,
-                template=self.point.proxy.template_digest,
-                halvable=(self.point.batch_size - 1).bit_length(),
-            )
+def _brought_up_to_date(
+    record: PointRecord, point: PlannedPoint, seen: _Seen, uid: str, now: datetime
+) -> PointRecord:
+    """The record with what is observed since; `uid` is the sweep's."""
+    if seen.failures:
+        return _failed(record, point, seen, now)
+    if is_unknown(seen.result):
         return record
+    before, adopted = record, _is_adopted(record, seen, uid)
+    own = None if adopted else value_of(seen.result)
+    if not seen.jobs and before.state not in DONE:
+        record = vanished(record, seen.progress, now, own)
+    for job in seen.ended:
+        record = paid(record, job, seen.progress, now, own)
+    match seen.result:
+        case PointResult() as result if before.state not in DONE:
+            if is_enough(point, result):
+                record = result_found(record, result, adopted=adopted)
+                enough = min(result.tokens, point.wanted_tokens)
+                record = replace(record, trained_for=max(record.trained_for, enough))
+            elif seen.ended:
+                record = partial_result_found(record, result, adopted=adopted)
+    return ended_with_result(record, seen.ended, now)
+
+
+def _failed(record: PointRecord, point: PlannedPoint, seen: _Seen, now: datetime) -> PointRecord:
+    for job, failure in seen.failures:
+        record = ended_without_result(
+            record,
+            job,
+            seen.progress,
+            now,
+            failure,
+            template=point.proxy.template_digest,
+            halvable=(point.batch_size - 1).bit_length(),
+        )
+    return record
+
+
+def _is_adopted(record: PointRecord, seen: _Seen, uid: str) -> bool:
+    """Whether the result is not the work of the Jobs of the sweep with this uid."""
+    if isinstance(seen.result, PointResult) and seen.result.claimant:
+        return seen.result.claimant.sweep_uid != uid
+    if any(not job.is_finished for job in seen.jobs):
+        return False
+    if seen.ended:
+        return classify(seen.ended[-1]).kind is FailureClass.CLAIMED_ELSEWHERE
+    attempts = record.attempts
+    return not attempts.ended or attempts.last_failure == FailureClass.CLAIMED_ELSEWHERE
+
+
+def _quarantined(record: PointRecord, seen: _Seen) -> tuple[Quarantine, ...]:
+    """Its result, if it cannot be used and no running attempt is about to overwrite it."""
+    is_running = any(job.holds_a_slot for job in seen.jobs) and not seen.ended
+    if record.state in DONE or is_running or not isinstance(seen.result, Unreadable):
+        return ()
+    suffix = f"unreadable-{record.attempts.ended + 1}"
+    return (quarantine(layout.point_result(record.key), suffix),)
+
+
+def _refused(
+    tasks: TaskSet, point: PlannedPoint, job: ObservedJob, failure: Failure
+) -> ConfigurationError | None:
+    """What its last attempt refused about the present spec."""
+    index = point.proxy.index
+    field = spec_field(
+        failure.field,
+        domains=list(point.config.mixture),
+        proxy=index,
+        model="config" if tasks.spec.proxies[index].checkpoint is None else "checkpoint",
+    )
+    asked, generation = tasks.templates[point.proxy.template_digest], tasks.observed.generation
+    return configuration_error(failure, job, generation, point.name, field, asked)
 
 
 def _unreadable(tasks: TaskSet, ledger: Ledger) -> Sequence[tuple[str, str]]:
