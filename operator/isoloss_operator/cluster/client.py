@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from kubernetes import config
@@ -101,6 +101,9 @@ class Unavailable(ClusterError):
     """Everything else: network, overload, timeouts. A retry may succeed."""
 
 
+MAX_SAID: Final = 600
+"""Of what the API server says of a refusal: a condition has room for 800 bytes."""
+MAX_CAUSES: Final = 3
 KINDS_OF_ERROR: Mapping[int, type[ClusterError]] = {
     400: Refused,
     403: Refused,
@@ -309,8 +312,27 @@ def _checked(request: Request, answer: Answer) -> Object:
 
 
 def _message(content: bytes) -> str:
-    """The message of the Status object, or the start of a proxy's answer."""
+    """The message of the Status object, or the start of a proxy's answer.
+
+    Of a long one the middle goes: it is a template in Go's notation, behind it stands what is wrong. Each field that is
+    refused is named.
+    """
     try:
-        return str(json.loads(content)["message"])[:2000]
-    except (ValueError, KeyError, TypeError):
+        status = json.loads(content)
+        message = str(status["message"])
+        if len(message) <= MAX_SAID:
+            return message
+        causes = (status.get("details") or {}).get("causes") or ()
+        named = [f"{each['field']}: {each['message']}" for each in causes if each.get("field")]
+    except (ValueError, KeyError, TypeError, AttributeError):
         return content[:200].decode(errors="replace")
+    room = MAX_SAID // max(1, len(named[:MAX_CAUSES]))
+    return "; ".join(_cut(each, room) for each in named[:MAX_CAUSES]) or _cut(message, MAX_SAID)
+
+
+def _cut(text: str, room: int) -> str:
+    """Without its middle if it is longer than that."""
+    if len(text) <= room:
+        return text
+    end = room // 2
+    return f"{text[: room - end - 3]} … {text[-end:]}"

@@ -143,7 +143,7 @@ class JobWriter:
         fields = f"metadata.name={request.name}"
         existing = self._cluster.list(JOB, owner.namespace, fields=fields)
         for job in existing:
-            if not is_owned_by(job, owner.uid):
+            if not is_owned_by(job, owner.uid) and not self._taken_back(owner, job):
                 return f"a Job named {request.name} exists and does not belong to {owner.name}: delete it"
             if changed := _changed_labels(job, request):
                 # Jobs are listed by these labels: it would be neither seen nor created, for ever.
@@ -156,6 +156,18 @@ class JobWriter:
                 change = {"metadata": {"labels": {LABEL_RECORDED: None}}}
                 self._cluster.patch(JOB, owner.namespace, request.name, change)
         return ""
+
+    def _taken_back(self, owner: Owner, job: Object) -> bool:
+        """Give a Job whose owner reference was taken from it that reference again: it is at work, or has its result. One
+        of another owner is left alone."""
+        metadata = job["metadata"]
+        references = list(metadata.get("ownerReferences") or ())
+        is_ours = (metadata.get("labels") or {}).get(LABEL_OWNER_UID) == owner.uid
+        if not is_ours or any(each.get("controller") for each in references):
+            return False
+        change = {"metadata": {"ownerReferences": [*references, owner.reference()]}}
+        self._cluster.patch(JOB, owner.namespace, metadata["name"], change)
+        return True
 
     def _each(self, owner: Owner, items: Sequence[Item], write: Callable[[Item], None]) -> None:
         """Write all in parallel. Skips the rest after a failure and raises the first."""

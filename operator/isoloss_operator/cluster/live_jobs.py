@@ -127,8 +127,10 @@ class JobReader:
         return tuple(
             replace(
                 job,
-                workload=found.get(job.uid),
-                held_up=_without_workload(job, self._starting_seconds) if job.uid in late else "",
+                workload=found.get(job.uid, job.workload),
+                held_up=_without_workload(job, self._starting_seconds)
+                if job.uid in late and job.workload is None
+                else job.held_up,
             )
             for job in jobs
         )
@@ -152,17 +154,17 @@ class JobReader:
         since: _Seen,
     ) -> tuple[ObservedJob, ...]:
         """The Jobs, those whose trainer container has not started for a while with the reason."""
+        waits = [job for job in jobs if job.should_be_starting or (job.deleting and job.held_up)]
         late = [
-            job
-            for job in jobs
-            if job.should_be_starting
-            and since.seconds(f"starting {job.uid}") > self._starting_seconds
+            job for job in waits if since.seconds(f"starting {job.uid}") > self._starting_seconds
         ]
-        if not late:
+        if not waits:
             return jobs
         newest = {pod.job_uid: pod.name for pod in sorted(pods, key=lambda pod: pod.created)}
-        held = {job.uid: _still_starting(job, self._starting_seconds) for job in late}
-        for job in late[:ASKED_ABOUT]:
+        # What the Job itself says is not said of one that has just begun.
+        held = {job.uid: "" for job in waits if job not in late}
+        held |= {job.uid: _still_starting(job, self._starting_seconds) for job in late}
+        for job in [job for job in late if not job.held_up][:ASKED_ABOUT]:
             names = (newest[job.uid], job.name) if job.uid in newest else (job.name,)
             said = self._events.newest_warning(owner.namespace, names)
             held[job.uid] = said or held[job.uid]
@@ -198,6 +200,8 @@ class _Seen:
 
 def _still_starting(job: ObservedJob, seconds: float) -> str:
     """Reason to give if no event says more."""
+    if job.held_up:
+        return job.held_up
     if job.pod is None:
         return f"Job {job.name} has had no pod for over {seconds:.0f} s"
     said = job.pod.waiting_message or job.pod.waiting_reason

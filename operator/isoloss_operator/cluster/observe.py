@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from isoloss_contract.records import ExitCode
 from isoloss_operator.cluster.accelerators import CONTAINER, accelerators_of
-from isoloss_operator.cluster.manifests import INDEXED
+from isoloss_operator.cluster.manifests import INDEXED, QUEUE_LABEL
 from isoloss_operator.decide.observation import (
     LABEL_ATTEMPT,
     LABEL_GENERATION,
@@ -21,6 +21,7 @@ from isoloss_operator.decide.observation import (
     JobKind,
     ObservedJob,
     ObservedPod,
+    ObservedWorkload,
 )
 
 Object = Mapping[str, Any]
@@ -31,6 +32,8 @@ ENDED = ("Succeeded", "Failed")
 OOM_KILLED = "OOMKilled"
 ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
 """More attempts than any task gets to. A label may have 63 digits, and whoever may edit Jobs can write it."""
+OF_KUBERNETES = frozenset({"foregroundDeletion", "orphan"})
+"""Finalizers by which the API server itself keeps an object until what it owns is gone."""
 NODE_LOST = "NodeLost"
 """Reason of a Job whose pod will never be heard of again. Kubernetes gives it none."""
 
@@ -99,10 +102,39 @@ def observe_job(job: Object) -> ObservedJob | None:
         template=labels.get(LABEL_TEMPLATE, ""),
         accelerators=accelerators_of(spec.get("template")),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
+        workload=_unqueued(job),
+        held_up=_keeps_from_going(metadata) or _without_pods(metadata["name"], spec),
         indexed=spec.get("completionMode") == INDEXED,
         pods=int(spec.get("parallelism") or 1),
         managed_elsewhere=spec.get("managedBy") not in (None, JOB_CONTROLLER),
     )
+
+
+def _unqueued(job: Object) -> ObservedWorkload | None:
+    """What stands for the Workload of a suspended Job in no queue: who suspended it is not known."""
+    metadata, spec = job["metadata"], job["spec"]
+    if not spec.get("suspend") or QUEUE_LABEL in (metadata.get("labels") or {}):
+        return None
+    return ObservedWorkload(
+        name="",
+        message=f"spec.suspend of Job {metadata['name']} was set to true, and the sweep names no queue: set it back, or give "
+        "the sweep spec.queue if Kueue manages every Job here",
+    )
+
+
+def _keeps_from_going(metadata: Object) -> str:
+    """Which finalizers keep a Job that is deleted; empty: none."""
+    others = [each for each in metadata.get("finalizers") or () if each not in OF_KUBERNETES]
+    if "deletionTimestamp" not in metadata or not others:
+        return ""
+    said = f"Job {metadata['name']} was deleted and is still there for its finalizers"
+    return f"{said} ({', '.join(others)}): remove them, unless whoever set them is about to"
+
+
+def _without_pods(name: str, spec: Object) -> str:
+    if spec.get("parallelism") != 0:
+        return ""
+    return f"spec.parallelism of Job {name} was set to 0, with which no pod starts: set it back, or delete the Job"
 
 
 def observe_pod(pod: Object, *, is_lost: bool = False, is_outlived: bool = False) -> PodFacts:

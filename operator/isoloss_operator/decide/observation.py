@@ -87,6 +87,7 @@ class ObservedWorkload:
     """Kueue's Workload of a Job."""
 
     name: str
+    """Empty: there is none and none is to be expected, as the Job is in no queue."""
     active: bool = True
     """spec.active: False means that a user, or Kueue itself, has taken it out of its queue."""
     evicted: str = ""

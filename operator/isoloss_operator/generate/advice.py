@@ -60,7 +60,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.UNSCHEDULABLE: "Compare the pod template's requests and node selectors with the nodes.",
     Reason.POD_WAITING: "Read the message; `kubectl describe pod` has the details.",
     Reason.BUDGET_EXHAUSTED: "Raise `spec.budget` to go on, or use the laws of the points that are done.",
-    Reason.TOO_MANY_FAILED_POINTS: "Read `status.failures` and correct the cause, or raise `failurePolicy.maxFailedPoints`.",
+    Reason.TOO_MANY_FAILED_POINTS: "Read `status.failures` and correct the cause, or raise `failurePolicy.maxFailedPoints`. A changed "
+    "`podTemplate` gives failed points a fresh start; after a correction elsewhere, such as in a Secret, change an annotation of it.",
     Reason.PREDICTION_NOT_FOUND: "Create the HyperparamPrediction in the same namespace, or correct `grid.around.prediction`.",
     Reason.PREDICTION_NOT_READY: "Nothing; the points are placed once it is Ready. The message says what it waits for.",
     Reason.NOTHING_TO_FIT: "Nothing; the prediction whose `validation.sweepRef` names the sweep judges its answer by them.",

@@ -13,7 +13,7 @@ import pytest
 
 from isoloss_operator.cluster.client import JOB, POD, SWEEP, Kind
 from isoloss_operator.cluster.live_jobs import JobReader, LiveJobs
-from isoloss_operator.cluster.manifests import Owner
+from isoloss_operator.cluster.manifests import QUEUE_LABEL, Owner
 from isoloss_operator.cluster.server_clock import ServerClock
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.decide.conditions import Finding
@@ -274,8 +274,53 @@ def test_a_job_that_does_not_start_is_held_up_after_a_while() -> None:
     assert seen_after(61, suspend=True).held_up == ""
 
 
+def in_queue() -> dict[str, Any]:
+    found = job(suspend=True)
+    found["metadata"]["labels"][QUEUE_LABEL] = "research"
+    return found
+
+
+@pytest.mark.parametrize("kueue", [False, True])
+def test_a_job_that_somebody_suspended_in_a_sweep_without_a_queue_does_not_wait_for_kueue(
+    *, kueue: bool
+) -> None:
+    """Which may not even be installed."""
+    cluster = Cluster([job(suspend=True)], [], kueue=kueue)
+    for seconds in (0, 61):
+        cluster.time.now = seconds
+        waits = waits_for(cluster.read_one())
+        assert waits is not None
+        assert waits.reason is Reason.POD_WAITING
+        assert waits.message.startswith("spec.suspend of Job job-j1 was set to true")
+
+
+def test_a_job_in_a_queue_waits_for_kueue_whoever_may_read_workloads() -> None:
+    waits = waits_for(Cluster([in_queue()], []).read_one())
+    assert waits == Finding.false(Reason.QUEUED, "waiting for Kueue to admit it")
+
+
+def test_a_deleted_job_that_a_finalizer_keeps_names_it_after_a_while() -> None:
+    """It takes a slot for ever."""
+    going = {"deletionTimestamp": "2026-01-02T03:05:00Z"}
+    kept = {**going, "finalizers": ["foregroundDeletion", "example.com/audit"]}
+    assert waits_for(seen_after(60, metadata=kept)) is None
+    waits = waits_for(seen_after(61, metadata=kept))
+    assert waits is not None
+    assert waits.reason is Reason.POD_WAITING
+    assert "still there for its finalizers (example.com/audit): remove them" in waits.message
+    ours = {**going, "finalizers": ["foregroundDeletion"]}
+    assert waits_for(seen_after(61, metadata=ours)) is None
+
+
+def test_a_job_without_parallelism_says_so() -> None:
+    assert seen_after(60, parallelism=0).held_up == ""
+    waits = waits_for(seen_after(61, parallelism=0))
+    assert waits is not None
+    assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 0")
+
+
 def test_a_queued_job_of_which_kueue_makes_no_workload_says_what_to_check() -> None:
-    cluster = Cluster([job(suspend=True)], [], kueue=True)
+    cluster = Cluster([in_queue()], [], kueue=True)
     waits = waits_for(cluster.read_one())
     assert waits == Finding.false(Reason.QUEUED, "waiting for Kueue to admit it")
     cluster.time.now = 61

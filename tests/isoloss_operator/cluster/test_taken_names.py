@@ -27,8 +27,13 @@ OWNER = Owner(SWEEP, "research", "demo", UID)
 class Cluster:
     """Has a Job of that name already."""
 
-    def __init__(self, labels: dict[str, str]) -> None:
+    def __init__(
+        self,
+        labels: dict[str, str],
+        owners: tuple[dict[str, Any], ...] = ({"uid": UID, "controller": True},),
+    ) -> None:
         self.labels = labels
+        self.owners = owners
         self.changes: list[Any] = []
 
     def patch(self, _kind: Any, _namespace: str, name: str, change: Any) -> None:
@@ -39,14 +44,13 @@ class Cluster:
         raise Conflict("409 exists", 409)
 
     def list(self, *_: Any, **__: Any) -> Iterator[dict[str, Any]]:
-        owners = [{"uid": UID, "controller": True}]
-        name = REQUEST.name
+        owners, name = list(self.owners), REQUEST.name
         yield {"metadata": {"name": name, "ownerReferences": owners, "labels": self.labels}}
 
 
-def create(labels: dict[str, str]) -> list[Any]:
+def create(labels: dict[str, str], *owners: dict[str, Any]) -> list[Any]:
     """What was changed of the Job that is there."""
-    cluster = Cluster(labels)
+    cluster = Cluster(labels, owners) if owners else Cluster(labels)
     jobs = JobWriter(cluster, Settings(trainer_image="i"), writers=1)  # type: ignore[arg-type]
     jobs.create(OWNER, [REQUEST])
     return cluster.changes
@@ -61,6 +65,29 @@ def test_a_job_that_a_lost_ledger_had_recorded_is_listed_again() -> None:
     """It would be neither seen nor created, for ever."""
     changes = create({**REQUEST.labels, LABEL_RECORDED: "true"})
     assert changes == [{"metadata": {"labels": {LABEL_RECORDED: None}}}]
+
+
+def test_a_running_job_whose_owner_reference_was_taken_away_gets_it_again() -> None:
+    """It was to be deleted, though it trains, or has its result."""
+    other = {"uid": "x", "kind": "Backup", "name": "b"}
+    (change,) = create(dict(REQUEST.labels), other)
+    assert change == {"metadata": {"ownerReferences": [other, OWNER.reference()]}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "owner"),
+    [
+        ({**REQUEST.labels, LABEL_OWNER_UID: "another"}, {"uid": "x"}),
+        ({}, {"uid": "x"}),
+        (dict(REQUEST.labels), {"uid": "another", "controller": True}),
+    ],
+    ids=["of another sweep", "of nobody of ours", "of another controller"],
+)
+def test_a_job_that_is_not_the_sweeps_stays_as_it_is(
+    labels: dict[str, str], owner: dict[str, Any]
+) -> None:
+    with pytest.raises(CreateRefused, match="does not belong to demo: delete it"):
+        create(labels, owner)
 
 
 class Policy:

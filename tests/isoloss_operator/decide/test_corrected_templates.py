@@ -197,6 +197,15 @@ def test_a_corrected_chart_starts_the_count_of_failures_anew(
     assert decide_sweep(known(world)).ledger is None, "once"
 
 
+def test_another_annotation_of_the_template_gives_failed_points_a_fresh_start() -> None:
+    """As the runbook says of what was corrected where the operator does not see it, such as in a Secret."""
+    world = failing_for_good(*POINTS[:3])
+    assert decide_sweep(world).create == ()
+    annotated = {"metadata": {"annotations": {"corrected": "1"}}}
+    plan = decide_sweep(edited(world, sweep_spec(podTemplate=annotated)))
+    assert [request.attempt for request in plan.create] == [5] * 3
+
+
 def test_a_sweep_that_has_its_laws_does_not_begin_again_with_an_upgrade() -> None:
     world = failing_for_good(FIRST)
     world = known(world, results={p.key: result(p) for p in POINTS[1:]})

@@ -307,6 +307,8 @@ def waits_for(job: ObservedJob) -> Finding | None:
     pod = job.pod
     if job.is_finished:
         return None
+    if job.deleting and job.held_up:
+        return Finding.false(Reason.POD_WAITING, job.held_up)
     if job.suspended:
         return _waits_for_its_queue(job)
     if pod is None:
@@ -328,6 +330,8 @@ def _waits_for_its_queue(job: ObservedJob) -> Finding:
     workload = job.workload
     if workload is None:
         return Finding.false(Reason.QUEUED, job.held_up or "waiting for Kueue to admit it")
+    if not workload.name:
+        return Finding.false(Reason.POD_WAITING, workload.message)
     if not workload.active:
         message = f"Kueue's Workload {workload.name} is deactivated: set its spec.active to true"
         return Finding.false(Reason.WORKLOAD_DEACTIVATED, message)
