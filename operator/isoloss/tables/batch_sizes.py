@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from isoloss.tables import known_names
@@ -11,7 +12,7 @@ from isoloss.tables.formats import BadTable
 from isoloss.tables.lookup import Found, Lookup
 
 
-def batch_size_of(lookup: Lookup, sequence_length: Found | None) -> Found | None:
+def batch_size_of(lookup: Lookup, sequence_length: Callable[[], Found | None]) -> Found | None:
     """Sequences per optimizer step. Never those of one device without the number of devices."""
     found = lookup.of_tiers("batch_size")
     if found is not None:
@@ -19,8 +20,9 @@ def batch_size_of(lookup: Lookup, sequence_length: Found | None) -> Found | None
             _refuse_part_of_batch(lookup, found.label)
         return found
     for name in known_names.TOKENS_PER_STEP:
-        if sequence_length is not None and (tokens := lookup.setting(name)) is not None:
-            return _quotient(lookup, tokens, sequence_length)
+        tokens = lookup.setting(name)
+        if tokens is not None and (length := sequence_length()) is not None:
+            return _quotient(lookup, tokens, length)
     for name in known_names.PER_DEVICE:
         if (part := lookup.setting(name)) is not None:
             return _of_all_devices(lookup, part)

@@ -44,8 +44,16 @@ class Columns:
 
     def required(self) -> dict[str, Found]:
         """All columns that a table must have, but for the run. Raises BadTable, naming each that is missing."""
-        found = {name: self.column(name) for name in REQUIRED[1:]}
+        found: dict[str, Found | None] = {}
+        refused: dict[str, BadTable] = {}
+        for name in REQUIRED[1:]:
+            try:
+                found[name] = self.column(name)
+            except BadTable as error:  # all that is to be done about a table is said at once
+                refused[str(error)] = error
         missing = [name for name, each in found.items() if each is None]
+        if refused:
+            raise self._refused(list(refused.values()), missing)
         if missing:
             raise self._missing(missing)
         there = {name: each for name, each in found.items() if each is not None}
@@ -62,10 +70,14 @@ class Columns:
         if name in self._found:
             return self._found[name]
         if name in self._open:
-            raise BadInput(f"{self.given[name].option}: it depends on itself")
+            # Known names alone lead nowhere in a circle.
+            option_of = next(each for each in reversed(self._open) if each in self.given)
+            raise BadInput(f"{self.given[option_of].option}: it depends on itself")
         self._open.append(name)
-        found = self._evaluated(self.given[name]) if name in self.given else self._known(name)
-        self._open.pop()
+        try:
+            found = self._evaluated(self.given[name]) if name in self.given else self._known(name)
+        finally:
+            self._open.pop()
         if found is not None and name in (*PER_RUN, "optimizer", "seed"):
             found = self._one_value_per_run(name, found)
         self._found[name] = found
@@ -75,7 +87,7 @@ class Columns:
         if name == "loss":
             return self._loss()
         if name == "batch_size":
-            return batch_size_of(self.lookup, self.column("sequence_length"))
+            return batch_size_of(self.lookup, lambda: self.column("sequence_length"))
         found = self.lookup.of_tiers(name)
         if name == "tokens" and (found is None or not self._is_beside_losses(found)):
             return self._tokens_of_steps() or found
@@ -167,10 +179,12 @@ class Columns:
         names = ("tokens", "batch_size", "sequence_length", "loss")
         tokens, batch, length, loss = (columns[name] for name in names)
         for index in range(len(self.lookup.runs)):
+            if is_blank(loss.cells[index]):
+                continue
             cells = [each.cells[index] for each in (step, batch, length)]
             by_steps = self.lookup.product("tokens", index, cells)
             counted = self.lookup.number("tokens", index, tokens.cells[index])
-            if not by_steps or not counted or is_blank(loss.cells[index]):
+            if not by_steps or not counted:
                 continue
             ratio = max(by_steps / counted, counted / by_steps)
             if ratio > 1.9 and abs(ratio / round(ratio) - 1) < 0.02:
@@ -215,6 +229,19 @@ class Columns:
                 f"runs, such as {falling[0]}: if its peak came before, give it with --column learning_rate=NAME or --settings"
             )
         return peaks if varying else {}
+
+    def _refused(self, errors: Sequence[BadTable], missing: Sequence[str]) -> BadTable:
+        """The error, or all of them in one, with what is missing besides."""
+        first = errors[0]
+        if len(errors) == 1 and not missing:
+            return first
+        parts = [
+            f"{each.column}: {each.message}" if each.column else each.message for each in errors
+        ]
+        if missing:
+            options = ", ".join(f"--column {name}=EXPRESSION" for name in missing)
+            parts.append(f"also missing: {', '.join(missing)} ({options})")
+        return BadTable(first.source, "; ".join(parts), row=first.row)
 
     def _missing(self, names: Sequence[str]) -> BadTable:
         """All that is missing, with names that are alike. Tokens of steps only lack what is missing beside them."""

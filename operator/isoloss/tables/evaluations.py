@@ -29,6 +29,8 @@ def evaluations(cells: Mapping[str, Sequence[Any]]) -> tuple[list[int], int]:
 
 def without_missing(lookup: Lookup, losses: Sequence[Any], tokens: Sequence[Any]) -> Sequence[Any]:
     """Losses in which NaN is nothing, where some run has a number after it: no training comes back from NaN."""
+    if not any(map(is_written_nan, losses)):
+        return losses
     nan: dict[str, float] = {}
     last: dict[str, float] = {}
     for index, (loss, count) in enumerate(zip(losses, tokens, strict=True)):

@@ -148,6 +148,10 @@ def test_options_that_depend_on_each_other_are_refused() -> None:
     naming = naming_of(["batch_size=tokens/7", "tokens=batch_size*9"])
     with pytest.raises(BadInput, match="depends on itself"):
         parse_table(as_csv(good_rows()), "runs.csv", naming)
+    # The batch size is total_batch_size / sequence_length.
+    circle = naming_of(["sequence_length=batch_size*2"])
+    with pytest.raises(BadInput, match=r"^--column sequence_length=batch_size\*2: it depends on"):
+        parse_table(renamed(batch_size="total_batch_size"), "runs.csv", circle)
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,18 @@ def test_two_counts_of_devices_are_refused() -> None:
     assert "is the batch of one device" in refusal(columns)
 
 
+def test_all_that_is_to_be_done_about_a_table_is_said_at_once() -> None:
+    """A runs table of the HF Trainer at W&B."""
+    columns = one_row_each(
+        batch_size=None, sequence_length=None, per_device_train_batch_size=[8, 8],
+        gradient_accumulation_steps=[4, 4], **{"val/loss": [9.0, 9.0]},
+    )  # fmt: skip
+    said = refusal(columns)
+    assert "batch_size: per_device_train_batch_size is the batch of one device" in said
+    assert "loss: eval/loss (3.0) and val/loss (9.0) could both be it" in said
+    assert "also missing: sequence_length (--column sequence_length=EXPRESSION)" in said
+
+
 def test_a_batch_size_in_tokens_of_nanochat_is_divided_by_its_sequence_length() -> None:
     columns = changed(
         batch_size=None, sequence_length=None, total_batch_size=[524288] * 6, max_seq_len=[2048] * 6,
@@ -588,6 +600,17 @@ def test_a_run_of_a_panel_may_have_a_dash_in_its_name_and_no_value_at_a_step() -
         ("a", [3.4, 3.2, 3.0]),
         ("b - 2", [3.3, 3.1]),
     ]
+
+
+def test_a_panel_over_the_trainer_s_step_has_the_tracker_s_beside_it() -> None:
+    """As W&B draws runs of the HF Trainer."""
+    columns: dict[str, Sequence[Any]] = {"train/global_step": [1000, 2000, 4000]}
+    for ending in ("", "__MIN", "__MAX"):
+        columns[f"a - _step{ending}"] = [3, 7, 11]
+        columns[f"a - eval/loss{ending}"] = [3.4, 3.2, 3.0]
+    table = read(columns, naming_of(CONSTANTS))
+    assert table.runs[0].tokens.tolist() == [n * 64 * 2048 for n in (1000, 2000, 4000)]
+    assert table.warnings == ()
 
 
 def test_a_point_of_a_panel_that_is_a_mean_is_refused() -> None:
