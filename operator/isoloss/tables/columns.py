@@ -58,6 +58,7 @@ class Columns:
             raise self._missing(missing)
         there = {name: each for name, each in found.items() if each is not None}
         self._refuse_other_tokens(there)
+        self._doubt_last_row(there)
         return there
 
     def optional(self) -> dict[str, Found]:
@@ -165,6 +166,15 @@ class Columns:
                 row=1,
                 column="tokens",
             )
+
+    def _doubt_last_row(self, columns: dict[str, Found]) -> None:
+        """Warn of a table with one row for each run: a tracker keeps the last value of each column by itself."""
+        if "tokens" in self.given or not self.lookup.one_row_each or len(self.lookup.runs) < 2:
+            return
+        self.lookup.warnings.append(
+            f"{self.lookup.table.source}: one row for each run: its last {columns['loss'].label} and its last "
+            f"{columns['tokens'].label} are taken for one evaluation; if training went on after it, bring the history"
+        )
 
     def _refuse_other_tokens(self, columns: dict[str, Found]) -> None:
         """Raise BadTable where tokens and steps are both known and differ by a whole factor: that of devices, or accumulation."""

@@ -110,8 +110,12 @@ def test_the_runs_table_of_wandb_has_the_last_evaluation_of_each_run() -> None:
             own = TRAINED[run.name]
             assert run.losses.tolist() == [own.losses[-1]]
             assert run.tokens.tolist() == [own.steps[-1] * own.batch_size * LENGTH]
-    (warning,) = found.warnings
-    assert "step: _step counts W&B's log calls unless the trainer passes step=" in warning
+    counts, last = found.warnings
+    assert "step: _step counts W&B's log calls unless the trainer passes step=" in counts
+    assert (
+        "its last eval/loss and its last _step*batch_size*sequence_length are taken for one"
+        in last
+    )
 
 
 def test_a_warning_of_many_tables_is_said_once(tmp_path: Path) -> None:

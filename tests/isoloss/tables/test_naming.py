@@ -357,7 +357,8 @@ def test_a_setting_comes_before_the_last_value_of_what_was_logged() -> None:
 
 def test_lr_with_one_value_for_each_run_is_taken_with_a_warning() -> None:
     table = read(one_row_each(learning_rate=None, lr=[3e-4, 6e-4]))
-    (warning,) = table.warnings
+    warning, last = table.warnings
+    assert "one row for each run: its last eval/loss and its last train/global_step*" in last
     assert (
         "learning_rate: lr has one value for each run: if it is a schedule's last value" in warning
     )
