@@ -10,7 +10,7 @@ TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-schedul
 .DEFAULT_GOAL := help
 
 .PHONY: help setup site demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts images test-images check lint format types \
-	contracts generate bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-science bench-search findings release-check lock clean
+	contracts generate bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-science bench-search bench-economy findings release-check lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,6 +140,9 @@ bench-science: setup ## Regret, refusals and intervals on published and syntheti
 
 bench-search: setup ## A sequential search against training everything, and rivals (half an hour; ARGS="--quick", ARGS="--jobs 4")
 	$(PY) -m benchmarks.search $(ARGS)
+
+bench-economy: setup ## Cost of sweeps against what their answers lose, and whether that was expected (ARGS="--brief", ARGS="--figure FILE")
+	$(PY) -m benchmarks.economy $(ARGS)
 
 release-check: setup ## Check what a release needs beside green tests: versions, wheel, chart, site, images
 	@./scripts/release-check.sh

@@ -30,6 +30,14 @@ LLAMA_3_8B: dict[str, Any] = {
     "use_cache": True,
     "vocab_size": 128256,
 }
+LLAMA_3_2_1B: dict[str, Any] = {
+    **LLAMA_3_8B,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 131072,
+    "num_hidden_layers": 16,
+    "tie_word_embeddings": True,
+}
 MISTRAL_7B: dict[str, Any] = {
     "architectures": ["MistralForCausalLM"],
     "bos_token_id": 1,

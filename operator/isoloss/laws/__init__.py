@@ -51,6 +51,7 @@ from isoloss.laws.prediction import Prediction as Prediction
 from isoloss.laws.prediction import PredictionQuery as PredictionQuery
 from isoloss.laws.prediction import Refused as Refused
 from isoloss.laws.prediction import batch_size_text as batch_size_text
+from isoloss.laws.prediction import regret_text as regret_text
 from isoloss.laws.prediction import total_flops_text as total_flops_text
 from isoloss.laws.refusals import refused_laws as refused_laws
 from isoloss.laws.results import Contour as Contour

@@ -159,8 +159,8 @@ class FitOptions:
     bootstrap_samples: int = 400
     seed: int = 0
     interval: float = 0.80
-    max_extrapolation: float = 1000.0
-    """Largest C_total over the largest compute seen before a prediction is refused."""
+    max_extrapolation: float | None = None
+    """Largest C_total over the largest compute seen before a prediction is refused; None: what it is expected to waste decides."""
     exclude: tuple[str, ...] = ()
     """Names of runs to leave out."""
     keep_outliers: bool = False
@@ -170,7 +170,7 @@ class FitOptions:
         """Raise TypeError or ValueError, naming the option: a wrong one would be ignored, or fit another law."""
         for name in ("irreducible_loss", "interval", "max_extrapolation"):
             value = getattr(self, name)
-            if value is None and name == "irreducible_loss":
+            if value is None and name != "interval":
                 continue
             number = check_number(f"FitOptions: {name}", value)
             check_positive(f"FitOptions: {name}", number)

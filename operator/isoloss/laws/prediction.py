@@ -57,7 +57,7 @@ class PredictionQuery:
     round_to: float = 1
     """The batch size in sequences is rounded to a multiple of this, which is whole unless sequences are converted."""
     max_extrapolation: float | None = None
-    """Factor of compute over the largest seen; None: the laws' own limit."""
+    """Factor of compute over the largest seen; None: the laws' own limit, if they have one."""
     tokenizer: str | None = None
     """Tokenizer of the checkpoint; refused if the laws' differs."""
     sequence_length: int | None = None
@@ -276,6 +276,7 @@ def _rows(answer: Prediction) -> list[tuple[str, str]]:
         ("learning rate", rate),
         ("batch size (sequences)", batch_size_text(answer, answer.batch_size)),
         ("total effective compute (FLOPs)", total_flops_text(answer)),
+        ("expected to lose", regret_text(answer)),
         ("extrapolation", f"{beyond} x the largest compute of the sweep"),
     ]  # fmt: skip
 
@@ -288,6 +289,15 @@ def batch_size_text(
     """A batch size of the answer with its interval; the one that was given has none."""
     is_given = answer.batch_size_given and found.low == found.high
     return given(write(found.value)) if is_given else interval(found, write)
+
+
+def regret_text(answer: Prediction) -> str:
+    """What the answer is expected to lose, as loss and as what that is worth: a share of the compute of the planned run."""
+    planned = answer.cpt_flops or answer.total_flops.value
+    share = 100.0 * answer.expected_regret_flops / planned
+    return (
+        f"{number(answer.expected_regret, 2)} nats, what {number(share, 2)}% more compute brings"
+    )
 
 
 def total_flops_text(answer: Prediction) -> str:

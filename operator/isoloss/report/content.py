@@ -268,8 +268,12 @@ def _optimum_row(kind: str, item: Optimum, trained: Sequence[float]) -> Cells:
 
 def saving_sentence(cost: SearchCost) -> str:
     """The cost of the sweep and of a direct grid on the target, whichever is cheaper."""
+    share = cost.share_of_run
+    of_run = (
+        "" if share is None else f", {formatting.number(100.0 * share, 2)}% of the planned run"
+    )
     costs = (
-        f"The sweep costs {formatting.flops(cost.proxy_flops)} FLOPs, a direct grid on the target "
+        f"The sweep costs {formatting.flops(cost.proxy_flops)} FLOPs{of_run}; a direct grid on the target "
         f"{formatting.flops(cost.direct_flops)}"
     )
     if cost.saving < 0:

@@ -16,6 +16,7 @@ from isoloss.laws import (
     batch_size_text,
     in_sequences,
     loss_curvature,
+    regret_text,
     total_flops_text,
 )
 from isoloss.published import PublishedOptimum
@@ -106,6 +107,7 @@ def prediction_facts(
             f"batch sizes within {tolerance} nats ({unit})",
             _affordable(answer),
         ),
+        ("expected to lose", regret_text(answer)),
         ("estimate", ROUTES[answer.route]),
         (
             "extrapolation",

@@ -150,9 +150,9 @@ class HyperparamPredictionSpec(ApiType):
     most so much more than the best one."""
     batch_size_multiple_of: int = Field(default=1, ge=1, le=MAX_BATCH_SIZE)
     """Round the batch size to a multiple of this number, with the best learning rate there."""
-    max_extrapolation: AtLeastOne = "1000"
+    max_extrapolation: AtLeastOne | None = None
     """Maximum ratio of the total compute to the largest compute of the sweep. Predictions beyond are
-    refused."""
+    refused. By default what an answer is expected to waste decides."""
     validation: AnswerValidation | None = None
     """Judge the answer by the points of another sweep, in the condition Validated, status.validation and
     status.refined. The answer itself, Ready and the ConfigMap stay as they are."""

@@ -282,6 +282,17 @@ class SearchCostStatus(StatusType):
     """Number of points of the sweep's largest grid."""
     saving: StatusText
     """1 - sweepFlops / directFlops. Negative if the sweep costs more."""
+    planned_share: StatusText = ""
+    """sweepFlops over those of the planned run: in the unit of expectedRegret.plannedShare."""
+
+
+class ExpectedRegretStatus(StatusType):
+    """What the answer is expected to lose to the best learning rate and batch size."""
+
+    nats: StatusText
+    """Loss per token."""
+    planned_share: StatusText
+    """The compute that this loss is worth, as a share of plannedFlops."""
 
 
 class ExtrapolationStatus(StatusType):
@@ -401,6 +412,8 @@ class HyperparamPredictionStatus(StatusType):
     """Nats that spec.batchSize is expected to cost over the best batch size, if the laws know that one."""
     affordable_batch_sizes: BatchSizeRangeStatus | None = None
     """Batch sizes within spec.batchSizeTolerance. Absent if none is known to be; a warning then says so."""
+    expected_regret: ExpectedRegretStatus | None = None
+    """What the answer is expected to lose. Composition and the errors of C_pre are not counted."""
     search_cost: SearchCostStatus | None = None
     """Compute of the sweep compared with a grid search on the target itself."""
     extrapolation: ExtrapolationStatus | None = None

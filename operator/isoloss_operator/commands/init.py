@@ -333,15 +333,20 @@ def _cost(flops: float, plan: Planned, hours: float) -> str:
 
 def _caveats(found: Design) -> Iterator[str]:
     """What makes the sweep a poor deal for a run as short, or as long, as that."""
-    if found.total >= PUBLISHED_WASTE:
+    free = f"a published law, which costs nothing, is expected to lose {published_in_words(found.target)}"
+    if found.outlook.wasted >= PUBLISHED_WASTE:
+        yield (
+            f"Proxies that fit a node are so far from this checkpoint that the answer is expected to lose {in_words(found.outlook)}; {free}. "
+            "Its prediction may be refused (ExtrapolationTooFar): write the manifest by hand, with larger proxies on several nodes."
+        )
+    elif found.total >= PUBLISHED_WASTE:
         share = formatting.number(100.0 * found.total, 2)
         instead = (
             "; so may trying learning rates on the checkpoint itself" if found.cost > 1 else ""
         )
         yield (
-            f"No sweep pays for a run as short as this: cost and expected regret come to {share}% of it at the least that was found, and a "
-            f"published law, which costs nothing, is expected to lose {published_in_words(found.target)}: "
-            f"`isoloss predict published:step-law` is cheaper{instead}."
+            f"No sweep pays for a run as short as this: cost and expected regret come to {share}% of it at the least that was found, and "
+            f"{free}: `isoloss predict published:step-law` is cheaper{instead}."
         )
     if found.tokens_per_parameter < FEWEST_TOKENS_PER_PARAMETER:
         yield (

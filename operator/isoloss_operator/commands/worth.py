@@ -226,7 +226,7 @@ def print_curve(curve: Sequence[tuple[Design, float | None]], chosen: Design) ->
     terminal.print(
         "Cost and regret are expected ones, as shares of the planned run's compute; LR and B are known to these factors (80%). "
         f"The marked design is the least in both together, {_percent(chosen.total)}. A published law costs nothing, and is expected "
-        f"to lose {published_in_words(chosen.target)}.\n"
+        f"to lose {published_in_words(chosen.target)}. The checkpoint's past is not counted.\n"
     )
 
 

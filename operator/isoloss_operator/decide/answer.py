@@ -24,6 +24,7 @@ from isoloss_contract.reading import value_of
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator.api import (
     BatchSizeRangeStatus,
+    ExpectedRegretStatus,
     ExtrapolationStatus,
     HyperparamPredictionSpec,
     HyperparamPredictionStatus,
@@ -150,7 +151,7 @@ def question(
         if spec.batch_size_tolerance
         else None,
         round_to=spec.batch_size_multiple_of * ratio,
-        max_extrapolation=float(spec.max_extrapolation),
+        max_extrapolation=float(spec.max_extrapolation) if spec.max_extrapolation else None,
     )
 
 
@@ -207,6 +208,13 @@ def _answered(
         batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
         batch_size_cost=interval_status(prediction.batch_size_cost),
         affordable_batch_sizes=_affordable(prediction.affordable),
+        expected_regret=ExpectedRegretStatus(
+            nats=precise(prediction.expected_regret),
+            planned_share=precise(
+                prediction.expected_regret_flops
+                / (prediction.cpt_flops or prediction.total_flops.value)
+            ),
+        ),
         search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
         extrapolation=ExtrapolationStatus(
             compute_factor=precise(distance.compute_factor),
@@ -263,6 +271,7 @@ def search_cost_status(
         direct_flops=precise(cost.direct_flops),
         direct_runs=spec.direct_runs,
         saving=precise(cost.saving),
+        planned_share=precise(cost.share_of_run),
     )
 
 

@@ -170,8 +170,8 @@ REFUSALS: Final[Mapping[Refused, tuple[str, str]]] = {
         "Measure the loss on more of the sweep's validation text.",
     ),
     Refused.EXTRAPOLATION_TOO_FAR: (
-        "The target is too far outside the data.",
-        "Train larger proxies, or for more tokens.",
+        "The target is so far outside the data that its answer is expected to lose more than a published law, or that its unit is likely wrong.",
+        "Train larger proxies, or for more tokens; a plan with `--target-params` and `--target-tokens` says what they would change.",
     ),
     Refused.BUDGET_TOO_SMALL: (
         "The budget is fewer than 30 steps of its own answer, or points that judge an answer train for fewer than 30 of the best batch size there.",

@@ -126,7 +126,7 @@ def test_what_is_written_is_valid_and_the_plan_reads_it(
 
 
 @pytest.mark.parametrize(
-    ("tokens", "cost", "total"), [("43B", 0.08, 0.11), ("430B", 0.05, 0.08)], ids=["43B", "430B"]
+    ("tokens", "cost", "total"), [("43B", 0.08, 0.12), ("430B", 0.05, 0.12)], ids=["43B", "430B"]
 )
 def test_cost_and_expected_regret_are_a_small_share_of_the_planned_run(
     init: Isoloss, llama: str, tokens: str, cost: float, total: float
@@ -358,7 +358,7 @@ def test_more_accelerators_than_a_sweep_may_use_are_left_out(init: Isoloss, llam
     assert init(*asked).code == 0
     assert specs(Path("llama-3-8b.yaml"))[0].parallelism == 1000
     written = Path("llama-3-8b.yaml").read_text()
-    assert "parallelism: 1000 # Jobs at a time, on 4000 accelerators" in written
+    assert "parallelism: 1000 # Jobs at a time, on 8000 accelerators" in written
 
 
 @pytest.mark.parametrize("name", ["*", "part-[0-9]", "x.JSONL.zst", "*.{json,txt}", "v1.5/"])
@@ -404,12 +404,19 @@ def test_the_laws_of_what_is_written_reach_the_checkpoint(
     assert ("No sweep pays" in out) is (tokens == "100M")
 
 
-def test_a_checkpoint_that_no_proxies_of_a_node_can_reach_is_refused(
+def test_a_checkpoint_that_proxies_of_a_node_are_far_from_is_told_so(
     init: Isoloss, tmp_path: Path
 ) -> None:
+    """Of one with many more experts no proxies fit one accelerator."""
     uri = write_checkpoint(tmp_path / "models" / "deepseek", DEEPSEEK_V3)
-    ended = init("--checkpoint", uri, *CORPUS, "--tokens", "1T", "--accelerators", 64)
-    assert_refused(ended, "--checkpoint: predictions for its 36,624,596,992 active parameters")
+    asked = ("--checkpoint", uri, *CORPUS, "--tokens", "1T")
+    out = init(*asked, "--accelerators", 64).words
+    assert "Proxies that fit a node are so far from this checkpoint" in out
+    assert "larger proxies on several nodes" in out
+    Path("deepseek.yaml").unlink()
+    wide = {**DEEPSEEK_V3, "n_routed_experts": 512}
+    asked = ("--checkpoint", write_checkpoint(tmp_path / "models" / "wide", wide), *asked[2:])
+    assert_refused(init(*asked, "--accelerators", 1), "--accelerators: the largest proxy")
     assert list(Path().iterdir()) == []
 
 

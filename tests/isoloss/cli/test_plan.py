@@ -518,7 +518,8 @@ def test_a_plan_says_what_it_needs_of_a_checkpoint_that_is_continued(plan: Plan)
 def test_a_plan_knows_the_size_of_a_checkpoint_that_a_sweep_continues(
     plan: Plan, tmp_path: Path
 ) -> None:
-    uri = write_checkpoint(tmp_path / "models" / "llama", {**LLAMA_3_8B, "num_hidden_layers": 320})
+    huge = {"hidden_size": 65536, "intermediate_size": 229376, "num_hidden_layers": 512}
+    uri = write_checkpoint(tmp_path / "models" / "llama", {**LLAMA_3_8B, **huge})
     asked = prediction(f'checkpoint: {{uri: "{uri}"}}')
     path = plan.changed(then=asked + near(uri))
     assert list(plan.document(path)["refused_predictions"]) == ["target"]
@@ -528,8 +529,8 @@ def test_a_plan_knows_the_size_of_a_checkpoint_that_a_sweep_continues(
     ("target", "is_refused"),
     [
         ('checkpoint: {uri: "s3://models/of-unknown-size"}', False),
-        ('initialLoss: "2.1"\n  targetParameters: 75000000000', True),
-        ('initialLoss: "2.1"\n  targetParameters: 5000000000', False),
+        ('initialLoss: "2.1"\n  targetParameters: 75000000000000', True),
+        ('initialLoss: "2.1"\n  targetParameters: 75000000000', False),
         ('initialLoss: "2.1"', False),
     ],
 )
@@ -541,7 +542,7 @@ def test_a_plan_says_of_which_target_the_size_will_be_refused(
     refused = plan.document(path)["refused_predictions"]
     assert list(refused) == (["target"] if is_refused else [])
     said = plan.words(path)
-    sentence = "would refuse prediction target (ExtrapolationTooFar): The target size, 7.5e+10"
+    sentence = "would refuse prediction target (ExtrapolationTooFar): The target size, 7.5e+13"
     assert (sentence in said) is is_refused
     assert ("Train a larger proxy, of at least" in said) is is_refused
 

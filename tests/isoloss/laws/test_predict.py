@@ -256,8 +256,8 @@ def test_without_a_target_size_the_answer_names_the_one_it_is_for_and_does_not_k
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ({"sizes": (1e7, 1.1e7)}, "where none is named"),
-        ({"smallest_tokens": 1e8, "largest_tokens": 1.1e8}, "token count"),
+        ({"sizes": (1e3, 1.1e3)}, "where none is named"),
+        ({"smallest_tokens": 1e4, "largest_tokens": 1.1e4}, "token count"),
     ],
 )
 def test_the_size_that_stands_in_for_one_has_the_limits_of_one_that_is_named(kept, words):
@@ -273,6 +273,23 @@ def test_the_size_that_stands_in_for_one_has_the_limits_of_one_that_is_named(kep
         assert isinstance(found, Refused)
         assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
     assert words in found.refusals[0].message
+
+
+def test_a_question_far_from_the_sweep_is_answered_if_little_is_expected_to_be_wasted():
+    """A factor of thirty from two sizes that hardly differ: the interval has the distance. One that wastes much is refused for it."""
+    grid = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.0005)
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
+    far = replace(laws, data=replace(laws.data, sizes=(1e7, 1.1e7)))
+    asked = PredictionQuery(total_flops=2.0 * laws.data.largest_flops, params=3e8)
+    found = predict(far, asked)
+    assert isinstance(found, Prediction)
+    error = laws.surface.error
+    wide = replace(laws.surface, error=replace(error, scatter=error.scatter + np.eye(2)))
+    found = predict(replace(far, surface=wide), asked)
+    assert isinstance(found, Refused)
+    assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
+    assert found.refusals[0].figures["expected_waste"] > 0.2
 
 
 def test_the_compute_of_a_sweep_is_that_of_its_longest_runs_whatever_their_noise():

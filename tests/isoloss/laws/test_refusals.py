@@ -311,8 +311,14 @@ def test_an_initial_loss_far_above_all_seen_is_refused_whatever_its_compute(laws
 
 
 def test_extrapolation_too_far(laws):
+    """What it is expected to waste is named beside what a published law is; a limit that is given holds whatever that is."""
     largest = laws.data.largest_flops
-    assert refused(laws, total_flops=1.01e3 * largest) is RefusalReason.EXTRAPOLATION_TOO_FAR
+    found = predict(laws, PredictionQuery(total_flops=1e5 * largest))
+    assert isinstance(found, Refused)
+    (refusal,) = found.refusals
+    assert refusal.reason is RefusalReason.EXTRAPOLATION_TOO_FAR
+    assert refusal.figures["expected_waste"] > 0.18
+    assert "a published law, which costs nothing, 18%" in refusal.message
     assert (
         refused(laws, total_flops=11 * largest, max_extrapolation=10)
         is RefusalReason.EXTRAPOLATION_TOO_FAR
@@ -340,10 +346,10 @@ def test_a_question_too_far_from_the_data_on_either_side(laws, query, words):
 @pytest.mark.parametrize(
     ("params", "sizes", "train"),
     [
-        (7.5e9, (1.37e8, 2.54e8), "larger proxy, of at least"),
-        (7.5e9, (3e8, 3e8), "larger proxy, of at least"),
-        (1e12, (1e8, 9e8), "larger proxy, of at least"),
-        (4e6, (1.37e8, 2.54e8), "smaller proxy, of at most"),
+        (7.5e12, (1.37e8, 2.54e8), "larger proxy, of at least"),
+        (7.5e12, (3e8, 3e8), "larger proxy, of at least"),
+        (1e14, (1e8, 9e8), "larger proxy, of at least"),
+        (4e5, (1.37e8, 2.54e8), "smaller proxy, of at most"),
         (2e5, (1e8, 9e8), "smaller proxy, of at most"),
     ],
 )

@@ -1,14 +1,17 @@
-"""How far from its data a sweep's laws are asked: refuse a size, tokens or compute that is too far away.
+"""How far from its data a sweep's laws are asked.
 
-Distances are logarithmic. On either side a question may be as far from the data as SPANS times what the
-data themselves span, but at least a factor of NEAR, and at most one of FAR_BELOW or FAR_ABOVE. Compute
-above the data has its own limit, the option max_extrapolation.
+A distance widens the interval, so that what an answer is expected to waste decides: beyond REACH of the data one is refused that is expected
+to waste more than a published law, which costs nothing. What is farther than proxies ever are from a target is
+probably in another unit, and refused whatever the laws say.
+
+Distances are logarithmic. REACH is SPANS times what the data themselves span, but at least a factor of NEAR, and at most one of
+FAR_BELOW or FAR_ABOVE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,9 +20,12 @@ from isoloss.laws.answer.rounding import rounded
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.prediction import Point
+from isoloss.usual import PUBLISHED_WASTE
 
 SPANS = 3.0
 NEAR, FAR_BELOW, FAR_ABOVE = 10.0, 100.0, 1000.0
+UNIT_ABOVE, UNIT_ABOVE_COMPUTE = 1e4, 1e7
+"""Factors over the data beyond which a size or tokens, or compute, are probably in another unit."""
 LARGEST_RATE = 0.1
 """Learning rates from here on are refused, unless the sweep itself tried as large ones."""
 SMALLEST_BATCH = 0.5
@@ -42,11 +48,18 @@ class Asked:
     unit: str
     advice: str = CHECK_UNIT
 
-    def refusal(self, above: float | None = None) -> Refusal | None:
-        """Too far below or above the data; `above` replaces the limit of the factor above them."""
+    def beyond_reach(self) -> Refusal | None:
+        """So far below or above the data that an answer has to be worth it."""
         reach = (self.largest / self.smallest) ** SPANS
-        lower = float(np.clip(reach, NEAR, FAR_BELOW))
-        upper = float(np.clip(reach, NEAR, FAR_ABOVE)) if above is None else above
+        most = FAR_ABOVE if self.unit == "FLOPs" else float(np.clip(reach, NEAR, FAR_ABOVE))
+        return self._beyond(float(np.clip(reach, NEAR, FAR_BELOW)), most)
+
+    def refusal(self, above: float | None = None) -> Refusal | None:
+        """So far that the unit is likely wrong; `above` replaces the limit of the factor above the data."""
+        usual = UNIT_ABOVE_COMPUTE if self.unit == "FLOPs" else UNIT_ABOVE
+        return self._beyond(FAR_BELOW, usual if above is None else above)
+
+    def _beyond(self, lower: float, upper: float) -> Refusal | None:
         below, beyond = self.smallest / self.value, self.value / self.largest
         if below <= lower and beyond <= upper:
             return None
@@ -55,11 +68,11 @@ class Asked:
             RefusalReason.EXTRAPOLATION_TOO_FAR,
             f"The {self.words}, {self.value:.3g} {self.unit}, is a factor of {factor:.3g} {side} the "
             f"sweep's range of {self.smallest:.3g} to {self.largest:.3g}; the limit is {most:.3g}."
-            + self._what_to_do(side),
+            + self._what_to_do(side, upper),
             {"value": self.value, "factor": factor, "limit": most, "side": side},
         )
 
-    def _what_to_do(self, side: str) -> str:
+    def _what_to_do(self, side: str, upper: float) -> str:
         if self.unit == "parameters" and self.value < FEWEST_PARAMS:
             return f" Write a size of {self.value:g} billion parameters as {self.value:g}e9."
         if self.unit != "parameters" or self.advice != CHECK_UNIT:
@@ -68,28 +81,47 @@ class Asked:
         # the rounding.
         if side == "above":
             widened = self.smallest * (self.value / self.smallest) ** (1 / (1 + SPANS))
-            least = 1.01 * max(self.value / FAR_ABOVE, min(self.value / NEAR, widened))
-            proxy = f"larger proxy, of at least {least:.3g} parameters"
+            least = self.value / UNIT_ABOVE
+            if upper < UNIT_ABOVE:
+                least = max(self.value / FAR_ABOVE, min(self.value / NEAR, widened))
+            proxy = f"larger proxy, of at least {1.01 * least:.3g} parameters"
         else:
-            widened = self.largest * (self.value / self.largest) ** (1 / (1 + SPANS))
-            most = 0.99 * min(self.value * FAR_BELOW, max(self.value * NEAR, widened))
-            proxy = f"smaller proxy, of at most {most:.3g} parameters"
+            proxy = f"smaller proxy, of at most {0.99 * self.value * FAR_BELOW:.3g} parameters"
         return f" Train a {proxy}, or check its unit."
 
 
 def size_refusal(params: float, sizes: Sequence[float]) -> Refusal | None:
-    """Refuse a target of so many parameters if it is too far from the sizes of a sweep; its laws need not exist yet."""
+    """Refuse a target of so many parameters if it is so far from the sizes of a sweep that its unit is likely wrong; its laws need
+    not exist yet."""
     return Asked("target size", params, min(sizes), max(sizes), "parameters").refusal()
 
 
 def refuse_distance(laws: Laws, question: Question, most: float | None) -> Refusal | None:
-    """Refuse a size, compute or tokens too far from the sweep's own; `most` is the largest factor of compute, None: the laws'."""
+    """Refuse a size, compute or tokens so far from the sweep's own that the unit is likely wrong, and compute beyond a limit that
+    was given: `most`, else the laws'."""
+    limit = most if most is not None else laws.options.max_extrapolation
     for asked in _asked(laws, question):
-        limit = most or laws.options.max_extrapolation
         refusal = asked.refusal(limit if asked.unit == "FLOPs" else None)
         if refusal is not None:
             return refusal
     return None
+
+
+def too_far(laws: Laws, question: Question, wasted: float) -> Refusal | None:
+    """Refuse an answer far from the sweep that is expected to waste more than a published law: `wasted`, ln D."""
+    if wasted <= PUBLISHED_WASTE:
+        return None
+    found = (asked.beyond_reach() for asked in _asked(laws, question))
+    refusal = next((each for each in found if each is not None), None)
+    if refusal is None:
+        return None
+    shares = [1.0 - float(np.exp(-each)) for each in (wasted, PUBLISHED_WASTE)]
+    return replace(
+        refusal,
+        message=f"{refusal.message} At that distance the answer is expected to waste {shares[0]:.0%} of the tokens; a published law, "
+        f"which costs nothing, {shares[1]:.0%}.",
+        figures={**refusal.figures, "expected_waste": shares[0]},
+    )
 
 
 def _asked(laws: Laws, question: Question) -> Iterator[Asked]:

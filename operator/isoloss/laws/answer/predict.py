@@ -21,7 +21,13 @@ from isoloss.laws.answer.caveats import (
     size_answered_for,
 )
 from isoloss.laws.answer.composition import composed, composition_sentences, other_composition
-from isoloss.laws.answer.limits import implausible, largest_batch, refuse_distance, too_few_steps
+from isoloss.laws.answer.limits import (
+    implausible,
+    largest_batch,
+    refuse_distance,
+    too_far,
+    too_few_steps,
+)
 from isoloss.laws.answer.optimum import (
     Optimum,
     best_pair,
@@ -169,6 +175,7 @@ def _refuse(laws: Laws, question: Question, found: Optimum, answer: Point) -> Re
         implausible(laws, found.point)
         or too_few_steps(laws, question, answer.batch_size.value)
         or too_vague(laws, found)
+        or too_far(laws, question, expected_regret(laws, question, found).tokens)
     )
 
 

@@ -1,0 +1,1 @@
+"""What a sweep costs against what its answer loses."""

@@ -1,0 +1,87 @@
+"""Designs that isoloss init chooses, trained on surfaces of known optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.economy.outcomes import CAPS, Outcome
+from benchmarks.science.shapes import Layout, SyntheticJudge, runs_on, surface
+from isoloss.design import Target
+from isoloss.laws import FitOptions, PredictionQuery, Refused, fit_laws, predict
+from isoloss_operator.commands.design import Design, ProxySize, compared
+
+SHAPES = ("scattered", "bending", "turning", "following", "soft", "skewed")
+TARGET = Target(4e9, 8e10)
+LINES = 3
+BEFORE = (100.0, 60.0, 40.0)
+
+
+def ladder() -> list[ProxySize]:
+    """Sizes of no checkpoint in particular: only how many parameters they have matters here."""
+    sizes = [round(3e7 * 1.25**k) for k in range(16)]
+    return [ProxySize({}, n, n, n, n, 8, 0.0) for n in sizes if n <= TARGET.params / 4]
+
+
+def designs() -> list[tuple[str, Design]]:
+    """For every cap the design of least expected regret; at last what init chose before."""
+    every = compared(ladder(), TARGET, (LINES,), searches=False)
+    found: list[tuple[str, Design]] = []
+    for cap in CAPS:
+        allowed = [each for each in every if each.cost <= cap]
+        if allowed:
+            best = min(allowed, key=lambda each: each.outlook.wasted)
+            found.append((f"at most {cap:.0%}", best))
+    allowed = [each for each in every if each.cost <= CAPS[-1] and len(each.runs) == len(BEFORE)]
+    as_before = min(allowed, key=_unlike_before)
+    return [*found, (f"largest sizes to {CAPS[-1]:.0%}", as_before)]
+
+
+def _unlike_before(found: Design) -> float:
+    """How far a design is from what isoloss init chose before: three sizes 2.5 apart, the largest that half of the run pays for, for 100, 60 and
+    40 tokens per parameter."""
+    tokens = [run.tokens / run.size.active for run in found.runs]
+    far = sum(abs(np.log(given / before)) for given, before in zip(tokens, BEFORE, strict=True))
+    spread = np.log(found.runs[-1].size.active / found.runs[0].size.active / 2.5**2)
+    return float(far + abs(spread) + np.log(CAPS[-1] / found.cost))
+
+
+def outcomes(seeds: int) -> Iterator[tuple[str, Outcome]]:
+    """By the name of the design."""
+    for number, (name, design) in enumerate(designs()):
+        for shape in SHAPES:
+            for seed in range(seeds):
+                yield name, _outcome(design, shape, seed, number)
+
+
+def _outcome(design: Design, shape: str, seed: int, number: int) -> Outcome:
+    truth = surface(shape, seed)
+    sizes = tuple(float(run.size.active) for run in design.runs)
+    layout = replace(
+        Layout(),
+        sizes=sizes,
+        tokens=tuple(float(run.tokens) for run in design.runs),
+        rates=LINES,
+        batches=LINES,
+    )
+    laws = fit_laws(runs_on(truth, layout, seed), FitOptions(bootstrap_samples=20))
+    n, d = TARGET.params, TARGET.tokens
+    answer = predict(laws, PredictionQuery(total_flops=6.0 * n * d, params=n))
+    slope = _slope(truth, n, d)
+    expected = design.outlook.wasted * slope
+    if isinstance(answer, Refused):
+        return Outcome(number, design.cost, expected, None, None, sizes[-1])
+    judge = SyntheticJudge(truth, n, d)
+    regret = judge.regret(answer.learning_rate.value, answer.batch_size_raw)
+    return Outcome(number, design.cost, expected, answer.expected_regret, regret, sizes[-1])
+
+
+def _slope(truth: object, n: float, d: float) -> float:
+    """-dL/dlnD of the surface at its optimum."""
+    best: Sequence[float] = [
+        truth.loss(n, tokens, truth.batch(n, tokens), truth.rate(n, tokens))  # type: ignore[attr-defined]
+        for tokens in (d / 1.1, d * 1.1)
+    ]
+    return float((best[0] - best[1]) / (2.0 * np.log(1.1)))
