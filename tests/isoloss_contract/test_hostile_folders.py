@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,3 +162,29 @@ def test_a_file_of_any_size_in_place_of_an_object_is_a_conflict_at_once(
     os.truncate(volume / "tenant/head.json", 300 * 2**30)
     with pytest.raises(WriteConflict):
         store.write_if("head.json", b"{1}", version)
+
+
+def test_a_write_that_is_refused_is_refused_in_the_same_words_each_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A status that says why would change with each try."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def refused(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith(".partial"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened(path, *arguments, **options)
+
+    opened = os.open
+    for name, fault in (("fsync", full), ("open", refused)):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, fault)
+            said = []
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable) as caught:
+                    store.write(RESULT, b"1")
+                said.append(str(caught.value))
+        assert said[0] == said[1]
+        assert "partial" not in said[0]

@@ -5,6 +5,7 @@ Pods run on a process node and train by a synthetic loss surface (tests/support/
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import time
@@ -174,7 +175,7 @@ def test_a_sweep_on_a_corpus_that_was_replaced_at_its_address_adopts_nothing(
     """It says so; the sweep before it keeps its corpus, and one after it adopts the new one's points."""
     operator.start()
     user.apply_sweep(sweep(place))
-    former = user.wait_for(lambda: user.sweep("dense"), "Ready")
+    former = finished(user)
     sources = place.folder / SOURCES
     sources.parent.mkdir(parents=True, exist_ok=True)
     sources.write_text("another text at the same address")
@@ -182,7 +183,8 @@ def test_a_sweep_on_a_corpus_that_was_replaced_at_its_address_adopts_nothing(
         body = sweep(place)
         body["metadata"]["name"] = name
         user.apply_sweep(body)
-        user.wait_for(lambda name=name: user.sweep(name), "Ready")  # type: ignore[misc]
+        look = functools.partial(user.sweep, name)
+        user.wait_for(look, "Progressing", "False", "Finished")
     assert len(place.traces.starts()) == 2 * SMALL_POINTS
     found, again = user.sweep("replaced"), user.sweep("again")
     assert found["status"]["dataDigest"] != former["status"]["dataDigest"]

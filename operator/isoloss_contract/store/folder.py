@@ -233,6 +233,10 @@ def _replace(folder: int, name: str, content: bytes) -> None:
             # A node that loses power must not leave an empty file under the name.
             os.fsync(file.fileno())
         os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError as error:
+        _unlink(folder, partial)
+        # Without the name of the partial file, which is another one each time.
+        raise OSError(error.errno, error.strerror) from error
     except BaseException:
         _unlink(folder, partial)
         raise

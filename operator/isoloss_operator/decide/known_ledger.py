@@ -72,8 +72,8 @@ def known_ledger(
             problem, suffix = f"There is no {path} any more.", ""
         case _:
             return Recorded(fresh)
-    # Each has a name of its own: the last one that was quarantined must stay.
-    stamp = parent.now.strftime("%Y%m%dT%H%M%SZ")
+    # Of the hour, so that a store that refuses what follows does not get one more object with each try.
+    stamp = parent.now.strftime("%Y%m%dT%H0000Z")
     request = quarantine(path, f"{suffix}-{stamp}") if suffix else None
     lost = LostLedger(
         timestamp(parent.now),

@@ -380,7 +380,8 @@ class Storage:
     # --------------------------------------------------------------------------------- writing
 
     def quarantine(self, uri: str, request: Quarantine) -> None:
-        """Copy an unusable object to another name and remove it; does nothing if it is gone."""
+        """Copy an unusable object to another name and remove it; does nothing if it is gone. Another object that has that
+        name already stays."""
         store = self.store(uri)
         try:
             content = self.timed("set-aside", lambda: store.read(request.path))
@@ -389,11 +390,23 @@ class Storage:
         except BadRecord as error:
             content = f"not kept: {error}\n".encode()
         try:
-            self.write("set-aside", uri, request.new_path, content)
+            kept = self._content(store, request.new_path)
+            if kept is None:
+                self.write("set-aside", uri, request.new_path, content)
+            elif kept != content:
+                digest = hashlib.sha256(content).hexdigest()[:8]
+                self.write("set-aside", uri, f"{request.new_path}-{digest}", content)
             self.timed("set-aside", lambda: store.remove(request.path))
         except BadRecord:
             # The folder is a link or a file. Removing it follows nothing.
             self.timed("set-aside", lambda: store.remove(request.path.rpartition("/")[0]))
+
+    def _content(self, store: Store, path: str) -> bytes | None:
+        """None: there is none, or none that may be read, such as a link, of which a write takes the place."""
+        try:
+            return self.timed("set-aside", lambda: store.read(path))
+        except (NotFound, BadRecord):
+            return None
 
     def write(self, name: str, uri: str, path: str, content: bytes) -> None:
         """Write an object; `name` is that of the operation in the metrics."""

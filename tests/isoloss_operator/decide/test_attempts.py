@@ -6,11 +6,13 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from isoloss_contract.ledger import Attempts, PointState
 from isoloss_contract.records import Outcome, ParameterCounts
+from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.jobs.attempts import (
     after_failure,
     after_stop,
@@ -47,6 +49,37 @@ def test_a_job_seen_twice_is_recorded_once() -> None:
         once, job(POINT, attempt=1), Failure(F.CRASHED, ""), template="t", now=NOW
     )
     assert again is once
+
+
+def test_a_pass_that_is_repeated_records_the_same_end_again() -> None:
+    """As long as a store does not take the ledger: its digest is in the status, which was written anew each time."""
+    crashed = job(POINT, failed=True, ended=NOW - timedelta(seconds=5))
+    failure = Failure(F.CRASHED, "words")
+    first, again = (
+        after_failure(Attempts(), crashed, failure, template="t", now=NOW + timedelta(seconds=s))
+        for s in (0, 30)
+    )
+    assert first == again
+    assert first.last_ended_at == timestamp(NOW - timedelta(seconds=5))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"failed": True},
+        {"failed": True, "lost": True, "ended": NOW - timedelta(days=9)},
+        {"complete": True, "outlived": True, "ended": NOW - timedelta(days=9)},
+        {"failed": True, "ended": NOW + timedelta(days=9)},
+        {"ended": NOW - timedelta(days=9)},
+    ],
+    ids=["of no time", "a lost pod's", "a node's", "in the future", "not ended"],
+)
+def test_an_end_that_the_api_server_does_not_know_is_when_it_was_seen(
+    changes: dict[str, Any],
+) -> None:
+    seen = job(POINT, **changes)
+    found = after_failure(Attempts(), seen, Failure(F.CRASHED, ""), template="t", now=NOW)
+    assert found.last_ended_at == timestamp(NOW)
 
 
 def test_interruptions_are_counted_and_not_charged() -> None:

@@ -168,6 +168,31 @@ def test_setting_aside_moves_and_may_be_done_twice(
     assert (tmp_path / "bad.json.unreadable").read_text() == "x"
 
 
+def test_an_object_that_a_store_does_not_remove_is_kept_once(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often that is tried; and what was kept before stays beside it."""
+    uri = f"file://{tmp_path}"
+
+    def refused(*_: object) -> None:
+        raise StoreRefused("AccessDenied")
+
+    (tmp_path / "bad.json").write_text("x")
+    request = Quarantine("bad.json", "bad.json.unreadable")
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "remove", refused)
+        for _ in range(3):
+            with pytest.raises(StoreRefused):
+                storage.quarantine(uri, request)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["bad.json", "bad.json.unreadable"]
+    (tmp_path / "bad.json").write_text("y")
+    storage.quarantine(uri, request)
+    (other,) = tmp_path.glob("bad.json.unreadable-*")
+    assert other.read_text() == "y"
+    assert (tmp_path / "bad.json.unreadable").read_text() == "x"
+    assert not (tmp_path / "bad.json").exists()
+
+
 def test_a_link_of_a_tenant_leads_the_operator_nowhere(storage: Storage, tmp_path: Path) -> None:
     """Set aside, the operator's own token would be where the tenant can read it."""
     uri, path = f"file://{tmp_path}/tenant", "points/a/result.json"

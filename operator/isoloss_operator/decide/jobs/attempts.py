@@ -141,7 +141,12 @@ def under_template(attempts: Attempts, template: str) -> Attempts:
 
 
 def _ended(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
-    return replace(attempts, ended=job.attempt, last_ended_at=timestamp(now))
+    """With the Job's own end, if the API server knows one: a pass that is repeated, as the store did not take what it
+    wrote, then writes the same again."""
+    ended = now
+    if job.is_finished and not job.must_be_deleted and job.ended is not None:
+        ended = min(now, max(job.created, job.ended))
+    return replace(attempts, ended=job.attempt, last_ended_at=timestamp(ended))
 
 
 def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: int) -> Failure:
