@@ -1,8 +1,9 @@
 """Does a predicted learning rate and batch size hold? Short continued runs around it, and what they say.
 
-Pure: losses in, a verdict and a refined answer out; see validate.py. Nothing here trains anything.
+Pure: losses in, a verdict and a refined answer out; see judging.py. Nothing here trains anything.
 """
 
+from isoloss.validation.judging import AT_THE_ANSWER, TOLERANCE, judge, validate
 from isoloss.validation.outcome import (
     Comparison,
     Direction,
@@ -20,7 +21,6 @@ from isoloss.validation.probes import (
     probe_cross,
     probes_of_runs,
 )
-from isoloss.validation.validate import AT_THE_ANSWER, TOLERANCE, judge, validate
 
 __all__ = [
     "AT_THE_ANSWER",
