@@ -37,11 +37,11 @@ from isoloss_operator.decide.fits import FitOutcome, SearchRequest, SearchStep
 from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.known_ledger import Recorded
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, Quarantine
 from isoloss_operator.decide.record import cost_of, end_recorded
 from isoloss_operator.decide.search import search_request, stepped
-from isoloss_operator.decide.tasks import TaskSet
+from isoloss_operator.decide.tasks import TaskSet, own_progress
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
 from isoloss_operator.planning.points import PlannedPoint
@@ -65,9 +65,16 @@ class Spending:
 
 def account(tasks: TaskSet, ledger: Ledger) -> Spending:
     """What all attempts cost so far: those that ended, and those that run."""
-    running = _in_flight(ledger.by_key, tasks)
+    running = _in_flight(ledger.by_key, tasks.observed, tasks.progress)
     spent = sum((cost for _, cost in running), ledger.spent)
     return Spending(spent.flops, spent.accelerator_seconds, _paces(tasks, ledger, running))
+
+
+def account_without_points(observed: ObservedSweep, ledger: Ledger) -> Spending:
+    """The same while it is not known which points are planned, without paces."""
+    running = _in_flight(ledger.by_key, observed, own_progress(observed))
+    spent = sum((cost for _, cost in running), ledger.spent)
+    return Spending(spent.flops, spent.accelerator_seconds, {})
 
 
 Costs = Sequence[tuple[str, Spend]]
@@ -111,14 +118,18 @@ def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
     return sum(wanted / pace for wanted, pace in flops) / total if total else 0.0
 
 
-def _in_flight(records: Mapping[str, PointRecord], tasks: TaskSet) -> list[tuple[str, Spend]]:
+def _in_flight(
+    records: Mapping[str, PointRecord],
+    observed: ObservedSweep,
+    progress: Mapping[str, PointProgress],
+) -> list[tuple[str, Spend]]:
     """What each attempt has cost whose end the ledger does not know, and its size."""
     return [
         (
             records[job.key].proxy,
-            cost_of(records[job.key], job, tasks.progress.get(job.key), tasks.observed.now),
+            cost_of(records[job.key], job, progress.get(job.key), observed.now),
         )
-        for job in tasks.observed.jobs
+        for job in observed.jobs
         if job.kind == "train"
         and job.key in records
         and job.attempt > records[job.key].attempts.ended

@@ -9,7 +9,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Absent, value_of
 from isoloss_operator.decide.checks import AcceptedSweep
-from isoloss_operator.decide.choose import account, slots_taken
+from isoloss_operator.decide.choose import account, account_without_points, slots_taken
 from isoloss_operator.decide.conditions import (
     ALL_ACCEPTED,
     Finding,
@@ -167,7 +167,7 @@ def _facts(sweep: AcceptedSweep, ledger: Ledger) -> SweepFacts:
     tasks = reporting_tasks(sweep)
     if tasks is None:
         planned = () if sweep.unplaced else plan_points(spec, continued=sweep.continued)
-        return replace(facts, points=planned)
+        return replace(facts, points=planned, spent=account_without_points(observed, ledger))
     return replace(
         facts,
         points=tuple(tasks.points.values()),

@@ -90,17 +90,26 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
         tasks = planned_tasks(sweep)
         if tasks is not None:
             return _point_reads(tasks, stored)
-        # Points train on while their corpus is prepared again: the status says how far they are, and what they cost.
-        known = reporting_tasks(sweep)
+        return _reads_without_corpus(sweep)
     except InvalidSpec:
         return PointReads()
-    if known is None:
-        return PointReads()
-    ended = {record.key: record.attempts.ended for record in known.known.ledger.points}
-    jobs = (job for of_point in known.jobs.values() for job in of_point)
-    unrecorded = [job for job in jobs if job.attempt > ended.get(job.key, 0)]
-    reporting = tuple(dict.fromkeys(job.key for job in (*known.active, *unrecorded)))
-    return PointReads(progress=reporting, stall_seconds=known.spec.failure_policy.stall_seconds)
+
+
+def _reads_without_corpus(sweep: AcceptedSweep) -> PointReads:
+    """Points train on while their corpus is prepared again: the status says how far they are, and what they cost."""
+    known, records = reporting_tasks(sweep), sweep.known.ledger.by_key
+    active = () if known is None else known.active
+    unrecorded = (
+        job
+        for job in sweep.observed.jobs
+        if job.kind == "train"
+        and job.key in records
+        and job.attempt > records[job.key].attempts.ended
+    )
+    return PointReads(
+        progress=tuple(dict.fromkeys(job.key for job in (*active, *unrecorded))),
+        stall_seconds=sweep.spec.failure_policy.stall_seconds,
+    )
 
 
 def planned_tasks(sweep: AcceptedSweep) -> TaskSet | None:

@@ -248,7 +248,16 @@ def test_points_that_the_ledger_does_not_know_are_counted_while_their_corpus_is_
     wider = {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3", "4e-3"]}
     world = replace(prepared_again(), spec=parsed(sweep_spec(grid=wider)), generation=2)
     assert decide_sweep(world).status.progress == "0/12"
-    assert sweep_reads(world, frozenset()).progress == ()
+
+
+def test_what_attempts_cost_is_counted_on_while_other_points_wait_for_their_corpus() -> None:
+    """An edit changed the points while their corpus was prepared again: what was spent shrank by all that ran."""
+    reports = {p.key: progress(p, 500_000) for p in POINTS[5:]}
+    world = replace(prepared_again(), progress=reports)
+    wider = {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3", "4e-3"]}
+    edited = replace(world, spec=parsed(sweep_spec(grid=wider)), generation=2)
+    assert sweep_reads(edited, frozenset()).progress == tuple(reports)
+    assert decide_sweep(edited).status.spent_flops == decide_sweep(world).status.spent_flops
 
 
 def test_a_pod_without_its_job_is_named_with_what_to_do() -> None:
