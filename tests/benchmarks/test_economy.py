@@ -1,0 +1,42 @@
+"""The comparison of cost and regret: which design stands for a cost, what is printed of it, and one design on one surface."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.economy import synthetic
+from benchmarks.economy.outcomes import Outcome, best_within, largest_within, mean_line, table
+
+CHEAP = Outcome(1, 0.02, 6e-3, 7e-3, 8e-3, 1e8)
+DEAR = Outcome(2, 0.2, 1e-3, 2e-3, 3e-3, 4e8)
+REFUSED = Outcome(3, 0.4, 2e-3, None, None, 8e8)
+EVERY = (CHEAP, DEAR, REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("cap", "best", "largest"), [(0.01, None, None), (0.1, CHEAP, CHEAP), (0.5, DEAR, REFUSED)]
+)
+def test_a_cost_has_the_design_that_is_expected_to_lose_least(
+    cap: float, best: Outcome | None, largest: Outcome | None
+) -> None:
+    """Of those that cost no more; the largest is how designs were chosen before."""
+    assert best_within(EVERY, cap) is best
+    assert largest_within(EVERY, cap) is largest
+
+
+def test_means_are_over_answers_and_refusals_are_counted() -> None:
+    assert table([("dense", EVERY)])[2] == "| dense | 3 | 2 | 1 | 5.50 | 3.50 | 4.50 | 0.64 |"
+    assert mean_line("some", EVERY) == "| some | 20.7% | 3 | 1 | 5.50 | 8.00 | 3.50 |"
+    assert mean_line("none", [REFUSED]) == "| none | 40.0% | 1 | 1 | | | |"
+
+
+def test_a_dearer_design_on_a_synthetic_surface_is_expected_to_lose_less() -> None:
+    """The cheapest of those compared costs at most 1 % of the target, and the one of the designs before half of it."""
+    designs = dict(synthetic.designs())
+    assert next(iter(designs)) == "at most 1%"
+    assert designs["at most 1%"].cost <= 0.01
+    wasted = [design.outlook.wasted for name, design in designs.items() if "at most" in name]
+    assert wasted == sorted(wasted, reverse=True)
+    before = designs["largest sizes to 50%"]
+    assert before.cost > 0.4
+    assert len(before.runs) == len(synthetic.BEFORE)
