@@ -90,7 +90,7 @@ class EventRouter:
         if not gone:
             self._delivered[key] = now
         if gone or before is None or before.asked != now.asked:
-            self._queue.add(key)
+            self._queue.add(key, first=True)  # somebody asks, or waits for it to go
         self._named_by.pop(key, None)
         if not gone and (named := _named(key, body.get("spec") or {})):
             self._named_by[key] = named

@@ -179,6 +179,9 @@ class _Fitter:
     def running(self, _uid: str) -> FitRequest | None:
         return self.world.fit_running
 
+    def waits(self, _uid: str) -> bool:
+        return False
+
     def in_backoff(self, _uid: str) -> bool:
         return False
 

@@ -255,9 +255,11 @@ def _fit(chosen: Chosen) -> Finding:
         message = _why_no_results(chosen) if final else "No point has a result yet."
         return Finding.false(Reason.NO_RESULTS, message, stalled=final)
     if final and (fit is None or fit.inputs != chosen.search.inputs):
-        return Finding.false(
-            Reason.FITTING, f"The laws are being fitted to {counted(done, 'point')}."
-        )
+        says = "wait to be fitted" if chosen.tasks.observed.fit_waits else "are being fitted"
+        message = f"The laws {says} to {counted(done, 'point')}"
+        if chosen.tasks.observed.fit_waits:
+            message += ": the processes of fits (fitProcesses) work for other resources"
+        return Finding.false(Reason.FITTING, f"{message}.")
     return _fitted(fit, done, final=final)
 
 

@@ -330,6 +330,8 @@ class ObservedSweep(ObservedResource, StoredPoints):
     """What is being fitted now; a fit that waits for its turn may be another."""
     report_missing: bool = False
     """`fit` was found without its report, which an earlier process was to draw; this one has not tried yet."""
+    fit_waits: bool = False
+    """A fit waits for a process, which works for others."""
     fit_in_backoff: bool = False
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
 

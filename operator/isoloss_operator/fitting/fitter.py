@@ -76,7 +76,7 @@ class _Running:
 class Fitter(Generic[Key]):
     """Runs at most `processes` fits at a time and keeps the newest outcome of each resource.
 
-    A new request replaces one that waits and stops one that runs. Groups (namespaces) take turns as in every WorkQueue:
+    Fits come before pages of the same group: laws and decisions are waited for. A new request replaces one that waits and stops one that runs. Groups (namespaces) take turns as in every WorkQueue:
     many fits of one group delay one of another by one fit at most. Provisional fits rest after each of them; others do
     not wait for that.
     """
@@ -98,7 +98,10 @@ class Fitter(Generic[Key]):
         Neither is called for superseded fits.
         """
         self._queue: WorkQueue[tuple[str, Key]] = WorkQueue(
-            rest_share=0.0, group_of=lambda whose: group_of(whose[1]), clock=clock
+            rest_share=0.0,
+            group_of=lambda whose: group_of(whose[1]),
+            goes_first=self._is_fit,
+            clock=clock,
         )
         self._timeout = timeout_seconds
         self._on_done = on_done
@@ -124,6 +127,16 @@ class Fitter(Generic[Key]):
             if running is not None:
                 running.superseded.set()
         self._queue.add((uid, key))
+
+    def _is_fit(self, whose: tuple[str, Key]) -> bool:
+        """Called by the queue, which holds its own lock: this one's is not taken."""
+        job = self._waiting.get(whose[0])
+        return job is not None and isinstance(job.request, FitRequest)
+
+    def waits(self, uid: str) -> bool:
+        """Whether a request waits for a process, which draws or fits something else."""
+        with self._lock:
+            return uid in self._waiting and uid not in self._running
 
     def running(self, uid: str) -> Request | None:
         """The request that is being fitted; None if there is none or it waits for a process."""

@@ -4,6 +4,8 @@ A key is queued once and processed by one worker at a time. A key added while it
 afterwards. A key can be added with a delay, and a failing key is retried with growing delays. However many
 events arrive, a key rests for a share of the time of its last run, and for a minimum interval.
 
+Keys that go first, as they are questions of people or what others wait for, come before the others of their group.
+
 Keys belong to groups, which take turns: that with the fewest keys being processed comes next, and of equals the
 one that was served longest ago. No group has all workers, so that slow keys of one leave one for the others.
 """
@@ -42,9 +44,10 @@ class WorkQueue(Generic[Key]):
         longest_retry: float = 30.0,
         group_of: Callable[[Key], Hashable] = lambda _key: None,
         most_of_group: float = math.inf,
+        goes_first: Callable[[Key], bool] = lambda _key: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """At most `most_of_group` keys of a group are processed at a time.
+        """At most `most_of_group` keys of a group are processed at a time. `goes_first` is asked of a key once it is due.
 
         A `rest_share` of a half limits one key to two thirds of a worker's time: slow keys must not starve others.
         """
@@ -54,12 +57,15 @@ class WorkQueue(Generic[Key]):
         self._longest_retry = longest_retry
         self._group_of = group_of
         self._most_of_group = most_of_group
+        self._goes_first = goes_first
+        self._first: set[Key] = set()
+        """Keys that are to go first the next time they are handed out."""
         self._clock = clock
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Key]] = []
         """What is not due yet, or was not when last checked."""
-        self._ready: dict[Hashable, deque[tuple[float, Key]]] = {}
-        """What is due, by group, oldest first."""
+        self._ready: dict[Hashable, tuple[deque[tuple[float, Key]], deque[tuple[float, Key]]]] = {}
+        """What is due, by group: what goes first and all else, oldest first."""
         self._working: Counter[Hashable] = Counter()
         """Active keys by group."""
         self._turns = itertools.count(1)
@@ -75,8 +81,14 @@ class WorkQueue(Generic[Key]):
         """When a key was handed out last."""
         self._closed = False
 
-    def add(self, key: Key) -> None:
-        """Queue `key` for as soon as its minimum interval allows."""
+    def add(self, key: Key, *, first: bool = False) -> None:
+        """Queue `key` for as soon as its minimum interval allows, `first` before the others of its group."""
+        if first:
+            with self._changed:
+                if key not in self._first:
+                    self._first.add(key)
+                    if key in self._due and key not in self._started:
+                        self._push(key, self._due[key])  # it may be due already
         self.add_after(key, 0.0)
 
     def add_after(self, key: Key, seconds: float) -> None:
@@ -176,13 +188,15 @@ class WorkQueue(Generic[Key]):
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
-            self._ready.setdefault(self._group_of(key), deque()).append((due, key))
+            first, others = self._ready.setdefault(self._group_of(key), (deque(), deque()))
+            (first if key in self._first or self._goes_first(key) else others).append((due, key))
         for group in sorted(self._ready, key=self._turn):
             if self._has_most(group):
                 continue
             oldest = self._oldest(group)
             if oldest is not None:
                 del self._due[oldest]
+                self._first.discard(oldest)
                 self._started[oldest] = self._handed_out = now
                 self._working[group] += 1
                 self._last_turn[group] = next(self._turns)
@@ -196,13 +210,14 @@ class WorkQueue(Generic[Key]):
         return self._working[group], self._last_turn.get(group, 0)
 
     def _oldest(self, group: Hashable) -> Key | None:
-        """Take the key of the group that has been due the longest; None if there is none."""
-        ready = self._ready[group]
-        while ready:
-            due, key = ready.popleft()
-            # Entries that an earlier one replaced, or of an active key, are stale.
-            if self._due.get(key) == due and key not in self._started:
-                return key
+        """Take the key of the group that has been due the longest, of those that go first if there are any; None if there
+        is none."""
+        for ready in self._ready[group]:
+            while ready:
+                due, key = ready.popleft()
+                # Entries that an earlier one replaced, or of an active key, are stale.
+                if self._due.get(key) == due and key not in self._started:
+                    return key
         del self._ready[group]
         return None
 

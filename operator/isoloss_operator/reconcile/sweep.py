@@ -77,6 +77,7 @@ class SweepSteps:
             observed,
             ledger=services.ledgers.read(uri, first.folder),
             fit_running=running if isinstance(running, FitRequest) else None,
+            fit_waits=fitter.waits(owner.uid),
             fit_in_backoff=fitter.in_backoff(owner.uid),
             **observed_page(services, resource),
         )

@@ -188,3 +188,14 @@ def test_the_report_uri_is_there_once_a_page_is_and_outlives_a_restart() -> None
     assert drawn.status.report_uri.endswith("/report.html")
     restarted = replace(after(world, drawn), page_drawn=False)
     assert decide_sweep(restarted).status.report_uri == drawn.status.report_uri
+
+
+def test_laws_that_wait_for_a_process_are_said_to_wait() -> None:
+    """With one process and two hundred pages before them, they were "being fitted" for minutes."""
+    fitted = condition(decide_sweep(done(len(POINTS))), "Ready")
+    assert fitted[1:] == ("Fitting", f"The laws are being fitted to {len(POINTS)} points.")
+    waits = condition(decide_sweep(done(len(POINTS), fit_waits=True)), "Ready")
+    assert waits[1] == "Fitting"
+    assert waits[2].startswith(
+        f"The laws wait to be fitted to {len(POINTS)} points: the processes"
+    )

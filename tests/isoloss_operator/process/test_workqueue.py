@@ -316,3 +316,44 @@ def test_a_group_whose_keys_never_end_leaves_a_worker_to_others(clock: Clock) ->
     assert queue.ready() == 7
     queue.done("a0")
     assert queue.get() == "a2", "as soon as one of its own ends"
+
+
+def test_what_somebody_asks_comes_before_what_is_only_looked_at_again(clock: Clock) -> None:
+    queue = queue_of(clock)
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    queue.add("new", first=True)
+    assert queue.get() == "new"
+    queue.add("b", first=True)  # it is due already
+    assert [queue.get() for _ in range(3)] == ["b", "a", "c"]
+
+
+def test_what_went_first_once_takes_its_turn_afterwards(clock: Clock) -> None:
+    queue = queue_of(clock, rest_share=0.0)
+    queue.add("a", first=True)
+    assert queue.get() == "a"
+    queue.done("a")
+    clock.now += 1
+    queue.add("b")
+    clock.now += 1
+    queue.add("a")
+    assert [queue.get(), queue.get()] == ["b", "a"]
+
+
+def test_a_key_that_is_asked_for_while_it_is_worked_on_goes_first_afterwards(clock: Clock) -> None:
+    queue = queue_of(clock, rest_share=0.0)
+    queue.add("a")
+    assert queue.get() == "a"
+    queue.add("b")
+    queue.add("a", first=True)
+    queue.done("a")
+    assert [queue.get(), queue.get()] == ["a", "b"]
+    assert queue.ready() == 0
+
+
+def test_what_goes_first_in_one_group_takes_no_turn_of_another(clock: Clock) -> None:
+    queue: WorkQueue[str] = WorkQueue(clock=clock, group_of=lambda key: key[0], rest_share=0.0)
+    for key in ("a1", "a2", "b1"):
+        queue.add(key, first=key[0] == "a")
+    first, second = queue.get(), queue.get()
+    assert {first, second} == {"a1", "b1"}
