@@ -98,15 +98,13 @@ def draw(
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for k, (name, frontier) in enumerate(frontiers.items()):
-        rows = [
-            (
-                float(np.mean([each.cost for each in some])),
-                float(np.mean([each.measured for each in some if each.measured is not None])),
-                float(np.mean([each.expected for each in some])),
-            )
-            for words, some in frontier.items()
-            if words.startswith("at most") and any(each.measured is not None for each in some)
-        ]
+        rows = []
+        for words, some in frontier.items():
+            answered = [each for each in some if each.measured is not None]
+            # Where most are refused, those that are answered are the easy ones.
+            if words.startswith("at most") and 2 * len(answered) > len(some):
+                columns = [(each.cost, each.measured, each.expected) for each in answered]
+                rows.append(np.mean(np.array(columns, dtype=float), axis=0))
         if not rows:
             continue
         cost, measured, expected = (np.array(column) for column in zip(*rows, strict=True))
