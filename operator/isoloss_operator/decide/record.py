@@ -187,6 +187,7 @@ def _brought_up_to_date(
         return record
     before, adopted = record, _is_adopted(record, seen, uid)
     own = None if adopted else value_of(seen.result)
+    record = paid_late(record, seen.progress, own)
     if not seen.jobs and before.state not in DONE:
         record = vanished(record, seen.progress, now, own)
     for job in seen.ended:
@@ -380,6 +381,7 @@ def dropped(
     now: datetime,
 ) -> PointRecord:
     """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
+    record = paid_late(record, progress, None)
     for job in jobs:
         record = paid(record, job, progress, now, result)
         record = replace(record, attempts=after_stop(record.attempts, job, now))
@@ -420,6 +422,21 @@ def paid(
     _, reached = _tokens_of(record, job.attempt, progress, result)
     cost = cost_of(record, job, progress, now, result)
     return replace(record, spent=record.spent + cost, reached_tokens=reached)
+
+
+def paid_late(
+    record: PointRecord, progress: PointProgress | None, result: PointResult | None
+) -> PointRecord:
+    """The record with what its last attempt trained after its end was recorded: a Job that is stopped goes on until its pod
+    has ended. `result`: what is stored as the point's, if an attempt of this sweep may have written it."""
+    ended = record.attempts.ended
+    if not ended:
+        return record
+    _, reached = _tokens_of(record, ended, progress, result)
+    if reached <= record.reached_tokens:
+        return record
+    late = Spend(record.flops_per_token * (reached - record.reached_tokens))
+    return replace(record, spent=record.spent + late, reached_tokens=reached)
 
 
 def vanished(

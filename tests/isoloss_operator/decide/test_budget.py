@@ -479,6 +479,26 @@ def test_an_attempt_costs_what_it_trains_from_where_it_began() -> None:
         assert told(known(ended, jobs=(), progress={})) == pytest.approx(expected, rel=1e-5)
 
 
+def test_what_a_stopped_job_trains_until_its_pod_has_ended_is_spent() -> None:
+    """By its result, or by what it reported last: its end was recorded when it was stopped."""
+    running = training(jobs=(job(FIRST),), progress={FIRST.key: progress(FIRST, 0)})
+    suspended = edited(running, suspend=True)
+    plan = decide_sweep(suspended)
+    assert [each.name for each in plan.delete] == [job(FIRST).name]
+    stopped = after(suspended, plan, jobs=(job(FIRST, deleting=True),), stopped=(job(FIRST),))
+    stopped = known(stopped)
+    assert told(stopped) == 0
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    later = known(replace(stopped, progress=half))
+    assert told(later) == pytest.approx(six_nd(FIRST.proxy.parameters, FIRST.tokens // 2))
+    own = result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))
+    ended = known(replace(later, jobs=(), results={FIRST.key: own}), results={})
+    whole = six_nd(FIRST.proxy.parameters, FIRST.tokens)
+    assert told(ended) == told(known(ended)) == pytest.approx(whole, rel=1e-5)
+    dropped = known(without_first_rate(later))
+    assert told(dropped) == told(later)
+
+
 def test_an_attempt_whose_job_is_gone_is_counted_once_and_never_charged() -> None:
     half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
     gone = known(training(jobs=(), progress=half))
