@@ -36,7 +36,8 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
                     after,
                     "tokens",
                     f"run {name!r} already has {tokens[after]:g} tokens in row {numbers.table.rows[before]}: "
-                    "one run twice, or two runs under one name",
+                    "one run twice, two runs under one name, or steps that a resumed run did again, whose earlier "
+                    "rows are to be removed",
                 )
         _check_ratio(numbers, name, rows, "flops", tolerance=0.02)
         _check_ratio(numbers, name, rows, "bytes", tolerance=0.10)

@@ -148,6 +148,17 @@ def test_tensorboard_does_not_tell_whose_value_it_is_where_no_tag_is_in_the_name
         read_runs(file, settings=WANDB_RUNS)
 
 
+def test_steps_that_a_resumed_run_did_again_are_refused(tmp_path: Path) -> None:
+    """TensorBoard's reader gives both, the earlier ones first (findings/steps-of-resumed-runs-in-tensorboard.sh)."""
+    name = "n100m-b128-lr0.000125.csv"
+    text = (FOLDER / "tensorboard" / name).read_text()
+    *_, last = text.splitlines()
+    wall, step, loss = last.split(",")
+    (tmp_path / name).write_text(f"{text}{wall},{step},{float(loss) - 0.1}\n")
+    with pytest.raises(BadInput, match="steps that a resumed run did again, whose earlier rows"):
+        read_runs(tmp_path / name, columns=("loss=Value",), settings=WANDB_RUNS)
+
+
 def test_a_checkpoint_of_the_trainer_is_named_as_its_run(tmp_path: Path) -> None:
     own = TRAINED["n30m-b32-lr0.001"]
     folder = tmp_path / own.name / "checkpoint-500"
