@@ -332,6 +332,9 @@ class Fuzz(RuleBasedStateMachine):
         simulator.hung.clear()
         if isinstance(simulator.stamps[CHECKPOINTS[0]], Unanswered):
             simulator.stamps[CHECKPOINTS[0]] = ABSENT
+        probes = simulator.probes
+        if probes is not None and isinstance(probes.ledger, Unanswered):
+            simulator.probes = replace(probes, ledger=ABSENT)
         self.comes_to_its_end()
         before = simulator.status
         simulator.let_time_pass(4000.0)
