@@ -268,25 +268,39 @@ def _neighbourhoods(
     Raises InvalidSpec for a prediction whose answer cannot place them.
     """
     found = []
-    before = {(each.proxy, each.prediction): each for each in ledger.neighbourhoods}
     for index, proxy in enumerate(spec.proxies):
         if proxy.around is None:
             continue
-        known = before.get((proxy.name, proxy.around.prediction))
+        known = _known_neighbourhood(proxy, spec, ledger)
+        names = {proxy.name} if known is None else {proxy.name, known.proxy}
         answer = _answer(answers.get(proxy.around.prediction), name, index, proxy)
         if isinstance(answer, Finding):
             if known is None:
                 return answer
-            found.append(known)
+            found.append(replace(known, proxy=proxy.name))
             continue
         records = (*ledger.points, *reversed(ledger.former))
-        mine = [(r.learning_rate, r.batch_size) for r in records if r.proxy == proxy.name]
+        mine = [(r.learning_rate, r.batch_size) for r in records if r.proxy in names]
         known_places = dict.fromkeys((*(known.places if known else ()), *mine))
         placed = _neighbourhood(spec, proxy, answer, [Place(*each) for each in known_places])
         if errors := neighbourhood_errors(spec, placed):
             raise InvalidSpec(errors)
         found.append(placed)
     return tuple(found)
+
+
+def _known_neighbourhood(
+    proxy: Proxy, spec: ScalingSweepSpec, ledger: Ledger
+) -> Neighbourhood | None:
+    """Where the ledger has the points of this size, also under a name that no size has any more."""
+    assert proxy.around is not None
+    present = {each.name for each in spec.proxies} - {proxy.name}
+    known = {
+        each.proxy: each
+        for each in ledger.neighbourhoods
+        if each.prediction == proxy.around.prediction and each.proxy not in present
+    }
+    return known.get(proxy.name) or (next(iter(known.values())) if len(known) == 1 else None)
 
 
 @dataclass(frozen=True)

@@ -247,6 +247,16 @@ def test_an_answer_that_hardly_moves_keeps_its_points_and_one_that_moves_gets_ot
     assert places(moved)[0] == (4e-4, 64)
 
 
+def test_a_size_under_another_name_keeps_its_points() -> None:
+    begun = world(found=answer())
+    begun = after(begun, decide_sweep(begun))
+    renamed = world({**AROUND, "proxies": [{**AROUND["proxies"][0], "name": "near"}]})
+    for found in ({"dense-8b": answer("3.3e-4")}, {}):
+        later = replace(begun, spec=renamed.spec, generation=2, answers=found)
+        assert places(later) == places(begun)
+        assert {point.key for point in points(later)} == {point.key for point in points(begun)}
+
+
 @pytest.mark.parametrize("found", [None, answer(status="False", reason="SweepNotReady")])
 def test_points_stay_while_there_is_no_answer_any_more(found: ObservedAnswer | None) -> None:
     begun = world(found=answer())

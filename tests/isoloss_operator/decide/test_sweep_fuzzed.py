@@ -151,9 +151,9 @@ class Fuzz(RuleBasedStateMachine):
         first, second, _ = rates
         self.simulator.answers(answer(first))
         self.judge(self.simulator.run_operator())
-        planned = self.simulator.planned
+        planned, was_stored = self.simulator.planned, self.is_stored
         self.simulator.answers(answer(second))
-        assert not self.is_stored or self.simulator.planned == planned
+        assert not was_stored or self.simulator.planned == planned
 
     @rule(uri=st.sampled_from([ANSWERED, *OTHERS]), stamp=st.sampled_from(STAMPS))
     def a_checkpoint_is_replaced_or_hidden(self, uri: str, stamp: Any) -> None:
