@@ -430,13 +430,19 @@ def paid_late(
     """The record with what its last attempt trained after its end was recorded: a Job that is stopped goes on until its pod
     has ended. `result`: what is stored as the point's, if an attempt of this sweep may have written it."""
     ended = record.attempts.ended
-    if not ended:
+    if not ended or _is_taken_back(record):
         return record
     _, reached = _tokens_of(record, ended, progress, result)
     if reached <= record.reached_tokens:
         return record
     late = Spend(record.flops_per_token * (reached - record.reached_tokens))
     return replace(record, spent=record.spent + late, reached_tokens=reached)
+
+
+def _is_taken_back(record: PointRecord) -> bool:
+    """Whether what its last attempt trained was paid and then taken back: its report is still there."""
+    lost, ended = FailureClass.TRAJECTORY_UNREADABLE, record.attempts.ended
+    return any(each.failure == lost and each.attempt == ended for each in record.attempts.failures)
 
 
 def vanished(

@@ -88,3 +88,13 @@ def test_what_is_trained_again_counts_again_and_what_a_checkpoint_holds_does_not
     assert plan.status.points.succeeded == 8
     assert float(plan.status.spent_flops) == pytest.approx(factor * SPENT, rel=1e-3)
     assert not any("trained again" in each for each in plan.status.warnings)
+
+
+def test_the_report_of_an_attempt_whose_work_was_taken_back_is_not_paid_again() -> None:
+    """It stays in the store: all that had been trained counted twice as soon as it was read."""
+    reports = {p.key: progress(p, p.tokens) for p in POINTS}
+    world = replace(known(lost(f"{2.1 * SPENT:.6g}")), progress=reports)
+    for waiting in (world, known(world)):
+        plan = decide_sweep(waiting)
+        assert len(plan.create) == 8
+        assert float(plan.status.spent_flops) == pytest.approx(SPENT, rel=1e-3)
