@@ -432,10 +432,11 @@ def paid_late(
     ended = record.attempts.ended
     if not ended or _is_taken_back(record):
         return record
-    _, reached = _tokens_of(record, ended, progress, result)
+    began, reached = _tokens_of(record, ended, progress, result)
     if reached <= record.reached_tokens:
         return record
-    late = Spend(record.flops_per_token * (reached - record.reached_tokens))
+    # One of which nothing was known by then may have begun where a checkpoint of others ended.
+    late = Spend(record.flops_per_token * max(0, reached - max(began, record.reached_tokens)))
     return replace(record, spent=record.spent + late, reached_tokens=reached)
 
 

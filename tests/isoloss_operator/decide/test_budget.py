@@ -499,6 +499,20 @@ def test_what_a_stopped_job_trains_until_its_pod_has_ended_is_spent() -> None:
     assert told(dropped) == told(later)
 
 
+def test_what_a_stopped_job_trains_later_counts_from_where_it_began() -> None:
+    """Of one that had reported nothing by then, a checkpoint of others was paid as its own work."""
+    suspended = edited(training(jobs=(job(FIRST),)), suspend=True)
+    plan = decide_sweep(suspended)
+    deleting = {"jobs": (job(FIRST, deleting=True),), "stopped": (job(FIRST),)}
+    stopped = known(after(suspended, plan, **deleting))
+    third = FIRST.tokens // 3
+    for reached in (2 * third, FIRST.tokens):
+        report = progress(FIRST, reached).model_copy(update={"began_tokens": third})
+        stopped = known(replace(stopped, progress={FIRST.key: report}))
+        expected = six_nd(FIRST.proxy.parameters, reached - third)
+        assert told(stopped) == pytest.approx(expected, rel=1e-5)
+
+
 def test_an_attempt_whose_job_is_gone_is_counted_once_and_never_charged() -> None:
     half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
     gone = known(training(jobs=(), progress=half))
