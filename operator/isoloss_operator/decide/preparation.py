@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -32,9 +33,10 @@ from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, SweepPlan
 from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.decide.record import stops_recorded
 from isoloss_operator.decide.single_task import Labels, SingleTask, run
 from isoloss_operator.decide.status import SweepFacts, numbers_of, stated
-from isoloss_operator.decide.tasks import TaskSet, plan_tasks
+from isoloss_operator.decide.tasks import TaskSet, own_progress, plan_tasks
 from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import prepare_config
 
@@ -51,10 +53,10 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     """The plan while there is no usable manifest. Raises InvalidSpec if the points cannot be planned."""
     observed, spec, known = sweep.observed, sweep.spec, sweep.known
     prepared = run(_task(sweep))
-    ledger = known.ledger.replace(
-        preparation=prepared.attempts, configuration_error=prepared.refused
-    )
     obsolete, recorded = _obsolete(sweep), _recorded(sweep.prepare_jobs, value_of(observed.ledger))
+    stopped = _stopped_training(sweep, obsolete)
+    ledger = stops_recorded(known.ledger, stopped, own_progress(observed), observed.now)
+    ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
     quarantined, starts = known.quarantined, prepared.starts
     if sweep.manifest_problem:
         suffix = f"unreadable-{prepared.attempts.ended + 1}"
@@ -126,6 +128,14 @@ def _obsolete(sweep: AcceptedSweep) -> list[ObservedJob]:
         store = store_label(store_uri(sweep.spec))
         wanted = {job.uid for job in observed.jobs if job.store == store}
     return [job for job in observed.jobs if job.uid not in wanted]
+
+
+def _stopped_training(sweep: AcceptedSweep, obsolete: Sequence[ObservedJob]) -> list[ObservedJob]:
+    """Train Jobs that a suspension stopped, as they were then, and those that go with the former corpus: they may be gone
+    before there is another one, and what they cost with them."""
+    stopped, store = sweep.observed.stopped, store_label(store_uri(sweep.spec))
+    jobs = {job.uid: job for job in (*obsolete, *stopped)}.values()
+    return [job for job in jobs if job.kind == "train" and job.store == store]
 
 
 def _recorded(jobs: tuple[ObservedJob, ...], stored: Ledger | None) -> list[ObservedJob]:

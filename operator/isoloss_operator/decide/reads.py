@@ -101,7 +101,7 @@ def _reads_without_corpus(sweep: AcceptedSweep) -> PointReads:
     active = () if known is None else known.active
     unrecorded = (
         job
-        for job in sweep.observed.jobs
+        for job in (*sweep.observed.jobs, *sweep.observed.stopped)
         if job.kind == "train"
         and job.key in records
         and job.attempt > records[job.key].attempts.ended

@@ -49,7 +49,7 @@ from isoloss_operator.decide.jobs.failures import (
     configuration_error,
     spec_field,
 )
-from isoloss_operator.decide.jobs.requests import quarantine
+from isoloss_operator.decide.jobs.requests import by_attempt, quarantine
 from isoloss_operator.decide.known_ledger import Recorded
 from isoloss_operator.decide.observation import ObservedJob
 from isoloss_operator.decide.plans import Quarantine
@@ -302,6 +302,27 @@ def end_recorded(
     if not ended:
         return ledger
     return ledger.replace(points=tuple(ended.get(each.key, each) for each in ledger.points))
+
+
+def stops_recorded(
+    ledger: Ledger,
+    jobs: Iterable[ObservedJob],
+    progress: Mapping[str, PointProgress],
+    now: datetime,
+) -> Ledger:
+    """The ledger once these train Jobs of its points are stopped, whatever is planned: each an interruption that is paid
+    once, of points that will be dropped, too."""
+    stopped = dict[str, PointRecord]()
+    for job in by_attempt(jobs):
+        if (before := stopped.get(job.key) or ledger.by_key.get(job.key)) is not None:
+            stopped[job.key] = ended_without_result(before, job, progress.get(job.key), now)
+    points, former = (
+        tuple(stopped.get(each.key, each) for each in records)
+        for records in (ledger.points, ledger.former)
+    )
+    if (points, former) == (ledger.points, ledger.former):
+        return ledger
+    return ledger.replace(points=points, former=former)
 
 
 def _stalled(ledger: Ledger, tasks: TaskSet) -> tuple[ObservedJob, ...]:

@@ -260,6 +260,26 @@ def test_what_attempts_cost_is_counted_on_while_other_points_wait_for_their_corp
     assert decide_sweep(edited).status.spent_flops == decide_sweep(world).status.spent_flops
 
 
+@pytest.mark.parametrize("how", ["another corpus", "suspended"])
+def test_what_a_job_cost_that_is_stopped_before_the_corpus_is_there_is_recorded(how: str) -> None:
+    """Once it was gone, nothing was spent until the corpus was there, and its hours were forgotten for good."""
+    reports = {p.key: progress(p, 500_000) for p in POINTS[5:]}
+    world = replace(prepared_again(), progress=reports)
+    before = decide_sweep(world).status
+    data = {**sweep_spec()["data"], "sequenceLength": 64}
+    raw = sweep_spec(suspend=True) if how == "suspended" else sweep_spec(data=data)
+    edited = replace(world, spec=parsed(raw), generation=2)
+    if how == "suspended":
+        edited = replace(edited, stopped=world.jobs, jobs=())
+        assert set(sweep_reads(edited, frozenset()).progress) == set(reports)
+    stopped = known(edited)
+    gone = known(replace(stopped, jobs=(), stopped=(), progress={}))
+    back = replace(gone, manifest=manifest(raw))
+    for now in (stopped, gone, known(back)):
+        assert now.status["spentFlops"] == before.spent_flops
+        assert now.status["acceleratorHours"] == before.accelerator_hours == "3"
+
+
 def test_a_pod_without_its_job_is_named_with_what_to_do() -> None:
     """One that was left behind before it had a node never ends; its sweep said nothing of it."""
     results = {point.key: result(point) for point in POINTS[:7]}
