@@ -24,7 +24,6 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.plans import ConfigMapDeletion, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
-from isoloss_operator.decide.prediction_checks import needs_corpus
 from isoloss_operator.decide.publication import says_otherwise
 from isoloss_operator.decide.reads import (
     checkpoint_of_evaluation,
@@ -38,7 +37,7 @@ from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec
 from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder, tolerated
 from isoloss_operator.reconcile.pages import draw, look_for_page, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, store_points
-from isoloss_operator.reconcile.references import manifest_of, read_laws, read_reference
+from isoloss_operator.reconcile.references import corpora_of, read_laws, read_reference
 from isoloss_operator.reconcile.resource import Object, Resource, first_look
 from isoloss_operator.reconcile.services import Services
 
@@ -118,14 +117,14 @@ class PredictionSteps:
         folder = layout.prediction_folder(observed.name, observed.uid)
         look_for_page(self._services, resource, uri, layout.report_in(folder))
         checkpoint = checkpoint_of_evaluation(observed)
+        manifest, corpus = corpora_of(self._services, reads, observed)
         observed = replace(
             observed,
             **observed_page(self._services, resource),
-            manifest=manifest_of(self._services, reads, observed.sweep),
+            manifest=manifest,
+            corpus=corpus,
             checkpoint_stamp=storage.checkpoint_stamp(checkpoint) if checkpoint else ABSENT,
         )
-        if needs_corpus(observed):
-            observed = replace(observed, corpus=self._services.ledgers.corpus(uri, reads.folder))
         path = evaluation_path(observed)
         observed = replace(
             observed,

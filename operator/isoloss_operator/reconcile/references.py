@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import ABSENT, Read, is_unknown
+from isoloss_contract.reading import ABSENT, Read, is_unknown, value_of
 from isoloss_contract.records import DataManifest, SweepCorpus
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.cluster.client import PREDICTION, SWEEP
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.known_ledger import corpus_of_ledger
-from isoloss_operator.decide.observation import FirstReads, ObservedAnswer, ObservedReference
+from isoloss_operator.decide.observation import (
+    FirstReads,
+    ObservedAnswer,
+    ObservedPrediction,
+    ObservedReference,
+)
+from isoloss_operator.decide.prediction_checks import needs_corpus
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     parse_prediction_spec,
@@ -86,3 +94,19 @@ def manifest_of(
     if not isinstance(key, str):
         return key
     return services.storage.manifest(reads.store_uri, layout.data_manifest(key))
+
+
+def corpora_of(
+    services: Services, reads: FirstReads, observed: ObservedPrediction
+) -> tuple[Read[DataManifest], Read[DataManifest]]:
+    """ObservedPrediction.manifest and ObservedPrediction.corpus."""
+    found = manifest_of(services, reads, observed.sweep)
+    if not needs_corpus(replace(observed, manifest=found)):
+        return found, ABSENT
+    recorded = services.ledgers.corpus(reads.store_uri, reads.folder)
+    known, stored = value_of(recorded), value_of(found)
+    if known is not None and (stored is None or stored.prepare_key != known.prepare_key):
+        # What its Job said of it lies in another folder, which may be gone.
+        path = layout.data_manifest(known.prepare_key)
+        found = services.storage.manifest(reads.store_uri, path)
+    return found, recorded

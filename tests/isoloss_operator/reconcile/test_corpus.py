@@ -15,10 +15,12 @@ from isoloss_contract.records import SweepCorpus
 from isoloss_contract.store import Store
 from isoloss_operator.decide.observation import ObservedReference
 from isoloss_operator.decide.reads import first_reads
+from isoloss_operator.planning.points import without_shards
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
-from isoloss_operator.reconcile.references import corpus_of_sweep, manifest_of
+from isoloss_operator.reconcile.references import corpora_of, corpus_of_sweep, manifest_of
 from isoloss_operator.store.storage import Storage
 from tests.support.builders import UID, manifest, sweep_spec
+from tests.support.predictions import observed as predicted
 
 STAMP = "5" * 32
 
@@ -126,3 +128,34 @@ def test_a_prediction_reads_the_corpus_of_its_sweep(scene: Scene) -> None:
     assert scene.manifest(dataDigest="d" * 32).digest == "d" * 32, "of an earlier version"
     scene.tell(SweepCorpus(prepare_key=scene.stamped, sources_stamp=STAMP))
     assert scene.manifest().digest == "c" * 32
+
+
+def test_a_prediction_finds_the_corpus_of_a_finished_sweep_though_its_former_place_is_gone(
+    scene: Scene,
+) -> None:
+    """What the Job said goes with the folder of the former corpus: the present one was said to be gone, too."""
+    present = manifest(scene.raw, prepare_key=scene.stamped, sources_stamp=STAMP)
+    scene.store.write(layout.data_manifest(scene.stamped), present.model_dump_json().encode())
+    reads = first_reads(scene.reference())
+    assert reads is not None
+    status = {
+        "dataDigest": present.digest,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "FitAccepted",
+                "message": "",
+                "lastTransitionTime": "2026-09-01T12:00:00Z",
+            }
+        ],
+    }
+    scene.services.ledgers = SimpleNamespace(corpus=lambda *_: without_shards(present))
+    reference = scene.reference(**status)
+    found, recorded = corpora_of(scene.services, reads, predicted(sweep=reference))
+    assert recorded == without_shards(present)
+    assert found == present
+    scene.store.remove(layout.data_manifest(scene.stamped))
+    scene.services.storage = Storage()
+    found, recorded = corpora_of(scene.services, reads, predicted(sweep=reference))
+    assert (found, recorded) == (ABSENT, without_shards(present))
