@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from isoloss_contract import layout
@@ -173,16 +172,16 @@ def reporting_tasks(sweep: AcceptedSweep) -> TaskSet | None:
 def _facts(sweep: AcceptedSweep, ledger: Ledger) -> SweepFacts:
     """If the corpus was there before, its points have keys, and those that train go on."""
     observed, spec = sweep.observed, sweep.spec
-    facts = SweepFacts(store_uri=store_uri(spec), points=(), ledger=ledger)
-    tasks = reporting_tasks(sweep)
+    tasks, uri = reporting_tasks(sweep), store_uri(spec)
     if tasks is None:
         planned = () if sweep.unplaced else plan_points(spec, continued=sweep.continued)
-        return replace(facts, points=planned, spent=account_without_points(observed, ledger))
-    return replace(
-        facts,
+        return SweepFacts(uri, planned, ledger, account_without_points(observed, ledger))
+    return SweepFacts(
+        store_uri=uri,
         points=tuple(tasks.points.values()),
-        active=tasks.active,
+        ledger=ledger,
         spent=account(tasks, ledger),
+        active=tasks.active,
         search=observed.previous_status.search,
         added=len(tasks.points) - spec.points,
     )

@@ -96,14 +96,14 @@ class SweepFacts:
     store_uri: str
     points: Sequence[PlannedPoint]
     ledger: Ledger
+    spent: Spending
+    """Of all attempts, running ones included."""
     active: Sequence[ObservedJob] = ()
     """Train Jobs that hold a slot."""
     fit_is_final: bool = False
     shows_page: bool = False
     """Whether the page of a sweep on the way is named, once it is in the store."""
     warnings: Sequence[str] = ()
-    spent: Spending | None = None
-    """None: what the ledger's attempts that ended cost."""
     search: SearchStatus | None = None
     added: int = 0
     """How many of `points`, the last ones, a search added to those of the spec."""
@@ -113,7 +113,6 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> ScalingSweepStatus
     """A status with its numbers, and without conditions."""
     ledger, records, fit = facts.ledger, facts.ledger.points, observed.fit
     counts = _counts(facts.points, records, facts.active)
-    spent = facts.spent or ledger.spent
     laws = fit.laws if fit is not None else None
     provisional = not facts.fit_is_final
     sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}
@@ -130,8 +129,8 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> ScalingSweepStatus
         planned_flops=precise(
             sum(point.flops for point in facts.points[: len(facts.points) - facts.added])
         ),
-        spent_flops=precise(spent.flops),
-        accelerator_hours=precise(spent.accelerator_seconds / 3600),
+        spent_flops=precise(facts.spent.flops),
+        accelerator_hours=precise(facts.spent.accelerator_seconds / 3600),
         estimated_completion=_estimated_completion(observed.now, observed.progress, facts),
         learning_rate_law=hyperparameter_law(laws.learning_rate, provisional=provisional)
         if laws
@@ -287,7 +286,7 @@ def _seconds_left(reports: Mapping[str, PointProgress], facts: SweepFacts) -> fl
     """
     records, spent = facts.ledger.by_key, facts.spent
     devices = sum(job.accelerators * job.pods for job in facts.active)
-    if not devices or spent is None or not spent.accelerator_seconds:
+    if not devices or not spent.accelerator_seconds:
         return None
     left = sum(
         spent.seconds_per_flop[point.proxy.name]
