@@ -17,6 +17,7 @@ from isoloss_operator.decide.observation import (
     ObservedAnswer,
     ObservedPrediction,
     ObservedReference,
+    ObservedSweep,
 )
 from isoloss_operator.decide.prediction_checks import needs_corpus
 from isoloss_operator.planning.specs import (
@@ -79,6 +80,25 @@ def corpus_of_sweep(
     # Anything else is no corpus of this spec: the Job runs again and says which is.
     possible = {prepare_config(spec, stamp).key for stamp in ("", stored.sources_stamp)}
     return stored.prepare_key if stored.prepare_key in possible else ABSENT
+
+
+def with_corpus(services: Services, reads: FirstReads, observed: ObservedSweep) -> ObservedSweep:
+    """The sweep with the manifest of its corpus, once it is known which that is."""
+    assert not isinstance(observed.spec, InvalidSpec)  # first_reads says so
+    ledger, uri, manifest = value_of(observed.ledger), reads.store_uri, services.storage.manifest
+    key = corpus_of_sweep(services, reads, observed.spec, ledger)
+    if isinstance(key, str):
+        found = manifest(uri, layout.data_manifest(key))
+        return replace(observed, corpus_key=key, manifest=found)
+    digest = observed.previous_status.data_digest
+    if key == ABSENT and ledger is None and digest:
+        # It began before prepare Jobs said so, and its ledger is lost: its Jobs train on what its status names.
+        asked = prepare_config(observed.spec).key
+        found = manifest(uri, layout.data_manifest(asked))
+        known = value_of(found)
+        if known is not None and known.digest == digest:
+            return replace(observed, corpus_key=asked, manifest=found)
+    return replace(observed, manifest=key)
 
 
 def manifest_of(

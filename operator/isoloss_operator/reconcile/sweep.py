@@ -27,12 +27,12 @@ from isoloss_operator.decide.reads import (
 )
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.fitting.fit_jobs import FitJob
-from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
+from isoloss_operator.planning.specs import parse_sweep_spec
 from isoloss_operator.process.sweep_load import sweep_load
 from isoloss_operator.reconcile.memory import STORE_SECONDS
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
-from isoloss_operator.reconcile.references import corpus_of_sweep, read_answer
+from isoloss_operator.reconcile.references import read_answer, with_corpus
 from isoloss_operator.reconcile.resource import Resource, first_look
 from isoloss_operator.reconcile.services import Services
 
@@ -99,17 +99,7 @@ class SweepSteps:
             quiet = self._with_points(resource, observed, uri)
             if not needs_manifest(quiet):
                 return quiet
-        return self._with_points(resource, self._with_corpus(observed, first), uri)
-
-    def _with_corpus(self, observed: ObservedSweep, first: FirstReads) -> ObservedSweep:
-        """With the manifest of its corpus, once it is known which that is."""
-        assert not isinstance(observed.spec, InvalidSpec)  # first_reads says so
-        key = corpus_of_sweep(self._services, first, observed.spec, value_of(observed.ledger))
-        if not isinstance(key, str):
-            return replace(observed, manifest=key)
-        path = layout.data_manifest(key)
-        manifest = self._services.storage.manifest(first.store_uri, path)
-        return replace(observed, corpus_key=key, manifest=manifest)
+        return self._with_points(resource, with_corpus(services, first, observed), uri)
 
     def _answers(self, observed: ObservedSweep) -> dict[str, ObservedAnswer]:
         """The predictions around whose answers points lie."""

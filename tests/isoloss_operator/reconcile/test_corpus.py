@@ -10,16 +10,21 @@ import pytest
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
-from isoloss_contract.reading import ABSENT, Read, Unanswered
+from isoloss_contract.reading import ABSENT, Read, Unanswered, Unreadable
 from isoloss_contract.records import SweepCorpus
 from isoloss_contract.store import Store
 from isoloss_operator.decide.observation import ObservedReference
 from isoloss_operator.decide.reads import first_reads
 from isoloss_operator.planning.points import without_shards
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
-from isoloss_operator.reconcile.references import corpora_of, corpus_of_sweep, manifest_of
+from isoloss_operator.reconcile.references import (
+    corpora_of,
+    corpus_of_sweep,
+    manifest_of,
+    with_corpus,
+)
 from isoloss_operator.store.storage import Storage
-from tests.support.builders import UID, manifest, sweep_spec
+from tests.support.builders import UID, manifest, observed, sweep_spec
 from tests.support.predictions import observed as predicted
 
 STAMP = "5" * 32
@@ -159,3 +164,30 @@ def test_a_prediction_finds_the_corpus_of_a_finished_sweep_though_its_former_pla
     scene.services.storage = Storage()
     found, recorded = corpora_of(scene.services, reads, predicted(sweep=reference))
     assert (found, recorded) == (ABSENT, without_shards(present))
+
+
+@pytest.mark.parametrize(
+    ("status", "ledger", "is_found"),
+    [
+        ({"dataDigest": "d" * 32}, Unreadable("truncated"), True),
+        ({"dataDigest": "d" * 32}, ABSENT, True),
+        ({"dataDigest": "c" * 32}, ABSENT, False),
+        ({}, ABSENT, False),
+        ({"dataDigest": "d" * 32}, Ledger(sweep="demo", namespace="research", uid=UID), False),
+    ],
+    ids=["damaged", "gone", "another corpus", "a new sweep", "an edit of the data"],
+)
+def test_a_sweep_of_an_earlier_version_finds_its_corpus_again_without_its_ledger(
+    scene: Scene, status: dict[str, str], ledger: Read[Ledger], *, is_found: bool
+) -> None:
+    """No Job has said which it is: its running Jobs were stopped, and all was tokenized again."""
+    stored = manifest(scene.raw, digest="d" * 32)
+    scene.store.write(layout.data_manifest(scene.asked), stored.model_dump_json().encode())
+    reads = first_reads(scene.reference())
+    assert reads is not None
+    world = observed(scene.raw, manifest=ABSENT, status=status, ledger=ledger)
+    seen = with_corpus(scene.services, reads, world)
+    if is_found:
+        assert (seen.corpus_key, seen.manifest) == (scene.asked, stored)
+    else:
+        assert (seen.corpus_key, seen.manifest) == ("", ABSENT)
