@@ -63,10 +63,9 @@ ANY_LR = (
     "give the peak with --column learning_rate=NAME or --settings"
 )
 
-RUN = (
-    *("run", "Name", "run_name", "tags.mlflow.runName", "name"),
-    *("run_id", "run_uuid", "Run ID", "ID"),
-)
+RUN_IDS = ("run_id", "run_uuid", "Run ID", "ID")
+"""Of trackers: a name may be that of several runs, an ID is not."""
+RUN = ("run", "Name", "run_name", "tags.mlflow.runName", "name", *RUN_IDS)
 """Names of runs, the first that there is: those of this project, W&B's runs table, Trackio, MLflow and W&B's API."""
 
 TIERS: Mapping[str, Sequence[Tier]] = {

@@ -33,8 +33,26 @@ def runs_of_rows(table: Table, given: Expression | None) -> tuple[str, list[str]
         columns = run_columns(table.columns)
     for column in columns:
         if not all(map(is_blank, table.columns[column])):
-            return column, [text_of(cell) for cell in table.columns[column]]
+            runs = [text_of(cell) for cell in table.columns[column]]
+            if given is None:
+                _refuse_shared_name(table, column, runs)
+            return column, runs
     return _one_run(table)
+
+
+def _refuse_shared_name(table: Table, column: str, runs: Sequence[str]) -> None:
+    """Raise BadTable where one name is that of several IDs, as W&B and MLflow allow."""
+    for ids in known_names.RUN_IDS:
+        first: dict[str, str] = {}
+        for index, (run, cell) in enumerate(zip(runs, table.columns.get(ids, ()), strict=False)):
+            known = cell if is_blank(cell) else first.setdefault(run, text_of(cell))
+            if not is_blank(cell) and known != text_of(cell):
+                raise table.bad(
+                    index,
+                    "run",
+                    f"the name {run!r} is that of two IDs, {known!r} and {text_of(cell)!r}: say which tells runs apart, "
+                    f"{option('run', ids)}, or {option('run', column)} if one run was resumed",
+                )
 
 
 def _one_run(table: Table) -> tuple[str, list[str]]:

@@ -469,6 +469,17 @@ def test_a_table_without_names_of_runs_and_without_steps_is_refused() -> None:
     assert "column run: missing" in said
 
 
+def test_two_runs_of_one_displayed_name_are_not_one_run() -> None:
+    """W&B and MLflow let names repeat, and a second seed is a run of the same settings."""
+    columns = changed(run=None, Name=["t"] * 6, ID=["x"] * 3 + ["y"] * 3, learning_rate=[3e-4] * 6)
+    columns["train/global_step"] = [1000, 2000, 4000, 1100, 2200, 4400]
+    said = refusal(columns)
+    assert "row 5, column run: the name 't' is that of two IDs, 'x' and 'y'" in said
+    assert "--column run=ID, or --column run=Name if one run was resumed" in said
+    assert [run.name for run in read(columns, naming_of(["run=ID"])).runs] == ["x", "y"]
+    assert [run.name for run in read(columns, naming_of(["run=Name"])).runs] == ["t"]
+
+
 @pytest.mark.parametrize("name", ["params.params", "config.params"])
 def test_prefixes_of_settings_are_known(name: str) -> None:
     table = read(changed(**{"params": None, name: [1e8] * 6}))
