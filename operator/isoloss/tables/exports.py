@@ -23,7 +23,8 @@ STEP = "step"
 TENSORBOARD = ["Wall time", "Step", "Value"]
 DOWNLOAD = re.compile(r"(?:run-)?(?P<run>.+?)-tag-(?P<tag>.+)")
 """The name that TensorBoard gives a download; a browser may append ` (1)`."""
-RUN_IDS = ("run_id", "run_uuid")
+METRIC_HISTORY = ("key", "value", "step", "timestamp", "is_nan")
+"""Columns of MLflow's metric history, but for the run's."""
 
 
 def in_long_form(table: Table) -> Table:
@@ -134,29 +135,26 @@ def _metric_of_tag(tag: str) -> str:
 
 
 def _metric_history(table: Table) -> Table:
-    """One row for each run and step of MLflow's metric history, a column for each key."""
-    ids = next((name for name in RUN_IDS if name in table.columns), None)
+    """One row for each run and step of MLflow's metric history, a column for each key; what else it has tells runs apart."""
     keys = [str(key) for key in table.columns["key"]]
     nans = table.columns.get("is_nan", [None] * len(keys))
-    places: dict[tuple[Any, Any], int] = {}
-    columns: dict[str, list[Any]] = {name: [] for name in dict.fromkeys(["step", *keys])}
-    runs: list[Any] = []
+    beside = [name for name in table.columns if name and name not in {*METRIC_HISTORY, *keys}]
+    columns: dict[str, list[Any]] = {name: [] for name in dict.fromkeys([*beside, "step", *keys])}
+    places: dict[tuple[str, ...], int] = {}
     rows: list[int] = []
     for index, key in enumerate(keys):
-        run = None if ids is None else table.columns[ids][index]
-        step = table.columns["step"][index]
-        place = places.setdefault((run, str(step)), len(rows))
+        own = {name: table.columns[name][index] for name in (*beside, "step")}
+        place = places.setdefault(tuple(map(str, own.values())), len(rows))
         if place == len(rows):
             for name, cells in columns.items():
-                cells.append(step if name == "step" else None)
-            runs.append(run)
+                cells.append(own.get(name))
             rows.append(table.rows[index])
         if columns[key][place] is not None and key != "step":
-            message = f"{key} has a value at step {step} already, in row {rows[place]} or below"
+            message = (
+                f"{key} has a value at step {own['step']} already, in row {rows[place]} or below"
+            )
             raise table.bad(index, "key", message)
         # In MLflow's database NaN is 0 with a flag.
         nan = str(nans[index]).lower() in ("true", "1")
         columns[key][place] = "NaN" if nan else table.columns["value"][index]
-    if ids is not None:
-        columns[ids] = runs
     return Table(table.source, columns, rows)

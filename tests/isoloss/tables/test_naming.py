@@ -661,6 +661,27 @@ def test_nan_in_the_database_of_mlflow_is_not_zero() -> None:
     assert table.runs[0].losses.tolist() == [3.4]
 
 
+@pytest.mark.parametrize("name", ["run_name", "Name", "name"])
+def test_a_history_of_metrics_may_name_its_runs(name: str) -> None:
+    """A join of MLflow's tables; the runs' steps differ, so that no metric is there twice."""
+    columns = changed(METRICS, run_id=None, step=[1000, 2000, 1500, 3000])
+    table = read({name: METRICS["run_id"], **columns}, naming_of(CONSTANTS))
+    assert [(run.name, run.losses.tolist()) for run in table.runs] == [
+        ("a", [3.4, 3.2]),
+        ("b", [3.5, 3.3]),
+    ]
+
+
+def test_what_else_a_history_of_metrics_has_tells_its_runs_apart() -> None:
+    columns = changed(METRICS, run_id=None, step=[1000, 2000, 1500, 3000])
+    columns |= {"trial": METRICS["run_id"], "lr": [3e-4, 3e-4, 6e-4, 6e-4]}
+    assert "--column run=trial" in refusal(columns, naming_of(CONSTANTS))
+    for steps in ([1000, 2000, 1500, 3000], [1000, 2000] * 2):
+        columns["step"] = steps
+        table = read(columns, naming_of([*CONSTANTS[:3], "learning_rate=lr", "run=trial"]))
+        assert [(run.name, run.learning_rate) for run in table.runs] == [("a", 3e-4), ("b", 6e-4)]
+
+
 # ------------------------------------------------------------------------------ the reference
 
 
