@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from isoloss.tables import known_names
-from isoloss.tables.cell_values import is_blank
+from isoloss.tables.cell_values import are_same, is_blank
 from isoloss.tables.expressions import option, product_of
-from isoloss.tables.formats import BadTable
 from isoloss.tables.lookup import Found, Lookup
 
 
@@ -31,37 +30,47 @@ def batch_size_of(lookup: Lookup, sequence_length: Callable[[], Found | None]) -
 
 def _refuse_part_of_batch(lookup: Lookup, label: str) -> None:
     """Raise BadTable where batch_size may be what one device takes at once."""
-    for name in (*known_names.ACCUMULATION, *known_names.DEVICES):
-        factor = lookup.setting(name)
-        if factor is not None and any(
-            not is_blank(cell) and str(cell) not in ("1", "1.0") for cell in factor.cells
+    factors = (*known_names.ACCUMULATION, *known_names.DEVICES, *known_names.NODES)
+    if (factor := _several(lookup, factors)) is not None:
+        raise lookup.refused(
+            "batch_size",
+            f"with a column {factor}, {label} may be the batch of one device or of one forward pass; sequences "
+            f"per optimizer step are expected: say which, as in {option('batch_size', 'batch_size')} or "
+            f"{option('batch_size', product_of('batch_size', factor))}",
+        )
+
+
+def _several(lookup: Lookup, names: Sequence[str]) -> str | None:
+    """The first of these settings that is another number than 1 in some run."""
+    for name in names:
+        found = lookup.setting(name)
+        if found is not None and any(
+            not is_blank(cell) and not are_same(cell, 1) for cell in found.cells
         ):
-            raise BadTable(
-                lookup.table.source,
-                f"with a column {factor.label}, {label} may be the batch of one device or of one forward pass; sequences "
-                f"per optimizer step are expected: say which, as in {option('batch_size', 'batch_size')} or "
-                f"{option('batch_size', product_of('batch_size', factor.label))}",
-                row=1,
-                column="batch_size",
-            )
+            return found.label
+    return None
 
 
 def _of_all_devices(lookup: Lookup, part: Found) -> Found:
-    """The product of the batch of one device, accumulation steps and devices. Raises BadTable if one is missing."""
+    """The product of the batch of one device, accumulation steps and devices. Raises BadTable if one is missing or in doubt."""
     steps = list(filter(None, map(lookup.setting, known_names.ACCUMULATION)))
     devices = list(filter(None, map(lookup.setting, known_names.DEVICES)))
+    given = [each[0].label if each else "" for each in (steps, devices)]
+    product = product_of(part.label, given[0] or "ACCUMULATION", given[1] or "DEVICES")
     if len(steps) != 1 or len(devices) != 1:
-        names = [
-            part.label,
-            steps[0].label if steps else "ACCUMULATION",
-            devices[0].label if devices else "DEVICES",
-        ]
-        raise BadTable(
-            lookup.table.source,
+        raise lookup.refused(
+            "batch_size",
             f"{part.label} is the batch of one device: give the sequences per optimizer step, as in "
-            f"{option('batch_size', product_of(*names))} with the numbers for the names in capitals",
-            row=1,
-            column="batch_size",
+            f"{option('batch_size', product)} with the numbers for the names in capitals",
+        )
+    of_nodes = known_names.bare(given[1])[0] not in known_names.OF_ALL_NODES
+    doubts = (*(known_names.NODES if of_nodes else ()), *known_names.SHARING)
+    if (doubt := _several(lookup, doubts)) is not None:
+        devices_known = product_of(part.label, given[0], "DEVICES")
+        raise lookup.refused(
+            "batch_size",
+            f"with a column {doubt}, {given[1]} may not be how many devices take a batch each: give the sequences per optimizer "
+            f"step, as in {option('batch_size', devices_known)} with that number for DEVICES",
         )
     factors = [part, *steps, *devices]
     cells = [

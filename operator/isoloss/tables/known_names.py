@@ -189,11 +189,32 @@ PER_DEVICE = (
 )
 ACCUMULATION = ("gradient_accumulation_steps", "accumulate_grad_batches", "grad_accum_steps")
 DEVICES = ("world_size", "num_processes", "num_devices", "n_gpus", "num_gpus")
+NODES = ("num_nodes", "nnodes")
 """Factors between the batch of one device and the whole one: with one of them a plain batch_size is in doubt."""
+OF_ALL_NODES = ("world_size", "num_processes")
+"""DEVICES that are never those of one node."""
+SHARING = (
+    "tensor_model_parallel_size",  # Megatron-LM
+    "pipeline_model_parallel_size",  # Megatron-LM
+    "context_parallel_size",  # Megatron-LM
+    "parallelism.tensor_parallel_degree",  # torchtitan
+    "parallelism.pipeline_parallel_degree",  # torchtitan
+    "parallelism.context_parallel_degree",  # torchtitan
+)
+"""Devices that work on one batch together."""
 
 NAMES = frozenset(
     [known.name for tiers in TIERS.values() for tier in tiers for known in tier.names]
-    + [*RUN, *BITS_PER_BYTE, *TOKENS_PER_STEP, *PER_DEVICE, *ACCUMULATION, *DEVICES]
+    + [
+        *RUN,
+        *BITS_PER_BYTE,
+        *TOKENS_PER_STEP,
+        *PER_DEVICE,
+        *ACCUMULATION,
+        *DEVICES,
+        *NODES,
+        *SHARING,
+    ]
 )
 
 

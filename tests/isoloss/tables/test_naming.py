@@ -252,6 +252,39 @@ def test_the_batch_of_one_device_times_devices_and_accumulation_is_taken() -> No
     )
 
 
+@pytest.mark.parametrize(
+    "name", ["num_nodes", "nnodes", "tensor_model_parallel_size", "pipeline_model_parallel_size"]
+)
+def test_devices_of_one_node_and_those_that_share_a_batch_are_not_all_devices(name: str) -> None:
+    columns = changed(
+        batch_size=None,
+        per_device_train_batch_size=[8] * 6,
+        gradient_accumulation_steps=[2] * 6,
+        num_gpus=[4] * 6,
+        **{name: [2] * 6},
+    )
+    said = refusal(columns)
+    assert f"with a column {name}, num_gpus may not be how many devices take a batch each" in said
+    assert "--column 'batch_size=per_device_train_batch_size*gradient_accumulation_steps*" in said
+    assert read(changed(columns, **{name: [1] * 6})).runs[0].batch_size == 64
+
+
+def test_a_world_size_counts_the_devices_of_all_nodes() -> None:
+    columns = changed(
+        batch_size=None,
+        per_device_train_batch_size=[8] * 6,
+        gradient_accumulation_steps=[2] * 6,
+        world_size=[4] * 6,
+        num_nodes=[2] * 6,
+    )
+    assert read(columns).runs[0].batch_size == 64
+
+
+@pytest.mark.parametrize("name", ["num_nodes", "nnodes"])
+def test_a_batch_size_beside_several_nodes_is_not_trusted(name: str) -> None:
+    assert "may be the batch of one device" in refusal(changed(**{name: [4] * 6}))
+
+
 def test_two_counts_of_devices_are_refused() -> None:
     columns = changed(
         batch_size=None,
