@@ -32,6 +32,16 @@ def is_written_nan(cell: Any) -> bool:
     return isinstance(cell, str) and is_number(cell) and not math.isfinite(float(cell))
 
 
+def are_close(first: Any, second: Any) -> bool:
+    """Whether two cells have one value but for rounding."""
+    if are_same(first, second):
+        return True
+    try:
+        return math.isclose(float(first), float(second), rel_tol=1e-6)
+    except (TypeError, ValueError):
+        return False
+
+
 def are_same(first: Any, second: Any) -> bool:
     """Whether two cells have one value, however it is written."""
     if str(first) == str(second):

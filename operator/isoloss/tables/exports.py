@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from isoloss.tables.cell_values import is_blank
+from isoloss.tables.cell_values import are_close, are_same, is_blank
 from isoloss.tables.formats import NAMELESS, TRAINER_STATE, Table
 from isoloss.tables.known_names import NAMES
 
@@ -105,8 +105,13 @@ def _single(table: Table, index: int, column: str) -> Any:
     cell = table.columns[column][index]
     low = table.columns[column + LOWEST][index]
     high = table.columns[column + HIGHEST][index]
-    if is_blank(low) or is_blank(high) or str(low) == str(high):
+    if is_blank(low) or is_blank(high):
         return cell
+    if are_same(low, high):
+        if are_close(cell, low):
+            return cell
+        message = f"{cell}, but from {low} to {high} lies behind it: turn off the panel's smoothing, or export the runs' histories"
+        raise table.bad(index, column, message)
     raise table.bad(
         index,
         column,

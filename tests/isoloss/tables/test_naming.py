@@ -664,6 +664,16 @@ def test_a_point_of_a_panel_that_is_a_mean_is_refused() -> None:
     assert "Ungroup the panel, or export the runs' histories" in said
 
 
+def test_a_smoothed_panel_is_refused() -> None:
+    """One value lies behind each point, and the point is another."""
+    said = refusal(panel(**{"a - eval/loss": [3.4, 3.3, 3.1]}), naming_of(CONSTANTS))
+    assert "row 3, column a - eval/loss: 3.3, but from 3.2 to 3.2 lies behind it" in said
+    assert "smoothing" in said
+    other = {f"b - 2 - eval/loss{each}": [3.5, 3.3, "NaN"] for each in ("", "__MIN", "__MAX")}
+    near = panel(**{"a - eval/loss": [3.4, 3.2000000000000006, 3.0], **other})
+    assert read(near, naming_of(CONSTANTS)).runs[0].losses[1] == pytest.approx(3.2)
+
+
 def test_a_panel_over_another_axis_than_steps_is_refused() -> None:
     columns = {
         ("Relative Time (Process)" if name == "Step" else name): cells
