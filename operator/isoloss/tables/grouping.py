@@ -29,6 +29,7 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
             _check_constant(numbers, name, rows, column, numbers.values[column], "{:g}")
         for label in numbers.labels:
             _check_constant(numbers, name, rows, label, numbers.labels[label], "{!r}")
+        _check_count_goes_on(numbers, name, rows)
         rows.sort(key=lambda index: (tokens[index], index))
         for before, after in pairwise(rows):
             if tokens[before] == tokens[after]:
@@ -60,6 +61,26 @@ def _check_constant(
                 column,
                 f"run {name!r} has {write.format(values[index])} here and {write.format(values[rows[0]])} in row "
                 f"{numbers.table.rows[rows[0]]}: one value per run is expected",
+            )
+
+
+def _check_count_goes_on(numbers: Numbers, name: str, rows: Sequence[int]) -> None:
+    """Raise BadTable for a run in two parts as they were logged, of which the second has far fewer tokens and a lower loss."""
+    if len(rows) < 4 or numbers.diverged[list(rows)].any():
+        return
+    tokens, losses = (numbers.values[each] for each in ("tokens", "loss"))
+    for order in (rows, rows[::-1]):  # trackers show the newest row first
+        falls = np.flatnonzero(np.diff(tokens[list(order)]) < 0.0)
+        if len(falls) != 1 or falls[0] in (0, len(order) - 2):
+            continue
+        before, after = order[falls[0]], order[falls[0] + 1]
+        if 2.0 * tokens[after] <= tokens[before] and losses[after] < losses[before]:
+            raise numbers.table.bad(
+                after,
+                "tokens",
+                f"run {name!r} has {tokens[after]:g} tokens here and {tokens[before]:g} in row {numbers.table.rows[before]}, "
+                "with a higher loss: a resumed run that counted from 0 again, to whose tokens those before are to be added, or "
+                "two runs under one name; if neither, sort the rows by tokens",
             )
 
 

@@ -42,6 +42,14 @@ TRACKED = ("run", "train/global_step", "eval/loss")
 """Columns of LOGGED without those of SETTINGS."""
 
 
+CONSTANT_CELLS: Columns = {
+    "params": [1e8] * 6,
+    "batch_size": [64] * 6,
+    "sequence_length": [2048] * 6,
+    "learning_rate": [3e-4] * 6,
+}
+
+
 def changed(columns: Columns = LOGGED, /, **changes: Any) -> dict[str, Sequence[Any]]:
     """The columns with others; None: without one."""
     return {name: cells for name, cells in {**columns, **changes}.items() if cells is not None}
@@ -445,6 +453,39 @@ def test_tokens_that_only_rows_of_training_have_are_counted_by_steps() -> None:
     )
     table = read(columns)
     assert table.runs[0].tokens[0] == 1000 * 64 * 2048
+
+
+def test_a_resumed_run_that_counted_from_0_again_is_refused() -> None:
+    """Its second part would be put between the evaluations of the first."""
+    columns: Columns = {
+        "run": ["a"] * 6,
+        **CONSTANT_CELLS,
+        "train/global_step": [1000, 2000, 4000, 500, 1500, 2500],
+        "eval/loss": [3.4, 3.2, 3.0, 2.95, 2.9, 2.8],
+    }
+    said = refusal(columns)
+    assert (
+        "row 5, column tokens: run 'a' has 6.5536e+07 tokens here and 5.24288e+08 in row 4" in said
+    )
+    assert "counted from 0 again" in said
+    backwards = {name: cells[::-1] for name, cells in columns.items()}
+    assert "counted from 0 again" in refusal(backwards)
+
+
+@pytest.mark.parametrize(
+    ("steps", "losses"),
+    [
+        ([1000, 2000, 4000, 3000, 5000, 6000], [3.4, 3.2, 3.0, 3.1, 2.95, 2.9]),
+        ([4000, 5000, 6000, 1000, 2000, 3000], [3.0, 2.95, 2.9, 3.4, 3.2, 3.1]),
+        ([6000, 5000, 4000, 3000, 2000, 1000], [3.2, 3.1, 3.0, 2.9, 2.8, 2.7]),
+        ([3000, 1000, 6000, 2000, 5000, 4000], [3.1, 3.4, 2.9, 3.2, 2.95, 3.0]),
+    ],
+)
+def test_rows_of_a_run_may_be_in_any_order(steps: list[int], losses: list[float]) -> None:
+    columns = {
+        "run": ["a"] * 6, **CONSTANT_CELLS, "train/global_step": steps, "eval/loss": losses
+    }  # fmt: skip
+    assert len(read(columns).runs[0].losses) == 6
 
 
 def test_iterations_of_nanogpt_come_before_the_count_of_the_tracker() -> None:
