@@ -14,6 +14,7 @@ CONSTANT = ("params", "batch_size", "sequence_length", "learning_rate")
 """Columns with one value for each run."""
 SUSPICIOUS_BATCH_TOKENS = 2.0**24
 SUSPICIOUS_STEPS = 1000
+FEWEST_STEPS = 30
 LENGTH_BEYOND_CHANCE = 64
 """Tokens per sequence from which batch sizes in sequences are hardly ever all multiples of it."""
 
@@ -123,6 +124,11 @@ def _check_batches_in_tokens(numbers: Numbers, rows_of: Mapping[str, Sequence[in
     batch = numbers.values["batch_size"][last]
     length = numbers.values["sequence_length"][last]
     steps = numbers.values["tokens"][last] / (batch * length)
+    if np.max(steps) < FEWEST_STEPS and not numbers.diverged.all():
+        numbers.warnings.append(
+            f"{numbers.table.source}: no run has {FEWEST_STEPS} steps by its tokens, the longest {np.max(steps):.3g}: they may be "
+            "those of one step, or in thousands; tokens since the run's start are expected"
+        )
     multiples = (length > 1) & (batch % length == 0)
     if not np.all(multiples) or np.max(batch * length) <= SUSPICIOUS_BATCH_TOKENS:
         return

@@ -14,12 +14,12 @@ import numpy as np
 
 from isoloss.laws import Run
 from isoloss.tables.cells import Numbers
+from isoloss.tables.grouping import FEWEST_STEPS
 from isoloss.usual import FLOPS_PER_PARAM_AND_TOKEN, LARGEST_LOSS
 
 POSITIVE = ("params", "batch_size", "sequence_length", "learning_rate", "tokens", "bytes")
 LARGEST_BATCH_TOKENS = 2.0**28
 """268M tokens: several times the largest step of any published training run."""
-FEWEST_STEPS = 30
 BYTES_PER_TOKEN = (0.25, 64.0)
 LARGEST_USUAL_RATE = 0.03
 """AdamW is used at 1e-5 to 1e-2; in percent, the middle of its grids is 0.03 or more."""

@@ -488,6 +488,18 @@ def test_rows_of_a_run_may_be_in_any_order(steps: list[int], losses: list[float]
     assert len(read(columns).runs[0].losses) == 6
 
 
+@pytest.mark.parametrize("tokens", [[131072] * 2, [262144, 3.9e6]])
+def test_runs_of_a_few_steps_are_in_doubt(tokens: Sequence[float]) -> None:
+    """Tokens of one step, or in thousands."""
+    columns = one_row_each(**{"train/global_step": None, "tokens": tokens, "batch_size": [65] * 2})
+    columns["sequence_length"] = [2016] * 2
+    assert any(
+        "no run has 30 steps by its tokens" in warning
+        and "of one step, or in thousands" in warning
+        for warning in read(columns).warnings
+    )
+
+
 def test_iterations_of_nanogpt_come_before_the_count_of_the_tracker() -> None:
     columns = changed(
         **{"train/global_step": None, "iter": [250, 500, 750] * 2, "_step": [0, 1, 2] * 2}
