@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,8 @@ ALIKE = {
     "tokens": ("token", "step"),
 }
 """Words in the names of columns that may be meant."""
+HELD_OUT = re.compile(r"(?:.*[\W_])?(?:eval|val|valid|validation)[\W_](?:.*[\W_])?loss")
+"""Names of losses on held-out texts that are not known, such as those on one of several."""
 LEFT = ("flops", "bytes", "seed")
 """Columns of ours that other tools use in other senses: only an option takes them from a table that is not ours."""
 
@@ -132,7 +135,13 @@ class Columns:
                 row=1,
                 column="loss",
             )
-        return self.lookup.of_tier("loss", training)
+        found = self.lookup.of_tier("loss", training)
+        own = [name for name in self.lookup.table.columns if HELD_OUT.fullmatch(name)]
+        if found is not None and own:
+            self.lookup.warnings.append(
+                f"{self.lookup.table.source}: {', '.join(own)[:300]} may be held-out losses: {option('loss', own[0])} takes one"
+            )
+        return found
 
     def _tokens_of_steps(self) -> Found | None:
         """Tokens after each step."""

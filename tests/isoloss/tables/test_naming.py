@@ -135,6 +135,18 @@ def test_a_training_loss_is_taken_with_a_warning() -> None:
     )
 
 
+def test_held_out_losses_of_several_texts_are_named_where_the_training_loss_is_taken() -> None:
+    """The HF Trainer has one for each of its data sets."""
+    losses = LOGGED["eval/loss"]
+    each = {"eval/c4_loss": losses, "validation/code/loss": losses, "interval_loss": losses}
+    columns = changed(**{"eval/loss": None, "train/loss": losses, **each})
+    warnings = read(columns).warnings
+    (said,) = [warning for warning in warnings if "may be held-out losses" in warning]
+    assert said.endswith(
+        "eval/c4_loss, validation/code/loss may be held-out losses: --column loss=eval/c4_loss takes one"
+    )
+
+
 def test_the_mean_training_loss_of_a_trainer_is_not_known() -> None:
     said = refusal(changed(**{"eval/loss": None, "train/train_loss": LOGGED["eval/loss"]}))
     assert "column loss: missing" in said
