@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isoloss.laws import Prediction, PredictionQuery, predict
+from isoloss.laws import Interval, Point, Prediction, PredictionQuery, predict
 from isoloss.laws.answer.composition import (
     BATCH_ERROR,
     CHECKPOINTS,
@@ -16,6 +16,7 @@ from isoloss.laws.answer.composition import (
     YOUNG_ERROR,
     YOUNG_TOKENS,
     CompositionError,
+    composed,
     composition_error,
 )
 from isoloss.laws.answer.question import Question, resolve
@@ -188,3 +189,13 @@ def test_without_a_size_the_error_is_that_of_the_size_that_needs_the_least_compu
     said = [[w for w in each.warnings if "one standard deviation" in w] for each in (plain, sized)]
     assert said[0] == said[1]
     assert len(said[0]) == 1
+
+
+def test_an_interval_as_wide_as_floats_are_stays_finite() -> None:
+    """A variant of little compute may be that far from the sweep, and infinity is no JSON."""
+    question = resolve(power_laws(), PredictionQuery(initial_loss=3.0, cpt_flops=1e20))
+    assert isinstance(question, Question)
+    widest = Interval(1e-5, 1e-304, float(np.exp(700.0)))
+    point = composed(Point(widest, widest, total_flops=1e20, target_loss=3.0), question, 0.8)
+    for found in (point.learning_rate, point.batch_size):
+        assert found.low <= found.value < found.high < np.inf

@@ -46,6 +46,8 @@ OF_CONTINUED_RUNS = (
     "The laws are of runs that continue checkpoints, as the one asked about does: compute is that of the continuation, and "
     "nothing is composed."
 )
+LARGEST_LOG = 700.0
+"""Of the end of an interval, as in optimum.exponential."""
 NOTABLE = 0.95
 """A factor of the learning rate below this is told."""
 
@@ -140,8 +142,10 @@ def composed(point: Point, question: Question, level: float) -> Point:
 def _moved(found: Interval, by: float, reach: float) -> Interval:
     """The interval, its logarithm moved `by` so much and with an independent error."""
     below = float(np.hypot(np.log(found.value / found.low), reach)) if found.low > 0 else np.inf
-    above = float(np.hypot(np.log(found.high / found.value), reach))
+    above = float(np.hypot(np.log(found.high) - np.log(found.value), reach))
     value = found.value * float(np.exp(by))
+    # An interval that is as wide as floats are stays finite, as it becomes JSON.
+    above = min(above, LARGEST_LOG - max(0.0, float(np.log(value))))
     return Interval(value, value * float(np.exp(-below)), value * float(np.exp(above)))
 
 
