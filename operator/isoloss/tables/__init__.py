@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from isoloss.errors import BadInput
 from isoloss.laws import Run
 from isoloss.tables.cells import numbers_of
-from isoloss.tables.copies import find_copy
+from isoloss.tables.copies import Place, refuse_copies
 from isoloss.tables.expressions import parse_option
 from isoloss.tables.formats import (
     OPTIONAL,
@@ -56,8 +55,6 @@ __all__ = [
 
 AS_IT_IS = Naming()
 """Without options: our names, or those that tools are known to use."""
-Place: TypeAlias = tuple[str, int]
-"""The table of a run, and its first row there."""
 
 
 @dataclass(frozen=True)
@@ -117,19 +114,9 @@ def read_tables(sources: Sequence[str | InMemory], naming: Naming = AS_IT_IS) ->
         warnings += [(name, warning) for warning in table.warnings]
         read += table.read
     if len(sources) > 1:
-        _refuse_copies(runs, places)
+        refuse_copies(runs, places)
     rows = tuple(row for _, row in places)
     return RunTable(tuple(runs), rows, tuple(warnings_together(warnings)), tuple(read))
-
-
-def _refuse_copies(runs: Sequence[Run], places: Sequence[Place]) -> None:
-    """Raise BadTable for a run under two names."""
-    copy = find_copy(runs)
-    if copy is None:
-        return
-    (source, row), (other, _) = places[copy.index], places[copy.original_index]
-    message = copy.message + (f" (it is in {other})" if other != source else "")
-    raise BadTable(source, message, row=row, column="run")
 
 
 def read_table(source: str, naming: Naming = AS_IT_IS) -> RunTable:
@@ -164,7 +151,6 @@ def _checked(table: Table) -> RunTable:
     check_whole_table(numbers, rows_of)
     runs = tuple(run_of(numbers, name, rows) for name, rows in rows_of.items())
     first_rows = tuple(numbers.table.rows[min(rows)] for rows in rows_of.values())
-    _refuse_copies(runs, [(table.source, row) for row in first_rows])
+    refuse_copies(runs, [(table.source, row) for row in first_rows])
     percent = large_rates_warning(runs, table.source)
-    warnings = (*numbers.warnings, *([percent] if percent else []))
-    return RunTable(runs, first_rows, warnings)
+    return RunTable(runs, first_rows, (*numbers.warnings, *filter(None, [percent])))

@@ -73,10 +73,7 @@ def _of_all_devices(lookup: Lookup, part: Found) -> Found:
             f"step, as in {option('batch_size', devices_known)} with that number for DEVICES",
         )
     factors = [part, *steps, *devices]
-    cells = [
-        lookup.product("batch_size", index, [each.cells[index] for each in factors])
-        for index in range(len(lookup.runs))
-    ]
+    cells = lookup.products("batch_size", factors)
     return Found("*".join(each.label for each in factors), cells)
 
 

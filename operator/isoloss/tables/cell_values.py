@@ -18,6 +18,16 @@ def text_of(cell: Any) -> str:
     return "" if cell is None else str(cell).strip()
 
 
+def float_of(cell: Any) -> float:
+    """A cell as a number. Raises ValueError for what is none, for flags, and for digits in groups."""
+    if isinstance(cell, bool) or "_" in str(cell):
+        raise ValueError
+    try:
+        return float(cell)
+    except (TypeError, OverflowError) as error:
+        raise ValueError from error
+
+
 def is_number(text: str) -> bool:
     """Whether a text is a number, NaN and infinity included."""
     try:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isoloss.laws import Array
+from isoloss.tables.cell_values import float_of, text_of
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
 
 MAX_NAME = 256
@@ -50,7 +51,7 @@ def numbers_of(table: Table) -> Numbers:
     labels = {
         column: _texts(table, column)
         for column in LABELS
-        if any(map(_text, table.columns.get(column, ())))
+        if any(map(text_of, table.columns.get(column, ())))
     }
     return _without_untrained(Numbers(table, names, values, diverged, labels, warnings))
 
@@ -77,18 +78,14 @@ def _without_untrained(numbers: Numbers) -> Numbers:
 
 def _texts(table: Table, column: str) -> list[str]:
     """A column of names."""
-    return [_name(table, column, index, cell) for index, cell in enumerate(table.columns[column])]
-
-
-def _name(table: Table, column: str, index: int, cell: Any) -> str:
-    name = _text(cell)
-    if not name:
-        raise table.bad(index, column, "no name")
-    if len(name) > MAX_NAME or not name.isprintable():
-        raise table.bad(
-            index, column, f"a name has at most {MAX_NAME} characters, all of them printable"
-        )
-    return name
+    names = [text_of(cell) for cell in table.columns[column]]
+    for index, name in enumerate(names):
+        if not name:
+            raise table.bad(index, column, "no name")
+        if len(name) > MAX_NAME or not name.isprintable():
+            message = f"a name has at most {MAX_NAME} characters, all of them printable"
+            raise table.bad(index, column, message)
+    return names
 
 
 _FLAGS = {
@@ -100,7 +97,7 @@ _FLAGS = {
 
 def _flags(table: Table, column: str) -> NDArray[np.bool_]:
     """A column of flags. Without it, or if all of it is empty, none is set; a single empty cell is an error."""
-    cells = [_text(cell) for cell in table.columns.get(column, ())]
+    cells = [text_of(cell) for cell in table.columns.get(column, ())]
     if not any(cells):
         return np.zeros(len(table.rows), dtype=bool)
     return np.array([_flag(table, index, column, cell) for index, cell in enumerate(cells)])
@@ -115,12 +112,6 @@ def _flag(table: Table, index: int, column: str, cell: str) -> bool:
     return flag
 
 
-def _text(cell: Any) -> str:
-    if isinstance(cell, bytes):  # as some writers of Parquet store text
-        return cell.decode(errors="backslashreplace").strip()
-    return "" if cell is None else str(cell).strip()
-
-
 def _column(table: Table, column: str, diverged: NDArray[np.bool_]) -> Array:
     """A column as floats. Only the loss may be absent, in a diverged run."""
     may_be_absent = column == "loss"
@@ -132,15 +123,13 @@ def _column(table: Table, column: str, diverged: NDArray[np.bool_]) -> Array:
 
 def _number(table: Table, index: int, column: str, cell: Any, may_be_absent: bool) -> float:
     hint = f": {NO_LOSS}" if column == "loss" else ""
-    if not _text(cell):
+    if not text_of(cell):
         if may_be_absent:
             return np.nan
         raise table.bad(index, column, f"no value{hint}")
     try:
-        if isinstance(cell, bool) or "_" in str(cell):
-            raise ValueError
-        value = float(cell)
-    except (TypeError, ValueError, OverflowError):
+        value = float_of(cell)
+    except ValueError:
         raise table.bad(index, column, f"{str(cell)[:40]!r} is not a number") from None
     if not np.isfinite(value) and not may_be_absent:
         raise table.bad(index, column, f"{value} is not finite{hint}")

@@ -13,11 +13,9 @@ from isoloss.tables import known_names
 from isoloss.tables.batch_sizes import batch_size_of
 from isoloss.tables.cell_values import is_blank, text_of
 from isoloss.tables.expressions import Expression, missing_name, near, option, product_of
-from isoloss.tables.formats import OPTIONAL, REQUIRED, BadTable
+from isoloss.tables.formats import OPTIONAL, REQUIRED, SETTINGS, BadTable
 from isoloss.tables.lookup import COUNTERS, STEP, Found, Lookup
 
-PER_RUN = ("params", "batch_size", "sequence_length", "learning_rate")
-"""Columns of numbers with one value for each run, which a log may have in a few of its rows."""
 TEXTS = ("run", "diverged", "optimizer", "seed")
 """Columns that take another column as it is, and no arithmetic."""
 ALIKE = {
@@ -82,7 +80,7 @@ class Columns:
             found = self._evaluated(self.given[name]) if name in self.given else self._known(name)
         finally:
             self._open.pop()
-        if found is not None and name in (*PER_RUN, "optimizer", "seed"):
+        if found is not None and name in (*SETTINGS, "optimizer", "seed"):
             found = self._one_value_per_run(name, found)
         self._found[name] = found
         return found
@@ -114,8 +112,8 @@ class Columns:
         if name in LEFT:
             if name == "seed" and len({text_of(cell) for cell in found.cells}) == 1:
                 return None
-            self.lookup.warnings.append(
-                f"{self.lookup.table.source}: the column {name} was not taken, as tools use the name in other senses: "
+            self.lookup.warn(
+                f"the column {name} was not taken, as tools use the name in other senses: "
                 f"--column {name}={name} takes it"
             )
             return None
@@ -128,34 +126,27 @@ class Columns:
             return found
         bits = [name for name in known_names.BITS_PER_BYTE if self.lookup.has_logged(name)]
         if bits:
-            raise BadTable(
-                self.lookup.table.source,
+            raise self.lookup.refused(
+                "loss",
                 f"{bits[0]} is in bits per byte, nats per token are expected: multiply it by ln 2 and by the bytes per "
                 f"token of the text it was measured on, as in {option('loss', product_of(bits[0], '0.6931', 'BYTES'))}",
-                row=1,
-                column="loss",
             )
         found = self.lookup.of_tier("loss", training)
         own = [name for name in self.lookup.table.columns if HELD_OUT.fullmatch(name)]
         if found is not None and own:
-            self.lookup.warnings.append(
-                f"{self.lookup.table.source}: {', '.join(own)[:300]} may be held-out losses: {option('loss', own[0])} takes one"
+            self.lookup.warn(
+                f"{', '.join(own)[:300]} may be held-out losses: {option('loss', own[0])} takes one"
             )
         return found
 
     def _tokens_of_steps(self) -> Found | None:
         """Tokens after each step."""
-        factors = [self.column(name) for name in (STEP, "batch_size", "sequence_length")]
-        if None in factors:
+        step, *sizes = (self.column(name) for name in (STEP, "batch_size", "sequence_length"))
+        factors = [each for each in (step, *sizes) if each is not None]
+        if step is None or len(factors) < 3:
             return None
-        step, batch, length = (each for each in factors if each is not None)
         self._refuse_count_of_rows(step)
-        cells = [
-            self.lookup.product(
-                "tokens", index, [step.cells[index], batch.cells[index], length.cells[index]]
-            )
-            for index in range(len(self.lookup.runs))
-        ]
+        cells = self.lookup.products("tokens", factors)
         return Found(f"{step.label}*batch_size*sequence_length", cells)
 
     def _refuse_count_of_rows(self, step: Found) -> None:
@@ -168,20 +159,18 @@ class Columns:
         long = [cells for cells in counts.values() if len(cells) > 2]
         if long and all(_counts_up(cells) for cells in long):
             product = product_of(step.label, "batch_size", "sequence_length")
-            raise BadTable(
-                self.lookup.table.source,
+            raise self.lookup.refused(
+                "tokens",
                 f"{step.label} is one more in each row of a run: it may count log calls, not optimizer steps. Name the column "
                 f"with the steps or the tokens; if {step.label} is right, {option('tokens', product)}",
-                row=1,
-                column="tokens",
             )
 
     def _doubt_last_row(self, columns: dict[str, Found]) -> None:
         """Warn of a table with one row for each run: a tracker keeps the last value of each column by itself."""
         if "tokens" in self.given or not self.lookup.one_row_each or len(self.lookup.runs) < 2:
             return
-        self.lookup.warnings.append(
-            f"{self.lookup.table.source}: one row for each run: its last {columns['loss'].label} and its last "
+        self.lookup.warn(
+            f"one row for each run: its last {columns['loss'].label} and its last "
             f"{columns['tokens'].label} are taken for one evaluation; if training went on after it, bring the history"
         )
 
@@ -243,8 +232,8 @@ class Columns:
         # Without a first rise, the schedule may have been higher before the first value that was logged.
         falling = [run for run in varying if rates[run][0] == peaks[run]]
         if falling:
-            self.lookup.warnings.append(
-                f"{self.lookup.table.source}: the learning rate ({found.label}) falls from its first value in {len(falling)} "
+            self.lookup.warn(
+                f"the learning rate ({found.label}) falls from its first value in {len(falling)} "
                 f"runs, such as {falling[0]}: if its peak came before, give it with --column learning_rate=NAME or --settings"
             )
         return peaks if varying else {}
@@ -268,7 +257,7 @@ class Columns:
         if factors and self.column(STEP) is not None:
             names = [name for name in names if name != "tokens"]
         own = [name for name in self.lookup.table.columns if name]
-        found = ", ".join(own)[:300]
+        found = self.lookup.table.found()
         hints = []
         for name in names:
             there = own if name in ("loss", "tokens") else self.lookup.header()
@@ -284,7 +273,7 @@ class Columns:
             text += (
                 "; summary and config are dictionaries: write each of their entries as a column"
             )
-        if set(names) <= set(PER_RUN) and not self.lookup.settings:
+        if set(names) <= set(SETTINGS) and not self.lookup.settings:
             text += "; or give a table with one row for each run: --settings TABLE"
         column = names[0] if len(names) == 1 else None
         return BadTable(self.lookup.table.source, text, row=1, column=column)
@@ -298,12 +287,9 @@ class Columns:
             expression.column == "tokens" and not self.lookup.one_row_each
         )
         if of_rows and all(found.is_setting for found in operands.values()):
-            there = ", ".join(name for name in self.lookup.table.columns if name)[:300]
-            raise BadTable(
-                self.lookup.table.source,
-                f"{expression.option}: a column of the table itself is expected, with a value for each evaluation; found {there}",
-                row=1,
-                column=expression.column,
+            raise self.lookup.refused(
+                expression.column,
+                f"{expression.option}: a column of the table itself is expected, with a value for each evaluation; found {self.lookup.table.found()}",
             )
         if expression.is_name(header):
             (found,) = operands.values()
@@ -346,7 +332,7 @@ class Columns:
         ours = name != expression.column and (name in REQUIRED[1:] or name == STEP)
         if (
             ours
-            and (name in PER_RUN or name in self.given)
+            and (name in SETTINGS or name in self.given)
             and (found := self.column(name)) is not None
         ):
             return found

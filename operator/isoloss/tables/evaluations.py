@@ -58,7 +58,5 @@ def diverged_runs(
         message = f"every run has a loss of {losses[first]}: leave out rows without an evaluation"
         raise lookup.table.bad(first, "loss", message)
     names = ", ".join(sorted(gone)[:5]) + (", ..." if len(gone) > 5 else "")
-    lookup.warnings.append(
-        f"{lookup.table.source}: runs with a loss of NaN or infinity, taken as diverged: {len(gone)} ({names})"
-    )
+    lookup.warn(f"runs with a loss of NaN or infinity, taken as diverged: {len(gone)} ({names})")
     return {"diverged": [str(run in gone).lower() for run in lookup.runs]}

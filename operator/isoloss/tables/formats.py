@@ -20,6 +20,8 @@ from typing import Any, Protocol, TypeAlias, TypeGuard
 from isoloss.errors import BadInput
 
 REQUIRED = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
+SETTINGS = REQUIRED[1:5]
+"""Columns of numbers with one value for each run."""
 OPTIONAL = ("flops", "diverged", "bytes", "optimizer", "seed")
 MAX_TABLE_BYTES = 512 * 2**20
 MAX_ROWS = 2_000_000
@@ -32,12 +34,8 @@ class BadTable(BadInput):
         self, source: str, message: str, *, row: int | None = None, column: str | None = None
     ) -> None:
         self.source, self.message, self.row, self.column = source, message, row, column
-        place = ", ".join(
-            part
-            for part in (f"row {row}" if row else "", f"column {column}" if column else "")
-            if part
-        )
-        super().__init__(": ".join(part for part in (source, place, message) if part))
+        place = filter(None, (row and f"row {row}", column and f"column {column}"))
+        super().__init__(": ".join(filter(None, (source, ", ".join(place), message))))
 
 
 InUse: TypeAlias = Callable[[Sequence[str]], Collection[str]]
@@ -79,6 +77,10 @@ class Table:
     columns: Mapping[str, Sequence[Any]]
     rows: Sequence[int]
 
+    def found(self) -> str:
+        """Its columns, for messages."""
+        return ", ".join(filter(None, self.columns))[:300]
+
     def bad(self, index: int, column: str, message: str) -> BadTable:
         """The error for one cell, to raise."""
         return BadTable(self.source, message, row=self.rows[index], column=column)
@@ -91,11 +93,6 @@ TRAINER_STATE = "trainer_state.json"
 def is_table(source: str) -> bool:
     """Whether a RUNS argument names a table rather than a sweep of the store."""
     return source.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq", TRAINER_STATE))
-
-
-def is_parquet(source: str) -> bool:
-    """Whether a table's name says Parquet; otherwise it is read as CSV."""
-    return source.lower().endswith((".parquet", ".pq"))
 
 
 def bytes_of(source: str) -> bytes:
@@ -132,7 +129,7 @@ def _stored_bytes(source: str) -> bytes:
 
 def read_cells(content: bytes, source: str, in_use: InUse) -> Table:
     """The cells of a table's bytes; the ending of `source` gives the format. Raises BadTable."""
-    if is_parquet(source):
+    if source.lower().endswith((".parquet", ".pq")):
         return read_parquet(content, source, in_use)
     if source.lower().endswith(TRAINER_STATE):
         return read_trainer_state(content, source)
@@ -167,9 +164,7 @@ def _records(
     """The rows below the header, and the line that each ends in. Raises BadTable."""
     records: list[list[str]] = []
     lines: list[int] = []
-    for line, record in numbered:
-        if not record:
-            continue
+    for line, record in filter(lambda each: each[1], numbered):
         if len(record) != len(header):
             message = f"cells: {len(record)}, but the header has {len(header)}"
             column = header[min(len(record), len(header) - 1)]

@@ -9,9 +9,8 @@ import numpy as np
 
 from isoloss.laws import Array, Run
 from isoloss.tables.cells import Numbers
+from isoloss.tables.formats import SETTINGS
 
-CONSTANT = ("params", "batch_size", "sequence_length", "learning_rate")
-"""Columns with one value for each run."""
 SUSPICIOUS_BATCH_TOKENS = 2.0**24
 SUSPICIOUS_STEPS = 1000
 FEWEST_STEPS = 30
@@ -26,7 +25,7 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
         rows_of.setdefault(name, []).append(index)
     tokens = numbers.values["tokens"]
     for name, rows in rows_of.items():
-        for column in CONSTANT:
+        for column in SETTINGS:
             _check_constant(numbers, name, rows, column, numbers.values[column], "{:g}")
         for label in numbers.labels:
             _check_constant(numbers, name, rows, label, numbers.labels[label], "{!r}")
@@ -103,12 +102,8 @@ def _check_ratio(
 
 
 def check_whole_table(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
-    """Faults that no row shows by itself: batch sizes that are all in tokens, and a constant loss."""
-    _check_batches_in_tokens(numbers, rows_of)
-    _check_losses_differ(numbers, rows_of)
-
-
-def _check_losses_differ(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
+    """Faults that no row shows by itself: a constant loss, and batch sizes that are all multiples of the sequence length, as those in
+    tokens are: BadTable in runs that are all too short, else a warning."""
     losses = numbers.values["loss"]
     # The fit would find an optimum on every edge and blame the grid.
     if len(rows_of) > 1 and np.all(losses == losses[0]):
@@ -116,10 +111,6 @@ def _check_losses_differ(numbers: Numbers, rows_of: Mapping[str, Sequence[int]])
             f"every row has the same loss, {losses[0]:g}: nothing can be fitted to a constant"
         )
         raise numbers.table.bad(0, "loss", message)
-
-
-def _check_batches_in_tokens(numbers: Numbers, rows_of: Mapping[str, Sequence[int]]) -> None:
-    """Batch sizes that are all multiples of the sequence length: BadTable in runs that are all too short, else a warning."""
     last = [rows[-1] for rows in rows_of.values()]
     batch = numbers.values["batch_size"][last]
     length = numbers.values["sequence_length"][last]
@@ -151,6 +142,7 @@ def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
     values = {column: array[list(rows)] for column, array in numbers.values.items()}
     seen = np.isfinite(values["loss"])
     last = {column: float(array[-1]) for column, array in values.items()}
+    labels = {label: texts[rows[0]] for label, texts in numbers.labels.items()}
     return Run(
         name=name,
         params=last["params"],
@@ -164,12 +156,6 @@ def run_of(numbers: Numbers, name: str, rows: Sequence[int]) -> Run:
         diverged=bool(numbers.diverged[list(rows)].any()),
         # If a table names seeds, its runs of equal settings differ in nothing else.
         configuration=numbers.table.source if "seed" in numbers.labels else None,
-        optimizer=_label(numbers, rows, "optimizer"),
-        seed=_label(numbers, rows, "seed"),
+        optimizer=labels.get("optimizer"),
+        seed=labels.get("seed"),
     )
-
-
-def _label(numbers: Numbers, rows: Sequence[int], column: str) -> str | None:
-    """None: the table does not say."""
-    given = numbers.labels.get(column)
-    return None if given is None else given[rows[0]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isoloss.tables import known_names
-from isoloss.tables.cell_values import are_same, is_blank
+from isoloss.tables.cell_values import are_same, float_of, is_blank
 from isoloss.tables.expressions import option
 from isoloss.tables.formats import BadTable, Table
 from isoloss.tables.known_names import Kind, Tier
@@ -51,9 +51,13 @@ class Lookup:
         """The error about a whole column of ours, to raise."""
         return BadTable(self.table.source, message, row=1, column=column)
 
+    def warn(self, message: str) -> None:
+        """Warn of something in the table."""
+        self.warnings.append(f"{self.table.source}: {message}")
+
     def doubt(self, name: str, found: Found, doubt: str) -> None:
         """Warn about what was taken for a column of ours."""
-        self.warnings.append(f"{self.table.source}: {name}: {self.place(found)} {doubt}")
+        self.warn(f"{name}: {self.place(found)} {doubt}")
 
     def place(self, found: Found) -> str:
         """The column's label, with the table of settings."""
@@ -78,22 +82,18 @@ class Lookup:
         """A column of this name as it is or with the prefix of a setting."""
         for column in self.header():
             bare, kind = known_names.bare(column)
-            if (
-                bare == name
-                and kind is not Kind.LOGGED
-                and (found := self.pool(column, first_settings=True))
-            ):
-                return found[0]
+            if bare == name and kind is not Kind.LOGGED:
+                for found in self.pool(column, first_settings=True):
+                    return found
         return None
 
     def has_logged(self, name: str) -> bool:
         """Whether the table has a logged column of this name with a value."""
-        return any(
-            known_names.bare(column)[0] == name
-            and known_names.bare(column)[1] is not Kind.SETTING
-            and self.pool(column, logged=True)
-            for column in self.table.columns
-        )
+        for column in self.table.columns:
+            bare, kind = known_names.bare(column)
+            if bare == name and kind is not Kind.SETTING and self.pool(column, logged=True):
+                return True
+        return False
 
     # --------------------------------------------------------------------------- known names
 
@@ -159,37 +159,30 @@ class Lookup:
         if known_names.bare(column)[0] == "lr":
             self.doubt("learning_rate", found, known_names.ANY_LR)
             return
-        raise BadTable(
-            self.table.source,
+        raise self.refused(
+            "learning_rate",
             f"{found.label} is logged, and of each run there is one value: the schedule's last one, not its peak. Give the peak, "
             f"as in {option('learning_rate', 'NAME')}; if it was constant, {option('learning_rate', column)}",
-            row=1,
-            column="learning_rate",
         )
 
     def _refuse_difference(
         self, name: str, one: tuple[Found, str], other: tuple[Found, str]
     ) -> None:
+        options = " or ".join(dict.fromkeys((option(name, one[1]), option(name, other[1]))))
+        both = False
         for index, (first, second) in enumerate(zip(one[0].cells, other[0].cells, strict=True)):
-            if is_blank(first) or is_blank(second) or are_same(first, second):
+            if is_blank(first) or is_blank(second):
                 continue
-            options = " or ".join(dict.fromkeys((option(name, one[1]), option(name, other[1]))))
-            raise self.table.bad(
-                index,
-                name,
-                f"{self.place(one[0])} ({first}) and {self.place(other[0])} ({second}) could both be it: say which, {options}",
-            )
-        if name == "loss" and all(
-            is_blank(first) or is_blank(second)
-            for first, second in zip(one[0].cells, other[0].cells, strict=True)
-        ):
-            options = f"{option(name, one[1])} or {option(name, other[1])}"
-            raise BadTable(
-                self.table.source,
-                f"{one[0].label} and {other[0].label} could both be it: say which, {options}",
-                row=1,
-                column=name,
-            )
+            both = True
+            if not are_same(first, second):
+                raise self.table.bad(
+                    index,
+                    name,
+                    f"{self.place(one[0])} ({first}) and {self.place(other[0])} ({second}) could both be it: say which, {options}",
+                )
+        if name == "loss" and not both:
+            message = f"{one[0].label} and {other[0].label} could both be it: say which, {options}"
+            raise self.refused(name, message)
 
     # -------------------------------------------------------------------------------- numbers
 
@@ -198,13 +191,16 @@ class Lookup:
         if is_blank(cell):
             return None
         try:
-            if isinstance(cell, bool) or "_" in str(cell):
-                raise ValueError
-            return float(cell)
-        except (TypeError, ValueError, OverflowError):
+            return float_of(cell)
+        except ValueError:
             where = f" ({name})" if name and name != column else ""
             message = f"{str(cell)[:40]!r}{where} is not a number"
             raise self.table.bad(index, column, message) from None
+
+    def products(self, column: str, factors: Sequence[Found]) -> list[float | None]:
+        """The product of columns in each row."""
+        rows = zip(*(each.cells for each in factors), strict=True)
+        return [self.product(column, index, cells) for index, cells in enumerate(rows)]
 
     def product(self, column: str, index: int, cells: Sequence[Any]) -> float | None:
         """The product of cells of one row; None if one is empty. Raises BadTable."""

@@ -59,7 +59,6 @@ def _one_run(table: Table) -> tuple[str, list[str]]:
     """The name of the file, for the history of one run. Raises BadTable for a table of several."""
     name = run_of_file(table.source)
     header = [column for column in table.columns if column]
-    found = ", ".join(header)[:300]
     steps = [
         column
         for column in header
@@ -70,7 +69,7 @@ def _one_run(table: Table) -> tuple[str, list[str]]:
     if name is None or not steps or texts:
         hint = near("run", texts or header)
         which = f"; name it, as in {option('run', texts[0])}" if texts else ""
-        message = f"missing; found {found}{which or hint}"
+        message = f"missing; found {table.found()}{which or hint}"
         raise BadTable(table.source, message, row=1, column="run")
     is_log = table.source.lower().endswith(TRAINER_STATE)
     return f"the {'folder' if is_log else 'file'}'s name", [name] * len(table.rows)

@@ -11,7 +11,7 @@ import numpy as np
 
 from isoloss.laws import InvalidRunError, Run
 from isoloss.tables.cells import Numbers
-from isoloss.tables.formats import BadTable, Table
+from isoloss.tables.formats import SETTINGS, BadTable, Table
 from isoloss.tables.grouping import check_whole_table
 from isoloss.tables.units import check_units, large_rates_warning
 
@@ -62,7 +62,7 @@ def _numbers_of(runs: Sequence[Run]) -> tuple[Numbers, dict[str, list[int]]]:
     values = {
         **{
             name: np.repeat([float(getattr(run, name)) for run in runs], counts)
-            for name in ("params", "batch_size", "sequence_length", "learning_rate")
+            for name in SETTINGS
         },
         "tokens": tokens,
         "loss": np.concatenate([run.losses for run in runs]),

@@ -20,8 +20,8 @@ def settings_of_rows(
     wanted = dict.fromkeys(run for run in runs if run)
     keys = run_columns(settings.columns)
     if not keys:
-        found = ", ".join(settings.columns)[:300]
-        raise BadTable(settings.source, f"missing; found {found}", row=1, column="run")
+        message = f"missing; found {settings.found()}"
+        raise BadTable(settings.source, message, row=1, column="run")
     places = {key: _places(settings, key) for key in keys}
     key = next((key for key in keys if set(wanted) <= set(places[key])), None)
     if key is None:
