@@ -130,17 +130,17 @@ def parse_table(content: bytes, source: str, naming: Naming = AS_IT_IS) -> RunTa
 
 
 def _runs_of(cells: Table, naming: Naming) -> RunTable:
-    known = named(cells, naming)
+    ours, read, warnings = named(cells, naming)
     try:
-        table = _checked(known.table)
+        table = _checked(ours)
     except BadTable as error:
-        theirs = known.read.columns.get(error.column or "", error.column)
+        theirs = read.columns.get(error.column or "", error.column)
         if theirs == error.column:
             raise
         message = f"{error.message} ({error.column} is {theirs})"
         raise BadTable(error.source, message, row=error.row, column=error.column) from error
-    read = (known.read,) if known.read.columns else ()
-    return replace(table, warnings=(*known.warnings, *table.warnings), read=read)
+    every = (*warnings, *table.warnings)
+    return replace(table, warnings=every, read=(read,) if read.columns else ())
 
 
 def _checked(table: Table) -> RunTable:

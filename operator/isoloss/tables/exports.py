@@ -41,10 +41,8 @@ def in_long_form(table: Table) -> Table:
 
 def is_panel(header: Sequence[str]) -> bool:
     """Whether this is W&B's line panel: a first column, then each run's with its lowest and highest."""
-    names = set(header)
-    return bool(_lines(header)) and all(
-        name + LOWEST in names and name + HIGHEST in names for name in _lines(header)
-    )
+    ends = {name + end for name in _lines(header) for end in (LOWEST, HIGHEST)}
+    return bool(ends) and ends <= set(header)
 
 
 def _lines(header: Sequence[str]) -> list[str]:
@@ -122,21 +120,15 @@ def _single(table: Table, index: int, column: str) -> Any:
 
 def _scalar(table: Table) -> Table:
     """TensorBoard's file: its metric under the name that the file's name tells."""
-    _, tag = _file_parts(PurePosixPath(table.source.replace("\\", "/")).name)
     if table.source in NAMELESS:
         return table
-    columns = {
-        STEP: table.columns["Step"],
-        _metric_of_tag(tag) if tag else "Value": table.columns["Value"],
-    }
-    return Table(table.source, columns, table.rows)
-
-
-def _metric_of_tag(tag: str) -> str:
-    """A known name that this tag may be: in the name of a file only letters, digits, - and _ are left of it."""
+    _, tag = _file_parts(PurePosixPath(table.source.replace("\\", "/")).name)
+    # In the name of a file only letters, digits, - and _ are left of a tag. The Trainer writes eval/loss to TensorBoard; eval_loss
+    # would be the same file name and means the same.
     fits = [name for name in sorted(NAMES) if re.sub(r"[^\w-]", "_", name) == tag]
-    # The Trainer writes eval/loss to TensorBoard; eval_loss would be the same file name and means the same.
-    return fits[0] if fits else tag
+    metric = next(iter(fits), tag or "Value")
+    columns = {STEP: table.columns["Step"], metric: table.columns["Value"]}
+    return Table(table.source, columns, table.rows)
 
 
 def _metric_history(table: Table) -> Table:

@@ -146,7 +146,9 @@ def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
         header = [name.strip() for name in next(reader, [])]
         if not any(header) and plain.removeprefix(codecs.BOM_UTF8).strip():
             raise BadTable(source, "blank: the first row must be the header", row=1)
-        _check_separator(header, source)
+        for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+            if len(header) == 1 and separator in header[0]:
+                raise BadTable(source, f"separated by {name}, not by commas", row=1)
         _check_header(header, source, in_use)
         numbered = ((reader.line_num, record) for record in reader)
         records, lines = _records(numbered, header, source)
@@ -254,12 +256,6 @@ def _read_listed(rows: Listed, in_use: InUse) -> Table:
     _check_header(header, LISTED, in_use)
     columns = {name: [row.get(name) for row in rows] for name in header}
     return _checked_size(Table(LISTED, columns, range(1, len(rows) + 1)))
-
-
-def _check_separator(header: Sequence[str], source: str) -> None:
-    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-        if len(header) == 1 and separator in header[0]:
-            raise BadTable(source, f"separated by {name}, not by commas", row=1)
 
 
 def _check_header(header: Sequence[str], source: str, in_use: InUse) -> list[str]:

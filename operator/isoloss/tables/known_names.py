@@ -45,6 +45,14 @@ class Tier:
     names: Sequence[Known]
 
 
+def _settings(*names: Known) -> Tier:
+    return Tier(Kind.SETTING, names)
+
+
+def _logged(*names: Known) -> Tier:
+    return Tier(Kind.LOGGED, names)
+
+
 IN_STEPS = (
     "counts W&B's log calls unless the trainer passes step=; if it is not the optimizer step, "
     "give the column that is: --column tokens=STEP*batch_size*sequence_length"
@@ -70,107 +78,80 @@ RUN = ("run", "Name", "run_name", "tags.mlflow.runName", "name", *RUN_IDS)
 
 TIERS: Mapping[str, Sequence[Tier]] = {
     "params": (
-        Tier(Kind.SETTING, [Known("params", "isoloss")]),
-        Tier(
-            Kind.SETTING,
-            [
-                Known("model/num_parameters", "HF Trainer", ALL_PARAMS),
-                Known("num_parameters", "HF Trainer", ALL_PARAMS),
-                Known("num_params", "W&B config", ALL_PARAMS),
-                Known("n_params", "W&B config", ALL_PARAMS),
-            ],
+        _settings(Known("params", "isoloss")),
+        _settings(
+            Known("model/num_parameters", "HF Trainer", ALL_PARAMS),
+            Known("num_parameters", "HF Trainer", ALL_PARAMS),
+            Known("num_params", "W&B config", ALL_PARAMS),
+            Known("n_params", "W&B config", ALL_PARAMS),
         ),
     ),
     "batch_size": (
-        Tier(
-            Kind.SETTING,
-            [
-                Known("batch_size", "isoloss, W&B config"),
-                Known("global_batch_size", "Megatron-LM"),
-                Known("training.global_batch_size", "torchtitan"),
-                Known("batch-size", "Megatron-LM"),
-            ],
+        _settings(
+            Known("batch_size", "isoloss, W&B config"),
+            Known("global_batch_size", "Megatron-LM"),
+            Known("training.global_batch_size", "torchtitan"),
+            Known("batch-size", "Megatron-LM"),
         ),
     ),
     "sequence_length": (
-        Tier(
-            Kind.SETTING,
-            [
-                Known("sequence_length", "isoloss, W&B config"),
-                Known("seq_length", "Megatron-LM"),
-                Known("seq_len", "torchtitan"),
-                Known("training.seq_len", "torchtitan"),
-                Known("max_seq_len", "nanochat"),
-                Known("block_size", "nanoGPT, HF run_clm"),
-            ],
+        _settings(
+            Known("sequence_length", "isoloss, W&B config"),
+            Known("seq_length", "Megatron-LM"),
+            Known("seq_len", "torchtitan"),
+            Known("training.seq_len", "torchtitan"),
+            Known("max_seq_len", "nanochat"),
+            Known("block_size", "nanoGPT, HF run_clm"),
         ),
     ),
     "learning_rate": (
-        Tier(
-            Kind.SETTING,
-            [
-                Known("learning_rate", "isoloss, HF Trainer"),
-                Known("optimizer.lr", "torchtitan"),
-                Known("params.lr", "MLflow"),
-                Known("config.lr", "W&B"),
-            ],
+        _settings(
+            Known("learning_rate", "isoloss, HF Trainer"),
+            Known("optimizer.lr", "torchtitan"),
+            Known("params.lr", "MLflow"),
+            Known("config.lr", "W&B"),
         ),
-        Tier(
-            Kind.LOGGED,
-            [
-                Known("train/learning_rate", "HF Trainer"),
-                Known("learning_rate", "HF Trainer to MLflow"),
-                Known("learning-rate", "Megatron-LM"),
-                Known("lr", "torchtitan, W&B config", ANY_LR),
-                Known("train/lr", "W&B"),
-            ],
+        _logged(
+            Known("train/learning_rate", "HF Trainer"),
+            Known("learning_rate", "HF Trainer to MLflow"),
+            Known("learning-rate", "Megatron-LM"),
+            Known("lr", "torchtitan, W&B config", ANY_LR),
+            Known("train/lr", "W&B"),
         ),
     ),
     "tokens": (
-        Tier(Kind.LOGGED, [Known("tokens", "isoloss")]),
-        Tier(
-            Kind.LOGGED,
-            [
-                Known("n_tokens_seen", "torchtitan"),
-                Known("train/num_input_tokens_seen", "HF Trainer"),
-                Known("num_input_tokens_seen", "HF Trainer"),
-            ],
+        _logged(Known("tokens", "isoloss")),
+        _logged(
+            Known("n_tokens_seen", "torchtitan"),
+            Known("train/num_input_tokens_seen", "HF Trainer"),
+            Known("num_input_tokens_seen", "HF Trainer"),
         ),
     ),
     "step": (
-        Tier(
-            Kind.LOGGED,
-            [
-                Known("train/global_step", "HF Trainer"),
-                Known("trainer/global_step", "Lightning"),
-            ],
+        _logged(
+            Known("train/global_step", "HF Trainer"),
+            Known("trainer/global_step", "Lightning"),
         ),
-        Tier(Kind.LOGGED, [Known("step", "nanochat, MLflow, Trackio")]),
-        Tier(Kind.LOGGED, [Known("iteration", "Megatron-LM"), Known("iter", "nanoGPT")]),
-        Tier(Kind.LOGGED, [Known("_step", "W&B", IN_STEPS), Known("Step", "W&B", IN_STEPS)]),
+        _logged(Known("step", "nanochat, MLflow, Trackio")),
+        _logged(Known("iteration", "Megatron-LM"), Known("iter", "nanoGPT")),
+        _logged(Known("_step", "W&B", IN_STEPS), Known("Step", "W&B", IN_STEPS)),
     ),
     "loss": (
-        Tier(
-            Kind.LOGGED,
-            [
-                Known("eval/loss", "HF Trainer"),
-                Known("eval_loss", "HF Trainer"),
-                Known("val/loss", "nanoGPT, W&B"),
-                Known("val_loss", "Lightning"),
-                Known("validation/loss", "W&B"),
-                Known("validation_loss", "W&B"),
-                Known("lm loss validation", "Megatron-LM"),
-                Known("validation_metrics/loss", "torchtitan"),
-            ],
+        _logged(
+            Known("eval/loss", "HF Trainer"),
+            Known("eval_loss", "HF Trainer"),
+            Known("val/loss", "nanoGPT, W&B"),
+            Known("val_loss", "Lightning"),
+            Known("validation/loss", "W&B"),
+            Known("validation_loss", "W&B"),
+            Known("lm loss validation", "Megatron-LM"),
+            Known("validation_metrics/loss", "torchtitan"),
         ),
-        Tier(
-            Kind.LOGGED,
-            [
-                Known("loss", "isoloss, HF Trainer", TRAINING),
-                Known("train/loss", "HF Trainer, nanochat", TRAINING),
-                Known("lm loss", "Megatron-LM", TRAINING),
-                Known("loss_metrics/global_avg_loss", "torchtitan", TRAINING),
-            ],
+        _logged(
+            Known("loss", "isoloss, HF Trainer", TRAINING),
+            Known("train/loss", "HF Trainer, nanochat", TRAINING),
+            Known("lm loss", "Megatron-LM", TRAINING),
+            Known("loss_metrics/global_avg_loss", "torchtitan", TRAINING),
         ),
     ),
 }

@@ -61,24 +61,21 @@ class ReadAs:
 
     def in_words(self) -> str:
         """One line."""
-        own = {
-            name: theirs for name, theirs in self.columns.items() if name not in self.from_settings
-        }
+        own = {name: self.columns[name] for name in self.columns if name not in self.from_settings}
         parts = [f"{name}: {theirs}" for name, theirs in own.items() if theirs != name]
         same = [name for name, theirs in own.items() if theirs == name]
         parts += [f"as named: {', '.join(same)}"] if same else []
         if self.from_settings:
+            bare = {name: known_names.bare(self.columns[name])[0] for name in self.from_settings}
             names = [
-                name
-                if known_names.bare(self.columns[name])[0] == name
-                else f"{name} ({self.columns[name]})"
-                for name in self.from_settings
+                n if n == theirs else f"{n} ({self.columns[n]})" for n, theirs in bare.items()
             ]
             parts.append(f"from {self.settings}: {', '.join(names)}")
-        if self.rows_without_loss:
-            parts.append(f"rows without a loss, skipped: {self.rows_without_loss}")
-        if self.rows_repeated:
-            parts.append(f"rows that repeat another, skipped: {self.rows_repeated}")
+        counts = {
+            "without a loss": self.rows_without_loss,
+            "that repeat another": self.rows_repeated,
+        }
+        parts += [f"rows {which}, skipped: {count}" for which, count in counts.items() if count]
         return f"{self.source}: {'; '.join(parts)}"
 
 
@@ -105,19 +102,10 @@ def warnings_together(warnings: Iterable[tuple[str, str]]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class Named:
-    """A table under our names."""
-
-    table: Table
-    read: ReadAs
-    warnings: tuple[str, ...] = ()
-
-
-def named(table: Table, naming: Naming) -> Named:
-    """The table under our names, one row per evaluation. Raises BadTable and BadInput."""
+def named(table: Table, naming: Naming) -> tuple[Table, ReadAs, Sequence[str]]:
+    """The table under our names, one row per evaluation, what was taken for what, and warnings. Raises BadTable and BadInput."""
     if naming.is_ours(list(table.columns)):
-        return Named(table, ReadAs(table.source, {}))
+        return table, ReadAs(table.source, {}), ()
     log = in_long_form(table)
     given = next((each for each in naming.expressions if each.column == "run"), None)
     run_label, runs = runs_of_rows(log, given)
@@ -143,5 +131,4 @@ def named(table: Table, naming: Naming) -> Named:
         repeated,
     )
     rows = {name: [each[i] for i in kept] for name, each in cells.items()}
-    out = Table(log.source, rows, [log.rows[i] for i in kept])
-    return Named(out, read, tuple(lookup.warnings))
+    return Table(log.source, rows, [log.rows[i] for i in kept]), read, lookup.warnings

@@ -46,9 +46,7 @@ def check_units(numbers: Numbers) -> None:
     """Each row by itself: signs, whole numbers, units. Raises BadTable; suspicions become warnings."""
     _check_signs(numbers)
     _check_magnitudes(numbers)
-    with np.errstate(
-        over="ignore"
-    ):  # an infinite step is refused like any other that is too large
+    with np.errstate(over="ignore"):  # an infinite step is as any other that is too large
         _check_batch(numbers)
     _check_derived(numbers)
     _suspect_bits(numbers)
@@ -96,7 +94,8 @@ def _check_batch(numbers: Numbers) -> None:
     in_tokens = multiple & (tokens >= FEWEST_STEPS * batch)
     few_steps = ~numbers.diverged & multiple & (tokens >= step) & (tokens < FEWEST_STEPS * step)
     last = np.zeros(len(numbers.names), dtype=bool)
-    last[list(_last_rows(numbers).values())] = True
+    by_run = {numbers.names[index]: index for index in np.argsort(tokens, kind="stable")}
+    last[list(by_run.values())] = True
 
     def batch_message(i: int) -> str:
         hint = f"; if it is in tokens, write {batch[i] / length[i]:g}" if multiple[i] else ""
@@ -117,16 +116,6 @@ def _check_batch(numbers: Numbers) -> None:
     )
     _refuse(numbers, "tokens", tokens < step, tokens_message)
     _refuse(numbers, "batch_size", step > LARGEST_BATCH_TOKENS, batch_message)
-
-
-def _last_rows(numbers: Numbers) -> dict[str, int]:
-    """The row with the most tokens of each run."""
-    tokens = numbers.values["tokens"]
-    last: dict[str, int] = {}
-    for index, name in enumerate(numbers.names):
-        if name not in last or tokens[index] > tokens[last[name]]:
-            last[name] = index
-    return last
 
 
 def _check_derived(numbers: Numbers) -> None:
