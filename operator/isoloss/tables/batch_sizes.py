@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from isoloss.tables import known_names
 from isoloss.tables.cell_values import are_same, is_blank
@@ -78,9 +77,7 @@ def _of_all_devices(lookup: Lookup, part: Found) -> Found:
 
 
 def _quotient(lookup: Lookup, tokens: Found, length: Found) -> Found:
-    cells: list[Any] = []
-    for index, (over, under) in enumerate(zip(tokens.cells, length.cells, strict=True)):
-        first = lookup.number("batch_size", index, over)
-        second = lookup.number("batch_size", index, under)
-        cells.append(None if first is None or not second else first / second)
+    rows = enumerate(zip(tokens.cells, length.cells, strict=True))
+    pairs = [[lookup.number("batch_size", index, cell) for cell in cells] for index, cells in rows]
+    cells = [None if over is None or not under else over / under for over, under in pairs]
     return Found(f"{tokens.label}/sequence_length", cells)

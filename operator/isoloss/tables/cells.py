@@ -100,25 +100,20 @@ def _flags(table: Table, column: str) -> NDArray[np.bool_]:
     cells = [text_of(cell) for cell in table.columns.get(column, ())]
     if not any(cells):
         return np.zeros(len(table.rows), dtype=bool)
-    return np.array([_flag(table, index, column, cell) for index, cell in enumerate(cells)])
-
-
-def _flag(table: Table, index: int, column: str, cell: str) -> bool:
-    if not cell:
-        raise table.bad(index, column, "no value: write true or false in every row, or in none")
-    flag = _FLAGS.get(cell.lower())
-    if flag is None:
-        raise table.bad(index, column, f"{cell[:40]!r} is neither true nor false")
-    return flag
+    for index, cell in enumerate(cells):
+        if not cell:
+            message = "no value: write true or false in every row, or in none"
+            raise table.bad(index, column, message)
+        if cell.lower() not in _FLAGS:
+            raise table.bad(index, column, f"{cell[:40]!r} is neither true nor false")
+    return np.array([_FLAGS[cell.lower()] for cell in cells])
 
 
 def _column(table: Table, column: str, diverged: NDArray[np.bool_]) -> Array:
     """A column as floats. Only the loss may be absent, in a diverged run."""
-    may_be_absent = column == "loss"
-    values = np.empty(len(table.rows))
-    for index, cell in enumerate(table.columns[column]):
-        values[index] = _number(table, index, column, cell, may_be_absent and diverged[index])
-    return values
+    may_be_absent = diverged if column == "loss" else np.zeros_like(diverged)
+    cells = enumerate(zip(table.columns[column], may_be_absent, strict=True))
+    return np.array([_number(table, index, column, *each) for index, each in cells], dtype=float)
 
 
 def _number(table: Table, index: int, column: str, cell: Any, may_be_absent: bool) -> float:

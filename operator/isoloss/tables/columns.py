@@ -298,6 +298,9 @@ class Columns:
             raise BadInput(
                 f"{expression.option}: {expression.column} takes the name of one column"
             )
+        # NaN is text where the table is of text: it was written, and not missing.
+        first = [cell for own in self.lookup.table.columns.values() for cell in own[:1]]
+        is_of_text = all(cell is None or isinstance(cell, str) for cell in first)
         cells: list[Any] = []
         for index in range(len(self.lookup.runs)):
             values = {
@@ -310,31 +313,16 @@ class Columns:
                 raise self.lookup.table.bad(
                     index, expression.column, f"{expression.text}: {error}"
                 ) from None
-            cells.append(self._as_written(value))
+            is_written = is_of_text and value is not None and math.isnan(value)
+            cells.append("NaN" if is_written else value)
         # A column of ours in it may itself be an option's; its own line says which.
         return Found(expression.text, cells)
-
-    def _as_written(self, value: float | None) -> float | str | None:
-        """NaN as text where the table is of text: it was written, and not missing."""
-        if value is not None and math.isnan(value) and self._is_of_text():
-            return "NaN"
-        return value
-
-    def _is_of_text(self) -> bool:
-        return all(
-            cell is None or isinstance(cell, str)
-            for cells in self.lookup.table.columns.values()
-            for cell in cells[:1]
-        )
 
     def _operand(self, expression: Expression, name: str, header: Collection[str]) -> Found:
         """The column that a name in an expression means: ours where it is a setting or an option fills it, else the table's."""
         ours = name != expression.column and (name in REQUIRED[1:] or name == STEP)
-        if (
-            ours
-            and (name in SETTINGS or name in self.given)
-            and (found := self.column(name)) is not None
-        ):
+        first = ours and (name in SETTINGS or name in self.given)
+        if first and (found := self.column(name)) is not None:
             return found
         if name == "run" and expression.column != "run":
             raise BadInput(f"{expression.option}: run is a name, not a number")
@@ -342,15 +330,10 @@ class Columns:
             return columns[0]
         if ours and (known := self.column(name)) is not None:
             return known
-        if name in self.lookup.table.columns or name in self.lookup.settings:
-            raise BadTable(
-                self.lookup.table.source,
-                f"{expression.option}: no row has a value of {name}",
-                row=1,
-            )
-        raise BadTable(
-            self.lookup.table.source, missing_name(expression, name, self.lookup.header()), row=1
-        )
+        message = missing_name(expression, name, self.lookup.header())
+        if name in self.lookup.header():
+            message = f"{expression.option}: no row has a value of {name}"
+        raise BadTable(self.lookup.table.source, message, row=1)
 
 
 def _counts_up(cells: Sequence[Any]) -> bool:

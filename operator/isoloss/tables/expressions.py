@@ -46,7 +46,12 @@ class Expression:
         """The names in it, in order. Text that is a column's name as it stands is that column. Raises BadInput."""
         if self.text in header:
             return (self.text,)
-        return tuple(dict.fromkeys(_names(self._tree)))
+        found = [
+            (node.lineno, node.col_offset, name)
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.expr) and (name := _name(node)) is not None
+        ]
+        return tuple(dict.fromkeys(name for *_, name in sorted(found)))
 
     def is_name(self, header: Collection[str]) -> bool:
         """Whether it is one column as it stands."""
@@ -103,15 +108,10 @@ def parse_option(text: str, known: Collection[str]) -> Expression:
 
 def missing_name(expression: Expression, name: str, header: Collection[str]) -> str:
     """What to say of a name that no column has."""
-    quoted = sorted(
-        (each for each in header if each in expression.text and not each.isidentifier()),
-        key=len,
-        reverse=True,
-    )
-    if quoted:
-        hint = f": {quoted[0]} is a column, and in arithmetic it takes quotes: '{quoted[0]}'"
-    else:
-        hint = near(name, header)
+    odd = [each for each in header if each in expression.text and not each.isidentifier()]
+    quoted = max(odd, key=len, default="")
+    hint = f": {quoted} is a column, and in arithmetic it takes quotes: '{quoted}'"
+    hint = hint if quoted else near(name, header)
     return f"{expression.option}: no column {name!r}{hint}; found {', '.join(header)[:300]}"
 
 
@@ -141,26 +141,17 @@ def _words(name: str) -> set[str]:
     return {part for part in re.split(r"[^a-z]+", name.lower()) if len(part) > 1}
 
 
-def _names(tree: ast.expr) -> Iterable[str]:
-    match tree:
-        case ast.Name(id=name):
-            yield name
-        case ast.Constant(value=str(name)):
-            yield name
-        case ast.BinOp(left=left, right=right):
-            yield from _names(left)
-            yield from _names(right)
-        case ast.UnaryOp(operand=operand):
-            yield from _names(operand)
+def _name(node: ast.AST) -> str | None:
+    match node:
+        case ast.Name(id=str(name)) | ast.Constant(value=str(name)):
+            return name
         case _:
-            pass
+            return None
 
 
 def _value(tree: ast.expr, values: Mapping[str, float | None]) -> float | None:
     match tree:
-        case ast.Name(id=name):
-            return values[name]
-        case ast.Constant(value=str(name)):
+        case ast.Name(id=str(name)) | ast.Constant(value=str(name)):
             return values[name]
         case ast.Constant(value=int() | float() as number):
             return float(number)

@@ -34,8 +34,9 @@ class BadTable(BadInput):
         self, source: str, message: str, *, row: int | None = None, column: str | None = None
     ) -> None:
         self.source, self.message, self.row, self.column = source, message, row, column
-        place = filter(None, (row and f"row {row}", column and f"column {column}"))
-        super().__init__(": ".join(filter(None, (source, ", ".join(place), message))))
+        places = [f"row {row}"] if row else []
+        places += [f"column {column}"] if column else []
+        super().__init__(": ".join(filter(None, (source, ", ".join(places), message))))
 
 
 InUse: TypeAlias = Callable[[Sequence[str]], Collection[str]]
