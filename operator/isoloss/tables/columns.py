@@ -52,12 +52,12 @@ class Columns:
                 found[name] = self.column(name)
             except BadTable as error:  # all that is to be done about a table is said at once
                 refused[str(error)] = error
-        missing = [name for name, each in found.items() if each is None]
+        there = {name: each for name, each in found.items() if each is not None}
+        missing = [name for name in found if name not in there]
         if refused:
             raise self._refused(list(refused.values()), missing)
         if missing:
             raise self._missing(missing)
-        there = {name: each for name, each in found.items() if each is not None}
         self._refuse_other_tokens(there)
         self._doubt_last_row(there)
         return there
@@ -214,11 +214,8 @@ class Columns:
         for run, cell in zip(self.lookup.runs, found.cells, strict=True):
             if not is_blank(cell):
                 first.setdefault(run, cell)
-        cells = [
-            first.get(run) if is_blank(cell) else cell
-            for run, cell in zip(self.lookup.runs, found.cells, strict=True)
-        ]
-        return replace(found, cells=cells)
+        rows = zip(self.lookup.runs, found.cells, strict=True)
+        return replace(found, cells=[first.get(r) if is_blank(cell) else cell for r, cell in rows])
 
     def _peaks(self, found: Found) -> dict[str, float]:
         """The highest learning rate of each run; empty if none varies."""

@@ -37,10 +37,9 @@ def without_missing(lookup: Lookup, losses: Sequence[Any], tokens: Sequence[Any]
         at = lookup.number("tokens", index, count)
         if at is None or is_blank(loss):
             continue
-        if is_written_nan(loss):
-            nan[lookup.runs[index]] = min(at, nan.get(lookup.runs[index], at))
-        else:
-            last[lookup.runs[index]] = max(at, last.get(lookup.runs[index], at))
+        run = lookup.runs[index]
+        ends, end = (nan, min) if is_written_nan(loss) else (last, max)
+        ends[run] = end(at, ends.get(run, at))
     if not any(last.get(run, at) > at for run, at in nan.items()):
         return losses
     return [None if is_written_nan(loss) else loss for loss in losses]

@@ -25,10 +25,8 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
         rows_of.setdefault(name, []).append(index)
     tokens = numbers.values["tokens"]
     for name, rows in rows_of.items():
-        for column in SETTINGS:
-            _check_constant(numbers, name, rows, column, numbers.values[column], "{:g}")
-        for label in numbers.labels:
-            _check_constant(numbers, name, rows, label, numbers.labels[label], "{!r}")
+        for column in (*SETTINGS, *numbers.labels):
+            _check_constant(numbers, name, rows, column)
         _check_count_goes_on(numbers, name, rows)
         rows.sort(key=lambda index: (tokens[index], index))
         for before, after in pairwise(rows):
@@ -45,22 +43,19 @@ def rows_by_run(numbers: Numbers) -> dict[str, list[int]]:
     return rows_of
 
 
-def _check_constant(
-    numbers: Numbers,
-    name: str,
-    rows: Sequence[int],
-    column: str,
-    values: Array | Sequence[str],
-    write: str,
-) -> None:
-    """Raise BadTable unless a column has one value in all rows of a run; `write` formats it in the message."""
+def _check_constant(numbers: Numbers, name: str, rows: Sequence[int], column: str) -> None:
+    """Raise BadTable unless a column has one value in all rows of a run."""
+    is_label = column in numbers.labels
+    values: Array | Sequence[str] = (numbers.labels if is_label else numbers.values)[column]
+    write = "{!r}" if is_label else "{:g}"
+    first = rows[0]
     for index in rows[1:]:
-        if values[index] != values[rows[0]]:
+        if values[index] != values[first]:
             raise numbers.table.bad(
                 index,
                 column,
-                f"run {name!r} has {write.format(values[index])} here and {write.format(values[rows[0]])} in row "
-                f"{numbers.table.rows[rows[0]]}: one value per run is expected",
+                f"run {name!r} has {write.format(values[index])} here and {write.format(values[first])} in row {numbers.table.rows[first]}: "
+                "one value per run is expected",
             )
 
 

@@ -21,16 +21,14 @@ def run_columns(header: Iterable[str]) -> list[str]:
 
 def runs_of_rows(table: Table, given: Expression | None) -> tuple[str, list[str]]:
     """Where the names of runs are from, and that of each row; `given` is `--column run=...`. Raises BadTable."""
+    columns = run_columns(table.columns)
     if given is not None:
-        names = given.names(table.columns)
         if not given.is_name(table.columns):
             raise BadInput(f"{given.option}: run takes the name of one column")
-        if names[0] not in table.columns:
-            message = missing_name(given, names[0], list(table.columns))
+        columns = [*given.names(table.columns)]
+        if columns[0] not in table.columns:
+            message = missing_name(given, columns[0], list(table.columns))
             raise BadTable(table.source, message, row=1)
-        columns = [names[0]]
-    else:
-        columns = run_columns(table.columns)
     for column in columns:
         if not all(map(is_blank, table.columns[column])):
             runs = [text_of(cell) for cell in table.columns[column]]
