@@ -33,15 +33,25 @@ def without_missing(lookup: Lookup, losses: Sequence[Any], tokens: Sequence[Any]
         return losses
     nan: dict[str, float] = {}
     last: dict[str, float] = {}
+    ends: dict[str, tuple[float, bool]] = {}
     for index, (loss, count) in enumerate(zip(losses, tokens, strict=True)):
         at = lookup.number("tokens", index, count)
         if at is None or is_blank(loss):
             continue
         run = lookup.runs[index]
-        ends, end = (nan, min) if is_written_nan(loss) else (last, max)
-        ends[run] = end(at, ends.get(run, at))
+        is_nan = is_written_nan(loss)
+        extremes, extreme = (nan, min) if is_nan else (last, max)
+        extremes[run] = extreme(at, extremes.get(run, at))
+        ends[run] = max((at, is_nan), ends.get(run, (at, is_nan)))
     if not any(last.get(run, at) > at for run, at in nan.items()):
         return losses
+    ended = [run for run, (_, is_nan) in ends.items() if is_nan]
+    if 0 < len(ended) < len(ends):
+        names = ", ".join(ended[:5]) + (", ..." if len(ended) > 5 else "")
+        lookup.warn(
+            f"NaN is taken for no loss, as numbers come after some; of the runs {len(ended)} ({names}) end in one: if they diverged, "
+            "mark them in a column diverged"
+        )
     return [None if is_written_nan(loss) else loss for loss in losses]
 
 

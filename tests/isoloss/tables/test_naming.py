@@ -196,6 +196,15 @@ def test_nan_before_a_number_is_a_row_without_a_loss() -> None:
     assert "rows without a loss, skipped: 3" in table.read[0].in_words()
 
 
+def test_a_run_that_alone_ends_in_nan_is_in_doubt_where_nan_is_also_what_is_missing() -> None:
+    table = read(changed(**{"eval/loss": ["NaN", 3.2, 3.0, 3.5, 3.3, "NaN"]}))
+    assert [run.diverged for run in table.runs] == [False, False]
+    (warning,) = table.warnings
+    assert "1 (b) end in one: if they diverged, mark them in a column diverged" in warning
+    everywhere = read(changed(**{"eval/loss": ["NaN", 3.2, "NaN", 3.5, 3.3, "NaN"]}))
+    assert everywhere.warnings == ()
+
+
 def test_losses_that_end_with_nan_in_every_run_are_refused() -> None:
     said = refusal(changed(**{"eval/loss": [3.4, 3.2, "NaN", 3.5, 3.3, "NaN"]}))
     assert "row 4, column loss: every run has a loss of NaN" in said
