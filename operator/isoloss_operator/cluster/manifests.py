@@ -177,8 +177,8 @@ def _template(
     request: JobRequest, owner: Owner, settings: Settings, labels: Mapping[str, str]
 ) -> Json:
     container = _default_container(request.kind, request.secret_names, settings)
-    default = _default_template(_grace_seconds(request, settings), container)
-    template = _merged(default, request.pod_templates, settings)
+    grace_seconds = _grace_seconds(request, settings)
+    template = _merged(container, grace_seconds, request.pod_templates, settings)
     template = _with_shared_memory(merge(template, _fixed_template(request, owner, labels)))
     if refused := _pod_problem(template):
         raise BadPodTemplate(refused)
@@ -195,17 +195,23 @@ def security_problem(templates: Sequence[Mapping[str, Any]], settings: Settings)
     Raises BadPodTemplate if no pod can be made of them.
     """
     container = _default_container("train", (), settings)
-    default = _default_template(settings.termination_grace_seconds, container)
-    template = _merged(default, templates, settings)
+    template = _merged(container, settings.termination_grace_seconds, templates, settings)
     if refused := _pod_problem(template):
         raise BadPodTemplate(refused)
     return _security_problem(template, templates)
 
 
-def _merged(default: Json, templates: Sequence[Mapping[str, Any]], settings: Settings) -> Json:
+def _merged(
+    container: Json,
+    grace_seconds: int,
+    templates: Sequence[Mapping[str, Any]],
+    settings: Settings,
+) -> Json:
+    """The defaults with the operator's own template and these, in this order."""
+    template = _default_template(grace_seconds, container)
     for change in (settings.pod_template, *templates):
-        default = merge(default, change)
-    return default
+        template = merge(template, change)
+    return template
 
 
 def _pod_problem(template: Json) -> str:

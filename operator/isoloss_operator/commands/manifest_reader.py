@@ -50,8 +50,7 @@ def read_manifest(
     predictions = {}
     for item in objects:
         if item.get("kind") == PREDICTION_KIND:
-            metadata = item.get("metadata")
-            name = metadata.get("name") if isinstance(metadata, dict) else None
+            name = _name_of(item)
             if not isinstance(item.get("spec"), dict):
                 raise BadInput(f"{path}: spec of {PREDICTION_KIND} {name}: missing")
             predictions[str(name)] = parse_prediction_spec(item["spec"])
@@ -59,8 +58,7 @@ def read_manifest(
     for item in objects:
         if item.get("kind") != SWEEP_KIND:
             continue
-        metadata = item.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
+        name = _name_of(item)
         if not isinstance(item.get("spec"), dict):
             raise BadInput(f"{path}: spec of {SWEEP_KIND} {name}: missing")
         spec = parse_sweep_spec(item["spec"])
@@ -77,10 +75,15 @@ def read_manifest(
     return fitted[0], predictions, validations
 
 
+def _name_of(item: dict[str, Any]) -> Any:
+    """As it was written; None: it has none."""
+    metadata = item.get("metadata")
+    return metadata.get("name") if isinstance(metadata, dict) else None
+
+
 def _check_name(path: Path, item: dict[str, Any]) -> None:
     """Raise BadInput for a name that the API server would refuse."""
-    metadata = item.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
+    name = _name_of(item)
     if name is None:
         return
     where = f"{path}: metadata.name of {item.get('kind')}"

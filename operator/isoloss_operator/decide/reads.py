@@ -26,7 +26,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.prediction_checks import corpus_of_laws
 from isoloss_operator.decide.preparation import reporting_tasks
-from isoloss_operator.decide.record import is_done, record
+from isoloss_operator.decide.record import is_done, record, unrecorded
 from isoloss_operator.decide.tasks import TaskSet, corpora, plan_tasks
 from isoloss_operator.planning.specs import (
     InvalidSpec,
@@ -99,15 +99,9 @@ def _reads_without_corpus(sweep: AcceptedSweep) -> PointReads:
     """Points train on while their corpus is prepared again: the status says how far they are, and what they cost."""
     known, records = reporting_tasks(sweep), sweep.known.ledger.by_key
     active = () if known is None else known.active
-    unrecorded = (
-        job
-        for job in (*sweep.observed.jobs, *sweep.observed.stopped)
-        if job.kind == "train"
-        and job.key in records
-        and job.attempt > records[job.key].attempts.ended
-    )
+    ending = unrecorded((*sweep.observed.jobs, *sweep.observed.stopped), records)
     return PointReads(
-        progress=tuple(dict.fromkeys(job.key for job in (*active, *unrecorded))),
+        progress=tuple(dict.fromkeys(job.key for job in (*active, *ending))),
         stall_seconds=sweep.spec.failure_policy.stall_seconds,
     )
 
@@ -132,19 +126,19 @@ def _point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
     over = [job for job in jobs if job.is_finished or job.uid in stopped]
     working = {job.key for job in jobs if not job.is_finished and job.uid not in stopped}
     ended = {job.key for job in over}
-    unrecorded = [
+    unknown_ends = [
         job
         for job in over
         if job.key not in records or job.attempt > records[job.key].attempts.ended
     ]
     # The Job of a lost attempt stays alongside the next one, which is yet to end: until then, its
     # result would make the point done and the attempt one too many.
-    readable = {job.key for job in unrecorded} | ((ended | stored) - working)
+    readable = {job.key for job in unknown_ends} | ((ended | stored) - working)
     # How far an attempt came is read once, before the ledger knows of its end: it may have no result.
-    lost = {job.key for job in unrecorded if job.failed}
+    lost = {job.key for job in unknown_ends if job.failed}
     # All of them: what they cost counts against the budget, and any may have stalled.
     reporting = {job.key for job in jobs if not job.is_finished and not _is_new(job, observed)}
-    newly_ended = {job.key for job in unrecorded}
+    newly_ended = {job.key for job in unknown_ends}
     wanted = newly_ended | reporting | _without_jobs(tasks, jobs, stored)
     results = [
         point.key

@@ -286,6 +286,19 @@ def _take_back_unreadable(
     return Recorded(recorded.ledger.replace(points=tuple(records)), tuple(quarantined))
 
 
+def unrecorded(
+    jobs: Iterable[ObservedJob], records: Mapping[str, PointRecord]
+) -> list[ObservedJob]:
+    """Those that train a point of these records, and whose end is not in them."""
+    return [
+        job
+        for job in jobs
+        if job.kind == "train"
+        and job.key in records
+        and job.attempt > records[job.key].attempts.ended
+    ]
+
+
 def end_recorded(
     ledger: Ledger, jobs: Iterable[ObservedJob], tasks: TaskSet, failure: Failure | None = None
 ) -> Ledger:
