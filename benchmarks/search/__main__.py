@@ -48,7 +48,6 @@ from benchmarks.search.scores import (
 from benchmarks.search.strategies import (
     exhaustive,
     median_stopping,
-    one_rule,
     random_points,
     sequential,
     successive_halving,
@@ -62,8 +61,6 @@ KEPT = Path(".bench/search.jsonl")
 QUICK_EVERY = 24
 """Of the synthetic worlds, how many a quick run skips to the next."""
 RIVALS = {"successive halving": successive_halving, "median stopping": median_stopping}
-TARGETS = (10.0, 40.0)
-"""Times the largest point's compute, for which the one rule searches."""
 RANDOM = "random points"
 ADDED_PER_SIZE = 6
 """Points that a search may add for each size: what sizes without a grid get by default."""
@@ -90,10 +87,6 @@ def compare(world: World, replicates: int = REPLICATES, samples: int = 60) -> li
     ways = {
         EXHAUSTIVE: exhaustive(world),
         SEQUENTIAL: searched,
-        **{
-            f"one rule, target x{target:g}": one_rule(target, additions, fit)(world)
-            for target in TARGETS
-        },
         **{name: search(world) for name, search in RIVALS.items()},
         RANDOM: random_points(searched.flops, seed=0)(world),
     }

@@ -53,8 +53,6 @@ class Result:
     added: int = 0
     pruned: int = 0
     risk: float = 0.0
-    took: float | None = None
-    """With JOBS at a time, over the whole grids' with one; None: not known."""
     elapsed: tuple[float, ...] = ()
     """With each number of Jobs at a time of PARALLELISM, over the whole grids' with one; empty: not played in rounds."""
 
@@ -94,7 +92,6 @@ def judge(world: World, strategy: str, searched: Searched, options: FitOptions) 
         searched.added,
         searched.pruned,
         searched.risk,
-        None if searched.time is None else searched.time / whole,
         tuple(searched.elapsed(jobs) / whole for jobs in PARALLELISM) if searched.rounds else (),
     )
 
@@ -123,7 +120,7 @@ def _judged(answer: Answer | None, target: Target) -> Judged | None:
 
 HEADER = (
     f"{'':38s} {'worlds':>6s} {'FLOPs':>11s} {'trained':>7s} {'refused':>8s} {'instead':>8s} "
-    f"{'added regret':>13s} {'beyond':>13s} {'d lnLR':>6s} {'d lnB':>6s} {'holds':>6s} {'elapsed':>9s} {'L(C)':>5s}"
+    f"{'added regret':>13s} {'beyond':>13s} {'d lnLR':>6s} {'d lnB':>6s} {'holds':>6s}"
 )
 
 
@@ -133,8 +130,7 @@ def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
     FLOPs as asked for are mean / worst, "trained" is the mean of those that the replay trained. "refused" counts worlds that only Exhaustive answers, "instead" those that only this
     strategy answers. Added regrets are mean / worst in thousandths of a nat where both answer, at the largest
     size and beyond it; "d lnLR" and "d lnB" the mean distance of the answers; "holds" the share of optima
-    inside the 80% intervals. "elapsed" is the time with JOBS at a time over that of the whole grids, mean / worst, and "L(C)" counts
-    the worlds with a loss-compute law.
+    inside the 80% intervals.
     """
     here = [(a.here, b.here) for a, b in zip(base, found, strict=True) if a.here and b.here]
     beyond = [
@@ -148,14 +144,8 @@ def line(name: str, base: Sequence[Result], found: Sequence[Result]) -> str:
         f"{name:38s} {len(found):6d} {np.mean(shares):5.2f}/{np.max(shares):5.2f} "
         f"{np.mean([result.trained_share for result in found]):7.2f} {refused:8d} {instead:8d} {_added(here):>13s} {_added(beyond):>13s} "
         f"{_mean([abs(b.log_rate - a.log_rate) for a, b in here]):6.2f} "
-        f"{_mean([abs(b.log_batch - a.log_batch) for a, b in here]):6.2f} {_mean(held):6.0%} "
-        f"{_times(base, found):>9s} {sum(result.places_checkpoints for result in found):5d}"
+        f"{_mean([abs(b.log_batch - a.log_batch) for a, b in here]):6.2f} {_mean(held):6.0%}"
     )
-
-
-def _times(base: Sequence[Result], found: Sequence[Result]) -> str:
-    ratios = [b.took / a.took for a, b in zip(base, found, strict=True) if a.took and b.took]
-    return f"{np.mean(ratios):.2f}/{np.max(ratios):.2f}" if ratios else "-"
 
 
 def _added(pairs: Sequence[tuple[Judged, Judged]]) -> str:

@@ -6,26 +6,19 @@ no evaluation there.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.science.contenders import answering
-from benchmarks.search.one_rule import plan
 from benchmarks.search.worlds import World
-from isoloss.laws import FitOptions, Run, fit_laws
+from isoloss.laws import Run
 from isoloss.search import Point, SearchOptions, Seen, Step, StopReason, next_step
 from isoloss.search.lattice import grid_points
 from isoloss_contract.ledger import IntentAction
 from isoloss_operator.planning.pace import elapsed
 
 MOST_STEPS = 400
-AT_A_TIME = 3
-"""Points that go on where the laws refuse an answer."""
-JOBS = 16
-"""At a time, for strategies that keep so many busy."""
 FINISHED = 0.99
 
 
@@ -49,8 +42,6 @@ class Searched:
     A round is decided when everything of the round before has come as far as it was to: its slowest Job holds up
     the next.
     """
-    took: float | None = None
-    """With JOBS at a time, for a strategy that keeps them busy without rounds, FLOPs of one Job."""
 
     def elapsed(self, jobs: int) -> float:
         """Time from the first Job's start to the last one's end with so many at a time, in FLOPs of one Job.
@@ -58,11 +49,6 @@ class Searched:
         Starting a Job, and fitting laws between rounds, takes no time here.
         """
         return sum(elapsed(flops, jobs) for flops in self.rounds)
-
-    @property
-    def time(self) -> float | None:
-        """With JOBS at a time, likewise; None: not known."""
-        return self.elapsed(JOBS) if self.rounds else self.took
 
 
 Strategy = Callable[[World], Searched]
@@ -152,52 +138,6 @@ def follow(step: Step, trained: _Trained, seen: dict[Point, Seen]) -> tuple[floa
         run = trained.runs.get(point)
         seen[point] = Seen(point, run, decision.tokens, failed=run is None)
     return tuple(asked)
-
-
-def one_rule(multiple: float, additions: int, fit: FitOptions, jobs: int = JOBS) -> Strategy:
-    """The rule of one_rule.py for a target of so many times the largest point's compute, with `jobs` always at work.
-
-    Once nothing is worth its cost it goes on only while the laws refuse an answer, a few points at a time.
-    """
-
-    def search(world: World) -> Searched:
-        trained, seen = _Trained(world), dict[Point, Seen]()
-        running: list[tuple[float, int, Seen]] = []
-        clock, started, added = 0.0, 0, 0
-        for _ in range(MOST_STEPS):
-            free, busy = jobs - len(running), {each.point for _, _, each in running}
-            found = plan(world.sizes, seen, multiple, additions - added, fit)
-            choices = found.worth
-            if not choices and not running and not _answers(world, trained, fit):
-                choices, free = found.rest, min(free, AT_A_TIME)
-            for choice in choices:
-                point = choice.point
-                if not free or point in busy or (choice.added and added >= additions):
-                    continue
-                asked, tokens = trained.flops(point), choice.share * world.size_of(point).tokens
-                trained.train(point, choice.share)
-                run = trained.runs.get(point)
-                after = Seen(point, run, tokens, failed=run is None)
-                started, free, added = started + 1, free - 1, added + choice.added
-                end = clock + max(trained.flops(point) - asked, 0.0)
-                heapq.heappush(running, (end, started, after))
-                seen[point] = replace(seen.get(point, Seen(point)), wanted=tokens)
-                busy.add(point)
-            if not running:
-                return trained.result(added=added, took=clock)
-            clock = running[0][0]
-            while running and running[0][0] <= clock * (1.0 + 1e-9):
-                _, _, after = heapq.heappop(running)
-                seen[after.point] = after
-        raise RuntimeError(f"the search of {world.name} does not end")
-
-    return search
-
-
-def _answers(world: World, trained: _Trained, fit: FitOptions) -> bool:
-    """Whether the laws of what was trained answer at the largest size."""
-    laws = fit_laws([trained.runs[point] for point in sorted(trained.runs)], fit)
-    return answering(laws)(world.here.params, world.here.tokens) is not None
 
 
 def successive_halving(world: World) -> Searched:
