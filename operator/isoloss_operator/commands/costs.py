@@ -154,13 +154,15 @@ def _accelerators(spec: ScalingSweepSpec, proxy: PlannedProxy) -> int:
 
 @dataclass(frozen=True)
 class Pace:
-    """Throughput of one accelerator at work."""
+    """Throughput of one accelerator at work, and what it costs."""
 
     tokens_per_second: float | None = None
     """Of every size; None: by FLOPs."""
     peak_flops: float = PEAK_FLOPS
     utilisation: float | None = None
     """Of every size; None: what each is assumed to reach."""
+    price_per_hour: float | None = None
+    """In any currency; None: not known."""
 
     def hours(self, size: SizePlan) -> float:
         """Accelerator hours of one size, those included in which small batches leave accelerators idle."""
@@ -236,6 +238,11 @@ class Planned:
     def hours(self, pace: Pace) -> float:
         """Accelerator hours of the whole grids."""
         return sum(pace.hours(size) for size in self.sizes)
+
+    def expected_hours(self, pace: Pace) -> float:
+        """Those that are expected: of the search if there is one."""
+        share = 1.0 if self.search is None else self.search.expected_flops / self.flops
+        return share * self.hours(pace)
 
     def elapsed(self, pace: Pace) -> Elapsed:
         """How long it takes with as many Jobs at a time as the spec allows."""
@@ -372,6 +379,15 @@ def sizes_document(
         "throughput": pace.in_words(sizes),
         "direct_grid_flops": cost.direct_flops if cost else None,
         "saving": cost.saving if cost else None,
+    }
+
+
+def price_document(planned: Planned, pace: Pace) -> dict[str, Any]:
+    """What the accelerator hours cost, as `--json` prints it; null without a price."""
+    per_hour = pace.price_per_hour
+    return {
+        "price": per_hour and per_hour * planned.hours(pace),
+        "expected_price": per_hour and per_hour * planned.expected_hours(pace),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
-from isoloss.cli.inputs import count
+from isoloss.cli.inputs import count, positive
 from isoloss.cli.outcome import ANSWERED, PIPED_WIDTH, command, console, print_document
 from isoloss.errors import BadInput
 from isoloss.laws_files import write_file
@@ -22,6 +22,7 @@ from isoloss_operator.commands.costs import (
     Pace,
     Planned,
     planned,
+    price_document,
     sizes_document,
     with_continued_models,
 )
@@ -46,6 +47,7 @@ from isoloss_operator.commands.manifest_writer import (
     manifests,
 )
 from isoloss_operator.commands.options import (
+    PricePerHour,
     corpus_parts,
     folder,
     name_of,
@@ -53,7 +55,7 @@ from isoloss_operator.commands.options import (
     sequence_length,
     tokenizer,
 )
-from isoloss_operator.commands.printed import print_plan
+from isoloss_operator.commands.printed import price_sentence, print_plan
 from isoloss_operator.commands.worth import (
     curve_document,
     in_words,
@@ -155,11 +157,14 @@ def init(
         int | None,
         typer.Option("--sequence-length", min=8, help="Of the continued run, in tokens."),
     ] = None,
+    price_per_hour: PricePerHour = None,
     out: Annotated[Path | None, typer.Option(help="File to write. By default NAME.yaml.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Write a sweep and a prediction for a checkpoint, ready to apply, and show what they cost."""
     cpt_tokens = count("--tokens", tokens)
+    positive("--price-per-hour", price_per_hour)
+    pace = replace(PACE, price_per_hour=price_per_hour)
     if validate is not None and not 0.0 < validate <= 1.0:
         raise BadInput(f"--validate: must be above 0 and at most 1, not {validate:g}")
     parts = corpus_parts(corpus)
@@ -202,7 +207,7 @@ def init(
         (other, _elapsed(replace(written, design=other), accelerators, grid=grid))
         for other in curve(compared, chosen)
     ]
-    written, plan = _completed(written, accelerators, grid=grid)
+    written, plan = _completed(written, pace, accelerators, grid=grid)
     text = manifests(written)
     write_file(path, text)
     if as_json:
@@ -211,14 +216,15 @@ def init(
             {
                 "manifest": str(path),
                 "guesses": guesses(text),
-                **sizes_document(plan.sizes, PACE, cost),
+                **sizes_document(plan.sizes, pace, cost),
+                **price_document(plan, pace),
                 "designs": curve_document(shown, chosen),
                 "warnings": list(_caveats(written.design)),
             }
         )
     else:
-        print_curve(shown, chosen)
-        _print(path, text, written, plan)
+        print_curve(shown, chosen, price_per_hour)
+        _print(path, text, written, plan, pace)
     return ANSWERED
 
 
@@ -260,10 +266,13 @@ def _training_accelerators(total: int) -> int:
     return count
 
 
-def _completed(written: Written, accelerators: int, *, grid: bool) -> tuple[Written, Planned]:
+def _completed(
+    written: Written, pace: Pace, accelerators: int, *, grid: bool
+) -> tuple[Written, Planned]:
     """With what follows from the plan of a draft, and the plan of all that."""
     written, plan = _laid_out(written, accelerators, grid=grid)
-    written = replace(written, budget=BUDGET * plan.flops, costs=tuple(_costs(written, plan)))
+    costs = tuple(_costs(written, plan, pace))
+    written = replace(written, budget=BUDGET * plan.flops, costs=costs)
     return written, _plan_of(written)
 
 
@@ -302,9 +311,9 @@ def _blamed(written: Written, refusal: str) -> str:
     return "these options allow no sweep of this checkpoint"
 
 
-def _costs(written: Written, plan: Planned) -> list[str]:
+def _costs(written: Written, plan: Planned, pace: Pace) -> list[str]:
     points = sum(size.points for size in plan.sizes)
-    hours = plan.hours(PACE)
+    hours, price = plan.hours(pace), pace.price_per_hour
     planned_run = 6.0 * written.checkpoint.active * written.cpt_tokens
     whole = f"{points} points: {_cost(plan.flops, plan, hours)}"
     shares = " and ".join(f"{share:.0%}" for share in sorted({s.utilisation for s in plan.sizes}))
@@ -320,6 +329,7 @@ def _costs(written: Written, plan: Planned) -> list[str]:
     design = written.design
     return [
         *sentences,
+        *([] if price is None else [price_sentence(plan, pace, price)]),
         f"Its answer is expected to lose {in_words(design.outlook)};",
         f"cost and regret together are {100.0 * design.total:.3g}% of the continued run.",
         f"The continued run itself takes {formatting.flops(planned_run)} FLOPs, {beyond} times a run of the largest proxy.",
@@ -356,9 +366,9 @@ def _caveats(found: Design) -> Iterator[str]:
         )
 
 
-def _print(path: Path, text: str, written: Written, plan: Planned) -> None:
+def _print(path: Path, text: str, written: Written, plan: Planned, pace: Pace) -> None:
     terminal = console(PIPED_WIDTH)
-    print_plan(plan, PACE, plan.cost(written.checkpoint.active, written.cpt_tokens))
+    print_plan(plan, pace, plan.cost(written.checkpoint.active, written.cpt_tokens))
     for sentence in _caveats(written.design):
         terminal.print(f"\n{sentence}")
     where = f" --namespace {written.namespace}" if written.namespace else ""

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from pydantic import TypeAdapter, ValidationError
 
 from isoloss.errors import BadInput
@@ -17,6 +18,12 @@ from isoloss_operator.api.fields import DnsLabel, FolderUri, StoreUri
 from isoloss_operator.planning.architectures import UnsupportedModel
 from isoloss_operator.planning.parameters import parameter_counts
 
+PricePerHour = Annotated[
+    float | None,
+    typer.Option(
+        metavar="PRICE", help="Of one accelerator, in any currency: adds what the hours cost."
+    ),
+]
 LONGEST_NAME = 40
 """Longest name of a sweep: the names of what belongs to it are longer."""
 USUAL_SEQUENCE = 8192

@@ -17,11 +17,13 @@ from isoloss_operator.commands.costs import (
     Pace,
     out_of_reach,
     planned,
+    price_document,
     search_document,
     sizes_document,
     with_continued_models,
 )
 from isoloss_operator.commands.manifest_reader import pod_warnings, read_checkpoints, read_manifest
+from isoloss_operator.commands.options import PricePerHour
 from isoloss_operator.commands.printed import print_plan, print_refused, print_validations
 from isoloss_operator.commands.worth import outlooks, outlooks_document, print_outlooks
 from isoloss_operator.planning.pace import (
@@ -62,6 +64,7 @@ def plan(
     peak_flops: Annotated[
         float, typer.Option(help="FLOPs per second of one accelerator; default: H100, bf16.")
     ] = PEAK_FLOPS,
+    price_per_hour: PricePerHour = None,
     target_params: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +79,7 @@ def plan(
     as_json: AsJson = False,
 ) -> int:
     """Count a sweep's points, tokens, FLOPs and accelerator hours, what a search costs, and what its answer is expected to lose."""
-    pace = _pace(tokens_per_second, utilisation, peak_flops)
+    pace = _pace(tokens_per_second, utilisation, peak_flops, price_per_hour)
     target = _target(target_params, target_tokens)
     try:
         sweep, predictions, judging = read_manifest(manifest)
@@ -98,6 +101,7 @@ def plan(
                 **sizes_document(found.sizes, pace, cost),
                 "search": search_document(found),
                 "elapsed": asdict(found.elapsed(pace)),
+                **price_document(found, pace),
                 "placed": [asdict(each) for each in found.placed],
                 "validations": {
                     name: sizes_document(each.sizes, pace, None)
@@ -118,12 +122,18 @@ def plan(
     return ANSWERED
 
 
-def _pace(tokens_per_second: float | None, utilisation: float | None, peak_flops: float) -> Pace:
+def _pace(
+    tokens_per_second: float | None,
+    utilisation: float | None,
+    peak_flops: float,
+    price_per_hour: float | None,
+) -> Pace:
     """Raises BadInput for an impossible number, and for one that would do nothing."""
     for option, value in (
         ("--tokens-per-second", tokens_per_second),
         ("--utilisation", utilisation),
         ("--peak-flops", peak_flops),
+        ("--price-per-hour", price_per_hour),
     ):
         positive(option, value)
     if tokens_per_second is not None:
@@ -133,7 +143,7 @@ def _pace(tokens_per_second: float | None, utilisation: float | None, peak_flops
         )
     if utilisation is not None and utilisation > 1:
         raise BadInput(f"--utilisation: must be at most 1, not {utilisation:g}")
-    return Pace(tokens_per_second, peak_flops, utilisation)
+    return Pace(tokens_per_second, peak_flops, utilisation, price_per_hour)
 
 
 def _target(params: str | None, tokens: str | None) -> tuple[float, float] | None:

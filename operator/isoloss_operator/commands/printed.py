@@ -30,6 +30,8 @@ def print_plan(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
     print_search(planned)
     print_budget(planned, pace)
     print_elapsed(planned.elapsed(pace), planned.sizes)
+    if pace.price_per_hour is not None:
+        _say(price_sentence(planned, pace, pace.price_per_hour))
 
 
 def print_sizes(
@@ -222,6 +224,15 @@ def print_elapsed(took: Elapsed, sizes: Sequence[SizePlan]) -> None:
     longer = took.search_hours > took.whole_grid_hours
     rounds = "; a round starts when the slowest Job of the one before has ended" if longer else ""
     _say(f"About {searched} hours for the search with {jobs}, {whole} for the whole grid{rounds}.")
+
+
+def price_sentence(planned: Planned, pace: Pace, per_hour: float) -> str:
+    """What the accelerator hours cost."""
+    whole = f"{formatting.number(per_hour * planned.hours(pace))} for the whole grid"
+    if planned.search is not None:
+        expected = formatting.number(per_hour * planned.expected_hours(pace))
+        whole = f"{expected} expected of the search, {whole}"
+    return f"At {formatting.number(per_hour)} per accelerator hour: {whole}."
 
 
 def _accelerators_of_each(counts: set[int]) -> str:

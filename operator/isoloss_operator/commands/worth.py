@@ -197,7 +197,9 @@ def outlook_document(found: Outlook) -> dict[str, Any]:
     }
 
 
-def print_curve(curve: Sequence[tuple[Design, float | None]], chosen: Design) -> None:
+def print_curve(
+    curve: Sequence[tuple[Design, float | None]], chosen: Design, price_per_hour: float | None
+) -> None:
     """Designs from cheap to dear, each with the hours until it ends; the chosen one is marked."""
     terminal = console(PIPED_WIDTH)
     table = grid(
@@ -206,6 +208,7 @@ def print_curve(curve: Sequence[tuple[Design, float | None]], chosen: Design) ->
         "grid",
         "cost",
         "H100 h",
+        *([] if price_per_hour is None else ["price"]),
         "regret",
         "of the run",
         "LR",
@@ -218,7 +221,11 @@ def print_curve(curve: Sequence[tuple[Design, float | None]], chosen: Design) ->
             sizes_in_words(design),
             f"{design.lines} x {design.lines}",
             _percent(design.cost),
-            formatting.number(design.expected_hours),
+            *(
+                formatting.number(factor * design.expected_hours)
+                for factor in (1.0, price_per_hour)
+                if factor is not None
+            ),
             *_columns(design.outlook),
             "" if elapsed is None else formatting.number(elapsed),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,17 @@ def test_the_head_of_the_file_says_what_it_costs(init: Isoloss, llama: str) -> N
     assert "Accelerator hours at" in said
     assert "GiB of each for the training state" in said
     assert "kubectl apply -f llama-3-8b.yaml" in ended.out
+
+
+def test_a_price_is_in_the_head_of_the_file_and_in_the_table_of_designs(
+    init: Isoloss, llama: str
+) -> None:
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--price-per-hour", "2")
+    head = Path("llama-3-8b.yaml").read_text().partition("apiVersion")[0]
+    assert "# At 2 per accelerator hour: " in head
+    assert re.search(r"H100 h +price +regret", ended.out)
+    (chosen,) = re.findall(r"^-> .*?% +([\d.]+) +([\d.]+) ", ended.out, re.MULTILINE)
+    assert float(chosen[1]) == pytest.approx(2 * float(chosen[0]), rel=0.01)
 
 
 def test_in_a_pipe_sentences_fold_and_commands_stay_whole(init: Isoloss, llama: str) -> None:

@@ -134,6 +134,21 @@ def test_hours_follow_from_the_stated_throughput(plan: Plan) -> None:
     assert "100000 tokens per second" in document["throughput"]
 
 
+def test_a_price_is_that_of_the_hours_and_of_a_search_that_which_is_expected(plan: Plan) -> None:
+    for path in (EXAMPLE, SEARCH_EXAMPLE):
+        priced = plan.document(path, "--price-per-hour", "2.5")
+        assert priced["price"] == pytest.approx(2.5 * priced["accelerator_hours"])
+        search = priced["search"]
+        share = search["expected_flops"] / priced["flops"] if search else 1.0
+        assert priced["expected_price"] == pytest.approx(share * priced["price"])
+        whole = f"{formatting.number(priced['price'])} for the whole grid."
+        expected = f"{formatting.number(priced['expected_price'])} expected of the search, "
+        said = plan.isoloss("plan", path, "--price-per-hour", "2.5").words
+        assert f"At 2.5 per accelerator hour: {expected if search else ''}{whole}" in said
+    assert plan.document()["price"] is None
+    assert "per accelerator hour:" not in plan.words()
+
+
 def test_the_saving_is_against_as_many_runs_of_the_target_and_is_that_of_the_status(
     plan: Plan,
 ) -> None:
@@ -203,6 +218,7 @@ def test_the_help_of_a_plan_says_what_it_assumes(isoloss: Isoloss) -> None:
         ),
         (("--utilisation", "1.5"), "--utilisation: must be at most 1, not 1.5"),
         (("--tokens-per-second", "0"), "--tokens-per-second: 0 is not a positive"),
+        (("--price-per-hour", "-1"), "--price-per-hour: -1 is not a positive"),
         (("--target-params", "8e9"), "give --target-params and --target-tokens together"),
         (("--target-params", "nan", "--target-tokens", "1e9"), "--target-params: nan is no count"),
     ],
