@@ -28,6 +28,7 @@ from isoloss_contract.store import BadStoreUri, check_uri
 PREFIX = "ISOLOSS_"
 POD_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 EVERY_NAMESPACE = "*"
+TERMINATION_GRACE_SECONDS = 120
 LONGEST_SECONDS = 1e9
 """No thread can be told to wait for very much longer, nor without end by a number."""
 
@@ -56,7 +57,7 @@ class Settings(BaseModel):
     """imagePullPolicy of the trainer pods; empty: the cluster's default."""
     enforce_restricted_pods: bool = True
     """Refuse pod templates that violate the restricted Pod Security Standard."""
-    termination_grace_seconds: Annotated[int, Field(ge=1)] = 120
+    termination_grace_seconds: Annotated[int, Field(ge=1)] = TERMINATION_GRACE_SECONDS
     """Time between SIGTERM and SIGKILL, in which a pod writes its checkpoint."""
 
     http_port: Annotated[int, Field(ge=0, le=65535)] = 8080

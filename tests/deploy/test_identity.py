@@ -99,6 +99,7 @@ EDITABLE: dict[str, Any] = {
     "design": "Unchecked",
     "training.additionalSeeds": [1, 2],
     "training.checkpointSeconds": 60,
+    "training.preemptionsPerDay": 6,
     "training.deterministic": True,
     "training.releaseCheckpoints": True,
     "fit.weights": "Raw",

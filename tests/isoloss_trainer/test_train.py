@@ -13,6 +13,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -42,7 +43,7 @@ from isoloss_contract.store.folder import FolderBackend
 from isoloss_operator.planning.continued import checkpoint_model
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_trainer.attempt import Claim, Fence, MicroBatch, TrainingState
-from isoloss_trainer.checkpoint import Checkpoints, OtherLayout
+from isoloss_trainer.checkpoint import Checkpoints, OtherLayout, write_tensors
 from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.kernels import deterministic_kernels
 from isoloss_trainer.learner import Learner, StepFacts, take_into_average
@@ -603,6 +604,57 @@ def test_a_slow_store_holds_up_no_step(
     monkeypatch.setattr(Checkpoints, "_write", slow)
     run(task.model_copy(update={"checkpoint_seconds": 0}))
     assert written == [(1, True), (8, True)]
+
+
+@pytest.mark.parametrize(
+    ("preemptions", "grace", "first", "interval"),
+    [
+        pytest.param(6, 15.0, 60.0, 120.0, id="too little grace"),  # sqrt(2 * 0.5 s * 4 h)
+        pytest.param(6, 120.0, 60.0, 600.0, id="grace enough"),
+        pytest.param(0, 15.0, 600.0, 600.0, id="no rate"),
+    ],
+)
+def test_a_run_measures_its_first_checkpoint_and_chooses_when_to_write_the_next(
+    prepared: Prepared,
+    monkeypatch: pytest.MonkeyPatch,
+    preemptions: int,
+    grace: float,
+    first: float,
+    interval: float,
+) -> None:
+    """By a clock of its own, on which a copy takes half a second and writing it ten."""
+    now, output = [0.0], io.StringIO()
+
+    def taking(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
+        def taken(*rest: Any) -> Any:
+            now[0] += seconds
+            return call(*rest)
+
+        return taken
+
+    monkeypatch.setattr(Learner, "copied", taking(0.5, Learner.copied))
+    monkeypatch.setattr(checkpoint_module, "write_tensors", taking(10, write_tensors))
+    task = train_task(prepared.manifest, prepared.uri).model_copy(
+        update={"preemptions_per_day": preemptions, "checkpoint_seconds": 600}
+    )
+    began = attempt(task, PreparedData(prepared.data_uri, prepared.folder))
+    began = replace(began, clock=lambda: now[0], grace_seconds=grace, log=Log(output))
+    began.fence.acquire()
+    saving, state = PointRun(began).saving, TrainingState(step=1)
+    saved_at = 0.0
+    for wait in (first, interval, interval):
+        for seconds, is_due in ((wait - 1, False), (wait, True)):
+            now[0] = saved_at + seconds
+            saving.save_if_due(state)
+            assert saving.checkpoints._pending is not None or not is_due
+            saving.checkpoints.wait()
+            assert (now[0] > saved_at + seconds) is is_due
+        saved_at += wait + 0.5
+    events = [json.loads(line) for line in output.getvalue().splitlines()]
+    told = {"copy_seconds": 0.5, "write_seconds": 10.0, "interval_seconds": interval}
+    assert [event for event in events if event["event"] == "checkpoint"] == [
+        {**events[-1], **told, "grace_seconds": grace}
+    ]
 
 
 def test_a_checkpoint_names_its_tensors_and_who_wrote_it(prepared: Prepared) -> None:

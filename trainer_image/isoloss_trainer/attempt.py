@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -63,6 +63,9 @@ class Attempt:
     world: World
     interruption: Interruption
     log: Log
+    grace_seconds: float = 0.0
+    """From SIGTERM to SIGKILL; 0: not known."""
+    clock: Callable[[], float] = time.monotonic
 
 
 class Stopwatch:

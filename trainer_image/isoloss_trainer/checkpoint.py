@@ -16,6 +16,7 @@ import json
 import math
 import mmap
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -106,7 +107,11 @@ class Checkpoints:
         check: Callable[[], None],
         log: Log,
         world: World | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
+        self.write_seconds: float | None = None
+        """What the last one took that is complete; None: none is yet."""
         self._store, self._key, self._keep, self._log = store, key, keep, log
         self._folder = layout.point_checkpoints(key)
         self._check, self._world = check, world or World()
@@ -211,6 +216,7 @@ class Checkpoints:
         tensors: Tensors,
         versions: dict[str, str],
     ) -> None:
+        began = self._clock()
         name = self._world.of_first(lambda: persist(lambda: self._unused(wanted)), self._group)
         folder = f"{self._folder}/{name}"
 
@@ -237,6 +243,7 @@ class Checkpoints:
             self._store.write_record(self._manifest(name), manifest)
 
         persist(complete)
+        self.write_seconds = self._clock() - began
         # The new one is written: that an old one stays, as where nothing may be deleted, ends no run.
         with self._log.survived("checkpoints-kept"):
             self._remove_others(name)

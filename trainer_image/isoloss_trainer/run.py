@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from isoloss_contract import layout
+from isoloss_contract.checkpointing import Checkpointing
 from isoloss_contract.records import (
     Outcome,
     PointResult,
@@ -59,6 +59,8 @@ from isoloss_trainer.run_log import Meter, RunLog, flops_per_token, peak_flops
 from isoloss_trainer.shards import TrainingSequences
 from isoloss_trainer.termination import Interrupted, OutOfMemory
 
+FIRST_SECONDS = 60.0
+"""After which a run that may be preempted writes its first checkpoint, to know what one takes."""
 STEPS_AT_ONCE = 16
 """What steps found out is read from an accelerator at once: each reading waits for it."""
 SUPERSEDED = 2
@@ -376,9 +378,12 @@ class Saving:
             fence.check,
             attempt.log,
             attempt.world,
+            attempt.clock,
         )
         self._saved = (0, 0)
-        self._saved_at = time.monotonic()
+        self._saved_at = attempt.clock()
+        self._copy_seconds = 0.0
+        self._told: float | None = None
         self._earlier_seconds = 0.0
 
     @property
@@ -426,17 +431,39 @@ class Saving:
             state.micro_batch = self._micro_batch()
             self.checkpoints.wait(replacing=True)
             tokens = state.step * self._timetable.batch_tokens
-            self.checkpoints.save(state, tokens, self._learner.copied(), versions())
-        self._saved, self._saved_at = _standing(state), time.monotonic()
+            began = self._attempt.clock()
+            copies = self._learner.copied()
+            self._saved, self._saved_at = _standing(state), self._attempt.clock()
+            self._copy_seconds = self._saved_at - began
+            self.checkpoints.save(state, tokens, copies, versions())
 
     def save_if_due(self, state: TrainingState) -> None:
         """A checkpoint that is due while the one before is still being written is put off, so that a slow
         store does not hold up the run."""
         world = self._attempt.world
-        due = time.monotonic() - self._saved_at >= self._attempt.task.checkpoint_seconds
+        due = self._attempt.clock() - self._saved_at >= self._interval()
         # Rank 0 decides: it has the last of the writing, and its decision is every process's.
         if world.any(world.is_first and due and not self.checkpoints.is_writing):
             self.save(state)
+
+    def _interval(self) -> float:
+        """Seconds from one checkpoint to the next; a new one after each that was measured is told in the log."""
+        task, attempt, written = self._attempt.task, self._attempt, self.checkpoints.write_seconds
+        longest = float(task.checkpoint_seconds)
+        if written is None:
+            return min(longest, FIRST_SECONDS) if task.preemptions_per_day else longest
+        rate = task.preemptions_per_day * task.nodes
+        found = Checkpointing(self._copy_seconds, written, attempt.grace_seconds, rate, longest)
+        if written != self._told:
+            self._told = written
+            attempt.log.event(
+                "checkpoint",
+                copy_seconds=found.copy,
+                write_seconds=found.write,
+                grace_seconds=found.grace,
+                interval_seconds=found.interval,
+            )
+        return found.interval
 
     def save_what_is_new(self, state: TrainingState) -> None:
         """Save unless the last checkpoint has this step and its evaluation, and could be written."""

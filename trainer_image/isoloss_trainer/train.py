@@ -6,6 +6,7 @@ is true. torch is imported only when there is something to train.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isoloss_contract import layout
-from isoloss_contract.records import Outcome, PointConfig, PointResult, TrainTask
+from isoloss_contract.records import (
+    GRACE_VARIABLE,
+    Outcome,
+    PointConfig,
+    PointResult,
+    TrainTask,
+)
 from isoloss_contract.store import Store, StoreError
 from isoloss_trainer.attempt import Attempt, Fence, stored_result
 from isoloss_trainer.log import Log
@@ -49,7 +56,17 @@ def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) 
         fence = Fence(store, task.point.key, task.claimant)
         world = World.of_environment()
         result = _claim_and_run(
-            Attempt(task, store, data, scratch, fence, world, interruption, log)
+            Attempt(
+                task,
+                store,
+                data,
+                scratch,
+                fence,
+                world,
+                interruption,
+                log,
+                grace_seconds=float(os.environ.get(GRACE_VARIABLE) or 0),
+            )
         )
     if result.outcome is Outcome.DIVERGED:
         raise Diverged("Diverged", result.message)

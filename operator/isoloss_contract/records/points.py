@@ -132,6 +132,9 @@ class TrainTask(Record):
     deterministic: bool = False
     """Use only kernels that give equal bits for equal input: on an accelerator others are faster."""
     checkpoint_seconds: int = Field(default=300, ge=1)
+    """The most between two checkpoints."""
+    preemptions_per_day: int = Field(default=0, ge=0)
+    """Of each node; 0: not known."""
     keep_checkpoints: int = Field(default=2, ge=1, le=10)
     release_checkpoints_when_done: bool = False
     """Delete the training state once the result is written; the point cannot be continued then."""

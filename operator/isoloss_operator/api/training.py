@@ -81,6 +81,10 @@ class Training(ApiType):
     """Every point is trained with each of these seeds too. Fits average such runs and measure the noise by them."""
     checkpoint_seconds: int = Field(default=600, ge=1, le=86_400)
     """Maximum number of seconds between two checkpoints."""
+    preemptions_per_day: int = Field(default=0, ge=0, le=1000)
+    """How often a node is expected to be preempted. If the terminationGracePeriodSeconds of a pod, which should be what
+    a preempted node leaves it, are too few to write a checkpoint, its trainer measures what one takes and chooses the
+    interval at which least is lost, at most checkpointSeconds. 0: not known, and the interval is checkpointSeconds."""
     deterministic: bool = False
     """Use only GPU kernels that give equal bits for equal input, at some cost in speed. On a CPU runs are always
     equal. Changing it affects later attempts."""

@@ -8,8 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isoloss_contract.memory import STATE_BYTES
+from isoloss_contract.checkpointing import (
+    STORE_BYTES_PER_SECOND,
+    checkpoint_bytes,
+    needed_grace,
+)
 from isoloss_contract.records import (
+    GRACE_VARIABLE,
     POD_ADDRESS_VARIABLE,
     SCRATCH_VARIABLE,
     TASK_VARIABLE,
@@ -48,9 +53,6 @@ MAX_TASK_BYTES = 100 * 1024
 """Linux takes at most 128 KiB for one environment variable."""
 SCRATCH = "/scratch"
 SHARED_MEMORY = "/dev/shm"
-CHECKPOINT_BYTES_PER_SECOND = 2e8
-"""What a store is assumed to take."""
-MICRO_BATCH_SECONDS = 30
 TERMINATION_LOG = "/dev/termination-log"
 FINAL_EXIT_CODES = (
     ExitCode.DIVERGED,
@@ -179,7 +181,8 @@ def _template(
     container = _default_container(request.kind, request.secret_names, settings)
     grace_seconds = _grace_seconds(request, settings)
     template = _merged(container, grace_seconds, request.pod_templates, settings)
-    template = _with_shared_memory(merge(template, _fixed_template(request, owner, labels)))
+    fixed = _fixed_template(request, owner, labels, grace_of(template))
+    template = _with_shared_memory(merge(template, fixed))
     if refused := _pod_problem(template):
         raise BadPodTemplate(refused)
     if settings.enforce_restricted_pods and (
@@ -293,15 +296,31 @@ def _default_template(grace_seconds: int, container: Json) -> Json:
 
 
 def _grace_seconds(request: JobRequest, settings: Settings) -> int:
-    """Enough to finish a micro-batch and write a checkpoint: of a mixture of three billion parameters 48 GB."""
     if not isinstance(request.task, TrainTask):
         return settings.termination_grace_seconds
     try:
         counts = parameter_counts(request.task.point.model)
     except UnsupportedModel:
         return settings.termination_grace_seconds
-    written = STATE_BYTES * counts.total / CHECKPOINT_BYTES_PER_SECOND
-    return max(settings.termination_grace_seconds, MICRO_BATCH_SECONDS + math.ceil(written))
+    return default_grace(counts.total, settings.termination_grace_seconds)
+
+
+def default_grace(parameters: int, least: int) -> int:
+    """Seconds enough to finish a micro-batch and write a checkpoint: of a mixture of three billion parameters 48 GB."""
+    written = checkpoint_bytes(parameters) / STORE_BYTES_PER_SECOND
+    return max(least, math.ceil(needed_grace(written)))
+
+
+def grace_of(template: Any) -> int | None:
+    """Seconds from SIGTERM to SIGKILL that a template gives its pods; None if it does not say. Raises BadPodTemplate."""
+    spec = Fields.of(template, "podTemplate").fields("spec")
+    value = spec.value("terminationGracePeriodSeconds")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        where = spec.where("terminationGracePeriodSeconds")
+        raise BadPodTemplate(f"{where}: {value!r:.60} is not a number of seconds")
+    return value
 
 
 def _default_container(kind: str, secret_names: Sequence[str], settings: Settings) -> Json:
@@ -325,7 +344,9 @@ def _default_container(kind: str, secret_names: Sequence[str], settings: Setting
     }
 
 
-def _fixed_template(request: JobRequest, owner: Owner, labels: Mapping[str, str]) -> Json:
+def _fixed_template(
+    request: JobRequest, owner: Owner, labels: Mapping[str, str], grace_seconds: int | None
+) -> Json:
     """The contract of operator and trainer, which no podTemplate can override."""
     return {
         "metadata": {"labels": dict(labels), "annotations": _annotations(owner)},
@@ -340,6 +361,7 @@ def _fixed_template(request: JobRequest, owner: Owner, labels: Mapping[str, str]
                         {"name": TASK_VARIABLE, "value": task_text(request)},
                         {"name": SCRATCH_VARIABLE, "value": SCRATCH},
                         {"name": TERMINATION_VARIABLE, "value": TERMINATION_LOG},
+                        {"name": GRACE_VARIABLE, "value": str(grace_seconds or 0)},
                         *_address(request),
                     ],
                 }

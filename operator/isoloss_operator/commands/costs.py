@@ -12,6 +12,12 @@ from isoloss.errors import BadInput
 from isoloss.laws import size_refusal
 from isoloss.savings import SearchCost, search_cost
 from isoloss.search import SearchOptions, Step, next_step
+from isoloss_contract.checkpointing import (
+    COPY_BYTES_PER_SECOND,
+    STORE_BYTES_PER_SECOND,
+    Checkpointing,
+    checkpoint_bytes,
+)
 from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood
 from isoloss_contract.memory import DEVICES, StateMemory, state_memory
@@ -23,6 +29,7 @@ from isoloss_operator.api import (
     ScalingSweepSpec,
 )
 from isoloss_operator.cluster.accelerators import accelerators_of, misplaced_accelerators
+from isoloss_operator.cluster.manifests import default_grace, grace_of
 from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.choose import assumed_seconds_per_flop
@@ -47,6 +54,7 @@ from isoloss_operator.planning.points import (
 )
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, checkpoint_uris
+from isoloss_operator.settings import TERMINATION_GRACE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,8 @@ class SizePlan:
     """Pods of each Job that share them."""
     fits: dict[str, Fit | None]
     """How many sequences fit beside the training state at once on each of them, by kind of device; None: not even one."""
+    checkpointing: Checkpointing
+    """At the assumed throughput; the operator's own pod template and settings may give its pods another grace."""
 
     @property
     def memory(self) -> StateMemory:
@@ -110,7 +120,10 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
     proxy = points[0].proxy
     per_token = token_flops(proxy.model, spec.data.sequence_length)
     tokens = float(sum(point.tokens for point in points))
-    counts, accelerators = proxy.parameters, proxy.nodes * _accelerators(spec, proxy)
+    counts, (each, own_grace) = proxy.parameters, _pods(spec, proxy)
+    accelerators, written = proxy.nodes * each, checkpoint_bytes(counts.total)
+    if own_grace is None:
+        own_grace = default_grace(counts.total, TERMINATION_GRACE_SECONDS)
     return SizePlan(
         name=proxy.name,
         points=len(points),
@@ -126,6 +139,13 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
         accelerators=accelerators,
         nodes=proxy.nodes,
         fits=_fits(spec, proxy, max(point.batch_size for point in points), accelerators),
+        checkpointing=Checkpointing(
+            copy=written / accelerators / COPY_BYTES_PER_SECOND,
+            write=written / STORE_BYTES_PER_SECOND,
+            grace=own_grace,
+            preemptions_per_day=spec.training.preemptions_per_day * proxy.nodes,
+            longest=spec.training.checkpoint_seconds,
+        ),
     )
 
 
@@ -139,15 +159,15 @@ def _fits(
     return {name: f and Fit(min(f.sequences, share), f.recompute) for name, f in found.items()}
 
 
-def _accelerators(spec: ScalingSweepSpec, proxy: PlannedProxy) -> int:
-    """Of a pod."""
+def _pods(spec: ScalingSweepSpec, proxy: PlannedProxy) -> tuple[int, int | None]:
+    """Accelerators of each, and the seconds of grace that the templates give it."""
     template: dict[str, Any] = {}
     try:
         for change in (spec.pod_template, proxy.pod_template):
             template = merge(template, change or {})
         if misplaced := misplaced_accelerators(template):
             raise BadPodTemplate(misplaced)
-        return accelerators_of(template)
+        return accelerators_of(template), grace_of(template)
     except BadPodTemplate as error:
         raise BadInput(f"size {proxy.name}: {error}") from error
 
@@ -368,6 +388,11 @@ def sizes_document(
                 **asdict(size),
                 "fits": {name: found and found._asdict() for name, found in size.fits.items()},
                 "accelerator_hours": pace.hours(size),
+                "checkpointing": {
+                    **asdict(size.checkpointing),
+                    "interval": size.checkpointing.interval,
+                    "lost_share": size.checkpointing.lost_share,
+                },
             }
             for size in sizes
         ],

@@ -8,6 +8,7 @@ from isoloss import formatting
 from isoloss.cli.outcome import PIPED_WIDTH, console, grid
 from isoloss.report.content import saving_sentence
 from isoloss.savings import SearchCost
+from isoloss_contract.checkpointing import STORE_BYTES_PER_SECOND, checkpoint_bytes
 from isoloss_contract.footprint import Fit
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.commands.costs import Elapsed, Pace, PlacedSize, Planned, SizePlan
@@ -83,6 +84,7 @@ def print_sizes(
     for size in sizes:
         if size.memory.device >= 2**30:
             terminal.print(_memory_sentence(size))
+            terminal.print(_checkpoint_sentence(size))
     if spec.grid is not None and spec.has_one_batch_size:
         (batch_size,) = spec.grid.batch_sizes
         terminal.print(
@@ -106,6 +108,24 @@ def _memory_sentence(size: SizePlan) -> str:
         f"{found.device / 2**30:.1f} GiB of each for the training state; sequences at once in the rest: {fits}; "
         f"memory of a node: up to {found.host_build / 2**30:.0f} GiB while the model is built, "
         f"{least} to {most} GiB while it trains or resumes."
+    )
+
+
+def _checkpoint_sentence(size: SizePlan) -> str:
+    found = size.checkpointing
+    told = (
+        f"A checkpoint of {size.name}, {checkpoint_bytes(size.total_params) / 1e9:.1f} GB, takes about {found.write:.0f} s at "
+        f"{STORE_BYTES_PER_SECOND / 1e6:.0f} MB per second; its pods have {found.grace:g} s of grace"
+    )
+    if found.is_in_time:
+        return f"{told}, enough on nodes that leave them as much."
+    most, mean = found.write + found.interval, found.write + found.interval / 2
+    told += f". That is too few: a preemption loses up to {most:.0f} s of training, {mean:.0f} s on average"
+    if not found.preemptions_per_day:
+        return f"{told}. With training.preemptionsPerDay its trainers choose the interval (now {found.interval:.0f} s)."
+    return (
+        f"{told}. With {found.preemptions_per_day:g} preemptions a day its trainers write one about every "
+        f"{found.interval:.0f} s, and {found.lost_share:.1%} of the training is lost."
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from isoloss_contract.records import (
+    GRACE_VARIABLE,
     Claimant,
     DomainSource,
     EvaluateConfig,
@@ -243,9 +244,13 @@ def test_the_grace_period_is_long_enough_for_a_checkpoint(name: str, seconds: in
     task = train_task(**example_model(name))
     job = made(task=task)
     assert pod_spec(job)["terminationGracePeriodSeconds"] == seconds
+    assert {"name": GRACE_VARIABLE, "value": str(seconds)} in container(job)["env"]
     own = {"spec": {"terminationGracePeriodSeconds": 30}}
     job = made(task=task, pod_templates=(own,))
     assert pod_spec(job)["terminationGracePeriodSeconds"] == 30
+    assert {"name": GRACE_VARIABLE, "value": "30"} in container(job)["env"]
+    with pytest.raises(BadPodTemplate, match="Seconds: 'soon' is not a number of seconds"):
+        made(pod_templates=({"spec": {"terminationGracePeriodSeconds": "soon"}},))
 
 
 def test_pods_with_several_gpus_get_shared_memory_of_their_own() -> None:

@@ -106,6 +106,7 @@ def train_request(
         micro_batch_halvings=halvings(attempts, point.proxy.template_digest),
         deterministic=spec.training.deterministic,
         checkpoint_seconds=spec.training.checkpoint_seconds,
+        preemptions_per_day=spec.training.preemptions_per_day,
         # One that stops early for now is to be continued.
         release_checkpoints_when_done=spec.training.release_checkpoints
         and point.wanted_tokens >= point.proxy.tokens,
