@@ -7,13 +7,16 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from isoloss.laws_files import write_laws
+from isoloss.yaml_text import read_documents
+from isoloss_contract.checkpointing import checkpoint_bytes
+from isoloss_operator.commands.costs import planned
+from isoloss_operator.planning.specs import parse_sweep_spec
 from tests.support.pages import CHECKOUT, blocks
 from tests.support.printed_numbers import NUMBER, TOLERANCE, numbers
 from tests.support.synthetic_laws import fitted_laws
@@ -104,24 +107,16 @@ def test_probes_are_planned_and_judged_by_the_commands_of_their_page(walk: Walk)
     assert walk.left == []
 
 
-def merged(manifest: Any, change: Any) -> Any:
-    """The manifest with the fields of the change; other fields stay, lists are replaced."""
-    if not isinstance(manifest, dict) or not isinstance(change, dict):
-        return change
-    return {**manifest, **{key: merged(manifest.get(key), value) for key, value in change.items()}}
-
-
-def test_the_first_sweep_on_gpus_passes_the_plan_that_its_guide_asks_for(walk: Walk) -> None:
-    """The changes that the guide makes to the example, and what the guide says they cost."""
+def test_the_first_sweep_on_gpus_costs_and_loses_what_its_guide_says(walk: Walk) -> None:
+    shutil.copy2(EXAMPLE.with_name("first-sweep.yaml"), walk.folder)
     page = CHECKOUT / "docs" / "guides" / "gpu.md"
-    (change,) = (each.text for each in blocks(page) if each.language == "yaml")
-    first = merged(yaml.safe_load(EXAMPLE.read_text()), yaml.safe_load(change))
-    # JSON, because YAML as PyYAML writes it has 1e-4 without quotes, which the API reads as a number.
-    (walk.folder / "first.yaml").write_text(json.dumps(first))
-    plan = json.loads(walk.again("isoloss plan first.yaml --json"))
-    (hours,) = re.findall(r"first \(needs GPUs; about (\d+) accelerator hours", page.read_text())
-    assert round(plan["accelerator_hours"]) == int(hours)
-    assert "Evaluations take up to" not in walk.again("isoloss plan first.yaml")
+    (command,) = re.findall("isoloss plan first-sweep.yaml .*", page.read_text())
+    plan = json.loads(walk.again(f"{command} --json"))
+    (hours,) = re.findall(r"first \(one GPU; about (\d+) accelerator hours", page.read_text())
+    assert round(plan["elapsed"]["search_hours"]) == int(hours)
+    (share,) = re.findall(r"lose what ([\d.]+)% more compute", page.read_text())
+    assert 100 * plan["outlook"]["expected_regret_share"] == pytest.approx(float(share), abs=0.1)
+    assert "Evaluations take up to" not in walk.again("isoloss plan first-sweep.yaml")
 
 
 def test_the_plan_of_the_example_is_as_the_page_on_sizing_prints_it(walk: Walk) -> None:
@@ -133,3 +128,26 @@ def test_the_plan_of_the_example_is_as_the_page_on_sizing_prints_it(walk: Walk) 
     assert table.startswith("size")
     for row in table.splitlines():
         assert row.split() in printed, row
+
+
+def test_what_spot_nodes_lose_is_as_the_page_on_sizing_says() -> None:
+    """The examples on pods with the grace and the rate of its manifest, and with the usual interval."""
+    page = (CHECKOUT / "docs" / "guides" / "sizing.md").read_text()
+    rows = re.findall(
+        r"^\| `(\S+)` \| ([\d.]+) GB \| (\d+) s \| ([\d.]+)% \| (\d+) s \| ([\d.]+)% \|$",
+        page,
+        re.MULTILINE,
+    )
+    found = {}
+    for name in ("first", "dense", "moe"):
+        (manifest,) = read_documents(EXAMPLE.with_name(f"{name}-sweep.yaml").read_text())
+        spec = parse_sweep_spec({**manifest["spec"], "training": {"preemptionsPerDay": 6}})
+        found |= {size.name: size for size in planned(spec).sizes}
+    assert len(rows) == 4
+    for name, size, written, usual, interval, lost in rows:
+        given = replace(found[name].checkpointing, grace=15)
+        assert f"{checkpoint_bytes(found[name].total_params) / 1e9:.1f}" == size
+        assert f"{given.write:.0f}" == written
+        assert f"{given.interval:.0f}" == interval
+        assert f"{100 * given.lost_share:.1f}" == lost
+        assert f"{100 * (given.copy / 600 + 6 * (given.write + 300) / 86400):.1f}" == usual

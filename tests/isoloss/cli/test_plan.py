@@ -91,7 +91,7 @@ def manifest(path: Path = EXAMPLE) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["dense", "moe", "search"])
+@pytest.mark.parametrize("name", ["dense", "first", "moe", "search"])
 def test_the_head_of_an_example_says_what_its_plan_costs(plan: Plan, name: str) -> None:
     path = EXAMPLES / f"{name}-sweep.yaml"
     document, head = plan.document(path), path.read_text().partition("apiVersion")[0]

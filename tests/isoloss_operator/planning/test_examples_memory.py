@@ -16,7 +16,7 @@ from isoloss_operator.planning.specs import parse_sweep_spec
 EXAMPLES = Path(__file__).parents[3] / "crds" / "examples"
 
 
-@pytest.mark.parametrize("name", ["dense-sweep", "moe-sweep", "search-sweep"])
+@pytest.mark.parametrize("name", ["dense-sweep", "first-sweep", "moe-sweep", "search-sweep"])
 def test_an_examples_limit_holds_what_training_and_resuming_take(name: str) -> None:
     spec = parse_sweep_spec(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"])
     for size in planned(spec).sizes:
