@@ -179,17 +179,23 @@ def add_health_checks(api_client: client.ApiClient) -> None:
 
 
 class Application:
-    """The sample's Application, for another namespace and another repository."""
+    """One of gitops/argocd, by default the sample's, for another namespace and another repository."""
 
-    def __init__(self, argo_cd: ArgoCD, namespace: str, repository: GitRepository) -> None:
-        self._argo_cd = argo_cd
+    def __init__(
+        self,
+        argo_cd: ArgoCD,
+        namespace: str,
+        repository: GitRepository,
+        file: str = "application.yaml",
+    ) -> None:
+        self._argo_cd, self._file = argo_cd, file
         self._namespace = namespace
         self.repository = repository
         self.name = namespace
 
     def apply(self, **source: Any) -> None:
         """Make it, with these changes to its source."""
-        body = yaml.safe_load((GITOPS / "argocd" / "application.yaml").read_text())
+        body = yaml.safe_load((GITOPS / "argocd" / self._file).read_text())
         body["metadata"]["name"] = self.name
         spec = body["spec"]
         spec["source"] |= {"repoURL": self.repository.url, **source}

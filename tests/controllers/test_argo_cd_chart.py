@@ -1,4 +1,4 @@
-"""The chart as Argo CD installs it, with the sync policy of the sample."""
+"""The chart as Argo CD installs it from the Application that gitops/ has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kubernetes import client
 from devcluster.control_plane import ControlPlane
 from tests.controllers.argo_cd import Application, ArgoCD
 from tests.controllers.git_repository import GitRepository
-from tests.deploy.chart import CHART, NAMESPACE, with_images
+from tests.deploy.chart import CHART, NAMESPACE, ROOT
+from tests.gitops.test_chart_files import VALUES
 from tests.support.cluster import wait_until
 from tests.support.operator_process import User, sweep_manifest
 
@@ -30,12 +31,6 @@ def argo_cd(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[ArgoCD]
         running.end()
 
 
-def source(**values: Any) -> dict[str, Any]:
-    """Of the Application, with these values."""
-    helm = {"releaseName": "isoloss", "valuesObject": with_images(values)}
-    return {"path": CHART.name, "helm": helm}
-
-
 @pytest.mark.timeout(600)
 def test_the_chart_shows_no_drift_and_prune_keeps_its_crds(
     argo_cd: ArgoCD, tmp_path: Path
@@ -43,8 +38,8 @@ def test_the_chart_shows_no_drift_and_prune_keeps_its_crds(
     """Nor are the pods of `helm test` made."""
     repository = GitRepository(tmp_path / "charts")
     files = [path for path in CHART.rglob("*") if path.is_file()]
-    repository.commit({str(path.relative_to(CHART.parent)): path.read_text() for path in files})
-    application = Application(argo_cd, NAMESPACE, repository)
+    repository.commit({str(path.relative_to(ROOT)): path.read_text() for path in files})
+    application = Application(argo_cd, NAMESPACE, repository, "chart.yaml")
 
     def is_synced() -> bool:
         sync = application.status().get("sync", {})
@@ -53,7 +48,8 @@ def test_the_chart_shows_no_drift_and_prune_keeps_its_crds(
             sync.get("status") == "Synced" and compared == application.read()["spec"]["source"]
         )
 
-    application.apply(**source())
+    newest = {"targetRevision": "main"}
+    application.apply(**newest)
     # Argo CD lists the cluster's kinds anew after the CRDs, and first finds much of the release missing.
     wait_until(is_synced, "the release to be in sync", 180)
     synced = application.operation()
@@ -66,6 +62,7 @@ def test_the_chart_shows_no_drift_and_prune_keeps_its_crds(
 
     user = User(argo_cd.api_client, NAMESPACE)
     uid = user.apply_sweep(sweep_manifest("dense", "s3://lm-sweeps/dense"))["metadata"]["uid"]
-    application.apply(**source(crds={"install": False}))
+    without_crds = {**VALUES, "crds": {"install": False}}
+    application.apply(**newest, helm={"releaseName": "isoloss", "valuesObject": without_crds})
     wait_until(is_synced, "the release without CRDs to be in sync", 120)
     assert user.sweep("dense")["metadata"]["uid"] == uid
