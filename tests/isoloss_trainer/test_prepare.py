@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import fsspec
 import numpy as np
 import pyarrow
@@ -398,6 +399,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "x.parquet",
     ),
     "an unknown kind": (lambda p: (p / "x.csv").write_text("a,b"), "UnknownFormat", "x.csv"),
+    "another loader's kind": (
+        lambda p: ((p / "index.json").write_text("{}"), (p / "shard.00000.mds.zstd").touch()),
+        "UnknownFormat",
+        "this is MDS of MosaicML Streaming, which docs/reference/corpora.md converts",
+    ),
     "two documents": (
         lambda p: write_json_lines(p / "x.jsonl", GOOD[:2]),
         "DomainTooSmall",
@@ -742,6 +748,16 @@ def test_files_that_others_put_beside_data_are_no_data(corpus: Path, tmp_path: P
         (tmp_path / name).write_bytes(b"")
     (domain,) = run(domain_task(corpus, tmp_path / "s", f"{uri(tmp_path)}/*")).domains
     assert domain.training_documents + domain.validation_documents == len(GOOD)
+
+
+def test_what_datasets_saves_beside_arrow_is_no_data(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"text": GOOD}).save_to_disk(tmp_path)
+    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/*", text_field="text")
+    filesystem, (file,) = find_files(source)
+    assert list(read_documents(filesystem, file, "text")) == GOOD
+    (tmp_path / "data-00000-of-00001.arrow").unlink()
+    _, others = find_files(source)
+    assert len(others) == 2
 
 
 def test_markers_of_folders_are_no_data(tmp_path: Path) -> None:

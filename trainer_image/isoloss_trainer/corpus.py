@@ -24,6 +24,8 @@ ROWS_AT_ONCE = 1024
 MARK = "\ufeff".encode()
 """Byte order mark, which some editors and exports put before a text in UTF-8."""
 MARKER = "_$folder$"
+BESIDE_ARROW = ("/dataset_info.json", "/state.json")
+"""What `datasets` saves to disk beside the text."""
 PACKED = {
     b"\x1f\x8b": "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -65,7 +67,7 @@ class CorpusFile:
 
 def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[CorpusFile]]:
     """The files behind a domain's glob, by path, except those that Spark and others put next to data, such as
-    _SUCCESS or what is in _temporary/. BadData if there are none or one has another format."""
+    _SUCCESS, what is in _temporary/, or state.json beside .arrow. BadData if there are none or one has another format."""
     field = f"domains.{source.name}.uri"
     try:
         options = OPTIONS.get(source.uri.partition("://")[0], {})
@@ -89,6 +91,8 @@ def find_files(source: DomainSource) -> tuple[fsspec.AbstractFileSystem, list[Co
             folders.append(path.rstrip("/"))
         elif not _is_marker(path, info, found):
             paths.append(path)
+    if any(path.endswith(".arrow") for path in paths):
+        paths = [path for path in paths if not path.endswith(BESIDE_ARROW)]
     files = [_describe(path, found[path], source) for path in paths]
     if not files:
         raise BadData("NoFiles", f"domain {source.name}: {_why_none(source.uri, found)}", field)
@@ -136,7 +140,8 @@ def _describe(path: str, info: dict[str, Any], source: DomainSource) -> CorpusFi
     if not kind:
         raise BadData(
             "UnknownFormat",
-            f"domain {source.name}: {path}: expected {corpus_files.IN_WORDS}",
+            f"domain {source.name}: {path}: expected {corpus_files.IN_WORDS}"
+            f"{corpus_files.known_other_form(path)}",
             f"domains.{source.name}.uri",
         )
     tag = next((info[name] for name in TAGS if info.get(name)), None)

@@ -138,7 +138,7 @@ def _require_documents(uri: str) -> None:
         return
     raise BadInput(
         f"--corpus: {uri}: no documents are read from such files: give {corpus_files.IN_WORDS}, or a folder with / at "
-        "its end"
+        f"its end{corpus_files.known_other_form(uri)}"
     )
 
 

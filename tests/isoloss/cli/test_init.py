@@ -297,6 +297,10 @@ def assert_refused(ended: Ended, words: str) -> None:
         ({"--tokens": "1M"}, "--tokens: 1M allow no sweep of this checkpoint: spec.proxies[0]"),
         ({"--tokens": "1k"}, "--tokens: 1k allow no sweep of this checkpoint: spec: every proxy"),
         ({"--corpus": "s3://c/x/*.csv"}, "--corpus: s3://c/x/*.csv: no documents are read from"),
+        (
+            {"--corpus": "s3://c/x/*.warc.wet.gz"},
+            "web pages as text (WET), which docs/reference/corpora.md",
+        ),
         ({"--corpus": "s3://c/v1.5"}, "or a folder with / at its end"),
         ({"--corpus": "/data/text"}, "--corpus: /data/text/*: must be where pods can read it"),
         ({"--corpus": "s3://c/a/../b/"}, "--corpus: s3://c/a/../b/*: must not contain empty, '.'"),
