@@ -23,6 +23,8 @@ SITE = CHECKOUT / ".site"
 PAGES = SITE / "pages"
 START = CHECKOUT / "README.md"
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(?:#[^)]*)?\)")
+INLINE_CODE = re.compile(r"(?<!<pre><span></span>)<code>[^<]*</code>")
+IDENTIFIER_DOT = re.compile(r"(?<=\w)\.(?=[A-Za-z])")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -34,6 +36,8 @@ def main() -> int:
         target = PAGES / path.relative_to(CHECKOUT)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_on_the_site(path)) if path in pages else shutil.copy(path, target)
+    for style in tomllib.loads(CONFIGURATION.read_text())["project"].get("extra_css", ()):
+        shutil.copy(CHECKOUT / style, PAGES / style)
     problems = _outside_navigation(pages)
     done = subprocess.run(
         [Path(sys.executable).with_name("zensical"), "build", "--strict", "-f", CONFIGURATION],
@@ -44,6 +48,8 @@ def main() -> int:
     )
     if done.returncode:
         problems += COLOUR.sub("", done.stdout + done.stderr).splitlines()
+    for page in (SITE / "html").glob("**/*.html"):
+        page.write_text(INLINE_CODE.sub(_with_breaks, page.read_text()))
     for line in problems:
         print(line, file=sys.stderr)
     return 1 if problems else 0
@@ -80,6 +86,11 @@ def _on_the_site(page: Path) -> str:
         return match[1] if (page.parent / match[2]).is_dir() else match[0]
 
     return re.sub(r"\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)\)", without_folders, page.read_text())
+
+
+def _with_breaks(code: re.Match[str]) -> str:
+    """Inline code that a narrow column may break after the dots of identifiers."""
+    return IDENTIFIER_DOT.sub(".<wbr>", code[0])
 
 
 def _outside_navigation(pages: list[Path]) -> list[str]:

@@ -81,6 +81,11 @@ def test_the_readme_leads_from_nothing_to_a_report(walk: Walk) -> None:
     (walk.folder / "crds").symlink_to(CHECKOUT / "crds")
     walk.open(CHECKOUT / "README.md", "isoloss")
     assert_shown(CHECKOUT / "README.md", "A checkpoint of", walk.step("isoloss quickstart"))
+    rest, guide = walk.left, CHECKOUT / "docs" / "guides" / "quickstart.md"
+    walk.open(guide)
+    assert_shown(guide, "isoloss predict", walk.step("isoloss quickstart"))
+    assert "AnswerHolds: The answer holds: it loses 0.00" in walk.step("isoloss validate")
+    walk.left = rest
     printed = walk.step("isoloss fit")
     assert walk.left == []
     for said in ("written to laws.json", "80% interval", "AnswerHolds", "accelerator h"):

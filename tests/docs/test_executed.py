@@ -31,6 +31,7 @@ EXECUTED: dict[str, dict[str, str]] = {
     "docs/guides/install.md": {"": INSTALL},
     "docs/guides/kind.md": {"": KIND},
     "docs/guides/monitoring.md": {"helm": INSTALL},
+    "docs/guides/quickstart.md": {"isoloss": COMMAND_LINE},
     "docs/guides/reading-a-fit.md": {"kubectl": INSTALL},
     "docs/guides/runbooks.md": {"kubectl": INSTALL},
     "docs/guides/sizing.md": {"isoloss": COMMAND_LINE},

@@ -19,6 +19,7 @@ from isoloss_operator.planning.pace import (
 )
 from tests.support.pages import CHECKOUT
 from tests.support.synthetic_laws import answered
+from tests.support.synthetic_runs import synthetic_optimum
 
 DOCS = CHECKOUT / "docs"
 README = (CHECKOUT / "README.md").read_text()
@@ -144,13 +145,31 @@ def test_the_picture_of_the_laws_is_what_is_drawn_today(
     laws: isoloss.Laws, answer: isoloss.Prediction
 ) -> None:
     """python -m tests.docs.pictures draws it again; other fonts and libraries move single pixels."""
-    figure = isoloss.plot_laws(laws, answer, initial_loss=datasets.QUESTION.initial_loss)
+    figure = isoloss.plot_laws(
+        laws,
+        answer,
+        initial_loss=datasets.QUESTION.initial_loss,
+        known_optimum=datasets.OPTIMUM,
+    )
     drawn, kept = (
         np.asarray(imread(source))[..., :3]
         for source in (io.BytesIO(figure._repr_png_()), DOCS / "concepts" / "laws.png")
     )
     assert drawn.shape == kept.shape
     assert float(np.abs(drawn - kept).mean()) < 0.01
+
+
+def test_the_optimum_of_the_sample_is_that_of_its_surface_at_the_answers_compute(
+    answer: isoloss.Prediction,
+) -> None:
+    params = datasets.QUESTION.params
+    assert params is not None
+    found = synthetic_optimum(params, answer.total_flops.value / (6 * params))
+    assert found == pytest.approx(datasets.OPTIMUM, rel=2e-3)
+    estimate = answer.variants["paper"]
+    off = estimate.learning_rate.value / found[0] - 1, 1 - estimate.batch_size.value / found[1]
+    said = [int(share) for share in re.findall(r"is (\d+)% above it .* (\d+)% below", README)[0]]
+    assert [round(100 * each) for each in off] == said
 
 
 def test_the_demos_answer_is_the_same_on_every_page() -> None:

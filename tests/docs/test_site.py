@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "docs").mkdir()
     (tmp_path / "zensical.toml").write_text(CONFIGURATION)
     (tmp_path / "README.md").write_text("# Home\n\n[one](docs/one.md#a-heading), [code](docs)\n")
-    (tmp_path / "docs" / "one.md").write_text("# One\n\n## A heading\n\n[a file](two.yaml)\n")
+    (tmp_path / "docs" / "one.md").write_text(
+        "# One\n\n## A heading\n\n[a file](two.yaml), `spec.grid.around`, `0.5`\n\n    isoloss a.b.c\n"
+    )
     (tmp_path / "docs" / "two.yaml").write_text("a: 1\n")
     monkeypatch.setattr(site, "CHECKOUT", tmp_path)
     monkeypatch.setattr(site, "CONFIGURATION", tmp_path / "zensical.toml")
@@ -38,6 +41,25 @@ def test_pages_and_the_files_they_link_to_are_on_the_site(checkout: Path) -> Non
     assert (built / "docs" / "one" / "index.html").exists()
     assert (built / "docs" / "two.yaml").exists()
     assert 'href="docs/one/#a-heading"' in (built / "index.html").read_text()
+
+
+def test_identifiers_break_at_dots_and_commands_do_not(checkout: Path) -> None:
+    assert site.main() == 0
+    page = (checkout / ".site" / "html" / "docs" / "one" / "index.html").read_text()
+    assert "<code>spec.<wbr>grid.<wbr>around</code>" in page
+    assert "<code>0.5</code>" in page
+    assert "a.b.c" in page
+
+
+def test_the_site_begins_with_the_quick_start_leads_on_and_has_dark_pictures() -> None:
+    project = tomllib.loads((Path(site.__file__).parents[1] / "zensical.toml").read_text())[
+        "project"
+    ]
+    assert project["nav"][0] == {"Quick start": "docs/guides/quickstart.md"}
+    assert "navigation.footer" in project["theme"]["features"]
+    assert {each["scheme"] for each in project["theme"]["palette"]} == {"default", "slate"}
+    (style,) = project["extra_css"]
+    assert "slate" in (Path(site.__file__).parents[1] / style).read_text()
 
 
 @pytest.mark.parametrize(

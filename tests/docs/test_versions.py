@@ -15,6 +15,7 @@ REPEATED = {
     "the chart's version": (CHART, r"^version: (\S+)$"),
     "the chart's appVersion": (CHART, r'^appVersion: "(\S+)"$'),
     "the citation": ((CHECKOUT / "CITATION.cff").read_text(), r"^version: (\S+)$"),
+    "the site": ((CHECKOUT / "zensical.toml").read_text(), r'^copyright = "isoloss (\S+), '),
     "the operator's image": ((CHECKOUT / "operator" / "Dockerfile").read_text(), r"^ARG VERSION=(\S+)$"),
     "the trainer's image": ((CHECKOUT / "trainer_image" / "Dockerfile").read_text(), r"^ARG VERSION=(\S+)$"),
 }  # fmt: skip

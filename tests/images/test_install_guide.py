@@ -19,6 +19,7 @@ from kubernetes import client
 
 from devcluster.object_storage import ObjectStorage
 from images.build import Buildah
+from isoloss.summaries import in_words
 from isoloss_contract.store import Store
 from tests.images.conftest import KubeletCluster, running_cluster
 from tests.images.reader import bucket_server, reader
@@ -238,10 +239,8 @@ def test_the_probes_are_judged_and_their_page_shows_it(
     verdict = conditions(prediction)["Validated"]
 
     def shown(page: str) -> bool:
-        return (
-            f"Validated={verdict['status']} {verdict['reason']}"
-            in (walk.folder / page).read_text()
-        )
+        badge = in_words(verdict["reason"]).capitalize()
+        return f">{badge}</span>" in (walk.folder / page).read_text()
 
     def is_drawn() -> bool:
         walk.again("isoloss open hpred/dense-8b -n research --out page.html --no-browser")

@@ -9,7 +9,7 @@ from unittest import mock
 from isoloss.report import page
 from isoloss.report.drawing import Figure
 
-BLANK = page.ReportFigures(Figure((1, 1)), Figure((1, 1)), Figure((1, 1)), False)
+BLANK = page.ReportFigures(Figure((1, 1)), Figure((1, 1)), Figure((1, 1)))
 """Without an answer."""
 BLANK_ANSWER = replace(BLANK, answer=Figure((1, 1)))
 

@@ -109,9 +109,9 @@ def _print_prediction(
     terminal.print(head)
     terminal.print()
     others = predicted.alternatives_table(answer, opinions, laws_length)
-    table = grid(*others.heads[:-1])
+    table = grid(*others.heads)
     for row in others.rows:
-        table.add_row(*row[:-1])
+        table.add_row(*row)
     terminal.print(table)
     if answer.provisional:
         terminal.print("provisional: the sweep behind these laws is still running")

@@ -35,6 +35,11 @@ QUESTION = (
     *("--params", formatting.exponential(ASKED.params)),
     *("--cpt-tokens", formatting.exponential(ASKED.cpt_tokens)),
 )
+KNOWN = (
+    "--known-optimum",
+    formatting.learning_rate(datasets.OPTIMUM[0]),
+    formatting.batch_size(datasets.OPTIMUM[1]),
+)
 
 
 @command
@@ -76,7 +81,7 @@ def commands(folder: Path) -> tuple[tuple[str, ...], ...]:
     return (
         ("fit", runs, "--out", laws),
         ("predict", laws, *QUESTION),
-        ("report", laws, "--runs", runs, "--out", page, *QUESTION),
+        ("report", laws, "--runs", runs, "--out", page, *QUESTION, *KNOWN),
     )
 
 

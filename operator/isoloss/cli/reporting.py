@@ -54,7 +54,7 @@ def report(
     settings: Settings = None,
     title: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Title of the page. By default the name of the laws."),
+        typer.Option(metavar="TEXT", help="Title of the page. By default what the laws are of."),
     ] = None,
     figures: Annotated[
         Path | None,
@@ -68,11 +68,23 @@ def report(
             help="FLOPs of a grid of runs on the target itself, to compare the cost of the runs with."
         ),
     ] = None,
+    known_optimum: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="LR BATCH",
+            help="Learning rate and batch size that are known to be the best for a run from scratch of the prediction's "
+            "total compute, to mark them beside it.",
+        ),
+    ] = None,
     asked: PredictionQuery = querying.NOTHING_ASKED,
     as_json: AsJson = False,
 ) -> int:
     """Write laws and evidence, and a prediction if one is asked for, to one HTML page."""
     positive("--direct-grid-flops", direct_grid_flops)
+    for number in known_optimum or ():
+        positive("--known-optimum", number)
+    if known_optimum and asked == querying.NOTHING_ASKED:
+        raise BadInput("--known-optimum is marked beside a prediction, and none is asked for")
     refuse_idle_of_tables(runs or [], column, settings)
     not_an_input("--out", out, [laws, *(runs or []), *([settings] if settings else [])])
     fitted = querying.own_laws(laws, "report")
@@ -81,11 +93,17 @@ def report(
     answer = found if isinstance(found, Prediction) else None
     refusals = found.refusals if isinstance(found, Refused) else ()
     savings = _saving(given.runs, direct_grid_flops)
-    drawn = draw_figures(fitted, given.runs, answer, initial_loss=asked.initial_loss)
+    drawn = draw_figures(
+        fitted,
+        given.runs,
+        answer,
+        initial_loss=asked.initial_loss,
+        known_optimum=known_optimum,
+    )
     page = render_report(
         fitted,
         given.runs,
-        title=title or Path(laws).name,
+        title=title or "",
         facts={
             "laws": laws,
             **({"runs": ", ".join(runs)} if runs else {}),

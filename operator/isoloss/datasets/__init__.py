@@ -18,6 +18,10 @@ RUNS, PROBES = "sample_runs.csv", "sample_probes.csv"
 QUESTION = PredictionQuery(initial_loss=2.75, params=1e9, cpt_tokens=5e9)
 """About a made-up checkpoint, on the validation text of the sample runs."""
 
+OPTIMUM = (2.89e-4, 175)
+"""Learning rate and batch size (sequences) at which that surface is lowest, for a run from scratch of `QUESTION`'s
+parameters and total compute."""
+
 
 def load_sample_runs() -> RunSet:
     """A grid of five batch sizes and five learning rates at 30M, 100M and 300M parameters."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from statistics import NormalDist
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -52,15 +53,18 @@ def answer_figure(laws: Laws, answer: Prediction, probed: Probed | None = None) 
         kinds.append((_batch, _rate, f"batch size ({unit})"))
     figure = Figure(figsize=(4.3 * len(kinds), 3.2), layout="constrained")
     panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+    level = answer.interval_level
     for axes, (along, across, name), along_axis in zip(panels, kinds, curvature, strict=False):
         refined = None
         if probed is not None:
             refined = probed.learning_rate if along is _rate else probed.batch_size
         places = _line(probed, along, across)
-        _panel(axes, along(answer), float(along_axis), places, refined, along)
+        _panel(axes, along(answer), float(along_axis), places, refined, along, level)
+        if probed is not None:
+            axes.axhline(-probed.tolerance, color=INK, linestyle=(0, (1, 2)), linewidth=1.1)
         axes.set_xlabel(name)
     panels[0].set_ylabel("loss above the answer's (nats)")
-    _legend(figure, probed, answer.interval_level)
+    _legend(figure, probed, level)
     return figure
 
 
@@ -100,6 +104,7 @@ def _panel(
     places: Sequence[ProbedPlace],
     refined: Interval | None,
     along: Callable[[ProbedPlace], float],
+    level: float,
 ) -> None:
     values = [along(place) for place in places]
     reach = [answer.value / SHOWN, answer.value * SHOWN, answer.low, answer.high, *values]
@@ -122,7 +127,7 @@ def _panel(
     )
     if refined is not None:
         axes.axvline(refined.value, color=ACCENT, linestyle="-.", linewidth=1.3)
-    _dots(axes, places, along)
+    _dots(axes, places, along, level)
     _crosses(axes, [place for place in places if place.diverged], along)
     if values:
         grid_axis(axes.xaxis, values, learning_rates=along is _rate)
@@ -137,16 +142,17 @@ def _expected(x: Array, best: float, curvature: float) -> Array:
 
 
 def _dots(
-    axes: Axes, places: Sequence[ProbedPlace], along: Callable[[ProbedPlace], float]
+    axes: Axes, places: Sequence[ProbedPlace], along: Callable[[ProbedPlace], float], level: float
 ) -> None:
-    """Losses less that at the answer, with standard errors of the difference."""
+    """Losses less that at the answer, with the interval of the difference at `level`."""
     if not places or places[0].loss is None or places[0].diverged:
         return
     own = places[0].loss
     shown = [place for place in places[1:] if place.loss is not None and not place.diverged]
     if not shown:
         return
-    errors = [math.sqrt(2.0) * (place.standard_error or 0.0) for place in shown]
+    spread = math.sqrt(2.0) * NormalDist().inv_cdf((1.0 + level) / 2.0)
+    errors = [spread * (place.standard_error or 0.0) for place in shown]
     marks = axes.errorbar(
         [along(place) for place in shown],
         [(place.loss or own) - own for place in shown],
@@ -201,7 +207,10 @@ def _legend(figure: Figure, probed: Probed | None, level: float) -> None:
         key("expected cost of missing it", linestyle="-", linewidth=1.4),
     ]
     if probed is not None:
-        handles.append(key("validation run, one standard error", marker="o", markersize=5))
+        label = "lower than the answer by the tolerance of its loss"
+        handles.append(key(label, linestyle=(0, (1, 2)), linewidth=1.1))
+        label = f"validation run, {level:.0%} interval of the difference"
+        handles.append(key(label, marker="o", markersize=5))
         if any(place.diverged for place in probed.places):
             handles.append(key("diverged", marker="x", markersize=6))
         if probed.learning_rate is not None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from isoloss.laws import Array, HyperparameterCurve, HyperparameterLaw, Laws, Prediction
+from isoloss.laws import Array, HyperparameterCurve, HyperparameterLaw, Interval, Laws, Prediction
 
 
 def hyperparameter_band(
@@ -46,49 +44,10 @@ def band_at(laws: Laws, law: HyperparameterLaw, answer: Prediction) -> tuple[flo
     return None if band is None else (float(band[0][0]), float(band[1][0]))
 
 
-@dataclass(frozen=True)
-class OutsideBand:
-    """A predicted quantity that is drawn outside the band of its law, which is of runs from scratch."""
-
-    value: float
-    band: tuple[float, float]
-    exact: float
-    """Before rounding."""
-    factor: float
-    """By which it differs from that of a run from scratch; 1: nothing was composed."""
-
-    @property
-    def from_scratch(self) -> float:
-        """What the same estimate gives for a run from scratch, not rounded."""
-        return self.exact / self.factor
-
-    def only_rounded(self) -> bool:
-        """Whether it would be inside before rounding."""
-        return _is_inside(self.band, self.exact)
-
-    def only_composed(self) -> bool:
-        """Whether it would be inside for a run from scratch, and not before rounding."""
-        return not self.only_rounded() and _is_inside(self.band, self.from_scratch)
-
-
-def outside_of(laws: Laws, law: HyperparameterLaw, answer: Prediction) -> OutsideBand | None:
-    """How an answer, in the laws' sequences, is outside a law's band; None: it is not, or was given, or has no band."""
-    is_rate = law.quantity == "learning_rate"
-    band = None if answer.batch_size_given and not is_rate else band_at(laws, law, answer)
-    value = getattr(answer, law.quantity).value
-    if band is None or _is_inside(band, value):
-        return None
-    exact = value if is_rate else answer.batch_size_raw
-    return OutsideBand(value, band, exact, _composed_by(law, answer))
-
-
-def _is_inside(band: tuple[float, float], value: float) -> bool:
-    return band[0] <= value <= band[1]
-
-
-def _composed_by(law: HyperparameterLaw, answer: Prediction) -> float:
-    """The factor of a continued run: the paper's composition leaves a run from scratch as it is."""
+def from_scratch(law: HyperparameterLaw, answer: Prediction) -> tuple[Interval, float]:
+    """What the estimate behind an answer gives for a run from scratch, and the factor from there to the answer, not rounded."""
     own, paper = answer if answer.batch_size_given else answer.best, answer.variants.get("paper")
-    if own is None or paper is None:
-        return 1.0
-    return float(getattr(own, law.quantity).value / getattr(paper, law.quantity).value)
+    if own is None or paper is None:  # nothing was composed, or as the paper does
+        return getattr(answer, law.quantity), 1.0
+    scratch: Interval = getattr(paper, law.quantity)
+    return scratch, float(getattr(own, law.quantity).value / scratch.value)

@@ -42,6 +42,13 @@ def status_word(laws: Laws) -> str:
     return STATUS_WORDS[laws.status]
 
 
+def laws_in_words(laws: Laws) -> str:
+    """What the laws are of."""
+    sizes = [f"{formatting.count(size)}" for size in laws.data.sizes]
+    of_sizes = f", {' to '.join(dict.fromkeys((sizes[0], sizes[-1])))} parameters" if sizes else ""
+    return f"Scaling laws of {formatting.counted(laws.data.runs, 'run')}{of_sizes}"
+
+
 @dataclass(frozen=True)
 class PointRow:
     """One point of the sweep as shown in the table. Losses in nats per token."""
@@ -145,7 +152,7 @@ def fit_facts(laws: Laws, runs: Sequence[Run], version: str) -> dict[str, str]:
             f"{'fitted' if fixed is None else f'fixed at {formatting.loss(fixed)}'}, "
             f"{options.bootstrap_samples} bootstrap draws, seed {options.seed}"
         ),
-        "data": f"sha256:{data_digest(runs)}" if runs else "the runs were not given",
+        **({"data": f"sha256:{data_digest(runs)}"} if runs else {}),
         "noise": _noise(laws),
     }
 

@@ -6,6 +6,8 @@ the optimum a run needs to reach the level: +1%, +3%, +10%, +30%, +100%.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -31,23 +33,33 @@ from isoloss.summaries import in_words
 EXTRA_TOKENS = (0.01, 0.03, 0.10, 0.30, 1.00)
 MAX_LEVELS = 4
 MAX_SIZES = 6
+LABEL_ROOM = 0.07
+"""Share of a panel's side between the middle of a label and a mark, an edge or another label."""
+_Level = tuple[Contour, Optimum]
 
 
 @style()
 def plot_contours(laws: Laws) -> Figure:
     """The tokens that reach a loss, over batch size and learning rate.
 
-    Rows are sizes, columns loss levels from the highest to the lowest that the size covers.
+    Rows are sizes, columns loss levels from the highest to the lowest that the size covers; levels without an optimum inside
+    the grid are left out, with a line that says so.
     """
-    sizes = shown_sizes((contour.params for contour in laws.contours), MAX_SIZES)
-    chosen = {size: _chosen_levels(laws, size) for size in sizes}
+    levels = [
+        (contour, _optimum_of(laws, contour))
+        for contour in sorted(laws.contours, key=lambda contour: -contour.loss)
+    ]
+    found = [(contour, at) for contour, at in levels if at and at.status != "refused"]
+    left_out = _left_out([at for _, at in levels if not at or at.status == "refused"])
+    sizes = shown_sizes((contour.params for contour, _ in found), MAX_SIZES)
     if not sizes:
-        figure = Figure(figsize=(5.2, 0.8))
+        figure = Figure(figsize=(8.0, 0.8))
         axes = figure.subplots()
         axes.set_axis_off()
-        note(axes, "No loss level is covered by enough runs.")
+        note(axes, left_out or "No loss level is covered by enough runs.")
         return figure
-    columns = max([len(levels) for levels in chosen.values()], default=1)
+    chosen = {size: _spread([each for each in found if each[0].params == size]) for size in sizes}
+    columns = max(map(len, chosen.values()))
     figure = Figure(
         figsize=(max(5.2, 2.9 * columns), 2.75 * len(sizes) + 0.6), layout="constrained"
     )
@@ -55,24 +67,32 @@ def plot_contours(laws: Laws) -> Figure:
     for row, size in zip(panels, sizes, strict=True):
         for panel in row[len(chosen[size]) :]:
             panel.set_visible(False)
-        for panel, contour in zip(row, chosen[size], strict=False):
-            _panel(panel, contour, _optimum_of(laws, contour), laws.options.interval)
+        for panel, (contour, optimum) in zip(row, chosen[size], strict=False):
+            _panel(panel, contour, optimum, laws.options.interval)
         row[0].set_ylabel(f"{formatting.count(size)} parameters\nlearning rate")
-    for panel in panels[-1]:
-        panel.set_xlabel("batch size (sequences)")
+    for column in panels.T:
+        lowest = [panel for panel in column if panel.get_visible()][-1]
+        lowest.set_xlabel("batch size (sequences)")
+    if left_out:
+        figure.suptitle(left_out, x=0.01, ha="left", fontsize=8)
     _legend(figure, laws.options.interval)
     return figure
 
 
-def _chosen_levels(laws: Laws, size: float) -> list[Contour]:
-    found = sorted(
-        (contour for contour in laws.contours if contour.params == size),
-        key=lambda contour: -contour.loss,
-    )
-    if len(found) <= MAX_LEVELS:
-        return found
-    picked = np.unique(np.linspace(0, len(found) - 1, MAX_LEVELS).round().astype(int))
-    return [found[index] for index in picked]
+def _left_out(refused: Sequence[Optimum | None]) -> str:
+    """How many levels have no optimum inside the grid, and why; empty: all have one."""
+    if not refused:
+        return ""
+    reasons = [in_words(at.refusal.reason.value) for at in refused if at and at.refusal]
+    why = f" ({'; '.join(dict.fromkeys(reasons))})" if reasons else ""
+    levels = formatting.counted(len(refused), "loss level")
+    return f"Left out: {levels} without an optimum inside the grid{why}."
+
+
+def _spread(levels: Sequence[_Level]) -> list[_Level]:
+    """At most MAX_LEVELS of them, the first and the last included."""
+    picked = np.linspace(0, len(levels) - 1, min(len(levels), MAX_LEVELS)).round().astype(int)
+    return [levels[index] for index in picked]
 
 
 def _optimum_of(laws: Laws, contour: Contour) -> Optimum | None:
@@ -82,42 +102,28 @@ def _optimum_of(laws: Laws, contour: Contour) -> Optimum | None:
     return None
 
 
-def _panel(axes: Axes, contour: Contour, optimum: Optimum | None, level: float) -> None:
+def _panel(axes: Axes, contour: Contour, optimum: Optimum, level: float) -> None:
     batches, rates = contour.batch_sizes, contour.learning_rates
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     low_b, high_b = float(batches.min()) / 1.25, float(batches.max()) * 1.25
     low_r, high_r = float(rates.min()) / 1.25, float(rates.max()) * 1.25
-    title = f"loss {formatting.loss(contour.loss)}"
-    if optimum is not None and optimum.status != "refused":
-        axes.set_title(title, loc="left")
-        _tokens_lines(axes, contour, (low_b, high_b), (low_r, high_r))
-        _vertex(axes, optimum, level)
-    else:
-        axes.set_title(title, loc="left", pad=15)  # above the reason
-        reason = optimum.refusal.reason.value if optimum and optimum.refusal else "no optimum"
-        _above(axes, in_words(reason))
-    _points(axes, contour)
+    axes.set_title(f"loss {formatting.loss(contour.loss)}", loc="left")
     axes.set_xlim(low_b, high_b)
     axes.set_ylim(low_r, high_r)
+    _tokens_lines(axes, contour, optimum, (low_b, high_b), (low_r, high_r))
+    _vertex(axes, optimum, level)
+    _points(axes, contour)
     grid_axis(axes.xaxis, batches.tolist(), learning_rates=False)
     grid_axis(axes.yaxis, rates.tolist(), learning_rates=True)
 
 
-def _above(axes: Axes, text: str) -> None:
-    axes.annotate(
-        text,
-        (0, 1),
-        xytext=(0, 4),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        fontsize=7.5,
-        color=INK,
-    )
-
-
 def _tokens_lines(
-    axes: Axes, contour: Contour, batches: tuple[float, float], rates: tuple[float, float]
+    axes: Axes,
+    contour: Contour,
+    optimum: Optimum,
+    batches: tuple[float, float],
+    rates: tuple[float, float],
 ) -> None:
     if contour.coefficients is None or contour.centre is None:
         return
@@ -133,12 +139,38 @@ def _tokens_lines(
     lines = axes.contour(
         np.exp(grid_b), np.exp(grid_r), excess, levels=levels, colors=SOFT, linewidths=0.7
     )
+    marks = np.column_stack([contour.batch_sizes, contour.learning_rates])
+    marks = np.vstack([marks, [optimum.batch_size or np.nan, optimum.learning_rate or np.nan]])
     axes.clabel(
         lines,
+        manual=_label_places(lines.allsegs, marks, np.array([batches, rates])),
         fmt={level: f"+{extra:.0%}" for level, extra in zip(levels, EXTRA_TOKENS, strict=True)},
         fontsize=6.5,
         colors=INK,
     )
+
+
+def _label_places(
+    lines: Sequence[Sequence[Array]], marks: Array, limits: Array
+) -> list[tuple[float, float]]:
+    """The point (B, LR) of each level's lines that is farthest from marks, edges and the labels before it.
+
+    `marks` are (n, 2), `limits` (2, 2) rows of low and high. A level without room for a label has none.
+    """
+    low, high = np.log(limits).T
+    taken = (np.log(marks[np.isfinite(marks).all(axis=1)]) - low) / (high - low)
+    places = []
+    for parts in lines:
+        points = np.concatenate([part for part in parts if len(part)] or [np.empty((0, 2))])
+        shares = (np.log(points) - low) / (high - low)
+        edges = np.minimum(shares, 1.0 - shares).min(axis=1, initial=1.0)
+        gaps = np.linalg.norm(shares[:, None] - taken, axis=-1).min(axis=1, initial=1.0)
+        room = np.minimum(edges, gaps)
+        if len(room) and room.max() > LABEL_ROOM:
+            best = int(room.argmax())
+            taken = np.vstack([taken, shares[best]])
+            places.append((float(points[best, 0]), float(points[best, 1])))
+    return places
 
 
 def _points(axes: Axes, contour: Contour) -> None:

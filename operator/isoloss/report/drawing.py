@@ -25,6 +25,8 @@ ACCENT = "#0b4f8a"
 """Prints as black; only used together with another difference (marker, line style)."""
 SOFT = "#777777"
 BAND = "#d5d5d5"
+FAINT = "#b8b8b8"
+"""Of lines behind those that matter."""
 LINE_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 
 _STYLE: Any = {
@@ -62,8 +64,8 @@ def style() -> Iterator[None]:
 
 
 def as_svg(figure: mpl_figure.Figure) -> bytes:
-    """The figure as SVG; equal figures give equal bytes."""
-    return _saved(figure, format="svg", metadata={"Date": None})
+    """The figure as SVG, on the page's own paper; equal figures give equal bytes."""
+    return _saved(figure, format="svg", transparent=True, metadata={"Date": None})
 
 
 def as_png(figure: mpl_figure.Figure) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.transforms import ScaledTranslation
 
 from isoloss.laws import (
     HyperparameterLaw,
@@ -17,7 +18,7 @@ from isoloss.laws import (
     Optimum,
     Prediction,
 )
-from isoloss.report.bands import hyperparameter_band, loss_band, outside_of
+from isoloss.report.bands import from_scratch, hyperparameter_band, loss_band
 from isoloss.report.content import any_law, optimum_in_words
 from isoloss.report.curves import (
     curve_with_band,
@@ -35,26 +36,35 @@ from isoloss.report.drawing import ACCENT, BAND, INK, Figure, key, legend_below,
 from isoloss.report.inline_svg import add_tooltips
 
 CURVE_POINTS = 160
+KNOWN = "#b34700"
+"""Colour of a known optimum."""
 ROOM_FOR_TWO = 0.3
 """Share of the axis between C_pre and C_total from which their labels have room next to each other."""
 
 
 @style()
 def plot_laws(
-    laws: Laws, prediction: Prediction | None = None, *, initial_loss: float | None = None
+    laws: Laws,
+    prediction: Prediction | None = None,
+    *,
+    initial_loss: float | None = None,
+    known_optimum: tuple[float, float] | None = None,
 ) -> Figure:
     """Learning rate and batch size over the loss, and the loss over compute, with bands and residuals.
 
-    A prediction is a star on the curves; with the checkpoint's loss in nats per token, C_pre is marked, too.
+    A prediction is a star on the curves, with an arrow from what its estimate gives for a run from scratch; with the
+    checkpoint's loss in nats per token, C_pre is marked, too. `known_optimum` is a learning rate and a batch size, in
+    sequences, that are known to be the best for a run from scratch of the prediction's total compute.
     """
     if not any_law(laws):
         return _nothing(laws)
     figure = Figure(figsize=(11.2, 4.9), layout="constrained")
     panels = figure.subplots(2, 3, height_ratios=(3.2, 1), sharex="col", squeeze=False)
-    _hyperparameter_panels(panels[:, 0].tolist(), laws, laws.learning_rate, prediction)
-    _hyperparameter_panels(panels[:, 1].tolist(), laws, laws.batch_size, prediction)
+    known = known_optimum or (None, None)
+    for place, law in enumerate((laws.learning_rate, laws.batch_size)):
+        _hyperparameter_panels(panels[:, place].tolist(), laws, law, prediction, known[place])
     _loss_compute_panels(panels[:, 2].tolist(), laws, prediction, initial_loss)
-    _legend(figure, laws.options.interval, prediction)
+    _legend(figure, laws, prediction, is_known=known_optimum is not None)
     return figure
 
 
@@ -75,7 +85,11 @@ def _nothing(laws: Laws) -> Figure:
 
 
 def _hyperparameter_panels(
-    panels: Sequence[Axes], laws: Laws, law: HyperparameterLaw, answer: Prediction | None
+    panels: Sequence[Axes],
+    laws: Laws,
+    law: HyperparameterLaw,
+    answer: Prediction | None,
+    known: float | None,
 ) -> None:
     top, bottom = panels
     name = "learning rate" if law.quantity == "learning_rate" else "batch size (sequences)"
@@ -96,7 +110,7 @@ def _hyperparameter_panels(
     curve, band = hyperparameter_band(laws, law.curve, curve_x)
     curve_with_band(top, curve_x, curve, band, (float(x.min()), float(x.max())))
     scales(top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss)
-    _mark_hyperparameter(top, laws, law, answer)
+    _mark_hyperparameter(top, law, answer, known)
     keep_readable(top, np.concatenate([y, curve, _place_y(answer, law)]))
     fitted = hyperparameter_band(laws, law.curve, x)[0]
     residuals_panel(bottom, x, 100 * (y / fitted - 1), "residual (%)")
@@ -117,28 +131,40 @@ def _place_x(answer: Prediction | None, by_loss: bool) -> list[float]:
 
 
 def _mark_hyperparameter(
-    axes: Axes, laws: Laws, law: HyperparameterLaw, answer: Prediction | None
+    axes: Axes, law: HyperparameterLaw, answer: Prediction | None, known: float | None
 ) -> None:
-    by_loss = law.form == "PowerLawOfLoss"
-    for x in _place_x(answer, by_loss):
+    if answer is None:
+        return
+    for x in _place_x(answer, law.form == "PowerLawOfLoss"):
         low, value, high = _place_y(answer, law)
         star(axes, x, value, (low, high))
-        words = _remark(laws, law, answer) if answer is not None else ""
-        if words:
-            # Learning rates fall and batch sizes grow to the right: that corner is free.
-            y, side = (0.97, "top") if law.quantity == "learning_rate" else (0.03, "bottom")
-            axes.text(0.98, y, words, transform=axes.transAxes, ha="right", va=side, fontsize=8)
+        if known is not None:
+            axes.plot([x], [known], "x", color=KNOWN, markersize=7, markeredgewidth=1.8, zorder=7)
+        if answer.batch_size_given and law.quantity == "batch_size":
+            _label(axes, "batch size given", (x, value), (-9, 0), "right")
+            continue
+        scratch, factor = from_scratch(law, answer)
+        if factor != 1.0:
+            _arrow(axes, x, scratch.value, value, f"continued run: × {factor:.2f}")
 
 
-def _remark(laws: Laws, law: HyperparameterLaw, answer: Prediction) -> str:
-    """What the star needs to be understood; empty: nothing."""
-    if answer.batch_size_given and law.quantity == "batch_size":
-        return "batch size given"
-    outside = outside_of(laws, law, answer)
-    if outside is None:
-        return ""
-    words = "prediction outside the band"
-    return f"{words},\nwhich is of runs from scratch" if outside.only_composed() else words
+def _arrow(axes: Axes, x: float, start: float, end: float, words: str) -> None:
+    """From a run from scratch to a continued one, beside the bar of the interval, with words at its end."""
+    axes.plot([x], [start], "o", color=ACCENT, markerfacecolor="white", markersize=5, zorder=6)
+    beside = axes.transData + ScaledTranslation(-8 / 72, 0, axes.figure.dpi_scale_trans)
+    axes.annotate(
+        words,
+        (x, end),
+        xycoords=beside,
+        xytext=(-4, -2 if end < start else 2),
+        textcoords="offset points",
+        ha="right",
+        va="top" if end < start else "bottom",
+        fontsize=8,
+        color=ACCENT,
+    )
+    arrow = {"arrowstyle": "->", "color": ACCENT, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (x, end), (x, start), xycoords=beside, textcoords=beside, arrowprops=arrow)
 
 
 def _place_y(answer: Prediction | None, law: HyperparameterLaw) -> list[float]:
@@ -229,7 +255,8 @@ def _label(
     axes.annotate(text, at, xytext=offset, textcoords="offset points", ha=side, fontsize=8)
 
 
-def _legend(figure: Figure, level: float, answer: Prediction | None) -> None:
+def _legend(figure: Figure, laws: Laws, answer: Prediction | None, *, is_known: bool) -> None:
+    level = laws.options.interval
     entries = [
         key(f"optimum at one loss, {level:.0%} interval", marker="o", markersize=4),
         key("law within the data", linestyle="-", linewidth=1.6),
@@ -239,4 +266,10 @@ def _legend(figure: Figure, level: float, answer: Prediction | None) -> None:
     if answer is not None:
         label = f"prediction, {answer.route} estimate"
         entries.append(key(label, marker="*", markersize=11, color=ACCENT))
+        if from_scratch(laws.learning_rate, answer)[1] != 1.0:
+            open_circle = {"marker": "o", "markersize": 5, "markerfacecolor": "white"}
+            entries.append(key("the same for a run from scratch", color=ACCENT, **open_circle))
+        if is_known:
+            label = "known optimum of a run from scratch"
+            entries.append(key(label, marker="x", markersize=7, markeredgewidth=1.8, color=KNOWN))
     legend_below(figure, entries)

@@ -27,19 +27,21 @@ from isoloss.report.drawing import as_png
 from isoloss.report.inline_svg import inline_svg
 from isoloss.report.law_figure import plot_laws
 from isoloss.report.probed import Probed
-from isoloss.report.trajectory_figure import plot_trajectories
+from isoloss.report.trajectory_figure import STRONG, plot_trajectories
 from isoloss.savings import SearchCost
 from isoloss.status import View, cost_line, headline, search_line, size_lines, waited_for
 
 MAX_POINT_ROWS = 400
 """The ledger has all rows; a page with more is slow to open and to print."""
 
-NOT_IN_EVERY_REPORT = ("answer.png",)
+NOT_IN_EVERY_REPORT = ("answer.png", "iso-loss.png", "trajectories.png")
 """Figures that some reports lack."""
 NOTHING_TO_FIT = "Nothing to fit"
 """In place of the status of laws, on the page of a sweep whose points all lie around answers of predictions."""
 SHOWN_CAVEATS = 3
 """The others are folded."""
+
+_PROVISIONAL = ("The sweep is still running: every number here can change.",)
 
 _ENVIRONMENT = Environment(
     loader=PackageLoader("isoloss.report"),
@@ -57,10 +59,10 @@ class ReportFigures:
     """The figures of the report, drawn once and saved in either format."""
 
     laws: Figure
-    contours: Figure
-    trajectories: Figure
-    trajectories_remembered: bool
-    """Whether the trajectories show only the tokens to each iso-loss level, without the runs."""
+    contours: Figure | None = None
+    """None on the page of a prediction without runs: it is on that of the sweep."""
+    trajectories: Figure | None = None
+    """None without runs."""
     answer: Figure | None = None
     """None without a prediction."""
 
@@ -72,15 +74,15 @@ def draw_figures(
     *,
     initial_loss: float | None = None,
     probed: Probed | None = None,
+    known_optimum: tuple[float, float] | None = None,
 ) -> ReportFigures:
-    """All figures. Without runs, the trajectories are drawn from the contours of the laws."""
+    """All figures. `known_optimum` is as for plot_laws."""
     if prediction is not None:
         prediction = predicted.on_the_laws(prediction, laws.sequence_length)
     return ReportFigures(
-        laws=plot_laws(laws, prediction, initial_loss=initial_loss),
-        contours=plot_contours(laws),
-        trajectories=plot_trajectories(laws, runs),
-        trajectories_remembered=not runs,
+        laws=plot_laws(laws, prediction, initial_loss=initial_loss, known_optimum=known_optimum),
+        contours=plot_contours(laws) if runs or prediction is None else None,
+        trajectories=plot_trajectories(laws, runs) if runs else None,
         answer=answer_figure(laws, prediction, probed) if prediction is not None else None,
     )
 
@@ -100,7 +102,7 @@ def render_report(
     laws: Laws,
     runs: Sequence[Run],
     *,
-    title: str,
+    title: str = "",
     facts: Mapping[str, str] | None = None,
     points: Sequence[PointRow] | None = None,
     prediction: Prediction | None = None,
@@ -117,7 +119,7 @@ def render_report(
 ) -> str:
     """The report as HTML.
 
-    `facts` are shown at the end. Without `points` the runs are listed, without `savings` the cost is left out, and without
+    Without a `title` that of a page without a prediction says what the laws are of. `facts` are shown at the end. Without `points` the runs are listed, without `savings` the cost is left out, and without
     `figures` they are drawn here. `no_answer` is why there is no prediction although one was asked for. `probed` is the
     validation of the prediction. `status` is that of the sweep whose runs these are; unless it `is_over`, its progress
     is shown, and a refused law is not yet there. Of a sweep that has nothing to fit, no laws are shown.
@@ -127,15 +129,19 @@ def render_report(
     )
     rows = content.point_rows(runs, laws) if points is None else tuple(points)
     fits_nothing = status is not None and status.fits_nothing
-    badge = content.status_word(laws) if is_over else "Provisional"
     fit_facts = content.fit_facts(laws, runs, version("isoloss"))
+    badge, badge_style = _badge(laws, is_over=is_over)
     if fits_nothing:
-        badge, fit_facts = NOTHING_TO_FIT, {}
+        badge, badge_style, fit_facts = NOTHING_TO_FIT, "", {}
+    if prediction is not None:
+        badge, badge_style = _verdict(prediction, probed)
+    told = () if prediction is None else prediction.warnings
     return _ENVIRONMENT.get_template("report.html.j2").render(
-        title=title,
+        title=title or ("" if prediction else content.laws_in_words(laws)),
         policy=PAGE_POLICY,
         facts={**(facts or {}), **fit_facts},
         badge=badge,
+        badge_style=badge_style,
         fits_nothing=fits_nothing,
         is_over=is_over,
         progress=() if is_over or status is None else _sentences(status),
@@ -150,7 +156,7 @@ def render_report(
         optima=content.optima_table(laws),
         points=content.points_table(rows, MAX_POINT_ROWS) if rows else None,
         excluded=laws.excluded[:MAX_POINT_ROWS],
-        warnings=list(dict.fromkeys([*warnings, *laws.warnings])),
+        warnings=[each for each in dict.fromkeys([*warnings, *laws.warnings]) if each not in told],
         prediction=prediction,
         no_answer=tuple(no_answer),
         **(
@@ -159,21 +165,35 @@ def render_report(
             else {}
         ),
         shown_caveats=SHOWN_CAVEATS,
+        strong=STRONG,
         saving=content.saving_sentence(savings) if savings else None,
         probed=probed,
         probes=probes_table(probed) if probed is not None else None,
-        remembered=drawn.trajectories_remembered,
         images={
             name: Markup(inline_svg(figure, name))  # the XML writer escaped it
             for name, figure in (
                 ("answer", drawn.answer),
                 ("laws", drawn.laws if content.any_law(laws) else None),
-                ("contours", drawn.contours),
+                ("contours", drawn.contours if laws.contours or is_over else None),
                 ("trajectories", drawn.trajectories),
             )
             if figure is not None
         },
     )
+
+
+def _badge(laws: Laws, *, is_over: bool) -> tuple[str, str]:
+    """What became of the laws, and how that is shown: "against", "open" or as settled."""
+    word = content.status_word(laws) if is_over else "Provisional"
+    return word, {"Refused": "against", "Fitted": ""}.get(word, "open")
+
+
+def _verdict(answer: Prediction, probed: Probed | None) -> tuple[str, str]:
+    """What is known of the answer, as _badge has it."""
+    if probed is None or not probed.verdict:
+        return ("Provisional" if answer.provisional else "Not validated"), "open"
+    style = {"True": "", "False": "against"}.get(probed.status, "open")
+    return f"{probed.verdict[0].upper()}{probed.verdict[1:]}", style
 
 
 def _told(
@@ -188,10 +208,17 @@ def _told(
     return {
         "question": predicted.question_in_words(answer, initial_loss, parameters),
         "expected_cost": predicted.expected_cost(laws, answer),
-        "caveats": (*answer.warnings, *predicted.outside_band(laws, answer)),
+        "caveats": (
+            *_PROVISIONAL[: answer.provisional],
+            *predicted.disagreements(laws, answer),
+            *answer.warnings,
+        ),
         "unit_of_batches": unit,
         "prediction_facts": predicted.prediction_facts(answer, initial_loss, unit),
-        "alternatives": predicted.alternatives_table(answer, opinions, laws.sequence_length),
+        "alternatives": predicted.alternatives_table(
+            answer, [each for each in opinions if not each.warnings], laws.sequence_length
+        ),
+        "outside": predicted.outside_their_data(answer, opinions, laws.sequence_length),
         "interval_costs": predicted.interval_costs(laws, answer),
     }
 

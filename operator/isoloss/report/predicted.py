@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -20,7 +20,7 @@ from isoloss.laws import (
     total_flops_text,
 )
 from isoloss.published import PublishedOptimum
-from isoloss.report.bands import OutsideBand, outside_of
+from isoloss.report.bands import band_at, from_scratch
 from isoloss.report.content import Cells, Table
 
 
@@ -107,7 +107,10 @@ def prediction_facts(
             f"batch sizes within {tolerance} nats ({unit})",
             _affordable(answer),
         ),
-        ("expected to lose", regret_text(answer)),
+        (
+            "expected to lose" + (" by the laws' errors alone" if answer.composition else ""),
+            regret_text(answer),
+        ),
         ("estimate", ROUTES[answer.route]),
         (
             "extrapolation",
@@ -143,7 +146,6 @@ def alternatives_table(
             formatting.interval(point.learning_rate, formatting.learning_rate),
             batch_size_text(answer, point.batch_size),
             formatting.flops(point.total_flops),
-            "",
         )
         for name, point in points.items()
     ]
@@ -153,12 +155,24 @@ def alternatives_table(
             formatting.learning_rate(item.learning_rate),
             formatting.batch_size(item.batch_size(sequence_length)) if sequence_length else "",
             formatting.flops(answer.total_flops.value),
-            "; ".join(warning.removeprefix(f"{item.name}: ") for warning in item.warnings),
         )
         for item in opinions
     ]
-    heads = ("estimate", "learning rate", batches, "at C_total (FLOPs)", "note")
+    heads = ("estimate", "learning rate", batches, "at C_total (FLOPs)")
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
+
+
+def outside_their_data(
+    answer: Prediction, opinions: Sequence[PublishedOptimum], laws_length: int | None
+) -> tuple[str, ...]:
+    """A sentence for each published law that warns of itself here: the reason first, then what it gives."""
+    length = answer.sequence_length or laws_length
+    return tuple(
+        f"{'; '.join(item.warnings)}. It gives {formatting.learning_rate(item.learning_rate)}"
+        + (f" and {formatting.batch_size(item.batch_size(length))} sequences." if length else ".")
+        for item in opinions
+        if item.warnings
+    )
 
 
 def _nats(value: float | None) -> str:
@@ -220,8 +234,9 @@ def _cost_row(name: str, wasted: float, slope: float | None, answer: Prediction)
     )
 
 
-def outside_band(laws: Laws, answer: Prediction) -> tuple[str, ...]:
-    """Sentences about what was predicted outside the band that the figure of the laws shows."""
+def disagreements(laws: Laws, answer: Prediction) -> tuple[str, ...]:
+    """Sentences where two estimates of a run from scratch differ: the interval of the one behind the answer, and the band
+    of the iso-loss law."""
     drawn = on_the_laws(answer, laws.sequence_length)
     unit = "" if drawn is answer else f" sequences of {laws.sequence_length}"
     found = []
@@ -229,27 +244,16 @@ def outside_band(laws: Laws, answer: Prediction) -> tuple[str, ...]:
         (laws.learning_rate, formatting.learning_rate, ""),
         (laws.batch_size, formatting.batch_size, unit),
     ):
-        outside = outside_of(laws, law, drawn)
-        if outside is None:
+        given = answer.batch_size_given and law.quantity == "batch_size"
+        scratch, band = from_scratch(law, drawn)[0], band_at(laws, law, drawn)
+        if given or band is None or (band[0] <= scratch.high and scratch.low <= band[1]):
             continue
-        low, high = (write(end) for end in outside.band)
+        ends = [write(end) for end in (scratch.low, scratch.high, *band)]
         found.append(
-            f"The predicted {law.quantity.replace('_', ' ')}, {write(outside.value)}{of}, is outside the band of the "
-            f"iso-loss law there, {low} to {high}: {_why_outside(outside, _SOURCES[answer.route], write)}"
+            f"Two estimates of the {law.quantity.replace('_', ' ')} of a run from scratch differ: {_SOURCES[answer.route]} "
+            f"{ends[0]} to {ends[1]}{of}, the iso-loss law {ends[2]} to {ends[3]}."
         )
     return tuple(found)
-
-
-def _why_outside(outside: OutsideBand, source: str, write: Callable[[float | None], str]) -> str:
-    if outside.only_rounded():
-        return f"it is rounded from {write(outside.exact)}."
-    if outside.factor == 1.0:
-        return f"{source} it."
-    where = "inside it" if outside.only_composed() else "outside it as well"
-    return (
-        f"the band is of runs from scratch, for which {source} {write(outside.from_scratch)}, {where}, and a "
-        f"continued run takes that times {formatting.number(outside.factor, 2)}."
-    )
 
 
 _SOURCES = {

@@ -9,6 +9,8 @@ from typing import Any
 
 from isoloss.laws import Interval
 from isoloss.status import VALIDATED
+from isoloss.summaries import in_words
+from isoloss.validation import TOLERANCE
 
 Json = Mapping[str, Any]
 DIVERGED = "Diverged"
@@ -42,9 +44,13 @@ class Probed:
     """The answer first."""
     tokens: int
     """Tokens that each probe trains for."""
+    status: str
+    """True, False or Unknown, of the condition Validated."""
     verdict: str
-    """Status and reason of the condition Validated."""
+    """Its reason in words; empty before there is one."""
     message: str
+    tolerance: float
+    """Nats that the answer may lose at the full budget and still hold."""
     learning_rate: Interval | None = None
     """Interval from laws and probes together; None if they give none."""
     batch_size: Interval | None = None
@@ -59,7 +65,8 @@ def probed_by(prediction: Json, laws_length: int | None) -> Probed | None:
     found = status.get("validation") or {}
     if not found.get("places"):
         return None
-    length = (prediction.get("spec") or {}).get("targetSequenceLength") or laws_length
+    spec = prediction.get("spec") or {}
+    length = spec.get("targetSequenceLength") or laws_length
     conditions = {each["type"]: each for each in status.get("conditions", ())}
     said = conditions.get(VALIDATED, {})
     errors = [_number(place.get("standardError")) for place in found["places"]]
@@ -69,8 +76,10 @@ def probed_by(prediction: Json, laws_length: int | None) -> Probed | None:
     return Probed(
         places=tuple(_place(each, own) for each in found["places"]),
         tokens=int(found.get("tokens", 0)),
-        verdict=f"{VALIDATED}={said.get('status', 'Unknown')} {said.get('reason', '')}".strip(),
+        status=str(said.get("status", "Unknown")),
+        verdict=in_words(str(said.get("reason", ""))),
         message=str(said.get("message", "")),
+        tolerance=float((spec.get("validation") or {}).get("tolerance", TOLERANCE)),
         learning_rate=_interval(refined.get("learningRate")),
         batch_size=_in_laws_sequences(_interval(refined.get("batchSize")), length, laws_length),
         unit="sequences" if laws_length in (None, length) else f"sequences of {laws_length}",

@@ -21,6 +21,7 @@ from isoloss import formatting
 from isoloss.laws import Array, Laws, Run
 from isoloss.report.drawing import (
     BAND,
+    FAINT,
     INK,
     LINE_STYLES,
     SOFT,
@@ -40,8 +41,9 @@ MAX_PANELS = 8
 JOINED = 8
 """Runs with fewer evaluations are joined by configuration: published tables have one row per run."""
 CROWDED = 60
-"""Above this many lines, a panel is rasterised inside the vector file, its lines are thinner, and below
-it only as many are drawn as loss minus the best."""
+"""Above this many lines, the grey ones are rasterised inside the vector file."""
+STRONG = 9
+"""Lines of a size that are drawn strongly: more cannot be told apart. The others are grey."""
 MAX_KNOTS = 4000
 """Tokens at which the best loss is known."""
 
@@ -63,56 +65,36 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Look:
-    """How configurations are distinguished: shades of the learning rate, line styles of the batch size."""
+    """How the best configurations of a size are told apart: shades of the learning rate, line styles of the batch size."""
 
     shades: ScalarMappable
     batches: Sequence[float]
+    strong: Sequence[_Line]
     crowded: bool
-    """So many lines that styles cannot be told apart: thin, solid, and rasterised."""
+    """Whether the grey lines are rasterised."""
 
     def of(self, line: _Line) -> dict[str, Any]:
         """A line's options for plot."""
+        if not any(line is each for each in self.strong):
+            return {"color": FAINT, "linewidth": 0.5, "zorder": 1, "rasterized": self.crowded}
         style = LINE_STYLES[self.batches.index(line.batch_size) % len(LINE_STYLES)]
         return {
             "color": self.shades.to_rgba(np.array([line.learning_rate]))[0],
-            "linestyle": "-" if self.crowded else style,
-            "linewidth": 0.5 if self.crowded else 0.9,
-            "marker": "." if line.tokens.size < 12 and not self.crowded else None,
+            "linestyle": style,
+            "linewidth": 1.2,
+            "marker": "." if line.tokens.size < 12 else None,
             "markersize": 3,
-            "rasterized": self.crowded,
         }
 
 
-def runs_from_contours(laws: Laws) -> tuple[Run, ...]:
-    """Runs from the laws alone: their tokens to each iso-loss level."""
-    reached: dict[tuple[str, float, float, float], list[tuple[float, float]]] = defaultdict(list)
-    for contour in laws.contours:
-        is_reached = ~np.array(contour.bounds, dtype=bool) & np.isfinite(contour.log_tokens)
-        for index in map(int, np.flatnonzero(is_reached)):
-            batch_size, rate = contour.batch_sizes[index], contour.learning_rates[index]
-            settings = contour.run_names[index], contour.params, float(batch_size), float(rate)
-            reached[settings].append((float(np.exp(contour.log_tokens[index])), contour.loss))
-    return tuple(
-        Run(
-            name=name,
-            params=params,
-            batch_size=batch_size,
-            sequence_length=laws.sequence_length or 1,
-            learning_rate=rate,
-            tokens=np.array([tokens for tokens, _ in sorted(points)]),
-            losses=np.array([loss for _, loss in sorted(points)]),
-        )
-        for (name, params, batch_size, rate), points in reached.items()
-    )
-
-
 @style()
-def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run] = ()) -> Figure:
-    """Loss in nats per token over tokens of every run; without runs, the tokens to each iso-loss level.
+def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run]) -> Figure:
+    """Loss in nats per token over tokens of every run.
 
-    Shades show the learning rate, line styles the batch size.
+    Of each size the runs that end nearest to the best are drawn strongly: shades show the learning rate, line styles the batch
+    size.
     """
-    runs = (runs.runs if isinstance(runs, RunSet) else tuple(runs)) or runs_from_contours(laws)
+    runs = runs.runs if isinstance(runs, RunSet) else tuple(runs)
     by_size: dict[float, list[Run]] = defaultdict(list)
     for run in runs:
         if run.tokens.size:
@@ -130,9 +112,13 @@ def plot_trajectories(laws: Laws, runs: RunSet | Sequence[Run] = ()) -> Figure:
     band = _noise_band(laws)
     for index, ((upper, lower), size) in enumerate(zip(pairs, shown, strict=True)):
         lines = _lines(by_size[size])
-        look = _Look(shades, batches, crowded=len(lines) > CROWDED)
+        best = Envelope.of(lines)
+        excess = [best.excess(line.tokens, line.losses) for line in lines]
+        order = sorted(range(len(lines)), key=lambda k: (lines[k].diverged, excess[k][-1]))
+        strong = [lines[k] for k in order[:STRONG]]
+        look = _Look(shades, batches, strong, crowded=len(lines) > CROWDED)
         _panel(upper, size, lines, laws, look)
-        _differences(lower, lines, band and band[0], look)
+        _differences(lower, lines, excess, band and band[0], look)
         if index % columns == 0:
             upper.set_ylabel("validation loss (nats per token)")
             lower.set_ylabel("loss minus the best\n(nats per token)")
@@ -239,21 +225,19 @@ def _noise_band(laws: Laws) -> tuple[float, str] | None:
     return noise, f"{words}, {formatting.number(noise, 2)} nats"
 
 
-def _differences(axes: Axes, lines: Sequence[_Line], noise: float | None, look: _Look) -> None:
+def _differences(
+    axes: Axes, lines: Sequence[_Line], excess: Sequence[Array], noise: float | None, look: _Look
+) -> None:
     """Loss minus the best, from 0 to where three quarters of the runs end; the band is `noise`, nats."""
-    best = Envelope.of(lines)
-    found = [(line, best.excess(line.tokens, line.losses)) for line in lines]
-    if look.crowded:
-        found = sorted(found, key=lambda item: (item[0].diverged, item[1][-1]))[:CROWDED]
-        axes.set_title(f"the {CROWDED} best of {len(lines)} runs", loc="left", fontsize=7.5)
-    ends = [excess[-1] for line, excess in found if not line.diverged and np.isfinite(excess[-1])]
+    found = list(zip(lines, excess, strict=True))
+    ends = [above[-1] for line, above in found if not line.diverged and np.isfinite(above[-1])]
     top = 1.15 * max(float(np.quantile(ends, 0.75)) if ends else 0.0, 3.0 * (noise or 0.0), 1e-3)
-    for line, excess in found:
-        (drawn,) = axes.plot(line.tokens, excess, **look.of(line))
+    for line, above in found:
+        (drawn,) = axes.plot(line.tokens, above, **look.of(line))
         add_tooltips(
-            drawn, [f"{_in_words(line)}, {formatting.number(float(excess[-1]), 2)} above the best"]
+            drawn, [f"{_in_words(line)}, {formatting.number(float(above[-1]), 2)} above the best"]
         )
-        _mark_end(axes, line, excess, top)
+        _mark_end(axes, line, above, top)
     if noise is not None:
         axes.axhspan(0.0, noise, color=BAND, linewidth=0, zorder=0)
     axes.set_ylim(-0.03 * top, top)
@@ -339,6 +323,8 @@ def _legend(
         entries.append(key("diverged", marker="x"))
     if any(not (run.finished or run.stopped or run.diverged) for run in runs):
         entries.append(key("still training", marker="o", markerfacecolor="none"))
+    if len(runs) > STRONG:
+        entries.append(key("other runs", color=FAINT, linewidth=1.0, linestyle="-"))
     entries.append(key("iso-loss level", color=SOFT, linewidth=0.6, linestyle=(0, (1, 3))))
     if band := _noise_band(laws):
         entries.append(key(band[1], color=BAND, linestyle="-", linewidth=7))

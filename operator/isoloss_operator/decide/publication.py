@@ -132,7 +132,14 @@ def answer_page(
         initial_loss=float(initial_loss or 0),
         parameters=target_parameters(spec, result),
         resource={
-            "spec": {"targetSequenceLength": spec.target_sequence_length},
+            "spec": {
+                "targetSequenceLength": spec.target_sequence_length,
+                **(
+                    {"validation": {"tolerance": spec.validation.tolerance}}
+                    if spec.validation
+                    else {}
+                ),
+            },
             "status": status.document(),
         },
     )

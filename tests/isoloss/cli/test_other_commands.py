@@ -168,7 +168,9 @@ def test_a_report_with_an_answer_at_a_given_batch_size_is_not_headed_refused(
     assert isoloss("fit", table, "--bootstrap-samples", 20, "--out", laws).code == 3
     question = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
     assert isoloss("report", laws, "--out", out, *question, "--batch-size", "128").code == 0
-    assert '<span class="status Partlyrefused">Partly refused</span>' in out.read_text()
+    page = out.read_text()
+    assert '<span class="status open">Not validated</span>' in page
+    assert "What the data do not support" in page
     assert isoloss("report", laws, "--out", out, *question).code == 3
 
 
@@ -193,6 +195,16 @@ def test_a_saving_needs_the_runs(isoloss: Isoloss, synthetic_laws: Path, tmp_pat
         *("--direct-grid-flops", "1e22", "--json"),
     )
     assert "--runs" in ended.error
+
+
+def test_a_known_optimum_needs_an_answer_to_stand_beside(
+    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
+) -> None:
+    asked = ("report", synthetic_laws, "--out", tmp_path / "report.html", "--json")
+    alone = isoloss(*asked, "--known-optimum", "2.89e-4", "175")
+    assert (alone.code, "--known-optimum" in alone.error) == (2, True)
+    negative = isoloss(*asked, *("--known-optimum", "-1", "175"), "--total-flops", "1e20")
+    assert (negative.code, "--known-optimum: -1 is not" in negative.error) == (2, True)
 
 
 def test_all_published_laws_are_listed_with_units_and_sources(isoloss: Isoloss) -> None:

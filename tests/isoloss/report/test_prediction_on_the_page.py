@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.text import Annotation
 
 from isoloss.laws import (
     FitOptions,
-    HyperparameterLaw,
     Interval,
     Laws,
     Prediction,
@@ -22,9 +22,10 @@ from isoloss.laws import (
 )
 from isoloss.report.bands import band_at
 from isoloss.report.content import data_digest, fit_facts
+from isoloss.report.drawing import FAINT
 from isoloss.report.law_figure import plot_laws
 from isoloss.report.page import render_report
-from isoloss.report.predicted import interval_costs, outside_band
+from isoloss.report.predicted import disagreements, interval_costs
 from isoloss.report.trajectory_figure import MAX_KNOTS, Envelope, _lines, plot_trajectories
 from tests.support.empty_figures import BLANK, BLANK_ANSWER
 from tests.support.synthetic_laws import answered
@@ -134,103 +135,74 @@ def test_the_page_has_the_digest_and_the_noise(laws: Laws, runs: tuple[Run, ...]
     page = render_report(laws, runs, title="x", figures=BLANK)
     assert facts["data"] in page
     assert facts["noise"] in page
-    assert "the runs were not given" in render_report(laws, (), title="x", figures=BLANK)
+    plain = render_report(laws, (), title="x", figures=BLANK)
+    assert "sha256" not in plain
+    assert "not given" not in plain
 
 
 # ---------------------------------------------------------------------------------------- the band
 
 
-def middle_of_band(laws: Laws, law: HyperparameterLaw, answer: Prediction) -> float:
-    band = band_at(laws, law, answer)
-    assert band is not None
-    return float(np.sqrt(band[0] * band[1]))
-
-
-def test_a_prediction_outside_the_band_says_so_in_words_and_in_the_figure(
-    laws: Laws, runs: tuple[Run, ...], answer: Prediction
-) -> None:
-    band = band_at(laws, laws.learning_rate, answer)
-    assert band is not None
-    far = 2 * band[1]
-    outside = replace(answer, learning_rate=Interval(far, far / 1.1, far * 1.1), route="surface")
-    sentences = [s for s in outside_band(laws, outside) if "learning rate" in s]
-    assert len(sentences) == 1
-    assert "joint surface" in sentences[0]
-    assert sentences[0] in render_report(
-        laws, runs, title="x", prediction=outside, figures=BLANK_ANSWER
-    )
-    assert labels(laws, outside)[0] == ["prediction outside the band"]
-
-
-def test_a_prediction_inside_the_band_is_drawn_without_a_remark(
+def test_an_arrow_leads_from_the_run_from_scratch_to_the_continued_run(
     laws: Laws, answer: Prediction
 ) -> None:
-    inside = answer
-    for law in (laws.learning_rate, laws.batch_size):
-        middle = middle_of_band(laws, law, answer)
-        inside = replace(inside, **{law.quantity: Interval(middle, middle, middle)})
-    assert outside_band(laws, inside) == ()
-    assert labels(laws, inside) == ([], [])
-
-
-def without_past(laws: Laws, answer: Prediction) -> Prediction:
-    """An answer whose estimate for a run from scratch is in the middle of both bands."""
-    own, paper = answer.best, answer.variants["paper"]
-    for law in (laws.learning_rate, laws.batch_size):
-        middle = middle_of_band(laws, law, answer)
-        factor = getattr(own, law.quantity).value / getattr(paper, law.quantity).value
-        moved = Interval(middle * factor, middle * factor, middle * factor)
-        answer = replace(answer, **{law.quantity: moved})
-    return replace(answer, batch_size_raw=answer.batch_size.value)
-
-
-def test_an_answer_outside_the_band_as_a_continued_run_alone_does_not_blame_its_estimate(
-    laws: Laws, answer: Prediction
-) -> None:
-    """The band is of runs from scratch: learning rate times the root of the share, batch size times two less it."""
-    assert answer.composition == "Measured"
+    """Learning rate times the root of the share, batch size times two less it."""
     assert answer.cpt_flops is not None
     share = answer.cpt_flops / answer.total_flops.value
-    moved = without_past(laws, answer)
-    rate, batch = outside_band(laws, moved)
-    assert "inside it" in rate
-    assert f"a continued run takes that times {share**0.5:.2g}." in rate
-    assert f"a continued run takes that times {2 - share:.2g}." in batch
-    told = "prediction outside the band,\nwhich is of runs from scratch"
-    assert labels(laws, moved) == ([told], [told])
+    figure = plot_laws(laws, answer, initial_loss=2.75)
+    for axes, name, factor in zip(
+        figure.axes, ("learning_rate", "batch_size"), (share**0.5, 2 - share), strict=False
+    ):
+        assert words_in(axes) == [f"continued run: × {factor:.2f}"]
+        (arrow,) = [each for each in axes.texts if getattr(each, "arrow_patch", None)]
+        assert isinstance(arrow, Annotation)
+        own, scratch = getattr(answer, name).value, getattr(answer.variants["paper"], name).value
+        assert arrow.xy[1] == pytest.approx(own)
+        assert arrow.xyann[1] == pytest.approx(scratch)
+        assert own == pytest.approx(factor * scratch, rel=0.01)
 
 
-def test_an_answer_of_the_papers_composition_is_compared_as_it_is(laws: Laws) -> None:
+def test_a_run_from_scratch_has_no_arrow(laws: Laws) -> None:
+    assert labels(laws, answered(laws, total_flops=5e19, params=1e9)) == ([], [])
+    assert labels(laws, answered(laws, **ASKED, composition="Paper")) == ([], [])
+
+
+def test_the_known_optimum_is_marked_at_the_answer(laws: Laws, answer: Prediction) -> None:
+    figure = plot_laws(laws, answer, initial_loss=2.75, known_optimum=(2.89e-4, 175))
+    assert answer.target_loss is not None
+    for axes, value in zip(figure.axes, (2.89e-4, 175), strict=False):
+        (mark,) = (line for line in axes.lines if line.get_marker() == "x")
+        assert list(mark.get_xdata()) == [answer.target_loss.value]
+        assert list(mark.get_ydata()) == [value]
+
+
+def test_estimates_that_differ_by_more_than_their_intervals_are_a_caveat(
+    laws: Laws, runs: tuple[Run, ...], answer: Prediction
+) -> None:
+    assert disagreements(laws, answer) == ()
+    band = band_at(laws, laws.learning_rate, answer)
+    assert band is not None
+    far = Interval(4 * band[1], 3 * band[1], 5 * band[1])
+    moved = replace(answer.variants["paper"], learning_rate=far)
+    outside = replace(answer, variants={**answer.variants, "paper": moved}, route="surface")
+    (sentence,) = disagreements(laws, outside)
+    assert sentence.startswith("Two estimates of the learning rate of a run from scratch differ: ")
+    assert "joint surface" in sentence
+    page = render_report(laws, runs, title="x", prediction=outside, figures=BLANK_ANSWER)
+    assert page.partition('<p class="refusal">')[2].startswith(sentence)
+
+
+def test_of_the_papers_composition_the_answer_itself_is_compared(laws: Laws) -> None:
     paper = answered(laws, **ASKED, composition="Paper")
-    far = paper.learning_rate.value * 3
-    sentence = outside_band(laws, replace(paper, learning_rate=Interval(far, far, far)))[0]
-    assert sentence.endswith("the joint surface gives it.")
-
-
-def test_an_estimate_that_is_outside_by_itself_is_named_with_what_it_gives_from_scratch(
-    laws: Laws, answer: Prediction
-) -> None:
-    far = answer.learning_rate.value * 6
-    outside = replace(answer, learning_rate=Interval(far, far, far))
-    sentence = outside_band(laws, outside)[0]
-    assert "the joint surface gives" in sentence
-    assert "outside it as well" in sentence
-    assert labels(laws, outside)[0] == ["prediction outside the band"]
-
-
-def test_a_batch_size_that_is_outside_for_its_rounding_is_said_to_be(
-    laws: Laws, answer: Prediction
-) -> None:
-    middle, far = middle_of_band(laws, laws.batch_size, answer), 1024.0
-    rounded = replace(answer, batch_size=Interval(far, middle, middle), batch_size_raw=middle)
-    assert f"it is rounded from {middle:.0f}." in outside_band(laws, rounded)[-1]
-    assert labels(laws, rounded)[1] == ["prediction outside the band"]
+    far = paper.learning_rate.value * 8
+    moved = replace(paper, learning_rate=Interval(far, far / 1.5, far * 1.5))
+    assert len(disagreements(laws, moved)) == len(disagreements(laws, paper)) + 1
 
 
 def test_a_batch_size_that_was_given_is_not_measured_by_the_band(
     laws: Laws, at_64: Prediction
 ) -> None:
-    assert not [s for s in outside_band(laws, at_64) if "predicted batch size" in s]
+    assert not [s for s in disagreements(laws, at_64) if "batch size of" in s]
     assert labels(laws, at_64)[1] == ["batch size given"]
 
 
@@ -329,12 +301,18 @@ def test_the_legend_names_the_noise(laws: Laws, runs: tuple[Run, ...]) -> None:
     assert "residuals of the joint surface" in facts["noise"]
 
 
-def test_of_many_runs_the_best_are_shown_as_differences_and_the_panel_says_so() -> None:
+@pytest.mark.parametrize("count", [5, 16])
+def test_nine_runs_of_a_size_are_drawn_strongly_and_the_others_in_grey(count: int) -> None:
     """Two thousand lines hide the few that decide."""
-    rates = tuple(np.geomspace(1.25e-4, 2e-3, 16))
+    rates = tuple(np.geomspace(1.25e-4, 2e-3, count))
     many = synthetic_runs(sizes=(30e6,), rates=rates, evaluations=8)
     figure = plot_trajectories(fit_laws(()), many)
-    lower = next(axes for axes in figure.axes if axes.get_xlabel() == "training tokens")
-    assert lower.get_title(loc="left") == "the 60 best of 80 runs"
-    lines = [line for line in lower.get_lines() if len(np.atleast_1d(line.get_xdata())) > 1]
-    assert len(lines) == 60
+    for axes in figure.axes[:2]:
+        lines = [line for line in axes.get_lines() if len(np.atleast_1d(line.get_xdata())) > 1]
+        assert len(lines) == len(many) == 5 * count
+        strong = [line for line in lines if str(line.get_color()) != FAINT]
+        assert len(strong) == 9
+    ends = [float(line.get_ydata()[-1]) for line in lines if not line.get_rasterized()]
+    best = sorted(float(line.get_ydata()[-1]) for line in lines)[:9]
+    assert sorted(float(line.get_ydata()[-1]) for line in strong) == pytest.approx(best)
+    assert len(ends) == (9 if count == 16 else len(many))

@@ -14,15 +14,18 @@ from isoloss.laws import (
     FitOptions,
     Laws,
     Prediction,
+    Refusal,
+    RefusalReason,
     Run,
     SurfaceLaw,
     fit_laws,
 )
 from isoloss.published import published_opinions
 from isoloss.report.content import PointRow, optima_table, point_rows, surface_sentence
+from isoloss.report.contour_figure import LABEL_ROOM, plot_contours
 from isoloss.report.law_figure import plot_laws
 from isoloss.report.page import ReportFigures, draw_figures, png_files, render_report
-from isoloss.report.trajectory_figure import plot_trajectories, runs_from_contours
+from isoloss.report.trajectory_figure import plot_trajectories
 from isoloss.savings import SearchCost
 from isoloss.status import View
 from tests.support.empty_figures import BLANK, BLANK_ANSWER
@@ -107,7 +110,7 @@ def test_the_page_needs_nothing_from_outside(page: str) -> None:
 def test_all_sections_are_there(page: str) -> None:
     headings = re.findall(r"<h2 id=.*?>(.*?)</h2>", page)
     assert headings == [
-        *("The answer", "Laws", "Iso-loss contours", "Trajectories", "How it was computed"),
+        *("Laws", "Iso-loss contours", "Trajectories", "How it was computed"),
         *("Cost", "Optima", "Points", "Data"),
     ]
     assert page.count("<svg ") == 4
@@ -119,7 +122,7 @@ def test_all_sections_are_there(page: str) -> None:
 def test_the_contents_link_to_every_section(page: str) -> None:
     contents = re.findall(r'<li><a href="#(.*?)">(.*?)</a>', page)
     assert contents == re.findall(r'<h2 id="(.*?)">(.*?)</h2>', page)
-    assert len(contents) == 9
+    assert len(contents) == 8
 
 
 def test_no_id_is_used_twice_and_every_reference_has_its_target(page: str) -> None:
@@ -226,10 +229,52 @@ def test_a_linear_law_in_ln_compute_is_drawn_over_compute(runs: tuple[Run, ...])
     assert labels.count("compute (FLOPs)") == 3
 
 
+def test_levels_without_an_optimum_are_left_out_with_one_line(laws: Laws) -> None:
+    refusal = Refusal(RefusalReason.OPTIMUM_ON_BATCH_SIZE_EDGE, "why")
+    smallest = min(laws.data.sizes)
+    optima = tuple(
+        replace(each, status="refused", refusal=refusal) if each.params == smallest else each
+        for each in laws.optima
+    )
+    figure = plot_contours(replace(laws, optima=optima))
+    count = sum(contour.params == smallest for contour in laws.contours)
+    assert figure.get_suptitle() == (
+        f"Left out: {count} loss levels without an optimum inside the grid (optimum on batch size edge)."
+    )
+    assert "30M parameters\nlearning rate" not in {axes.get_ylabel() for axes in figure.axes}
+    assert plot_contours(laws).get_suptitle() == ""
+    none = plot_contours(replace(laws, optima=()))
+    assert [text.get_text() for text in none.axes[0].texts] == [
+        f"Left out: {len(laws.contours)} loss levels without an optimum inside the grid."
+    ]
+
+
+def test_the_labels_of_contours_are_off_the_runs_the_spines_and_one_another(
+    figures: ReportFigures,
+) -> None:
+    assert figures.contours is not None
+    labels = 0
+    for axes in figures.contours.axes:
+        low, high = np.log([axes.get_xlim(), axes.get_ylim()]).T
+        places = [(np.log(text.get_position()) - low) / (high - low) for text in axes.texts]
+        marks = [
+            (np.log(np.column_stack(line.get_data())) - low) / (high - low) for line in axes.lines
+        ]
+        others = np.concatenate(marks)
+        for index, place in enumerate(places):
+            assert np.minimum(place, 1 - place).min() > 0.9 * LABEL_ROOM
+            assert np.linalg.norm(others - place, axis=1).min() > 0.9 * LABEL_ROOM
+            for other in places[:index]:
+                assert np.linalg.norm(other - place) > 0.9 * LABEL_ROOM
+        labels += len(places)
+    assert labels > 20
+
+
 def test_axes_carry_units(figures: ReportFigures) -> None:
     labels = {
         label
         for figure in (figures.laws, figures.contours, figures.trajectories)
+        if figure is not None
         for axes in figure.axes
         for label in (axes.get_xlabel(), axes.get_ylabel())
     }
@@ -252,15 +297,17 @@ def test_the_same_laws_give_the_same_page(
     assert whole_page(laws, runs, prediction, again) == page
 
 
-def test_without_runs_the_laws_tell_what_they_remember(laws: Laws) -> None:
-    remembered = runs_from_contours(laws)
-    assert len(remembered) > 50
-    for run in remembered:
-        assert np.all(np.diff(run.tokens) > 0)
-        assert np.all(np.diff(run.losses) < 0)
-    figures = replace(BLANK, trajectories_remembered=True)
-    page = render_report(laws, (), title="x", figures=figures)
-    assert "as stored with the laws" in page
+def test_without_runs_there_are_no_trajectories_and_beside_an_answer_no_contours(
+    laws: Laws, prediction: Prediction
+) -> None:
+    """Both are on the page of the sweep, and take most of the time of a page: there may be 200 predictions."""
+    alone, answered_ = draw_figures(laws, ()), draw_figures(laws, (), prediction)
+    assert alone.trajectories is None
+    assert alone.contours is not None
+    assert set(png_files(answered_)) == {"answer.png", "laws.png"}
+    page = render_report(laws, (), title="x", prediction=prediction, figures=answered_)
+    assert page.count("<svg ") == 2
+    assert '<h2 id="trajectories">' not in page
 
 
 def test_the_page_says_how_to_repeat_the_fit(runs: tuple[Run, ...]) -> None:
@@ -306,13 +353,43 @@ def test_the_page_says_how_far_the_surface_is_from_the_optima_of_single_sizes(
     assert surface_sentence(refused) == ""
 
 
-def test_the_question_and_the_answer_come_first(page: str) -> None:
+def test_the_question_the_answer_its_figure_and_the_caveats_come_first_and_files_last(
+    page: str, prediction: Prediction
+) -> None:
     head = page.partition("<nav")[0].partition("</style>")[2]
-    assert "<h1>1B parameters, loss 2.75, 5B more tokens (3e19 FLOPs)</h1>" in head
-    assert "learning rate<b>" in head
-    assert re.search(r"Expected to lose [\d.e-]+ nats", head)
+    marks = (
+        "<h1>1B parameters, loss 2.75, 5B more tokens (3e19 FLOPs)</h1>",
+        *("learning rate<b>", "batch size (sequences)<b>", "expected to lose<b>"),
+        *('<span class="status open">Not validated</span>', "<svg ", '<p class="refusal">'),
+    )
+    places = [head.index(mark) for mark in marks]
+    assert places == sorted(places)
     assert "sha256" not in head
     assert page.index('<h2 id="data">') > page.index('<h2 id="points">')
+    assert page.index("sha256") > page.index('<h2 id="data">')
+
+
+def test_the_title_is_the_question_or_what_the_laws_are_of(
+    laws: Laws, prediction: Prediction
+) -> None:
+    asked = render_report(laws, (), prediction=prediction, parameters=1e9, figures=BLANK_ANSWER)
+    assert "<title>1B parameters, 5B more tokens (3e19 FLOPs) – isoloss</title>" in asked
+    plain = render_report(laws, (), figures=BLANK)
+    of = "Scaling laws of 75 runs, 30M to 300M parameters"
+    assert f"<title>{of} – isoloss</title>" in plain
+    assert f"<h1>{of}</h1>" in plain
+
+
+def test_published_laws_outside_their_own_data_are_folded_with_the_reason_first(
+    page: str,
+) -> None:
+    computed = page[page.index('<h2 id="computation">') :]
+    table, _, folded = computed.partition("<details>")
+    assert "published law step-law" in table
+    assert "cpt-dense" not in table
+    assert folded.startswith("<summary>2 published laws outside the data of their own</summary>")
+    reason = "cpt-dense: learning rate 0.009"
+    assert folded.index(reason) < folded.index("It gives 9.03e-3")
 
 
 def test_three_caveats_are_shown_and_the_others_are_folded(
@@ -321,7 +398,7 @@ def test_three_caveats_are_shown_and_the_others_are_folded(
     warned = replace(prediction, warnings=tuple(f"caveat {n}." for n in range(5)))
     page = render_report(laws, (), title="x", prediction=warned, figures=BLANK_ANSWER)
     head = page.partition("<nav")[0]
-    shown, folded = head.split("<details>")
+    shown, _, folded = head.partition("<details>")
     assert [n for n in range(5) if f"caveat {n}." in shown] == [0, 1, 2]
     assert "caveat 3." in folded
     assert "more caveats" in folded
@@ -355,7 +432,7 @@ def test_a_sweep_with_nothing_to_fit_says_so_and_shows_no_laws(runs: tuple[Run, 
     view = View(resource(("Ready", "True", "NothingToFit"), points=points))
     laws = fit_laws((), provisional=True)
     page = render_report(laws, runs[:5], title="x", status=view, is_over=False, figures=BLANK)
-    assert '<span class="status Nothingtofit">Nothing to fit</span>' in page
+    assert '<span class="status ">Nothing to fit</span>' in page
     assert "All points lie around answers of predictions." in page
     assert "Points 5/5, nothing to fit." in page
     headings = re.findall(r"<h2 id=.*?>(.*?)</h2>", page)

@@ -110,11 +110,23 @@ def test_each_panel_has_the_runs_beside_the_answer_with_their_distance_from_it(
     assert batches == pytest.approx({2.0: -0.01})
 
 
-def test_a_run_has_the_error_of_its_difference(laws: Laws, answer: Prediction) -> None:
+def test_a_run_has_the_interval_of_its_difference(laws: Laws, answer: Prediction) -> None:
     rates, _ = drawn(laws, answer, probed()).axes
     (bars,) = rates.containers[0].lines[2]
     low, high = bars.get_segments()[0][:, 1]
-    assert (high - low) / 2 == pytest.approx(0.0042)
+    assert (high - low) / 2 == pytest.approx(1.2816 * 0.0042, rel=1e-4)
+
+
+def test_a_line_shows_what_the_answer_may_lose(laws: Laws, answer: Prediction) -> None:
+    spec = {"validation": {"tolerance": "0.02"}}
+    for found, below in (
+        (probed(), 0.01),
+        (read_probed({**PREDICTION, "spec": spec}, 2048), 0.02),
+    ):
+        for axes in drawn(laws, answer, found).axes:
+            assert [-below, -below] in [list(line.get_ydata()) for line in axes.lines]
+    for axes in drawn(laws, answer, None).axes:
+        assert not [line for line in axes.lines if line.get_ydata()[0] < 0]
 
 
 def crosses(figure: Figure) -> list[list[float]]:
@@ -179,7 +191,7 @@ def test_a_given_batch_size_has_no_panel(laws: Laws, answer: Prediction) -> None
 
 def test_before_a_verdict_there_is_no_refined_answer(laws: Laws, answer: Prediction) -> None:
     found = probed(refined={}, conditions=[])
-    assert (found.learning_rate, found.verdict) == (None, "Validated=Unknown")
+    assert (found.learning_rate, found.status, found.verdict) == (None, "Unknown", "")
     assert "laws and validation together" not in keys(drawn(laws, answer, found))
     assert "laws and validation together" in keys(drawn(laws, answer, probed()))
 
@@ -215,8 +227,21 @@ def test_the_page_has_the_verdict_and_escapes_its_message(laws: Laws, answer: Pr
     with draw_empty_figures:
         page = render_report(laws, (), title="demo", prediction=answer, probed=probed())
         plain = render_report(laws, (), title="demo", prediction=answer)
-    assert ">Validation</h3>" in page
-    assert "BetterAnswerNearby" in page
+    assert '<h2 id="validation">' in page
+    assert '<span class="status against">Better answer nearby</span>' in page
     assert "&lt;b&gt;it loses" in page
     assert "learning rate 2.5e-3" in page
-    assert ">Validation</h3>" not in plain
+    assert '<h2 id="validation">' not in plain
+    assert '<span class="status open">Not validated</span>' in plain
+
+
+def test_the_badge_of_a_running_sweeps_answer_says_that_it_is_provisional(
+    laws: Laws, answer: Prediction
+) -> None:
+    early = replace(answer, provisional=True)
+    with draw_empty_figures:
+        page = render_report(laws, (), title="demo", prediction=early)
+        judged = render_report(laws, (), title="demo", prediction=early, probed=probed())
+    assert '<span class="status open">Provisional</span>' in page
+    assert "Better answer nearby</span>" in judged
+    assert '<p class="refusal">The sweep is still running: every number here can change.' in judged

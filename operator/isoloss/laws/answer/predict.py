@@ -108,12 +108,12 @@ def _best_pair(laws: Laws, question: Question, unseen: Sequence[str]) -> Predict
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
     within = _affordable(laws, question, answer)
-    # A status keeps the first few: what the intervals carry comes before what they rest on.
     of_range = [] if within is None else [*range_sentences(within)]
     if question.tolerance is not None and within is None:
         of_range = [not_affordable(laws, question.tolerance, answer)]
-    caveats = (*assumptions(laws, found.route), *laws.warnings, *unseen)
-    caveats = (*caveats, *size_answered_for(laws, question))
+    # The gravest first: pages show three, and a status keeps a few more.
+    caveats = (*unseen, *size_answered_for(laws, question), *laws.warnings)
+    caveats = (*caveats, *assumptions(laws, found.route))
     batch = answer.batch_size
     if _rounds_far(question, batch.value) and found.route == "surface":
         at_multiple = question.at_batch(rounded(batch.value, question.multiple))
@@ -121,10 +121,10 @@ def _best_pair(laws: Laws, question: Question, unseen: Sequence[str]) -> Predict
         return _with_context(_at_batch(laws, at_multiple, unseen), within, said, caveats)
     warnings = (
         *above_stable_rates(laws, question, answer),
-        *composition_sentences(question),
         *rounding_sentences(batch, question.multiple),
-        *of_range,
         *caveats,
+        *of_range,
+        *composition_sentences(question),
     )
     value = rounded(batch.value, question.multiple)
     given = replace(answer, batch_size=Interval(value, batch.low, batch.high))
@@ -144,10 +144,10 @@ def _at_batch(laws: Laws, question: Question, unseen: Sequence[str]) -> Predicti
         return Refused((refusal,), laws.warnings)
     warnings = (
         *above_stable_rates(laws, question, answer),
-        *composition_sentences(question),
-        *assumptions(laws, found.route),
-        *laws.warnings,
         *unseen,
+        *laws.warnings,
+        *assumptions(laws, found.route),
+        *composition_sentences(question),
     )
     prediction = _prediction(laws, question, found, answer, warnings)
     pair = best_pair(laws, replace(question, batch_size=None))
