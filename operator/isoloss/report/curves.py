@@ -121,15 +121,10 @@ def star(axes: Axes, x: float, y: float, interval: tuple[float, float]) -> None:
     )
 
 
-def residuals_panel(axes: Axes, x: Array, residuals: Array, label: str) -> None:
-    """What a law leaves unexplained."""
+def residuals_panel(axes: Axes, x: Array, residuals: Array, label: str, least: float) -> None:
+    """What a law leaves unexplained, on as much of y above as below zero: at least `least`, so that little looks little."""
     axes.plot(x, residuals, "o", color=INK, markersize=3)
-    around_zero(axes, residuals, label)
-
-
-def around_zero(axes: Axes, residuals: Array, label: str) -> None:
-    """A line at zero, and as much of y above as below it."""
     axes.axhline(0, color=SOFT, linewidth=0.7)
     axes.set_ylabel(label)
-    reach = float(np.max(np.abs(residuals))) * 1.25 or 1.0
+    reach = max(float(np.max(np.abs(residuals))) * 1.25, least)
     axes.set_ylim(-reach, reach)

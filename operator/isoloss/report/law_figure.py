@@ -113,7 +113,7 @@ def _hyperparameter_panels(
     _mark_hyperparameter(top, law, answer, known)
     keep_readable(top, np.concatenate([y, curve, _place_y(answer, law)]))
     fitted = hyperparameter_band(laws, law.curve, x)[0]
-    residuals_panel(bottom, x, 100 * (y / fitted - 1), "residual (%)")
+    residuals_panel(bottom, x, 100 * (y / fitted - 1), "residual (%)", 20.0)
     y_ticks(top, law.quantity == "learning_rate")
     if by_loss:
         top.invert_xaxis()  # training runs from left to right, towards lower loss
@@ -204,7 +204,9 @@ def _loss_compute_panels(
     add_tooltips(marks, [optimum_in_words(point) for point in points])
     scales(top, bottom, (low, high), by_loss=False, positive=False)
     _mark_compute(top, answer, initial_loss)
-    residuals_panel(bottom, x, 1000 * (y - law.curve.loss(np.log(x))), "residual\n(0.001 nats)")
+    residuals_panel(
+        bottom, x, 1000 * (y - law.curve.loss(np.log(x))), "residual\n(0.001 nats)", 10.0
+    )
 
 
 def _compute_marks(answer: Prediction | None) -> list[float]:

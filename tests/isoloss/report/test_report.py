@@ -270,6 +270,11 @@ def test_the_labels_of_contours_are_off_the_runs_the_spines_and_one_another(
     assert labels > 20
 
 
+def test_residuals_of_a_few_percent_do_not_fill_their_panels(figures: ReportFigures) -> None:
+    panels = [axes for axes in figures.laws.axes if axes.get_ylabel() == "residual (%)"]
+    assert [axes.get_ylim() for axes in panels] == [(-20.0, 20.0)] * 2
+
+
 def test_axes_carry_units(figures: ReportFigures) -> None:
     labels = {
         label
