@@ -27,8 +27,10 @@ from safetensors.torch import load_file
 import isoloss_trainer.attempt as attempt_module
 import isoloss_trainer.checkpoint as checkpoint_module
 import isoloss_trainer.run as run_module
+import isoloss_trainer.train as train_module
 from isoloss_contract import layout
 from isoloss_contract.records import (
+    GRACE_VARIABLE,
     Claimant,
     EvaluationConfig,
     ExitCode,
@@ -42,7 +44,7 @@ from isoloss_contract.store import Store, StoreRefused, StoreUnavailable
 from isoloss_contract.store.folder import FolderBackend
 from isoloss_operator.planning.continued import checkpoint_model
 from isoloss_operator.planning.parameters import parameter_counts
-from isoloss_trainer.attempt import Claim, Fence, MicroBatch, TrainingState
+from isoloss_trainer.attempt import Attempt, Claim, Fence, MicroBatch, TrainingState
 from isoloss_trainer.checkpoint import Checkpoints, OtherLayout, write_tensors
 from isoloss_trainer.evaluation import ValidationSet
 from isoloss_trainer.kernels import deterministic_kernels
@@ -604,6 +606,22 @@ def test_a_slow_store_holds_up_no_step(
     monkeypatch.setattr(Checkpoints, "_write", slow)
     run(task.model_copy(update={"checkpoint_seconds": 0}))
     assert written == [(1, True), (8, True)]
+
+
+def test_an_attempt_knows_the_grace_of_its_pod(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(GRACE_VARIABLE, "15")
+    known = []
+
+    def begin(begun: Attempt) -> None:
+        known.append(begun.grace_seconds)
+        raise Interrupted("Interrupted", "enough")
+
+    monkeypatch.setattr(train_module, "_claim_and_run", begin)
+    with pytest.raises(Interrupted, match="enough"):
+        run(train_task(prepared.manifest, prepared.uri))
+    assert known == [15.0]
 
 
 @pytest.mark.parametrize(

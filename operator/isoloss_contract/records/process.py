@@ -19,7 +19,7 @@ POD_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """Kubernetes' own name for the number of a pod among those of an Indexed Job, from 0."""
 POD_ADDRESS_VARIABLE = "ISOLOSS_POD_ADDRESS"
 """Environment variable with the IP address of the pod, by which the other pods of a task reach it."""
-GRACE_VARIABLE = "ISOLOSS_TERMINATION_GRACE_SECONDS"
+GRACE_VARIABLE = "ISOLOSS_POD_GRACE_SECONDS"
 """Environment variable with the seconds from SIGTERM to SIGKILL."""
 MAX_TERMINATION_BYTES = 2048
 STORE_UNAVAILABLE = "StoreUnavailable"
