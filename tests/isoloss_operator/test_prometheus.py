@@ -32,7 +32,6 @@ MAY_BE_EMPTY = {
     "Predictions: compute beyond the data",  # only with an answer
     "Predicted learning rate",
     "Predicted batch size",
-    "Probes by state",  # only where an answer is validated
     "Answers that do not hold",
     "Failed passes",
     "Store: calls without an answer",

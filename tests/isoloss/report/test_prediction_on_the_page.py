@@ -192,6 +192,18 @@ def test_estimates_that_differ_by_more_than_their_intervals_are_a_caveat(
     assert page.partition('<p class="refusal">')[2].startswith(sentence)
 
 
+def test_what_speaks_against_an_answer_comes_before_what_was_done_to_it(
+    laws: Laws, answer: Prediction
+) -> None:
+    """The page shows three caveats."""
+    done = ("Adjusted for continued training", "The intervals also cover")
+    assert [warning.startswith(done) for warning in answer.warnings[-2:]] == [True, True]
+    assert not any(warning.startswith(done) for warning in answer.warnings[:-2])
+    assert laws.data.highest_loss is not None
+    high = answered(laws, **{**ASKED, "initial_loss": 1.02 * laws.data.highest_loss})
+    assert high.warnings[0].startswith("The initial loss")
+
+
 def test_of_the_papers_composition_the_answer_itself_is_compared(laws: Laws) -> None:
     paper = answered(laws, **ASKED, composition="Paper")
     far = paper.learning_rate.value * 8

@@ -392,7 +392,7 @@ def test_published_laws_outside_their_own_data_are_folded_with_the_reason_first(
     table, _, folded = computed.partition("<details>")
     assert "published law step-law" in table
     assert "cpt-dense" not in table
-    assert folded.startswith("<summary>2 published laws outside the data of their own</summary>")
+    assert folded.startswith("<summary>2 published laws far outside their own data</summary>")
     reason = "cpt-dense: learning rate 0.009"
     assert folded.index(reason) < folded.index("It gives 9.03e-3")
 
