@@ -39,7 +39,7 @@ from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.known_ledger import Recorded
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, Quarantine
-from isoloss_operator.decide.record import cost_of, end_recorded, unrecorded
+from isoloss_operator.decide.record import cost_of, end_recorded, own_result, unrecorded
 from isoloss_operator.decide.search import search_request, stepped
 from isoloss_operator.decide.tasks import TaskSet, own_progress
 from isoloss_operator.planning.flops import six_nd
@@ -127,7 +127,13 @@ def _in_flight(
     return [
         (
             records[job.key].proxy,
-            cost_of(records[job.key], job, progress.get(job.key), observed.now),
+            cost_of(
+                records[job.key],
+                job,
+                progress.get(job.key),
+                observed.now,
+                own_result(observed, job.key),
+            ),
         )
         for job in unrecorded(observed.jobs, records)
     ]

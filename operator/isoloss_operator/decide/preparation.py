@@ -32,7 +32,7 @@ from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, SweepPlan
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.record import stops_recorded
+from isoloss_operator.decide.record import unplanned_recorded
 from isoloss_operator.decide.single_task import Labels, SingleTask, run
 from isoloss_operator.decide.status import SweepFacts, numbers_of, stated
 from isoloss_operator.decide.tasks import TaskSet, own_progress, plan_tasks
@@ -54,7 +54,7 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     prepared = run(_task(sweep))
     obsolete, recorded = _obsolete(sweep), _recorded(sweep.prepare_jobs, value_of(observed.ledger))
     stopped = _stopped_training(sweep, obsolete)
-    ledger = stops_recorded(known.ledger, stopped, own_progress(observed), observed.now)
+    ledger = unplanned_recorded(known.ledger, stopped, own_progress(observed), observed)
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
     quarantined, starts = known.quarantined, prepared.starts
     if sweep.manifest_problem:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from isoloss_contract import layout
 from isoloss_contract.ledger import (
     FAILED_FOR_GOOD,
     IntentAction,
+    Ledger,
     PointState,
 )
 from isoloss_contract.reading import is_unknown, value_of
@@ -26,7 +27,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.prediction_checks import corpus_of_laws
 from isoloss_operator.decide.preparation import reporting_tasks
-from isoloss_operator.decide.record import is_done, record, unrecorded
+from isoloss_operator.decide.record import STOPPING, is_done, record, unrecorded
 from isoloss_operator.decide.tasks import TaskSet, corpora, plan_tasks
 from isoloss_operator.planning.specs import (
     InvalidSpec,
@@ -90,18 +91,21 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
         tasks = planned_tasks(sweep)
         if tasks is not None:
             return _point_reads(tasks, stored)
-        return _reads_without_corpus(sweep)
+        return _reads_without_corpus(sweep, stored)
     except InvalidSpec:
         return PointReads()
 
 
-def _reads_without_corpus(sweep: AcceptedSweep) -> PointReads:
+def _reads_without_corpus(sweep: AcceptedSweep, stored: frozenset[str]) -> PointReads:
     """Points train on while their corpus is prepared again: the status says how far they are, and what they cost."""
     known, records = reporting_tasks(sweep), sweep.known.ledger.by_key
     active = () if known is None else known.active
     ending = unrecorded((*sweep.observed.jobs, *sweep.observed.stopped), records)
+    over = [job.key for job in ending if job.is_finished]
+    left = _left_unplanned(sweep.known.ledger, (), stored)
     return PointReads(
-        progress=tuple(dict.fromkeys(job.key for job in (*active, *ending))),
+        results=tuple(dict.fromkeys((*over, *left))),
+        progress=tuple(dict.fromkeys((*(job.key for job in (*active, *ending)), *left))),
         stall_seconds=sweep.spec.failure_policy.stall_seconds,
     )
 
@@ -139,7 +143,8 @@ def _point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
     # All of them: what they cost counts against the budget, and any may have stalled.
     reporting = {job.key for job in jobs if not job.is_finished and not _is_new(job, observed)}
     newly_ended = {job.key for job in unknown_ends}
-    wanted = newly_ended | reporting | _without_jobs(tasks, jobs, stored)
+    left = _left_unplanned(tasks.known.ledger, tasks.points, stored)
+    wanted = newly_ended | reporting | _without_jobs(tasks, jobs, stored) | left
     results = [
         point.key
         for point in points
@@ -147,7 +152,7 @@ def _point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
         and not (point.key in records and is_done(records[point.key], point))
     ]
     # What a Job had ended with whose point is dropped now has been paid, too.
-    results += [key for key in records if key not in tasks.points and key in newly_ended]
+    results += [key for key in records if key not in tasks.points and key in newly_ended | left]
     failed = {
         key
         for key in results
@@ -165,7 +170,7 @@ def _without_jobs(
     tasks: TaskSet, jobs: Sequence[ObservedJob], stored: frozenset[str]
 ) -> frozenset[str]:
     """Points whose last Job may have been deleted by hand, and that were not told to wait: what it had done is known
-    by its last report alone. Of points that are dropped now there is no other time to ask."""
+    by its last report alone."""
     ledger, busy = tasks.known.ledger, {job.key for job in jobs}
     return frozenset(
         record.key
@@ -173,7 +178,21 @@ def _without_jobs(
         if record.state is PointState.PENDING
         and record.key in stored
         and record.key not in busy
-        and (record.intent.action is IntentAction.RUN or record.key not in tasks.points)
+        and record.intent.action is IntentAction.RUN
+    )
+
+
+def _left_unplanned(
+    ledger: Ledger, planned: Collection[str], stored: frozenset[str]
+) -> frozenset[str]:
+    """Unfinished points that are not planned and whose last Job may have trained on, or ended, since it was recorded. Of
+    those that are dropped now there is no other time to ask."""
+    dropped = (each.key for each in ledger.points if each.key in stored)
+    asked = {*dropped, *(each.key for each in ledger.former if each.intent == STOPPING)}
+    return frozenset(
+        record.key
+        for record in ledger.by_key.values()
+        if record.key in asked and record.key not in planned and record.state is PointState.PENDING
     )
 
 

@@ -13,6 +13,7 @@ from isoloss_contract import layout
 from isoloss_contract.ledger import (
     DONE,
     MAX_VERSIONS,
+    NOT_CHOSEN,
     ConfigurationError,
     Intent,
     IntentAction,
@@ -22,6 +23,7 @@ from isoloss_contract.ledger import (
     Spend,
 )
 from isoloss_contract.reading import (
+    ABSENT,
     Absent,
     Newer,
     Read,
@@ -51,7 +53,7 @@ from isoloss_operator.decide.jobs.failures import (
 )
 from isoloss_operator.decide.jobs.requests import by_attempt, quarantine
 from isoloss_operator.decide.known_ledger import Recorded
-from isoloss_operator.decide.observation import ObservedJob
+from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.decide.tasks import TaskSet
 from isoloss_operator.planning.flops import six_nd
@@ -118,13 +120,13 @@ def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
             record,
             tasks.jobs.get(record.key, ()),
             tasks.progress.get(record.key),
-            value_of(tasks.result(record.key)),
-            tasks.observed.now,
+            tasks.result(record.key),
+            tasks.observed,
         )
         for record in (*ledger.former, *ledger.points)
         if record.key not in tasks.points
     )
-    return tuple(record for record in found if record.has_history)
+    return tuple(record for record in found if record.has_history or record.intent == STOPPING)
 
 
 @dataclass(frozen=True)
@@ -317,21 +319,30 @@ def end_recorded(
     return ledger.replace(points=tuple(ended.get(each.key, each) for each in ledger.points))
 
 
-def stops_recorded(
+def unplanned_recorded(
     ledger: Ledger,
-    jobs: Iterable[ObservedJob],
+    stopped: Iterable[ObservedJob],
     progress: Mapping[str, PointProgress],
-    now: datetime,
+    observed: ObservedSweep,
 ) -> Ledger:
-    """The ledger once these train Jobs of its points are stopped, whatever is planned: each an interruption that is paid
-    once, of points that will be dropped, too."""
-    stopped = dict[str, PointRecord]()
-    for job in by_attempt(jobs):
-        if (before := stopped.get(job.key) or ledger.by_key.get(job.key)) is not None:
-            stopped[job.key] = ended_without_result(before, job, progress.get(job.key), now)
+    """The ledger while nothing is planned, once these train Jobs of its points are stopped: each an interruption that is
+    paid once, of points that will be dropped, too."""
+    jobs, busy = dict[str, list[ObservedJob]](), {job.key for job in observed.jobs}
+    for job in by_attempt(stopped):
+        jobs.setdefault(job.key, []).append(job)
+    changed = {
+        each.key: _ended_unplanned(
+            each,
+            jobs.get(each.key, ()),
+            progress.get(each.key),
+            own_result(observed, each.key),
+            observed.now,
+            is_gone=each.key not in busy,
+        )
+        for each in (*ledger.points, *ledger.former)
+    }
     points, former = (
-        tuple(stopped.get(each.key, each) for each in records)
-        for records in (ledger.points, ledger.former)
+        tuple(changed[each.key] for each in records) for records in (ledger.points, ledger.former)
     )
     if (points, former) == (ledger.points, ledger.former):
         return ledger
@@ -407,21 +418,51 @@ def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
     return replace(known, name=name, proxy=proxy, wanted_tokens=tokens, flops_per_token=per_token)
 
 
+STOPPING: Final = Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)
+"""Of a point that is no longer planned, until its pods are gone and the store has said what they left: what is stopped goes
+on until its pod has ended. A point that is planned again meanwhile is one that no search has chosen."""
+
+
 def dropped(
     record: PointRecord,
     jobs: Sequence[ObservedJob],
     progress: PointProgress | None,
-    result: PointResult | None,
-    now: datetime,
+    result: Read[PointResult],
+    observed: ObservedSweep,
 ) -> PointRecord:
     """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
-    record = paid_late(record, progress, None)
+    own = own_result(observed, record.key)
+    record = _ended_unplanned(record, jobs, progress, own, observed.now, is_gone=not jobs)
+    is_going = jobs or record.key in observed.orphaned_pods or is_unknown(result)
+    is_over = record.state in DONE or not is_going
+    return replace(record, intent=Intent() if is_over else STOPPING)
+
+
+def _ended_unplanned(
+    record: PointRecord,
+    jobs: Iterable[ObservedJob],
+    progress: PointProgress | None,
+    result: PointResult | None,
+    now: datetime,
+    *,
+    is_gone: bool,
+) -> PointRecord:
+    """The record with what these Jobs cost, whatever they ended with, and what was trained since the last that is recorded;
+    `is_gone`: no Job is left that could tell of more."""
+    record = paid_late(record, progress, result)
     for job in jobs:
         record = paid(record, job, progress, now, result)
         record = replace(record, attempts=after_stop(record.attempts, job, now))
-    if not jobs:
-        record = vanished(record, progress, now)
-    return replace(record, intent=Intent())
+    if is_gone and record.state not in DONE:
+        record = vanished(record, progress, now, result)
+    return record
+
+
+def own_result(observed: ObservedSweep, key: str) -> PointResult | None:
+    """What is stored as the result of a point, unless it says that another sweep trained it."""
+    found = value_of(observed.results.get(key, ABSENT))
+    is_others = found and found.claimant and found.claimant.sweep_uid != observed.uid
+    return None if is_others else found
 
 
 # ------------------------------------------------------------------------------ what an attempt costs

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from isoloss_contract.ledger import AddedPoint, Ledger, PointRecord
+from isoloss_contract.ledger import AddedPoint, Attempts, Ledger, PointRecord
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, PointProgress, PointResult
 from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.api import Condition, ScalingSweepSpec
 from isoloss_operator.decide.checks import AcceptedSweep
 from isoloss_operator.decide.conditions import DATA_READY
+from isoloss_operator.decide.jobs.attempts import after_result
 from isoloss_operator.decide.jobs.requests import (
     by_attempt,
     store_label,
@@ -135,12 +136,21 @@ def _present_ledger(sweep: AcceptedSweep, corpus: DataManifest) -> Ledger:
         "former_placements": sweep.former_placements,
         "checkpoints": sweep.checkpoints,
         "neighbourhoods": sweep.neighbourhoods,
+        "preparation": _prepared(ledger.preparation, sweep),
     }
     known = ledger.corpus
     if known is None or (known.digest, known.prepare_key) != (corpus.digest, corpus.prepare_key):
         present["corpus"] = without_shards(corpus)
     changes = {name: value for name, value in present.items() if getattr(ledger, name) != value}
     return ledger.replace(**changes) if changes else ledger
+
+
+def _prepared(attempts: Attempts, sweep: AcceptedSweep) -> Attempts:
+    """The attempts to prepare the corpus, which is there: if it goes while their Jobs are kept, the next has another name."""
+    for job in sweep.prepare_jobs:
+        if job.is_finished:
+            attempts = after_result(attempts, job, sweep.observed.now)
+    return attempts
 
 
 def _under_present_names(

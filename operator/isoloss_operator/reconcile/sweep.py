@@ -116,7 +116,9 @@ class SweepSteps:
 
     def _stored_points(self, observed: ObservedSweep, uri: str) -> frozenset[str]:
         """Names under points/, up to a resync old: for results that others wrote into this store."""
-        if value_of(observed.manifest) is None and needs_manifest(observed):
+        ledger = value_of(observed.ledger)
+        has_begun = ledger is not None and ledger.points
+        if not has_begun and value_of(observed.manifest) is None and needs_manifest(observed):
             return frozenset()
         return self._services.storage.point_names(uri, self._services.settings.resync_seconds)
 

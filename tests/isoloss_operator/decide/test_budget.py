@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isoloss_contract.ledger import IntentAction, Ledger, Spend
-from isoloss_contract.reading import ABSENT, Unreadable
+from isoloss_contract.reading import ABSENT, Unanswered, Unreadable
 from isoloss_contract.records import Claimant, ExitCode
 from isoloss_operator.decide.choose import assumed_seconds_per_flop
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
@@ -497,6 +497,68 @@ def test_what_a_stopped_job_trains_until_its_pod_has_ended_is_spent() -> None:
     assert told(ended) == told(known(ended)) == pytest.approx(whole, rel=1e-5)
     dropped = known(without_first_rate(later))
     assert told(dropped) == told(later)
+
+
+@pytest.mark.parametrize("how", ["it ends", "it is gone", "an invalid edit comes between"])
+def test_what_a_stopped_job_trains_after_its_point_is_dropped_is_spent(how: str) -> None:
+    """Its result was never asked for: a later budget was exceeded by that much."""
+    own = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))}
+    some = {FIRST.key: progress(FIRST, FIRST.tokens // 3)}
+    working = training(jobs=(job(FIRST),), progress=some)
+    stopped = known(edited(working, budget={"flops": "1e6"}))
+    assert ledger_of(stopped).points[0].attempts.ended == 1
+    dropped = without_first_rate(replace(stopped, jobs=(job(FIRST, deleting=True),)))
+    if how != "an invalid edit comes between":
+        dropped = known(dropped)
+    gone = how == "it is gone"
+    ended = replace(dropped, jobs=() if gone else (complete(FIRST, deleting=True),))
+    assert FIRST.key in sweep_reads(ended, frozenset({FIRST.key})).results
+    hidden = known(
+        replace(ended, results={FIRST.key: Unanswered("SlowDown", alone=True)}), jobs=()
+    )
+    ending = known(replace(ended, jobs=(), orphaned_pods=(FIRST.key,)), orphaned_pods=())
+    for world in (ended, hidden, ending):
+        assert FIRST.key in sweep_reads(world, frozenset({FIRST.key})).results
+        paid = known(replace(world, results=own), jobs=())
+        for later in (paid, known(replace(paid, results=own))):
+            spent = ledger_of(later).spent.flops
+            assert spent == six_nd(FIRST.proxy.parameters, FIRST.tokens)
+    assert FIRST.key not in sweep_reads(known(paid), frozenset({FIRST.key})).results
+    back = decide_sweep(edited(paid, budget={"flops": "1e20"}))
+    assert next(iter(ledger_of(back).points)).intent.action is IntentAction.RUN
+
+
+def test_another_sweeps_result_of_a_point_that_is_dropped_costs_nothing() -> None:
+    dropped = without_first_rate(training(jobs=(job(FIRST),)))
+    other = result(FIRST, claimant=Claimant(sweep_uid="another", attempt=1))
+    assert spent_in(decide_sweep(replace(dropped, results={FIRST.key: other}))) == 0
+
+
+def test_what_a_stopped_job_trained_is_counted_on_while_the_corpus_is_prepared_again() -> None:
+    """The store took no ledger: the next pass had to find out again, and a preparation did not ask."""
+    own = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))}
+    some = {FIRST.key: progress(FIRST, FIRST.tokens // 3)}
+    working = training(jobs=(job(FIRST),), progress=some)
+    stopped = known(edited(working, budget={"flops": "1e6"}))
+    assert ledger_of(stopped).points[0].attempts.ended == 1
+    dropped = without_first_rate(replace(stopped, jobs=(complete(FIRST, deleting=True),)))
+    before = decide_sweep(replace(dropped, results=own)).status.spent_flops
+    assert float(before) > 0
+    for jobs in (dropped.jobs, ()):
+        gone = replace(dropped, manifest=ABSENT, jobs=jobs)
+        assert FIRST.key in sweep_reads(gone, frozenset({FIRST.key})).results
+        assert decide_sweep(replace(gone, results=own)).status.spent_flops == before
+
+
+def test_what_a_job_ended_with_is_counted_on_while_the_corpus_is_prepared_again() -> None:
+    """By its result, not by the last that it reported before."""
+    found = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid=UID, attempt=1))}
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    world = training(jobs=(complete(FIRST),), progress=half)
+    before = decide_sweep(replace(world, results=found)).status.spent_flops
+    gone = replace(world, manifest=ABSENT)
+    assert FIRST.key in sweep_reads(gone, frozenset()).results
+    assert decide_sweep(replace(gone, results=found)).status.spent_flops == before
 
 
 def test_what_a_stopped_job_trains_later_counts_from_where_it_began() -> None:

@@ -7,12 +7,22 @@ from dataclasses import replace
 from isoloss_contract.ledger import Attempts
 from isoloss_contract.reading import ABSENT, Unreadable
 from isoloss_contract.records import DataManifest, PrepareTask, TrainTask
+from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import LABEL_KEY, ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
-from tests.support.builders import UID, after, complete, condition, manifest, observed, sweep_spec
+from tests.support.builders import (
+    NOW,
+    UID,
+    after,
+    complete,
+    condition,
+    manifest,
+    observed,
+    sweep_spec,
+)
 
 SPEC = parse_sweep_spec(sweep_spec())
 ASKED = prepare_config(SPEC).key
@@ -102,7 +112,7 @@ def test_a_manifest_of_another_key_than_the_job_said_is_not_believed() -> None:
 def test_the_end_of_the_job_is_recorded_whichever_corpus_it_came_to() -> None:
     plan = decide_sweep(moved(jobs=(complete(ASKED),)))
     assert plan.ledger is not None
-    assert plan.ledger.preparation == Attempts()
+    assert plan.ledger.preparation == Attempts(ended=1, last_ended_at=timestamp(NOW))
     assert plan.ledger.corpus is not None
     assert plan.ledger.corpus.sources_stamp == STAMP
     assert plan.expire or not plan.delete
