@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,9 @@ def test_a_bad_task_is_a_bad_configuration(
     task: str, code: int, words: str, tmp_path: Path, termination_file: Path
 ) -> None:
     assert call(task, "prepare", tmp_path) == code
-    assert TerminationMessage.model_validate_json(termination_file.read_text()).code == words
+    said = TerminationMessage.model_validate_json(termination_file.read_text())
+    assert said.code == words
+    assert said.message.endswith(f" (isoloss {version('isoloss')})")
 
 
 def test_a_task_of_another_kind_is_refused(

@@ -9,11 +9,13 @@ import argparse
 import io
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from isoloss_contract.records import (
+    BAD_TASK,
     TASK_VARIABLE,
     EvaluateTask,
     ExitCode,
@@ -125,9 +127,10 @@ def _task(options: argparse.Namespace) -> PrepareTask | TrainTask | EvaluateTask
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise BadConfiguration("BadTask", f"{field}: {first['msg']}", field) from error
+        said = f"{field}: {first['msg']} (isoloss {version('isoloss')})"
+        raise BadConfiguration(BAD_TASK, said, field) from error
     if task.kind != ("train" if options.command == PLAN else options.command):
-        raise BadConfiguration("BadTask", f"the task is of kind {task.kind}", "kind")
+        raise BadConfiguration(BAD_TASK, f"the task is of kind {task.kind}", "kind")
     return task
 
 

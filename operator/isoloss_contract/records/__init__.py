@@ -49,6 +49,7 @@ from isoloss_contract.records.preparation import (
     SweepCorpus,
 )
 from isoloss_contract.records.process import (
+    BAD_TASK,
     GRACE_VARIABLE,
     MAX_TERMINATION_BYTES,
     POD_ADDRESS_VARIABLE,
@@ -65,6 +66,7 @@ Task = Annotated[PrepareTask | TrainTask | EvaluateTask, Field(discriminator="ki
 
 
 __all__ = [
+    "BAD_TASK",
     "CONTRACT_VERSION",
     "GRACE_VARIABLE",
     "MAX_BATCH_SIZE",

@@ -22,6 +22,8 @@ POD_ADDRESS_VARIABLE = "ISOLOSS_POD_ADDRESS"
 GRACE_VARIABLE = "ISOLOSS_POD_GRACE_SECONDS"
 """Environment variable with the seconds from SIGTERM to SIGKILL."""
 MAX_TERMINATION_BYTES = 2048
+BAD_TASK = "BadTask"
+"""Code of a termination message: the task is none that this trainer knows."""
 STORE_UNAVAILABLE = "StoreUnavailable"
 """Code of a termination message: the store gave no answer for as long as the trainer tried."""
 

@@ -29,7 +29,6 @@ from isoloss_operator.decide.conditions import (
     STALE,
     Finding,
     Findings,
-    data_prepared,
     not_accepted,
     previous_findings,
 )
@@ -119,8 +118,6 @@ def check_sweep(observed: ObservedSweep) -> AcceptedSweep | Findings:
         sweep = _accepted(observed, spec, key, known)
     except InvalidSpec as error:
         return not_accepted(Reason.INVALID_SPEC, str(error))
-    if sweep.unplaced is not None and sweep.manifest is not None:
-        return Findings(ready=sweep.unplaced, data=data_prepared(sweep.manifest, key))
     return sweep
 
 

@@ -68,15 +68,18 @@ def known_ledger(
             problem, suffix = f"It is the ledger of the resource with the uid {other}.", "foreign"
         case Unreadable(message):
             problem, suffix = message, "unreadable"
+        case _ if parent.lost_ledger is not None:
+            return Recorded(fresh.replace(lost=parent.lost_ledger))
         case _ if has_spent:
             problem, suffix = f"There is no {path} any more.", ""
         case _:
             return Recorded(fresh)
+    at = parent.lost_ledger.at if parent.lost_ledger else timestamp(parent.now)
     # Of the hour, so that a store that refuses what follows does not get one more object with each try.
-    stamp = parent.now.strftime("%Y%m%dT%H0000Z")
+    stamp = f"{at[:13].replace('-', '')}0000Z"
     request = quarantine(path, f"{suffix}-{stamp}") if suffix else None
     lost = LostLedger(
-        timestamp(parent.now),
+        at,
         shortened(problem, MAX_PROBLEM),
         request.new_path if request else "",
     )

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from isoloss_contract.ledger import Ledger
+from isoloss_contract.ledger import Ledger, LostLedger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
 from isoloss_operator.api import (
@@ -254,6 +254,8 @@ class ObservedTasks:
     a Job was created or the generation changed."""
     refusal_may_pass: bool = False
     """Whether that refusal may end by itself, as that of a quota does."""
+    lost_ledger: LostLedger | None = None
+    """What an earlier pass said of a ledger that was lost, if the store has not taken the new one since."""
     store_write_error: str = ""
     """Why the store did not take what the last pass wrote, the ledger first; empty: it did."""
     write_error: str = ""

@@ -227,6 +227,9 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
         if task.is_missing and awaits_result(job, observed.now):
             break
         failure = classify(job)
+        if failure.kind is FailureClass.RESULT_MISSING and job.template not in ("", task.asked):
+            attempts = after_stop(attempts, job, observed.now)
+            continue  # another version's, which may have written something else
         field = spec_field(failure.field, domains=task.domains)
         ended = after_failure(attempts, job, failure, template=task.template, now=observed.now)
         attempts = replace(ended, last_message=failure.in_words(field, MAX_LAST_MESSAGE))

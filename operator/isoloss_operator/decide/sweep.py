@@ -8,9 +8,12 @@ tests/isoloss_operator/decide/test_sweep_states.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isoloss_operator.decide.checks import AcceptedSweep, check_corpus, check_sweep
 from isoloss_operator.decide.choose import Chosen, choose
-from isoloss_operator.decide.conditions import Findings, not_accepted
+from isoloss_operator.decide.conditions import Findings, data_prepared, not_accepted
+from isoloss_operator.decide.jobs.requests import lost_deletions
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.preparation import decide_preparation
@@ -27,6 +30,10 @@ def decide_sweep(observed: ObservedSweep) -> SweepPlan:
     sweep = check_sweep(observed)
     if isinstance(sweep, Findings):
         return _without_points(observed, sweep)
+    if sweep.unplaced is not None and sweep.manifest is not None:
+        data = data_prepared(sweep.manifest, sweep.prepare_key)
+        waits = _without_points(observed, Findings(ready=sweep.unplaced, data=data))
+        return replace(waits, delete=lost_deletions(sweep.prepare_jobs))
     try:
         chosen = _sweep_pass(sweep)
         if chosen is None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from isoloss_contract.ledger import Ledger
+from isoloss_contract.ledger import Ledger, LostLedger
 from isoloss_contract.reading import Read
 from isoloss_contract.store import StoreError, WriteConflict, time_limit
 from isoloss_operator.cluster.client import Refused
@@ -69,6 +69,8 @@ class Memory:
     """When the results of points that have failed were last looked for; the first pass is in a hurry."""
     written_at: float = -math.inf
     """When the status was last written."""
+    lost_ledger: LostLedger | None = None
+    """One that was lost, until a new one is stored."""
     stopped: tuple[ObservedJob, ...] = ()
     """Jobs that were stopped without the ledger, which does not have them yet."""
     uncounted: Read[Ledger] | None = None

@@ -73,7 +73,11 @@ def store_points(
     memory = resource.memory
     if plan.ledger is not None:
         memory.uncounted = memory.uncounted or before
+        known = value_of(before)
+        if known is None or known.lost != plan.ledger.lost:
+            memory.lost_ledger = plan.ledger.lost
     _write_ledger(services, uri, folder, plan)
+    memory.lost_ledger = None
     stored = plan.ledger or value_of(before)
     memory.stopped = unrecorded(memory.stopped, stored)
     if memory.uncounted is not None and stored is not None:

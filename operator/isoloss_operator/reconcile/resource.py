@@ -84,6 +84,7 @@ def first_look(
         operator_template=services.settings.template_digest,
         create_error=create_error(memory, resource.generation),
         refusal_may_pass=memory.refusal_may_pass,
+        lost_ledger=memory.lost_ledger,
         store_write_error=memory.store_write_error,
         write_error=memory.write_error,
     )

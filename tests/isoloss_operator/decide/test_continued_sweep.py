@@ -20,7 +20,17 @@ from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint
-from tests.support.builders import after, condition, manifest, observed, result, sweep_spec
+from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
+from tests.support.builders import (
+    after,
+    condition,
+    job,
+    manifest,
+    names,
+    observed,
+    result,
+    sweep_spec,
+)
 from tests.support.models import example_model
 from tests.support.predictions import CHECKPOINT, STAMP, parsed_prediction, prediction_spec
 from tests.support.predictions import observed as observed_prediction
@@ -197,6 +207,11 @@ def test_without_an_answer_the_sweep_waits_and_is_not_stalled(
     assert condition(plan, "Stalled")[0] == "False"
     assert condition(plan, "Reconciling")[0] == "True"
     assert plan.create == ()
+
+
+def test_a_lost_preparation_is_deleted_while_points_have_no_places() -> None:
+    lost = job(prepare_config(parse_sweep_spec(AROUND)).key, failed=True, lost=True)
+    assert names(decide_sweep(world(jobs=(lost,))).delete) == [lost.name]
 
 
 def test_the_corpus_is_prepared_before_there_is_an_answer() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import isoloss
 from isoloss_contract.ledger import Attempts, Ledger, PointRecord, PointState
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import Claimant, ExitCode, Outcome
@@ -641,6 +642,32 @@ def test_a_manifest_that_is_not_there_after_a_minute_is_missing() -> None:
     assert plan.ledger.preparation.charged == {"ResultMissing": 1}
 
 
+def test_a_preparation_by_an_earlier_image_that_wrote_something_else_is_repeated_uncharged() -> (
+    None
+):
+    """The operator was upgraded while its Job ran."""
+    ended = NOW - timedelta(seconds=60)
+    plan = decide_sweep(unprepared(complete(PREPARE_KEY, ended=ended, template="earlier")))
+    assert [(request.kind, request.attempt) for request in plan.create] == [("prepare", 2)]
+    assert plan.ledger is not None
+    assert plan.ledger.preparation.charged == {}
+
+
+def test_a_trainer_image_of_another_version_is_named_with_what_to_do() -> None:
+    """It was told in the words of its parser, under the name of a field that no manifest has."""
+    refuses = words("BadTask", "prepare.sweep_uid: Extra inputs are not permitted", "sweep_uid")
+    ended = failed(
+        PREPARE_KEY, ExitCode.BAD_CONFIGURATION, pod_termination_message=refuses, generation=1
+    )
+    says = condition(decide_sweep(unprepared(ended)), "Ready")
+    assert says[1] == "BadConfiguration"
+    assert says[2] == (
+        f"the trainer image is of another version than this operator, isoloss {isoloss.__version__}, and refuses its task "
+        "(prepare.sweep_uid: Extra inputs are not permitted): build both images from one version, and set trainer.image of "
+        "the chart, or the image in the podTemplate"
+    )
+
+
 def data_ready(seconds_ago: float) -> dict[str, Any]:
     return {
         "type": "DataReady",
@@ -666,6 +693,14 @@ def test_the_job_that_wrote_the_manifest_may_end(changes: dict[str, Any], delete
     plan = decide_sweep(replace(training(jobs=(job(PREPARE_KEY),)), **changes))
     assert bool(plan.delete) == deleted
     assert plan.requeue_after <= 30
+
+
+def test_a_corpus_that_goes_after_it_was_prepared_is_prepared_by_the_next_attempt() -> None:
+    """Its Job had succeeded, so no attempt was known to have ended: the next had the name of the one that is kept."""
+    begun = unprepared(complete(PREPARE_KEY), manifest=manifest())
+    gone = decide_sweep(replace(known(begun), manifest=ABSENT, jobs=()))
+    assert [(request.kind, request.attempt) for request in gone.create] == [("prepare", 2)]
+    assert gone.ledger is None or gone.ledger.preparation.charged == {}
 
 
 def test_a_lost_preparation_is_deleted_although_its_manifest_is_there() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isoloss_contract.ledger import DONE, PointState
+from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.jobs.failures import FailureClass
-from tests.support.builders import sweep_spec
+from tests.support.builders import NOW, sweep_spec
 from tests.support.simulator import Simulator
 
 PASSES = 400
@@ -50,6 +52,25 @@ def assert_trained_once_and_charged(simulator: Simulator) -> None:
         if failure != FailureClass.OUT_OF_MEMORY
     }
     assert charged == dict(simulator.injected)
+
+
+def test_a_lost_ledger_was_lost_when_that_was_first_seen_however_long_none_is_stored() -> None:
+    """Each pass said another time, so that condition, event and status changed each time."""
+    simulator = Simulator(random.Random(0), kills=0.0, trouble=0.0)
+    simulator.run_operator()
+    simulator.let_time_pass(25.0)
+    simulator.status |= {"spentFlops": "1e12"}
+    simulator.ledger_is_damaged = simulator.refuses_ledgers = True
+    said = []
+    for _ in range(3):
+        simulator.run_operator()
+        simulator.run_operator()
+        said.append(simulator.status["warnings"])
+        simulator.let_time_pass(4000.0)
+        simulator.refuses_ledgers = len(said) < 2
+    first = NOW + timedelta(seconds=25)
+    assert said[0] == said[1] == said[2]
+    assert f"begun anew at {timestamp(first)}, kept as ledger.jsonl.gz.unreadable-" in said[0][0]
 
 
 @pytest.mark.parametrize("simulators", [8, pytest.param(100, marks=pytest.mark.whole)])

@@ -15,8 +15,15 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+import isoloss
 from isoloss_contract.ledger import ConfigurationError
-from isoloss_contract.records import STORE_UNAVAILABLE, ExitCode, PointProgress, TerminationMessage
+from isoloss_contract.records import (
+    BAD_TASK,
+    STORE_UNAVAILABLE,
+    ExitCode,
+    PointProgress,
+    TerminationMessage,
+)
 from isoloss_operator.decide.conditions import Finding, shortened
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod
 from isoloss_operator.decide.reasons import Reason
@@ -158,6 +165,8 @@ def classify(job: ObservedJob) -> Failure:
         return Failure(kind, _node_failure(pod))
     if left is None:
         return Failure(kind, _describe(job, pod))
+    if left.code == BAD_TASK:
+        return Failure(kind, _of_another_version(left.message), left.code)
     if kind is FailureClass.STORAGE and left.code == STORE_UNAVAILABLE:
         kind = FailureClass.STORE_UNAVAILABLE
     return Failure(kind, left.message or _describe(job, pod), left.code, left.field)
@@ -214,6 +223,14 @@ def _node_failure(pod: ObservedPod) -> str:
     return (
         f"{pod.reason} on node {node} (exit code {pod.exit_code}): {shortened(words, MAX_CAUSE).rstrip('.')}. "
         f"If it goes on, cordon the node: kubectl cordon {node}"
+    )
+
+
+def _of_another_version(words: str) -> str:
+    """The operator writes no task that a trainer of its own version refuses, whatever the spec says."""
+    return (
+        f"the trainer image is of another version than this operator, isoloss {isoloss.__version__}, and refuses its task "
+        f"({words}): build both images from one version, and set trainer.image of the chart, or the image in the podTemplate"
     )
 
 
