@@ -14,7 +14,7 @@ from tests.faults.harness import FakeKubelet
 from tests.faults.rows import Play, Row
 from tests.faults.servers import kill_all
 from tests.faults.verdict import Expectation
-from tests.support.operator_process import User, conditions, sweep_manifest
+from tests.support.operator_process import User, conditions, env_template, sweep_manifest
 from tests.support.proxy import wait_for
 
 TRAIN_SECONDS = 2.0
@@ -31,6 +31,11 @@ def cluster_rows() -> list[Row]:
         *rows,
         Row("job/ttl", "finished Jobs vanish while the operator is down", _ttl),
         Row(
+            "job/finalizer",
+            "two running Jobs are deleted, and a finalizer of somebody else keeps them for a while",
+            _foreign_finalizer,
+        ),
+        Row(
             "job/all-deleted",
             "all Jobs are deleted while the operator is down",
             _all_deleted_while_down,
@@ -41,6 +46,10 @@ def cluster_rows() -> list[Row]:
             _node_lost,
             options={"own_kubelet": True},
             environment={"ISOLOSS_TERMINATION_GRACE_SECONDS": "5"},
+        ),
+        *(
+            Row(f"node/{name}", words, _with_failures(*failures))
+            for name, (words, failures) in NODE_FAILURES.items()
         ),
         Row(
             "namespace/terminating",
@@ -130,6 +139,52 @@ HARMS: dict[str, tuple[str, Callable[[FaultFixture], None]]] = {
     ),
     "suspended": ("two running Jobs are suspended from outside and resumed", _suspend_jobs),
 }
+
+
+NODE_FAILURES: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
+    "rebooted": (
+        "nodes are rebooted under the first attempts of eight points (exit code 255 Unknown, 137 ContainerStatusUnknown)",
+        (
+            {"exit": 255, "reason": "Unknown", "batch_size": 4, "attempts": [1]},
+            {"exit": 137, "reason": "ContainerStatusUnknown", "batch_size": 8, "attempts": [1]},
+        ),
+    ),
+    "start-error": (
+        "the runtime cannot start the container of the first three attempts of four points (128 StartError)",
+        ({"exit": 128, "reason": "StartError", "batch_size": 4, "attempts": [1, 2, 3]},),
+    ),
+}
+
+
+def _with_failures(*failures: dict[str, Any]) -> Play:
+    def play(fixture: FaultFixture) -> Expectation:
+        wanted = json.dumps([{"kind": "train", **each} for each in failures])
+        template = env_template(SYNTHETIC_SECONDS="1", SYNTHETIC_FAILURES=wanted)
+        fixture.spec["podTemplate"] = template
+        fixture.start()
+        fixture.finish(180)
+        return Expectation(speaks=True)
+
+    return play
+
+
+def _foreign_finalizer(fixture: FaultFixture) -> Expectation:
+    """Two Jobs that are deleted stay until a controller that is away lets them go."""
+    fixture.seconds = TRAIN_SECONDS
+    fixture.start()
+    fixture.wait_trained(2)
+    held = running_jobs(fixture)[:2]
+    for name in held:
+        body: Any = {"metadata": {"finalizers": ["example.com/away"]}}
+        _batch(fixture).patch_namespaced_job(name, fixture.namespace, body)
+    delete_jobs("Background")(fixture)
+    fixture.wait(lambda: fixture.harness.journal.said(fixture.namespace), "a condition to say so")
+    fixture.wait_trained(10)
+    for name in held:
+        body = {"metadata": {"finalizers": None}}
+        _batch(fixture).patch_namespaced_job(name, fixture.namespace, body)
+    fixture.finish(180)
+    return Expectation(speaks=True)
 
 
 def _ttl(fixture: FaultFixture) -> Expectation:

@@ -8,7 +8,7 @@ through S3 (AWS_* in the environment) by the synthetic trainer's own functions; 
 are written as a kubelet writes them. A pod's environment may say how it ends:
 
 SYNTHETIC_SECONDS   how long it runs; 0 (default): it ends at once and is never bound to the node
-SYNTHETIC_FAILURES  as in the synthetic trainer: matching attempts end with an exit code
+SYNTHETIC_FAILURES  as in the synthetic trainer: matching attempts end with an exit code; a reason beside it is the kubelet's
 SYNTHETIC_SHARES    JSON {"diverged": 0.2, "failed": 0.1}: how points end, chosen by their key
 
 Every training is a line in LOG: start, end, skip (there was a result), interrupted, failed.
@@ -55,6 +55,8 @@ class Ending:
     what: str
     code: int = 0
     message: str = ""
+    reason: str = ""
+    """The kubelet's, where the trainer did not end by itself."""
     trained: tuple[int, int] | None = None
     """Tokens from which and until which it trained a point."""
 
@@ -91,6 +93,8 @@ def perform(task: Json, environment: dict[str, str]) -> Ending:
     if failure := synthetic_trainer.planned_failure(task, environment):
         if failure["exit"] == "silent":
             return Ending("silent")
+        if reason := failure.get("reason"):
+            return Ending("failed", failure["exit"], reason=reason)
         words = {"code": failure.get("code", "Synthetic"), "message": "as synthetic"}
         return Ending("failed", failure["exit"], json.dumps(words))
     if kind == "prepare":
@@ -240,6 +244,7 @@ class FakeKubelet:
             "startedAt": started,
             "finishedAt": now(),
             "message": ending.message,
+            "reason": ending.reason,
         }
         await self._report(pod, phase, {"terminated": state}, ready=False)
 

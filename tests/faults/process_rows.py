@@ -10,12 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from isoloss_contract.ledger_files import OLDEST
 from tests.faults.fixture import Failed, FaultFixture
 from tests.faults.injection import replace_object
 from tests.faults.rows import Play, Row
 from tests.faults.servers import kill_all, new_operator
 from tests.faults.verdict import Expectation
-from tests.support.ledgers import with_head
+from tests.support.ledgers import head_of, with_head
 from tests.support.operator_process import env_template
 from tests.support.proxy import wait_for
 
@@ -208,6 +209,20 @@ def _later_ledger(fixture: FaultFixture, trained: int) -> Expectation:
     return Expectation(speaks=True)
 
 
+def _former_format(fixture: FaultFixture) -> None:
+    """All that version 5 of the ledger's format did not have: stamps of sources, and word of which corpus is the sweep's."""
+    path = fixture.ledger_file()
+    content = path.read_bytes()
+    corpus = {k: v for k, v in head_of(content)["corpus"].items() if k != "sources_stamp"}
+    replace_object(path, with_head(content, ledger_version=OLDEST, corpus=corpus))
+    _edit(
+        sorted(fixture.folder.glob("data/*/manifest.json")),
+        lambda manifest: {k: v for k, v in manifest.items() if k != "sources_stamp"},
+    )
+    for told in fixture.folder.glob("data/*/sweeps/*"):
+        told.unlink()
+
+
 def _other_laws(change: Callable[[Json], Json]) -> Play:
     def play(fixture: FaultFixture) -> Expectation:
         fixture.start()
@@ -241,8 +256,12 @@ def version_plays(trained: int = 6) -> dict[str, tuple[str, Play]]:
         ),
         "result-older": ("results without optional fields", down(_older_results)),
         "ledger-newer": (
-            "a ledger of a later version, for some seconds",
+            "a downgrade: the ledger is of a later version, for some seconds",
             lambda fixture: _later_ledger(fixture, trained),
+        ),
+        "ledger-older": (
+            "an upgrade: ledger and corpus are of the former format",
+            down(_former_format),
         ),
         "ledger-garbage": ("a ledger that is not one", down(_garbage)),
         "laws-newer": (
