@@ -230,6 +230,19 @@ class EditedSweepSimulator(Simulator):
             if job.kind == "train" and job.is_finished and job.attempt > ended.get(job.key, 0)
         }
 
+    @property
+    def _unpaid(self) -> set[str]:
+        """Keys of points of which the stored ledger does not know yet that a stopped attempt went on to a result."""
+        reached = {record.key: record.reached_tokens for record in self._records()}
+        return {
+            key
+            for key, found in self.results.items()
+            if isinstance(found, PointResult)
+            and found.claimant is not None
+            and found.claimant.sweep_uid == UID
+            and found.tokens > reached.get(key, 0)
+        }
+
     # ----------------------------------------------------------------------------- the operator
 
     def run_operator(self) -> Any:
@@ -493,12 +506,12 @@ class EditedSweepSimulator(Simulator):
 
     def lose_result(self, key: str) -> None:
         """Somebody deletes a result."""
-        if not (FLOPS_OF_UNRECORDED_ENDS_VANISH and key in self._unrecorded):
+        if not (FLOPS_OF_UNRECORDED_ENDS_VANISH and key in self._unrecorded | self._unpaid):
             self.results.pop(key, None)
 
     def withhold_result(self, key: str) -> None:
         """The store does not give it out."""
-        if not (FLOPS_OF_UNRECORDED_ENDS_VANISH and key in self._unrecorded):
+        if not (FLOPS_OF_UNRECORDED_ENDS_VANISH and key in self._unrecorded | self._unpaid):
             self.withheld.add(key)
 
     def end_fit(self, how: str) -> None:
