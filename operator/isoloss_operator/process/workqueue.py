@@ -4,7 +4,8 @@ A key is queued once and processed by one worker at a time. A key added while it
 afterwards. A key can be added with a delay, and a failing key is retried with growing delays. However many
 events arrive, a key rests for a share of the time of its last run, and for a minimum interval.
 
-Keys that go first, as they are questions of people or what others wait for, come before the others of their group.
+Keys that go first come before the others of their group: what people ask, the newest before what they asked earlier, and
+then what others wait for.
 
 Keys belong to groups, which take turns: that with the fewest keys being processed comes next, and of equals the
 one that was served longest ago. No group has all workers, so that slow keys of one leave one for the others.
@@ -82,7 +83,7 @@ class WorkQueue(Generic[Key]):
         self._closed = False
 
     def add(self, key: Key, *, first: bool = False) -> None:
-        """Queue `key` for as soon as its minimum interval allows, `first` before the others of its group."""
+        """Queue `key` for as soon as its minimum interval allows, `first` before all that its group has by now."""
         if first:
             with self._changed:
                 if key not in self._first:
@@ -189,18 +190,22 @@ class WorkQueue(Generic[Key]):
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
             first, others = self._ready.setdefault(self._group_of(key), (deque(), deque()))
-            (first if key in self._first or self._goes_first(key) else others).append((due, key))
+            if key in self._first:
+                # A question is not to wait until a hundred sweeps that were applied before it have begun.
+                first.appendleft((due, key))
+            else:
+                (first if self._goes_first(key) else others).append((due, key))
         for group in sorted(self._ready, key=self._turn):
             if self._has_most(group):
                 continue
-            oldest = self._oldest(group)
-            if oldest is not None:
-                del self._due[oldest]
-                self._first.discard(oldest)
-                self._started[oldest] = self._handed_out = now
+            found = self._next_of(group)
+            if found is not None:
+                del self._due[found]
+                self._first.discard(found)
+                self._started[found] = self._handed_out = now
                 self._working[group] += 1
                 self._last_turn[group] = next(self._turns)
-                return oldest
+                return found
         return None
 
     def _has_most(self, group: Hashable) -> bool:
@@ -209,9 +214,8 @@ class WorkQueue(Generic[Key]):
     def _turn(self, group: Hashable) -> tuple[int, int]:
         return self._working[group], self._last_turn.get(group, 0)
 
-    def _oldest(self, group: Hashable) -> Key | None:
-        """Take the key of the group that has been due the longest, of those that go first if there are any; None if there
-        is none."""
+    def _next_of(self, group: Hashable) -> Key | None:
+        """Take the next key of the group, of those that go first if there are any; None if there is none."""
         for ready in self._ready[group]:
             while ready:
                 due, key = ready.popleft()
