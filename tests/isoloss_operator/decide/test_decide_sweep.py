@@ -94,6 +94,18 @@ def test_the_next_attempt_has_the_next_number_and_name() -> None:
     assert second.labels["isoloss.dev/attempt"] == "2"
 
 
+def test_a_trainer_is_told_how_often_it_may_be_preempted_and_trains_the_same_point() -> None:
+    training = {"preemptionsPerDay": 6, "checkpointSeconds": 900}
+    usual, spot = (
+        decide_sweep(observed(sweep_spec(**spec))).create[0]
+        for spec in ({}, {"training": training})
+    )
+    assert usual.task.kind == spot.task.kind == "train"
+    assert (spot.task.preemptions_per_day, spot.task.checkpoint_seconds) == (6, 900)
+    assert usual.task.preemptions_per_day == 0
+    assert (spot.name, spot.task.point) == (usual.name, usual.task.point)
+
+
 def test_a_host_out_of_memory_halves_the_micro_batch_until_nothing_is_left_to_halve() -> None:
     """Batch 8 can be halved three times; the fourth kill is final."""
     world = training(jobs=())
