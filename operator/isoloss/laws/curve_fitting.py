@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isoloss.laws.arrays import Array
+from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.curves import LossCurve
 
 GRID = 160
@@ -17,6 +17,8 @@ LARGEST_EXPONENT = 5.0
 SMALLEST_SPREAD = 1e-18
 HIGHEST_FLOOR = 0.998
 """Largest L0 searched, as a share of the lowest loss."""
+AT_ONCE = 2**16
+"""Candidates times draws times losses that are looked at together: more need more memory, and no less time."""
 
 
 def fit_curves(
@@ -30,17 +32,14 @@ def fit_curves(
 
     L0 is fixed or searched from 0 to `highest` times the lowest loss.
     """
-    lowest = float(losses.min())
-    candidates = np.array([fixed]) if fixed is not None else _grid(lowest, highest)
-    log_alpha, gamma, cost = _project(losses, log_x, weights, candidates)
-    best = np.argmin(cost, axis=0)
+    draws = len(log_x)
+    irreducible = np.full(draws, 0.0 if fixed is None else fixed)
     if fixed is None:
-        candidates = _refined(candidates, best)
-        log_alpha, gamma, cost = _project(losses, log_x, weights, candidates)
-        best = np.argmin(cost, axis=0)
-    rows = np.arange(log_x.shape[0])
-    irreducible = np.broadcast_to(_column(candidates), cost.shape)[best, rows]
-    return LossCurve(irreducible, log_alpha[best, rows], gamma[best, rows])
+        grid = _grid(float(losses.min()), highest)
+        fine = _refined(grid, _cheapest(losses, log_x, weights, grid[:, None]))
+        irreducible = fine[_cheapest(losses, log_x, weights, fine), np.arange(draws)]
+    log_alpha, gamma, _ = _project(losses, log_x, weights, irreducible[None])
+    return LossCurve(irreducible, log_alpha[0], gamma[0])
 
 
 def _grid(lowest: float, highest: float) -> Array:
@@ -48,14 +47,20 @@ def _grid(lowest: float, highest: float) -> Array:
     return lowest * (1.0 - np.geomspace(1.0, 1.0 - highest, GRID))
 
 
-def _refined(grid: Array, best: Array) -> Array:
+def _refined(grid: Array, best: Indices) -> Array:
     """(fine, draws) candidates between the neighbours of each draw's best."""
     low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
     return np.asarray(low + (high - low) * np.linspace(0.0, 1.0, 41)[:, None], dtype=float)
 
 
-def _column(candidates: Array) -> Array:
-    return candidates[:, None] if candidates.ndim == 1 else candidates
+def _cheapest(losses: Array, log_x: Array, weights: Array, candidates: Array) -> Indices:
+    """(draws,) which of the candidates, (candidates, 1 or draws) L0, goes best with each draw."""
+    step = max(1, AT_ONCE // log_x.size)
+    costs = [
+        _project(losses, log_x, weights, candidates[at : at + step])[2]
+        for at in range(0, len(candidates), step)
+    ]
+    return np.asarray(np.argmin(np.concatenate(costs), axis=0), dtype=np.intp)
 
 
 def _project(
@@ -63,17 +68,15 @@ def _project(
 ) -> tuple[Array, Array, Array]:
     """The straight line in (ln(L - L0), ln x) for every candidate and draw.
 
-    (ln alpha, gamma, weighted mean square of ln x), each (candidates, draws).
+    (ln alpha, gamma, weighted mean square of ln x), each (candidates, draws). `candidates` (candidates, 1 or draws).
     """
-    x = np.log(losses - _column(candidates)[..., None])  # (candidates, 1 or draws, K)
+    x = np.log(losses - candidates[..., None])  # (candidates, 1 or draws, K)
     w = weights / weights.sum()
-    dx = x - (x * w).sum(-1, keepdims=True)
-    mean_x = (x * w).sum(-1)
-    mean_y = log_x @ w
-    dy = log_x - mean_y[:, None]
-    spread = np.maximum((dx**2 * w).sum(-1), SMALLEST_SPREAD)
-    slope = np.minimum((dx * dy * w).sum(-1) / spread, -1.0 / LARGEST_EXPONENT)
-    cost = ((dy - slope[..., None] * dx) ** 2 * w).sum(-1)
+    mean_x, mean_y = x @ w, log_x @ w
+    dx, dy = x - mean_x[..., None], log_x - mean_y[:, None]
+    of_x, of_both = np.vecdot(dx * w, dx), np.vecdot(dx * w, dy)
+    slope = np.minimum(of_both / np.maximum(of_x, SMALLEST_SPREAD), -1.0 / LARGEST_EXPONENT)
+    cost = np.vecdot(dy * w, dy) + slope * (slope * of_x - 2.0 * of_both)
     gamma = -1.0 / slope
     log_alpha = gamma * (mean_y - slope * mean_x)
     return np.asarray(log_alpha), gamma, cost

@@ -25,6 +25,13 @@ def weighted_solver(design: Array, weights: Array) -> Array:
     return np.asarray(solver, dtype=float)
 
 
+def without(columns: Array, values: Array) -> Array:
+    """What least squares by columns (points, k) leave of values (points, n)."""
+    return np.asarray(
+        values - columns @ np.linalg.lstsq(columns, values, rcond=1e-10)[0], dtype=float
+    )
+
+
 def shared_variance(residuals: Array, run: Indices) -> float:
     """What points of one run have in common, on average over pairs of them; 0 if no run has two."""
     pairs = float((np.bincount(run) ** 2).sum() - len(residuals))
@@ -54,6 +61,13 @@ class Levelled(NamedTuple):
     def solver(self, design: Array) -> Array:
         """(terms, points): the linear map from values to the coefficients of `design` (points, terms)."""
         return weighted_solver(self.without_levels(design), self.weights)
+
+    def coefficients(self, design: Array, values: Array) -> Array:
+        """(terms,): the solver's of these values (points,), for less work than the solver itself."""
+        root = np.sqrt(self.weights)
+        columns = self.without_levels(design) * root[:, None]
+        found = np.linalg.lstsq(columns, values * root, rcond=SMALLEST_PART)[0]
+        return np.asarray(found, dtype=float)
 
     def unknowns(self, design: Array) -> int:
         """How many coefficients the points determine, the levels included."""

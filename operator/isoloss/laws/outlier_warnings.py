@@ -27,7 +27,8 @@ def outlier_warnings(
         other = names - {outlier.run} if dropped else names | {outlier.run}
         words = f"{outlier.sentence} {'Left out' if dropped else 'Kept'}"
         if at < MOST_COMPARED:
-            rest = collect([run for run in runs if run.name not in other]).trajectories
+            kept = [run for run in runs if run.name not in other]
+            rest = collect(kept, screened.collected).trajectories
             words += f"; {'with' if dropped else 'without'} it{_change(rest, surface)}"
         yield words + ("." if dropped else "; check it, or exclude it by name.")
 

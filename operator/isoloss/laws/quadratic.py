@@ -8,7 +8,7 @@ The joint surface has terms of its own (surface/skew.py), since its cells share 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,17 +26,12 @@ class Quadratic:
     """(2,)"""
     coefficients: Array
     """(6,)"""
-    design: Array
-    """(points, 6)"""
     solver: Array
     """(6, points): coefficients = solver @ values."""
     residuals: Array
     """(points,)"""
-
-    @cached_property
-    def leverage(self) -> Array:
-        """(points,) by how much a point's own value moves the fit there."""
-        return np.asarray(np.einsum("ij,ji->i", self.design, self.solver), dtype=float)
+    leverage: Array
+    """(points,) by how much a point's own value moves the fit there."""
 
     def at(self, x: Array, y: Array) -> Array:
         """Its value at ln LR, ln B."""
@@ -53,9 +48,9 @@ def fit_quadratic(x: Array, y: Array, values: Array, weights: Array) -> Quadrati
     return Quadratic(
         centre=centre,
         coefficients=coefficients,
-        design=design,
         solver=solver,
         residuals=values - design @ coefficients,
+        leverage=np.einsum("ij,ji->i", design, solver),
     )
 
 

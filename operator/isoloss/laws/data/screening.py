@@ -38,15 +38,15 @@ def screen(runs: Sequence[Run], options: FitOptions) -> Screened:
         )
     dropped = {name: Exclusion(name, "excluded as asked") for name in options.exclude}
     left_out: list[Outlier] = []
-    rounds: list[Collected] = []
+    collected = collect([run for run in runs if run.name not in dropped])
+    run_noise = collected.run_noise
     for _ in range(MOST_ROUNDS):
-        collected = collect([run for run in runs if run.name not in dropped])
-        rounds.append(collected)
         found = () if collected.refusals else find_outliers(collected.trajectories)
         worst = beyond_doubt(found, collected.trajectories, left_out)
         if worst is None or options.keep_outliers:
             break
         left_out.append(worst)
         dropped[worst.run] = Exclusion(worst.run, worst.sentence)
+        collected = collect([run for run in runs if run.name not in dropped], collected)
     collected = replace(collected, excluded=(*dropped.values(), *collected.excluded))
-    return Screened(collected, tuple(left_out), found, rounds[0].run_noise)
+    return Screened(collected, tuple(left_out), found, run_noise)

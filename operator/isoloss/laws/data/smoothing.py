@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,30 +12,32 @@ DENSE = 8
 """A trajectory with this many evaluations is dense: it is smoothed and its start is cut."""
 
 
-@dataclass(frozen=True)
-class Smoothers:
-    """The smoothers of a sweep, each made once: most runs of a size are evaluated at the same tokens."""
+def smoothed(x: Array, y: Array) -> tuple[Array, Array]:
+    """(smoothed and not increasing (n,), residuals (n,)) of ln L over ln D.
 
-    _made: dict[bytes, tuple[Array, Array]] = field(default_factory=dict)
-
-    def smooth(self, x: Array, y: Array) -> tuple[Array, Array, Array]:
-        """(smoothed and not increasing (n,), smoother (n, n), residuals (n,)) of ln L over ln D.
-
-        A tricube kernel over the nearest evaluations. The residuals are scaled for the freedom it took.
-        """
-        n = len(x)
-        if n < DENSE:
-            return np.minimum.accumulate(y) if n else y, np.eye(n), np.zeros(n)
-        key = x.tobytes()
-        if key not in self._made:
-            self._made[key] = _smoother(x)
-        smoother, freedom = self._made[key]
-        smooth = smoother @ y
-        return np.minimum.accumulate(smooth), smoother, (y - smooth) / freedom
+    A tricube kernel over the nearest evaluations. The residuals are scaled for the freedom it took.
+    """
+    n = len(x)
+    if n < DENSE:
+        return np.minimum.accumulate(y) if n else y, np.zeros(n)
+    smoother, freedom = _smoother(x.tobytes())
+    smooth = smoother @ y
+    return np.minimum.accumulate(smooth), (y - smooth) / freedom
 
 
-def _smoother(x: Array) -> tuple[Array, Array]:
-    """(smoother (n, n), root of the share of an evaluation's variance that it leaves (n,))."""
+def smoother_at(x: Array) -> Array:
+    """(n, n): smoothed = smoother @ ln L at these ln D, before it is made monotone."""
+    return np.eye(len(x)) if len(x) < DENSE else _smoother(x.tobytes())[0]
+
+
+@lru_cache(maxsize=16)
+def _smoother(x_bytes: bytes) -> tuple[Array, Array]:
+    """(smoother (n, n), root of the share of an evaluation's variance that it leaves (n,)).
+
+    Of ln D as they lie in memory: runs that follow one another were mostly evaluated at the same ones. Those of all runs, if each
+    has its own, would be most of what a fit keeps in memory.
+    """
+    x = np.frombuffer(x_bytes)
     n = len(x)
     neighbours = max(6, min(n, round(0.35 * n)))
     distance = np.abs(x[:, None] - x[None, :])

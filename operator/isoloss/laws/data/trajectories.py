@@ -8,8 +8,8 @@ losses, are one trajectory here. The tokens to a loss come from a local straight
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from isoloss.laws.data.replicates import (
     refuse_differences,
     replicate_warning,
 )
-from isoloss.laws.data.smoothing import DENSE, Smoothers
+from isoloss.laws.data.smoothing import DENSE, smoothed, smoother_at
 from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
@@ -52,8 +52,6 @@ class Trajectory:
     """As evaluated; means of evaluations if these are many."""
     smooth: Array
     """ln L, smoothed, not increasing."""
-    smoother: Array
-    """(n, n): smooth = smoother @ log_losses before it was made monotone."""
     residuals: Array
     """Errors of `log_losses`, estimated from the trajectory."""
     end: float
@@ -75,6 +73,11 @@ class Trajectory:
         """Whether there is a curve to read tokens from."""
         return len(self.log_tokens) > 0
 
+    @property
+    def smoother(self) -> Array:
+        """(n, n): smooth = smoother @ log_losses before it was made monotone."""
+        return smoother_at(self.log_tokens)
+
 
 @dataclass(frozen=True)
 class Collected:
@@ -86,6 +89,8 @@ class Collected:
     warnings: tuple[str, ...] = ()
     run_noise: RunNoise | None = None
     """None: nothing was trained with two seeds."""
+    made: Mapping[tuple[object, ...], tuple[Trajectory, int]] = field(default_factory=dict)
+    """The trajectories, and how many evaluations of each are a bound alone, by what they follow from."""
 
 
 def validate_run(run: Run) -> None:
@@ -113,32 +118,48 @@ def validate_run(run: Run) -> None:
         raise InvalidRunError(run.name, "flops_per_token", "is not positive and finite")
 
 
-def collect(runs: Sequence[Run]) -> Collected:
-    """Group the runs by configuration and smooth each; runs in any order give the same result."""
-    for run in runs:
+def collect(runs: Sequence[Run], others: Collected | None = None) -> Collected:
+    """Group the runs by configuration and smooth each; runs in any order give the same result.
+
+    `others` is what was collected of nearly the same runs: their trajectories are taken, not made again.
+    """
+    for run in () if others else runs:
         validate_run(run)
     runs = _on_nominal_values(runs)
     groups: dict[tuple[float, float, float], list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda r: (r.params, r.batch_size, r.learning_rate, r.name)):
         groups[run.params, run.batch_size, run.learning_rate].append(run)
     longest = _longest_tokens(runs)
-    limits, smoothers = _loss_limits(runs), Smoothers()
-    trajectories: list[Trajectory] = []
+    limits = _loss_limits(runs)
+    known = others.made if others else {}
+    made: dict[tuple[object, ...], tuple[Trajectory, int]] = {}
     excluded: list[Exclusion] = []
     replicates: list[Replicates] = []
     for group in groups.values():
         merged = merge_replicates(group, excluded)
         replicates += merged
-        size = group[0].params
-        limit = limits.get(size, np.inf)
-        trajectories.append(_trajectory(merged, longest[size], limit, smoothers, excluded))
+        first = merged[0].run
+        single = any(len(part.run.losses) == 1 for part in merged)
+        follows = longest[first.params], limits.get(first.params, np.inf) if single else np.inf
+        key = (
+            first.params,
+            first.batch_size,
+            first.learning_rate,
+            *follows,
+            *(r.name for r in group),
+        )
+        made[key] = known.get(key) or _trajectory(merged, *follows)
+        if bounds := made[key][1]:
+            reason = f"evaluations after divergence are used as a bound: {bounds}"
+            excluded.append(Exclusion(first.name, reason))
     refusal, warning = refuse_differences(replicates), replicate_warning(replicates)
     return Collected(
-        tuple(trajectories),
+        tuple(trajectory for trajectory, _ in made.values()),
         tuple(excluded),
         () if refusal is None else (refusal,),
         () if warning is None else (warning,),
         measured_noise(replicates),
+        made,
     )
 
 
@@ -182,13 +203,11 @@ def _loss_limits(runs: Sequence[Run]) -> dict[float, float]:
     return {size: LARGEST_LOSS_RATIO * float(np.median(own)) for size, own in finals.items()}
 
 
-def _trajectory(
-    parts: list[Replicates],
-    longest: float,
-    limit: float,
-    smoothers: Smoothers,
-    excluded: list[Exclusion],
-) -> Trajectory:
+def _trajectory(parts: list[Replicates], longest: float, limit: float) -> tuple[Trajectory, int]:
+    """Of one configuration, and how many of its evaluations tell no more than that it diverged.
+
+    `longest` are the most tokens of a run of its size, `limit` is the loss above which a single one has diverged.
+    """
     group = [part.run for part in parts]
     first = group[0]
     tokens = np.concatenate([run.tokens for run in group])
@@ -200,15 +219,8 @@ def _trajectory(
     diverged = bool(diverged_at.any()) or any(run.diverged for run in group)
     end = float(np.log(tokens[-1])) if len(tokens) else -np.inf
     keep = ~diverged_at
-    if len(np.unique(tokens[keep])) >= DENSE:
+    if np.count_nonzero(np.diff(tokens[keep])) + 1 >= DENSE:
         keep &= tokens >= EARLY_FRACTION * longest
-    if diverged_at.any():
-        excluded.append(
-            Exclusion(
-                first.name,
-                f"evaluations after divergence are used as a bound: {int(diverged_at.sum())}",
-            )
-        )
     with np.errstate(invalid="ignore"):
         log_losses = np.log(losses)
     every = Evaluations(
@@ -217,8 +229,8 @@ def _trajectory(
         sources[order].astype(np.intp),
     )
     kept = every.where(keep).at_distinct_tokens().binned()
-    smooth, smoother, residuals = smoothers.smooth(kept.log_tokens, kept.log_losses)
-    return Trajectory(
+    smooth, residuals = smoothed(kept.log_tokens, kept.log_losses)
+    trajectory = Trajectory(
         names=tuple(run.name for run in group),
         params=first.params,
         batch_size=first.batch_size,
@@ -227,7 +239,6 @@ def _trajectory(
         log_tokens=kept.log_tokens,
         log_losses=kept.log_losses,
         smooth=smooth,
-        smoother=smoother,
         residuals=residuals,
         end=end,
         diverged=diverged,
@@ -235,6 +246,7 @@ def _trajectory(
         replicate_squares=sum(part.variance * part.freedom for part in parts),
         replicate_freedom=sum(part.freedom for part in parts),
     )
+    return trajectory, int(diverged_at.sum())
 
 
 def _diverged(run: Run, limit: float) -> Flags:

@@ -34,8 +34,10 @@ class Size:
     """(runs, levels) NaN if not reached."""
     slopes: Array
     """(runs, levels) dlnL/dlnD."""
-    weights: tuple[Array, ...]
-    """Per run (levels, evaluations): see Crossings.weights."""
+    crossings: tuple[Crossings, ...]
+    """Of each run."""
+    gains: Array
+    """(runs, levels) variance of the smoothed ln L there per unit of that of an evaluation."""
     covered: Flags
     """(levels,) whether enough runs reach the level."""
 
@@ -119,7 +121,8 @@ def read_size(params: float, trajectories: tuple[Trajectory, ...], levels: Array
         trajectories=trajectories,
         log_tokens=log_tokens,
         slopes=np.array([c.slope for c in found]).reshape(len(found), -1),
-        weights=tuple(c.weights for c in found),
+        crossings=tuple(found),
+        gains=np.array([(c.weights**2).sum(axis=1) for c in found]),
         covered=np.array(covered, dtype=bool),
     )
 
@@ -132,19 +135,28 @@ class Crossings:
     """(K,) NaN where not reached or reached before the trajectory's first evaluation."""
     slope: Array
     """(K,) dlnL/dlnD there, negative."""
-    weights: Array
-    """(K, n) how an error of each ln L moves the smoothed ln L at the crossing."""
+    trajectory: Trajectory
+    left: Indices
+    """(K,) the evaluations that each is between, …"""
+    right: Indices
+    share: Array
+    """… and where."""
+
+    @property
+    def weights(self) -> Array:
+        """(K, n) how an error of each ln L moves the smoothed ln L at the crossing; without meaning where there is none."""
+        rows = self.trajectory.smoother
+        if not len(rows):
+            return np.zeros((len(self.left), 0))
+        share = self.share[:, None]
+        return np.asarray((1.0 - share) * rows[self.left] + share * rows[self.right], dtype=float)
 
 
 def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     """The tokens at which the smoothed trajectory reaches each loss (ln nats)."""
-    k, n = len(log_losses), len(trajectory.log_tokens)
-    empty = Crossings(np.full(k, np.nan), np.full(k, np.nan), np.zeros((k, n)))
     keep = _strictly_decreasing(trajectory.smooth)
-    if len(keep) == 1:
+    if len(keep) < 2:
         return _single(trajectory, log_losses)
-    if len(keep) == 0:
-        return empty
     x, y = trajectory.log_tokens[keep], trajectory.smooth[keep]
     inside = (log_losses <= y[0] + SAME_LOSS) & (log_losses >= y[-1] - SAME_LOSS)
     wanted = -np.clip(log_losses, y[-1], y[0])
@@ -156,22 +168,19 @@ def crossings(trajectory: Trajectory, log_losses: Array) -> Crossings:
     left = right - 1
     gap = x[right] - x[left]
     t = np.clip((filled - x[left]) / gap, 0.0, 1.0)
-    rows = trajectory.smoother[keep]
-    weights = (1.0 - t)[:, None] * rows[left] + t[:, None] * rows[right]
-    slope = np.minimum((y[right] - y[left]) / gap, -1e-6)
-    return Crossings(log_tokens, np.where(inside, slope, np.nan), weights)
+    slope = np.where(inside, np.minimum((y[right] - y[left]) / gap, -1e-6), np.nan)
+    return Crossings(log_tokens, slope, trajectory, keep[left], keep[right], t)
 
 
 def _single(trajectory: Trajectory, log_losses: Array) -> Crossings:
-    """One evaluation gives the tokens to its own loss only, as in a table of tokens to a target."""
-    on = np.abs(log_losses - trajectory.smooth[0]) < SAME_LOSS
-    weights = np.zeros((len(log_losses), len(trajectory.log_tokens)))
-    weights[on, 0] = 1.0
-    return Crossings(
-        np.where(on, trajectory.log_tokens[0], np.nan),
-        np.where(on, -USUAL_SLOPE, np.nan),
-        weights,
-    )
+    """One evaluation gives the tokens to its own loss only, as in a table of tokens to a target; none gives nothing."""
+    first = trajectory.smooth[0] if trajectory.usable else np.nan
+    on = np.abs(log_losses - first) < SAME_LOSS
+    log_tokens = np.full(len(log_losses), np.nan)
+    log_tokens[on] = trajectory.log_tokens[:1]
+    slope, share = np.where(on, -USUAL_SLOPE, np.nan), np.zeros(len(log_losses))
+    at = share.astype(np.intp)
+    return Crossings(log_tokens, slope, trajectory, at, at, share)
 
 
 def _curve(x: Array, y: Array, wanted: Array) -> Array:

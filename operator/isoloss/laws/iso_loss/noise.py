@@ -7,7 +7,7 @@ Errors of one trajectory at two levels are therefore strongly correlated, and th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from isoloss.laws.iso_loss.parabola import Parabola
 from isoloss.laws.model import Refusal
 from isoloss.usual import USUAL_RUN_NOISE
 
+RUNS_AT_ONCE = 16
 PRIOR_FREEDOM = 2.0
 """Weight of USUAL_RUN_NOISE, in degrees of freedom."""
 
@@ -60,8 +61,8 @@ def estimate_noise(
         weights, slopes = parabola.weights[keep], size.slopes[used, level]
         total += float((weights * (parabola.fit.residuals[keep] * slopes) ** 2).sum())
         freedom += parabola.freedom
-        gain = np.array([(size.weights[i][level] ** 2).sum() for i in used])
-        explained += parabola.freedom * evaluation**2 * float(np.average(gain, weights=weights))
+        gain = float(np.average(size.gains[used, level], weights=weights))
+        explained += parabola.freedom * evaluation**2 * gain
     prior = PRIOR_FREEDOM * levels
     squares, replicates = replicate_noise(trajectories)
     weight = freedom + prior + levels * replicates
@@ -71,19 +72,23 @@ def estimate_noise(
     return Noise(evaluation, float(np.sqrt(variance)), weight / levels)
 
 
-def draw_log_tokens(size: Size, noise: Noise, source: DrawSource) -> Array:
-    """(draws, runs, levels) errors of ln D; draw 0 is the estimate itself, without error."""
-    levels = size.log_tokens.shape[1]
+def draw_log_tokens(size: Size, noise: Noise, source: DrawSource) -> Iterator[tuple[slice, Array]]:
+    """Some runs at a time, and (levels, these runs, draws) errors of their ln D.
+
+    Draw 0 is the estimate itself, without error. Those of all runs at once would be most of what a fit keeps in memory.
+    """
+    runs, levels = size.log_tokens.shape
     run_scale = noise.run * source.scales(noise.freedom)
-    errors = np.zeros((source.draws, len(size.trajectories), levels))
-    for i, weights in enumerate(size.weights):
-        reached = np.isfinite(size.log_tokens[i])
-        if not reached.any():
-            continue
-        common = source.normal() * run_scale
-        error = np.broadcast_to(common[:, None], (source.draws, int(reached.sum())))
-        if noise.evaluation > 0:
-            covariance = weights[reached] @ weights[reached].T
-            error = error + noise.evaluation * source.correlated(covariance)
-        errors[:, i, reached] = error / size.slopes[i, reached]
-    return errors
+    for start in range(0, runs, RUNS_AT_ONCE):
+        part = slice(start, min(start + RUNS_AT_ONCE, runs))
+        errors = np.zeros((levels, part.stop - start, source.draws))
+        for i in range(start, part.stop):
+            reached = np.flatnonzero(np.isfinite(size.log_tokens[i]))
+            if not len(reached):
+                continue
+            error = (source.normal() * run_scale)[:, None]
+            if noise.evaluation > 0:
+                weights = size.crossings[i].weights[reached]
+                error = error + noise.evaluation * source.correlated(weights @ weights.T)
+            errors[reached, i - start] = (error / size.slopes[i, reached]).T
+        yield part, errors

@@ -17,7 +17,7 @@ from isoloss.laws.iso_loss.noise import Noise, draw_log_tokens
 from isoloss.laws.iso_loss.parabola import Parabola, fit_parabola
 from isoloss.laws.iso_loss.path import Path, Vertices, find_path, read_along, size_curve
 from isoloss.laws.model import Refusal, RefusalReason
-from isoloss.laws.quadratic import vertex_of
+from isoloss.laws.quadratic import TERMS, vertex_of
 
 CLOSE_CALL = 0.1
 """ln C by which a size without an optimum at a level may undercut the winner there."""
@@ -62,18 +62,22 @@ def find_optima(
     source: DrawSource,
 ) -> SizeOptima:
     """The vertex of each parabola under the noise, refused if it is not safely a minimum."""
-    errors = draw_log_tokens(size, noise, source)
     levels = len(parabolas)
+    solvers = np.zeros((levels, TERMS, len(size.trajectories)))
+    for level, parabola in enumerate(parabolas):
+        if isinstance(parabola, Parabola):
+            solvers[level][:, parabola.points] = parabola.fit.solver
+    moved = np.zeros((levels, TERMS, source.draws))
+    for part, errors in draw_log_tokens(size, noise, source):
+        moved += solvers[:, :, part] @ errors
     out = np.full((3, source.draws, levels), np.nan)
     refusals: list[Refusal | None] = []
     for level, parabola in enumerate(parabolas):
         if not isinstance(parabola, Parabola):
             refusals.append(parabola)
             continue
-        values = parabola.values[parabola.points] + errors[:, parabola.points, level]
-        vertices, log_tokens, convex = vertex_of(
-            values @ parabola.fit.solver.T, parabola.fit.centre
-        )
+        coefficients = parabola.fit.coefficients + moved[level].T
+        vertices, log_tokens, convex = vertex_of(coefficients, parabola.fit.centre)
         refusal = judge_vertex(
             size, parabola.values, parabola.reached, vertices[DECIDE], convex[DECIDE]
         )

@@ -48,16 +48,16 @@ class Place(NamedTuple):
 def refuse_unidentified(
     curvature: Array,
     inside: Array,
-    slopes: Array,
+    left: Array,
     trajectories: Sequence[Trajectory],
     cells: Sequence[Cell],
 ) -> Refusal | None:
     """Refuse a design that leaves a direction of curvature open, and name runs that would show it.
 
-    All columns are weighted: `curvature` (points, 3), the same `inside` cells, without their means, and `slopes`
-    (points, k) inside cells.
+    All columns are weighted (points, 3): `curvature`, the same `inside` cells, without their means, and what slopes inside cells
+    leave of that.
     """
-    share, direction, opened = _least_shown(curvature, inside, slopes)
+    share, direction, opened = _least_shown(curvature, inside, left)
     if share >= LEAST_SHARE:
         return None
     missing, words = DIRECTIONS[direction]
@@ -72,10 +72,9 @@ def refuse_unidentified(
     )
 
 
-def _least_shown(curvature: Array, inside: Array, slopes: Array) -> tuple[float, Shape, int]:
+def _least_shown(curvature: Array, inside: Array, left: Array) -> tuple[float, Shape, int]:
     """The share that the other terms leave of the direction of curvature that they explain most of, that direction, and how
     many are left so little of."""
-    left = inside - slopes @ np.linalg.lstsq(slopes, inside, rcond=1e-10)[0]
     spread = np.sqrt((inside**2).sum(axis=0))
     whole = np.sqrt((curvature**2).sum(axis=0))
     flat = spread <= 1e-6 * whole

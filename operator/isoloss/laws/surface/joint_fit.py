@@ -17,7 +17,7 @@ from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
 from isoloss.laws.data.trajectories import Trajectory
-from isoloss.laws.least_squares import Levelled
+from isoloss.laws.least_squares import NO_COLUMN, Levelled, without
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.sizes import NARROWEST_SPREAD, refuse_alike_sizes
 from isoloss.laws.surface.identified import refuse_unidentified
@@ -135,13 +135,18 @@ def _refuse_curvature(
     """A direction of curvature that was not tried."""
     root = np.sqrt(levelled.weights)[:, None]
     curvature = quadratic(points)[:, : Shape.X]
-    # Every size has slopes of its own here: how sizes deviate from their trend is no sign of a curvature.
-    of_size = np.unique(np.round(points.n, 9), return_inverse=True)[1]
-    own = np.eye(of_size.max() + 1)[of_size]
-    x, y, d = (column[:, None] for column in (points.x, points.y, points.d))
-    slopes = np.concatenate([own * x, own * y, d * x, d * y], axis=1)
+    slopes = np.stack([points.x, points.y, points.d * points.x, points.d * points.y], axis=1)
     inside, slopes = (levelled.without_levels(each) * root for each in (curvature, slopes))
-    return refuse_unidentified(curvature * root, inside, slopes, trajectories, cells)
+    left = np.concatenate([inside, slopes[:, 2:]], axis=1)
+    # Every size has slopes of its own here: how sizes deviate from their trend is no sign of a curvature.
+    for size in np.unique(points.n):
+        at = points.n == size
+        left[at] = without(slopes[at, :2], left[at])
+    over_tokens = left[:, 3:]
+    # Sizes of one token count each leave rounding errors of it.
+    over_tokens[:, (over_tokens**2).sum(0) <= NO_COLUMN**2 * (slopes[:, 2:] ** 2).sum(0)] = 0.0
+    left = without(over_tokens, left[:, :3])
+    return refuse_unidentified(curvature * root, inside, left, trajectories, cells)
 
 
 def window(excess: Array, width: float) -> Array:

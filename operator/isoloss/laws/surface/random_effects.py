@@ -209,7 +209,8 @@ def posterior(fit: LinearFit) -> Posterior:
     """Given what the residuals show."""
     shown = _shown(fit)
     k, terms = fit.count, len(fit.to_law)
-    prior = fit.priors(1.0)
+    fixed, prior = fit.priors(0.0), fit.priors(1.0)
+    scattered = prior - fixed
     free = _varying(shown.noise + shown.of_effects @ prior @ shown.of_effects.T)
     y, of_effects = free @ shown.values, free @ shown.of_effects
     noise = free @ shown.noise @ free.T
@@ -220,7 +221,7 @@ def posterior(fit: LinearFit) -> Posterior:
     cross[:terms] = shown.cross @ free.T
     logs, means, moments = [], [], []
     for scale in SCALES:
-        prior = fit.priors(float(scale))
+        prior = fixed + scale**2 * scattered
         of_y = noise + of_effects @ prior @ of_effects.T
         between = asked @ prior @ of_effects.T + cross
         gain = np.linalg.solve(of_y, between.T).T

@@ -99,8 +99,7 @@ def fit_rate_at_batch(
 
 def _lines(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> _Points | None:
     """The points of every (size, tokens, batch size) with enough learning rates; None without any."""
-    rows: list[tuple[float, ...]] = []
-    lines = 0
+    found: list[Array] = []
     for cell in cells:
         batches = np.array([trajectories[i].batch_size for i in cell.runs])
         for batch in np.unique(batches):
@@ -108,26 +107,13 @@ def _lines(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> _Points
             own = [trajectories[i] for i in cell.runs[at]]
             if len({t.learning_rate for t in own}) < FEWEST_RATES:
                 continue
-            excess = cell.waste[at] - cell.waste[at].min()
-            rows += [
-                (
-                    np.log(t.learning_rate),
-                    cell.log_params,
-                    cell.log_tokens,
-                    np.log(batch),
-                    waste,
-                    near,
-                    lines,
-                    int(index),
-                )
-                for t, waste, near, index in zip(
-                    own, cell.waste[at], window(excess, NARROW), cell.runs[at], strict=True
-                )
-            ]
-            lines += 1
-    if not rows:
+            waste, rates = cell.waste[at], np.log([t.learning_rate for t in own])
+            where = np.full((len(at), 3), [cell.log_params, cell.log_tokens, np.log(batch)])
+            near, line = window(waste - waste.min(), NARROW), np.full(len(at), len(found))
+            found.append(np.column_stack([rates, where, waste, near, line, cell.runs[at]]))
+    if not found:
         return None
-    table = np.array(rows, dtype=float)
+    table = np.concatenate(found)
     size = np.unique(table[:, 1], return_inverse=True)[1]
     line, run = table[:, 6].astype(np.intp), table[:, 7].astype(np.intp)
     return _Points(table[:, 0], table[:, 1:4], table[:, 4], table[:, 5], line, size, run)

@@ -59,7 +59,7 @@ def valley(points: Points, cells: Levelled, z: Array, runs: Indices) -> Valley:
     `runs` (points,) numbers the trajectories, whose points err together.
     """
     plain = quadratic(points)
-    coefficients = cells.solver(plain) @ z
+    coefficients = cells.coefficients(plain, z)
     if not _convex(coefficients):
         return Valley(plain, np.zeros((len(z), 0)), np.zeros(0))
     skewed = _skewed(points, cells, coefficients, z, len(np.unique(runs)))
@@ -83,7 +83,7 @@ def _skewed(
     for _ in range(TURNS):
         cubic = _cubic(points, coefficients)
         skewed = np.concatenate([plain, cubic[:, seen]], axis=1)
-        coefficients = cells.solver(skewed) @ z
+        coefficients = cells.coefficients(skewed, z)
         if not _convex(coefficients):
             return None
     after = _squares(cells, z - skewed @ coefficients)
