@@ -132,8 +132,8 @@ gpu-check: $(if $(GPU_PYTHON),,setup) ## Everything that only a GPU can show, st
 bench-prepare: setup ## Tokens per second and core of preparing a corpus, against a loop and datasets
 	$(PY) -m benchmarks.bench_prepare
 
-bench-transfer: setup ## Do continued runs want what the laws say? (one core, several hours, resumes; BRIEF=1 for a part)
-	$(PY) -m benchmarks.transfer $(if $(BRIEF),--brief)
+bench-transfer: setup ## Do continued runs want what the laws say? (resumes; ARGS="--minutes 150", ARGS=--dry-run)
+	$(PY) -m benchmarks.transfer $(ARGS)
 
 bench-science: setup ## Regret, refusals and intervals on published and synthetic sweeps, against simpler ways
 	$(PY) -m benchmarks.science

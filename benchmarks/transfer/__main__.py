@@ -1,69 +1,77 @@
-"""Measures continued runs against the laws' answers and prints the table.
+"""Trains continued runs and runs from scratch, many at once, and says what they want beside the laws.
 
-    python -m benchmarks.transfer [--brief] [--folder .bench/transfer] [--markdown FILE]
+    python -m benchmarks.transfer --device cuda --minutes 12     # texts.py says how the text is made
+    python -m benchmarks.transfer --dry-run --device cuda        # parts, what is done, what the rest costs
+    python -m benchmarks.transfer --read FILE...                 # tables of results, also of several machines
 
-Everything is trained with the trainer, one run after another on one core, and saved in the folder: a
-second call continues where the first one ended.
+A second call goes on where the first one ended.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from benchmarks.transfer.design import BRIEF, FULL
-from benchmarks.transfer.measuring import Say, measure
-from benchmarks.transfer.table import tables
-from benchmarks.transfer.texts import provide_texts
-from benchmarks.transfer.training import Workshop
-from isoloss_contract.records import ExitCode
-from isoloss_trainer.termination import Interrupted, Interruption
+from benchmarks.transfer.costs import FLOPS_PER_SECOND, cost_table
+from benchmarks.transfer.design import SIZES
+from benchmarks.transfer.reading import tables
+from benchmarks.transfer.training import Stopped, Study, read_results
 
 
 def main() -> int:
-    parser = ArgumentParser(description=__doc__)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path(".bench/transfer"))
-    parser.add_argument("--markdown", type=Path, help="write the tables to this file, too")
-    parser.add_argument("--brief", action="store_true", help="fewer checkpoints, shorter runs")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--minutes", type=float, default=150.0)
+    parser.add_argument(
+        "--sizes", nargs="+", choices=tuple(SIZES), default=(), help="in this order"
+    )
+    parser.add_argument(
+        "--origins", nargs="+", metavar="NAME", default=(), help="only these, as scratch or far-5"
+    )
+    parser.add_argument("--read", nargs="+", type=Path, metavar="FILE", help="train nothing")
+    parser.add_argument("--dry-run", action="store_true", help="train nothing")
+    parser.add_argument("--flops-per-second", type=float, help="for --dry-run, over all runs")
     options = parser.parse_args()
-
-    def found(interruption: Interruption, say: Say) -> Iterator[str]:
-        corpus = provide_texts(options.folder / "texts")
-        design = BRIEF if options.brief else FULL
-        workshop = Workshop(design, options.folder, corpus, interruption)
-        say("texts ready")
-        return tables(measure(workshop, say))
-
-    return conduct(options, found)
-
-
-def conduct(given: Namespace, tables: Callable[[Interruption, Say], Iterable[str]]) -> int:
-    """Train in this process by one thread and print the tables; the exit code."""
+    if options.dry_run or options.read:
+        own = options.folder / "results.jsonl"
+        results = read_results(options.read or ([own] if own.exists() else []))
+        speed = options.flops_per_second or FLOPS_PER_SECOND[options.device]
+        lines = (
+            cost_table(results, options.device, speed, options.sizes)
+            if options.dry_run
+            else tables(results)
+        )
+        print("\n".join(lines))
+        return 0
     torch.set_num_threads(1)
-    started, cpu = time.monotonic(), time.process_time()
+    if options.device == "cuda":
+        torch.set_float32_matmul_precision("high")  # of the head, which alone is float32
+    started, stopped = time.monotonic(), []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.append(True))
+
+    def stop() -> bool:
+        return bool(stopped) or time.monotonic() - started > 60 * options.minutes
 
     def say(line: str) -> None:
-        passed = time.monotonic() - started
-        print(
-            f"{passed:6.0f} s, {time.process_time() - cpu:6.0f} s of CPU here: {line}", flush=True
-        )
+        print(f"{time.monotonic() - started:6.0f} s: {line}", flush=True)
 
+    study = Study(options.folder, options.device, stop, say)
     try:
-        text = "\n".join(tables(Interruption().listen(), say))
-    except Interrupted:
-        say("stopped; the same command continues from here")
-        return ExitCode.INTERRUPTED
-    print(text)
-    if given.markdown is not None:
-        given.markdown.write_text(text + "\n")
+        study.train(options.sizes, options.origins)
+        say("all is trained")
+    except Stopped:
+        say("stopped; the same command goes on from here")
+    print("\n".join(tables(study.results)))
     return 0
 
 

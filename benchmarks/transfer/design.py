@@ -1,209 +1,203 @@
-"""What is trained: sizes, grids, checkpoints and budgets. Nothing here computes."""
+"""What is trained, in which order, and what of it is missing. docs/evidence/transfer.md registers it; nothing here trains."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from isoloss_contract.records import EvaluationConfig, OptimizerConfig
+from benchmarks.transfer.grids import Grid, Place, Runs
+from benchmarks.transfer.judging import best_place, has_optimum, losses_at
+from benchmarks.transfer.stack import Shape
+from benchmarks.transfer.texts import FAR, NEAR
+from isoloss_contract.records import OptimizerConfig
 
-SEQUENCE_LENGTH = 64
-VOCABULARY = 512
-WARMUP_TOKENS = 4096
-OPTIMIZER = OptimizerConfig(beta2=0.95, weight_decay=0.1, warmup_tokens=WARMUP_TOKENS)
-"""As in the demo: with beta2 0.999 runs this short want one sequence a step."""
-FIRST_EVALUATION = 9487
-"""Tokens."""
-
-TARGET, BEFORE, OTHER, FAR = "target", "before", "other", "far"
-"""Domains: the text of the sweep, more text of the same kind, and text of two other kinds."""
-Text = Literal["far", "other", "half", "same"]
-MIXTURES: dict[Text, dict[str, float]] = {
-    "far": {FAR: 1.0},
-    "other": {OTHER: 1.0},
-    "half": {BEFORE: 0.5, OTHER: 0.5},
-    "same": {BEFORE: 1.0},
-}
-"""What a checkpoint was pre-trained on. No token of it is in what the sweep or a continued run reads."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """One point of a grid: learning rate 2^i, batch size 2^j sequences."""
-
-    i: int
-    j: int
-
-    @property
-    def rate(self) -> float:
-        """Learning rate."""
-        return float(2.0**self.i)
-
-    @property
-    def batch(self) -> int:
-        """Sequences."""
-        return int(2**self.j)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """All places between two exponents of the learning rate and two of the batch size."""
-
-    rates: tuple[int, int]
-    batches: tuple[int, int]
-    lowest_batch: int = 1
-    """Exponent below which batch sizes are not tried: one sequence takes as long as all others together."""
-
-    def places(self) -> Iterator[Place]:
-        """Every point."""
-        for i in range(self.rates[0], self.rates[1] + 1):
-            for j in range(self.batches[0], self.batches[1] + 1):
-                yield Place(i, j)
-
-    def widened(self, best: Place, lines: tuple[int, int]) -> Grid:
-        """With a line more where `best` lies on the edge, up to `lines` of each kind."""
-        rates = _widened(self.rates, best.i, lines[0])
-        batches = _widened(self.batches, best.j, lines[1], lowest=self.lowest_batch)
-        return replace(self, rates=rates, batches=batches)
-
-
-def _widened(
-    bounds: tuple[int, int], best: int, lines: int, lowest: int = -100
-) -> tuple[int, int]:
-    low, high = bounds
-    if high - low + 1 >= lines:
-        return bounds
-    if best <= low > lowest:
-        return low - 1, high
-    return (low, high + 1) if best >= high else bounds
-
-
-@dataclass(frozen=True)
-class Size:
-    """A model of one layer, and where its grids begin."""
-
-    name: str
-    width: int
-    heads: int
-    scratch_grid: Grid
-    continued_grid: Grid
-
-    @property
-    def model(self) -> dict[str, Any]:
-        """The transformers config."""
-        return {
-            "model_type": "llama",
-            "vocab_size": VOCABULARY,
-            "hidden_size": self.width,
-            "intermediate_size": self.width * 11 // 4,
-            "num_hidden_layers": 1,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.heads,
-            "max_position_embeddings": SEQUENCE_LENGTH,
-            "tie_word_embeddings": False,
-        }
-
-
-Ending = Literal["averaged", "raw", "decayed"]
-"""The weights of a checkpoint: an average over the last ones, the last ones, or the last ones after the learning
-rate has fallen to zero over another DECAY of the tokens."""
-DECAY = 0.25
+CHECKED = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Tokens a parameter at which optima are read, and looked for inside the grid."""
+FIRST_READING = 1 / 32
+"""Tokens a parameter; then at each doubling."""
+DECAY, DECAYED_TO = 0.2, 0.1
+"""Of a decayed checkpoint: the share of its tokens over which the rate falls, and the share of the rate that it falls to."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model pre-trained on a text for a number of tokens."""
+    """A model pre-trained on a text for so many tokens a parameter: its weights averaged, or after a decay of the rate."""
 
-    size: Size
-    text: Text
-    tokens: int
-    ending: Ending = "averaged"
+    text: str
+    per_param: int
+    ending: Literal["averaged", "decayed"] = "averaged"
 
     @property
     def name(self) -> str:
-        """Distinct within a design."""
-        ending = "" if self.ending == "averaged" else f"-{self.ending}"
-        return f"{self.size.name}-{self.text}-{self.tokens}{ending}"
+        """Distinct within a size."""
+        decayed = "-decayed" if self.ending == "decayed" else ""
+        return f"{self.text}-{self.per_param}{decayed}"
+
+
+SCRATCH = "scratch"
 
 
 @dataclass(frozen=True)
-class Design:
-    """The whole benchmark."""
+class Part:
+    """A grid from scratch, or continued from a checkpoint, to so many tokens a parameter."""
 
-    sizes: tuple[Size, ...]
-    scratch_tokens: int
-    lines: tuple[int, int]
-    """At most this many learning rates and batch sizes of a grid that grows."""
-    texts: tuple[Text, ...]
-    pretraining_tokens: tuple[int, ...]
-    """Short and long."""
-    pretraining: Place
-    budgets: tuple[int, ...]
-    """Tokens of continued pre-training, ascending: the same run is read at each."""
-    per_decade: int
-    """Evaluations of a run from scratch; a continued run has half as many."""
-    longer: tuple[Checkpoint, ...] = ()
-    """With a past that is longer than any of `checkpoints`: the second rule is judged on them."""
-    validation_sequences: int = 192
+    checkpoint: Checkpoint | None
+    per_param: int
 
     @property
-    def checkpoints(self) -> list[Checkpoint]:
-        """Every size, text and length."""
-        return [
-            Checkpoint(size, text, tokens)
-            for size in self.sizes
-            for text in self.texts
-            for tokens in self.pretraining_tokens
-        ]
+    def origin(self) -> str:
+        """Where its runs begin."""
+        return SCRATCH if self.checkpoint is None else self.checkpoint.name
 
-    def best_checkpoints(self, ending: Ending) -> list[Checkpoint]:
-        """Those that know the sweep's text best once more, with other weights."""
-        best = (self.texts[-1], self.pretraining_tokens[-1])
-        return [Checkpoint(size, *best, ending) for size in self.sizes]
 
-    def evaluation(self, *, continued: bool) -> EvaluationConfig:
-        """When a run is evaluated."""
-        return EvaluationConfig(
-            first_tokens=FIRST_EVALUATION,
-            per_decade=self.per_decade // 2 if continued else self.per_decade,
-            sequences_per_domain=self.validation_sequences,
+_FAR_5, _NEAR_5, _NEAR_20 = Checkpoint(FAR, 5), Checkpoint(NEAR, 5), Checkpoint(NEAR, 20)
+PARTS = (
+    *(Part(past, until) for until in (2, 8) for past in (None, _FAR_5)),
+    Part(_NEAR_20, 8),
+    Part(None, 16),
+    *(
+        Part(past, 8)
+        for past in (
+            Checkpoint(FAR, 20),
+            _NEAR_5,
+            Checkpoint(NEAR, 80),
+            Checkpoint(FAR, 80),
+            Checkpoint(NEAR, 20, "decayed"),
         )
-
-
-SMALL = Size("small", 32, 2, Grid((-9, -6), (1, 4)), Grid((-8, -6), (2, 4)))
-LARGE = Size("large", 64, 2, Grid((-9, -7), (1, 4)), Grid((-9, -7), (2, 4)))
-"""28,928 and 82,944 active parameters. Measured beforehand: learning rate and batch size trade off along a
-ridge, from LR 2^-9 at 4 sequences to 2^-7 at 16 for the large one; one line lower than for the small."""
-WIDE = Size("wide", 128, 4, Grid((-10, -8), (1, 4)), Grid((-10, -8), (2, 4)))
-"""266,240 active parameters; its grids lie another line lower."""
-
-LONGER = 1_200_000
-"""Tokens of pre-training of the checkpoints that the second rule was not found on."""
-KNOWN_SIZES = ("small", "large")
-KNOWN_TEXTS = ("other", "half", "same")
-KNOWN_BUDGETS = (53_349, 168_705)
-"""Of the averaged checkpoints on which the registered rule was found (`rules.REGISTERED`): it is not judged on them."""
-
-FULL = Design(
-    sizes=(SMALL, LARGE, WIDE),
-    scratch_tokens=533_493,
-    lines=(5, 4),
-    texts=("far", "other", "half", "same"),
-    pretraining_tokens=(75_000, 300_000),
-    pretraining=Place(-8, 2),
-    budgets=(*KNOWN_BUDGETS, 533_493),
-    per_decade=8,
-    longer=tuple(
-        Checkpoint(size, text, LONGER) for size in (SMALL, LARGE) for text in ("half", "same")
     ),
+    Part(_FAR_5, 32),
 )
-BRIEF = replace(
-    FULL,
-    sizes=(SMALL, LARGE),
-    scratch_tokens=300_005,
-    texts=("other", "same"),
-    pretraining_tokens=(75_000,),
-    longer=(),
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model, where its grids begin, and how its checkpoints are trained."""
+
+    name: str
+    shape: Shape
+    grid: Grid
+    pretraining: Place
+    warmup_tokens: int
+    parts: tuple[Part, ...] = PARTS
+    """In the order in which they are trained."""
+    lowest_batch: int = 2
+
+    @property
+    def optimizer(self) -> OptimizerConfig:
+        """Of every run: with beta2 0.999 runs this short want one sequence a step."""
+        return OptimizerConfig(beta2=0.95, weight_decay=0.1, warmup_tokens=self.warmup_tokens)
+
+    def tokens(self, per_param: float) -> int:
+        """So many tokens a parameter, in whole batches of every size."""
+        batch = Place(0, self.grid.batches[1] + 2).batch * self.shape.length
+        return max(1, round(per_param * self.shape.params / batch)) * batch
+
+    def checkpoints(self, wanted: Checkpoint) -> list[Checkpoint]:
+        """Those that the run up to `wanted` passes, in order, averaged weights first."""
+        found = {part.checkpoint for part in self.parts if part.checkpoint is not None} | {wanted}
+        passed = (c for c in found if c.text == wanted.text and c.per_param <= wanted.per_param)
+        return sorted(passed, key=lambda c: (c.per_param, c.ending))
+
+    def readings(self, per_param: float) -> list[int]:
+        """Tokens at which a run of so many tokens a parameter is evaluated, ascending; the last is its end."""
+        ratio, found = FIRST_READING, set()
+        while ratio <= per_param:
+            found.add(self.tokens(ratio))
+            ratio *= 2
+        return sorted(found)
+
+
+LINK = Size(
+    "link",
+    Shape(width=128, layers=1, heads=4, vocabulary=512, length=64),
+    Grid((-10, -7), (2, 4)),
+    pretraining=Place(-8, 3),
+    warmup_tokens=4096,
+    parts=(
+        *(Part(past, until) for until in (1, 2, 4, 8) for past in (None, _FAR_5)),
+        *(Part(past, 8) for past in (_NEAR_5, _NEAR_20)),
+    ),
+    lowest_batch=1,
 )
-"""A third of the time; too few checkpoints to judge a rule out of sample."""
+"""The shape of the largest models of the first study."""
+
+
+def _size(name: str, width: int, layers: int, rate: int, batch: int) -> Size:
+    """`rate` and `batch` are the lowest exponents of its grids."""
+    return Size(
+        name,
+        Shape(width, layers, heads=width // 32, vocabulary=4096, length=256),
+        Grid((rate, rate + 4), (batch, batch + 3)),
+        pretraining=Place(rate + 2, batch + 1),
+        warmup_tokens=16 * 4096,
+    )
+
+
+SIZES = {
+    size.name: size
+    for size in (
+        LINK,
+        _size("1M", 96, 5, -10, 2),
+        _size("3M", 192, 5, -10, 3),
+        _size("10M", 320, 7, -11, 4),
+        _size("30M", 512, 9, -11, 5),
+    )
+}
+ORDER = {"cpu": ("link", "1M", "3M", "10M", "30M"), "cuda": ("10M", "3M", "1M", "30M", "link")}
+"""By device."""
+
+Results = dict[tuple[str, str], Runs]
+"""Losses by tokens of every run, by size and origin."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A part, and the places of its grid whose runs are not at its end."""
+
+    size: Size
+    part: Part
+    places: tuple[Place, ...]
+
+
+def grid_of(size: Size, part: Part, results: Results) -> Grid:
+    """As far as it has grown: by a line on each side on which the best run lies at a reading without an optimum inside.
+
+    Readings that an earlier part of the same runs ends at, or passes, have made that part grow.
+    """
+    runs, grid = results.get((size.name, part.origin), {}), size.grid
+    end = size.tokens(part.per_param)
+    earlier = (p.per_param for p in size.parts if p.origin == part.origin)
+    passed = max((ratio for ratio in earlier if ratio < part.per_param), default=0)
+    checked = [size.tokens(ratio) for ratio in CHECKED if passed < ratio <= part.per_param]
+    while all(reached(runs, place) >= end for place in grid.places()):
+        inside = {place: runs[place] for place in grid.places()}
+        larger = grid
+        for tokens in checked:
+            losses = losses_at(inside, tokens)
+            if losses and not has_optimum(losses):
+                larger = larger.widened(best_place(losses), size.lowest_batch)
+        if larger == grid:
+            break
+        grid = larger
+    return grid
+
+
+def reached(runs: Runs, place: Place) -> int:
+    """Tokens that a run was read at last; 0 if there is none."""
+    return max(runs.get(place, {0: 0.0}))
+
+
+def missing(
+    results: Results, device: str, sizes: Sequence[str] = (), origins: Sequence[str] = ()
+) -> Iterator[Missing]:
+    """What is left to train, in order; grids may grow once it is done. `sizes` and `origins` leave others out."""
+    for name in sizes or ORDER[device]:
+        size = SIZES[name]
+        for part in size.parts:
+            runs = results.get((name, part.origin), {})
+            end = size.tokens(part.per_param)
+            places = grid_of(size, part, results).places()
+            lacking = tuple(place for place in places if reached(runs, place) < end)
+            if lacking and (not origins or part.origin in origins):
+                yield Missing(size, part, lacking)

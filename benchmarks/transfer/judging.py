@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.transfer.design import Grid, Place
-from isoloss.laws import Array, Run
+from benchmarks.transfer.grids import Place, Runs
+from isoloss.laws import Array
 
 WINDOW = 0.1
 """Nats above the grid's best that a quadratic still describes …"""
 FEWEST = 9
 """… unless fewer runs than this are within: it has six coefficients."""
-
-
-def loss_at(run: Run, tokens: float) -> float:
-    """Loss at a token count, linear in ln tokens between evaluations; inf where the run did not get there."""
-    if not len(run.tokens) or run.tokens[-1] < tokens:
-        return float("inf")
-    return float(np.interp(np.log(tokens), np.log(run.tokens), run.losses))
 
 
 @dataclass(frozen=True)
@@ -81,10 +74,13 @@ def _design(p: Array) -> Array:
     return np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=1)
 
 
-def losses_at(runs: Mapping[Place, Run], tokens: float) -> dict[Place, float]:
-    """Of all runs of a grid that reached `tokens`."""
-    found = {place: loss_at(run, tokens) for place, run in runs.items()}
-    return {place: loss for place, loss in found.items() if np.isfinite(loss)}
+def losses_at(runs: Runs, tokens: int) -> dict[Place, float]:
+    """Of all runs of a grid that were read there and have not diverged."""
+    return {
+        place: run[tokens]
+        for place, run in runs.items()
+        if tokens in run and np.isfinite(run[tokens])
+    }
 
 
 def best_place(losses: Mapping[Place, float]) -> Place:
@@ -92,15 +88,23 @@ def best_place(losses: Mapping[Place, float]) -> Place:
     return min(losses, key=lambda place: losses[place])
 
 
-def widened(grid: Grid, places: Sequence[Place], lines: tuple[int, int]) -> Grid:
-    """The grid with a line more on each side on which one of `places` lies."""
-    for place in places:
-        grid = grid.widened(place, lines)
-    return grid
-
-
 def optimum(losses: Mapping[Place, float]) -> Optimum:
     """Of the quadratic through the grid's best losses. Raises ValueError with fewer runs than FEWEST."""
     places = list(losses)
     points = np.log([[place.rate, place.batch] for place in places])
     return quadratic_optimum(points, np.array([losses[place] for place in places]))
+
+
+def has_optimum(losses: Mapping[Place, float]) -> bool:
+    """Whether there are runs enough, and it is inside the grid."""
+    return len(losses) >= FEWEST and optimum(losses).inside
+
+
+def standard_errors(losses: Mapping[Place, float]) -> Array:
+    """(2,) Of the optimum's ln LR and ln B, with each run left out in turn (the jackknife); inf with too few runs."""
+    if len(losses) <= FEWEST:
+        return np.full(2, np.inf)
+    without = [{p: loss for p, loss in losses.items() if p != left} for left in losses]
+    vertices = np.array([optimum(some).vertex for some in without])
+    count = len(vertices)
+    return np.asarray(np.sqrt((count - 1) * vertices.var(axis=0)), dtype=float)

@@ -1,148 +1,272 @@
-"""Runs and measures points with the trainer itself; what is in the store is not trained again."""
+"""Trains what is missing, a stack at a time, until the time is over. Everything lies in one folder:
+
+results.jsonl        a line for each run: its losses, which is all that anybody needs
+states/              training states of unfinished runs, and of those that a later part goes on with
+checkpoints/         pre-trained weights, and the states of the runs that they are from
+"""
 
 from __future__ import annotations
 
-import os
-import shutil
-from dataclasses import replace
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import torch
 
 from benchmarks.transfer.design import (
     DECAY,
-    OPTIMIZER,
-    SEQUENCE_LENGTH,
-    TARGET,
+    DECAYED_TO,
     Checkpoint,
-    Design,
-    Place,
+    Missing,
+    Results,
     Size,
+    missing,
 )
-from benchmarks.transfer.design import MIXTURES as PRETRAINING
-from benchmarks.transfer.point_trainer import PointTrainer
-from isoloss.laws import Run
-from isoloss_contract import layout
-from isoloss_contract.records import (
-    EvaluateConfig,
-    EvaluationResult,
-    PointConfig,
-    PrepareTask,
-)
-from isoloss_trainer.export import trained_network
-from isoloss_trainer.log import Log
-from isoloss_trainer.termination import Interruption
+from benchmarks.transfer.grids import Place
+from benchmarks.transfer.stack import Stack, Tensors, initial
+from benchmarks.transfer.texts import HELD_OUT, TARGET, Sequences, Tokens, read, spread
+from isoloss_contract.records import EvaluationConfig, PointConfig
 
-PRETRAINING_SEED = 1
-"""Pre-training reads its domains in another order than the grids do."""
+RUNS_AT_ONCE = {"cpu": 4, "cuda": 24}
+TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 2**17}
+"""Over all runs of a stack: caches are small, and logits of so many tokens take 2 GB."""
+VALIDATION_TOKENS = 2**14
+SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
+"""States are saved so often, and less often if saving would take a larger share of the time."""
+TARGET_SEED, PAST_SEED = 0, 1
+"""Orders of the sequences."""
+
+Say = Callable[[str], None]
 
 
-class Workshop:
-    """Trains, saves and measures; checkpoints are in `folder`, all else in the task's store."""
+class Stopped(Exception):
+    """The time is over; all is saved."""
 
-    def __init__(
-        self, design: Design, folder: Path, corpus: PrepareTask, interruption: Interruption
-    ) -> None:
-        self.design, self._folder = design, folder
-        self._trainer = PointTrainer("bench-transfer", corpus, folder / "scratch", interruption)
-        self._log = Log(Path(os.devnull).open("w"))  # noqa: SIM115 (as long as the process)
 
-    # -------------------------------------------------------------------------------- grids
+class Study:
+    """Trains on one device in one folder until `stop` says so."""
 
-    def from_scratch(self, size: Size, place: Place) -> Run:
-        """A run of the sweep, which is the control, too."""
-        return self._trained(
-            self._point(size, place, {TARGET: 1.0}), self.design.scratch_tokens, kept=False
+    def __init__(self, folder: Path, device: str, stop: Callable[[], bool], say: Say) -> None:
+        self._folder, self._device, self._stop, self._say = folder, device, stop, say
+        self._precision: Literal["bf16", "float32"] = "bf16" if device == "cuda" else "float32"
+        self._texts: dict[int, dict[str, Tokens]] = {}
+        self._save_at = time.monotonic() + SAVE_SECONDS
+        results = folder / "results.jsonl"
+        self.results = read_results([results] if results.exists() else [])
+        for name in ("states", "checkpoints"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+
+    def train(self, sizes: Sequence[str] = (), origins: Sequence[str] = ()) -> None:
+        """All that is missing. Raises Stopped."""
+        while job := next(missing(self.results, self._device, sizes, origins), None):
+            self._train(job)
+
+    # ------------------------------------------------------------------------------------------ grids
+
+    def _train(self, job: Missing) -> None:
+        """Those of a job's runs that are furthest, as many as fit, to its end."""
+        size, part = job.size, job.part
+        stems = {
+            place: f"states/{size.name}-{part.origin}-{place.i}-{place.j}" for place in job.places
+        }
+        at = {place: self._kept_tokens(stem) for place, stem in stems.items()}
+        began = max(at.values())
+        places = [p for p in job.places if at[p] == began][: RUNS_AT_ONCE[self._device]]
+        start = (
+            initial(size.shape) if part.checkpoint is None else self._past(size, part.checkpoint)
+        )
+        stack = self._stack(size, places, start)
+        for run, place in enumerate(places):
+            self._restore(stack, run, stems[place])
+        end = size.tokens(part.per_param)
+        self._say(
+            f"{size.name} {part.origin}: {len(places)} runs from {began:,} to {end:,} tokens"
         )
 
-    def continued(self, checkpoint: Checkpoint, place: Place) -> Run:
-        """A continued run of a checkpoint with fresh optimizer state, to the largest budget."""
-        point = self._point(
-            checkpoint.size, place, {TARGET: 1.0}, initial_weights=self._uri(checkpoint)
-        )
-        return self._trained(point, self.design.budgets[-1], kept=False)
+        def save() -> None:
+            for run, place in enumerate(places):
+                self._keep(stack, run, stems[place])
+            write_results(self._folder / "results.jsonl", self.results)
 
-    def _point(
+        runs = self.results.setdefault((size.name, part.origin), {})
+        held_out = self._held_out(size)
+        sequences = Sequences(self._text(size)[TARGET], size.shape.length, TARGET_SEED)
+        for reading in (0, *size.readings(part.per_param)):
+            if reading >= began:
+                self._learn(stack, sequences, reading, save)
+                losses = stack.evaluate(held_out, self._evaluated_at_once(stack), averaged=True)
+                for place, loss in zip(places, losses.tolist(), strict=True):
+                    runs[place] = {**runs.get(place, {}), reading: round(loss, 5)}
+        save()
+        if part.per_param == max(p.per_param for p in size.parts if p.origin == part.origin):
+            for place in places:
+                self._forget(stems[place])
+
+    def _learn(
         self,
-        size: Size,
-        place: Place,
-        mixture: dict[str, float],
-        *,
-        seed: int = 0,
-        initial_weights: str | None = None,
-    ) -> PointConfig:
-        return PointConfig(
-            data_digest=self._trainer.manifest.digest,
-            mixture=mixture,
-            model=size.model,
-            optimizer=OPTIMIZER,
-            learning_rate=place.rate,
-            batch_size=place.batch,
-            sequence_length=SEQUENCE_LENGTH,
-            seed=seed,
-            evaluation=self.design.evaluation(continued=initial_weights is not None),
-            precision="float32",
-            initial_weights=initial_weights,
-        )
+        stack: Stack,
+        sequences: Sequences,
+        until: int,
+        save: Callable[[], None],
+        factor: Callable[[int], float] = lambda tokens: 1.0,
+    ) -> None:
+        """Until the runs have read so many tokens, at `factor(tokens)` of their schedule. Raises Stopped, after `save`."""
+        length, whole = stack.shape.length, max(point.batch_size for point in stack.points)
+        at_once = stack.at_once(TOKENS_AT_ONCE[self._device])
+        while stack.tokens < until:
+            batch = sequences.read(stack.tokens // length, at_once)
+            stack.learn(torch.from_numpy(batch).to(self._device), factor(stack.tokens))
+            if stack.tokens // length % whole == 0:
+                stops, began = self._stop(), time.monotonic()
+                if stops or began > self._save_at:
+                    save()
+                    took = time.monotonic() - began
+                    self._save_at = time.monotonic() + max(SAVE_SECONDS, took / SAVE_SHARE)
+                if stops:
+                    raise Stopped
 
-    def _trained(self, point: PointConfig, tokens: int, *, kept: bool) -> Run:
-        """Train to `tokens` unless that is done; the trajectory of the averaged weights."""
-        return self._trainer.trained(point, tokens, kept=kept).run(point.key, "averaged")
+    # ------------------------------------------------------------------------------------ checkpoints
 
-    # -------------------------------------------------------------------------------- checkpoints
+    def _past(self, size: Size, wanted: Checkpoint) -> Tensors:
+        """Weights of a checkpoint. It is trained if need be, and with it all shorter ones of the same run."""
+        if not self._weights_path(size, wanted).exists():
+            self._pretrain(size, wanted)
+        found: Tensors = torch.load(self._weights_path(size, wanted), map_location=self._device)
+        return found
 
-    def provide(self, checkpoint: Checkpoint) -> None:
-        """Pre-train the checkpoint and save its weights, unless they are there.
-
-        Averaged weights stand in for a learning rate that decayed, which published checkpoints had; decayed
-        and raw ones tell what the average does.
-        Checkpoints of one text are one run: the shorter ones are saved on the way to the longer.
-        """
-        for tokens in self.design.pretraining_tokens:
-            if tokens < checkpoint.tokens:
-                self._provide(replace(checkpoint, tokens=tokens, ending="averaged"))
-        self._provide(checkpoint)
-
-    def _provide(self, checkpoint: Checkpoint) -> None:
-        folder = self._path(checkpoint)
-        if folder.exists():
-            return
-        point = self._point(
-            checkpoint.size,
-            self.design.pretraining,
-            PRETRAINING[checkpoint.text],
-            seed=PRETRAINING_SEED,
-        )
-        done = self._trainer.trained(point, checkpoint.tokens, kept=True).result
-        if done.wanted_tokens > checkpoint.tokens:
-            message = (
-                f"{checkpoint.name}: its pre-training run is at {done.tokens:,} tokens already"
+    def _pretrain(self, size: Size, wanted: Checkpoint) -> None:
+        stem = f"checkpoints/{size.name}-{wanted.text}-run"
+        stack = self._stack(size, [size.pretraining], initial(size.shape, seed=PAST_SEED))
+        self._restore(stack, 0, stem)
+        self._say(f"{size.name} {wanted.name}: pre-training from {stack.tokens:,} tokens")
+        sequences = Sequences(self._text(size)[wanted.text], size.shape.length, PAST_SEED)
+        for checkpoint in size.checkpoints(wanted):
+            end = size.tokens(checkpoint.per_param)
+            if self._weights_path(size, checkpoint).exists() or stack.tokens > end:
+                continue
+            self._learn(stack, sequences, end, lambda: self._keep(stack, 0, stem))
+            self._keep(stack, 0, stem)
+            weights = stack.averaged
+            if checkpoint.ending == "decayed":
+                weights = self._decayed(size, stack, sequences)
+            _save(
+                self._weights_path(size, checkpoint),
+                {n: w[0].detach() for n, w in weights.items()},
             )
-            raise RuntimeError(f"{message}; delete {layout.point_folder(point.key)} of the store")
-        temporary = folder.with_suffix(".new")
-        shutil.rmtree(temporary, ignore_errors=True)
-        self._network(checkpoint, point).save_pretrained(temporary)
-        temporary.rename(folder)
 
-    def _network(self, checkpoint: Checkpoint, point: PointConfig) -> Any:
-        if checkpoint.ending == "decayed":
-            steps = round(DECAY * checkpoint.tokens / (point.batch_size * SEQUENCE_LENGTH))
-            return self._trainer.decayed(point, steps)
-        return trained_network(self._trainer.store, point, checkpoint.ending, self._log)[1]
-
-    def initial_loss(self, checkpoint: Checkpoint) -> EvaluationResult:
-        """The checkpoint's loss on the target text, as an evaluate task measures it."""
-        config = EvaluateConfig(
-            data_digest=self._trainer.manifest.digest,
-            mixture={TARGET: 1.0},
-            checkpoint=self._uri(checkpoint),
-            sequence_length=SEQUENCE_LENGTH,
-            sequences_per_domain=self.design.validation_sequences,
-            precision="float32",
+    def _decayed(self, size: Size, stack: Stack, sequences: Sequences) -> Tensors:
+        began, length = stack.tokens, size.tokens(DECAY * stack.tokens / size.shape.params)
+        decaying = self._stack(size, [size.pretraining], initial(size.shape))
+        decaying.restore(0, stack.state(0))
+        self._learn(
+            decaying,
+            sequences,
+            began + length,
+            lambda: None,
+            lambda tokens: 1.0 - (1.0 - DECAYED_TO) * (tokens - began) / length,
         )
-        return self._trainer.evaluated(config)
+        return decaying.weights
 
-    def _path(self, checkpoint: Checkpoint) -> Path:
-        return self._folder / "checkpoints" / checkpoint.name
+    def _weights_path(self, size: Size, checkpoint: Checkpoint) -> Path:
+        return self._folder / "checkpoints" / f"{size.name}-{checkpoint.name}.pt"
 
-    def _uri(self, checkpoint: Checkpoint) -> str:
-        return f"file://{self._path(checkpoint).resolve()}"
+    # ----------------------------------------------------------------------------------------- states
+
+    def _stack(self, size: Size, places: Sequence[Place], weights: Tensors) -> Stack:
+        points = [
+            PointConfig(
+                data_digest="0" * 64,
+                mixture={TARGET: 1.0},
+                model=size.shape.model,
+                optimizer=size.optimizer,
+                learning_rate=place.rate,
+                batch_size=place.batch,
+                sequence_length=size.shape.length,
+                seed=0,
+                evaluation=EvaluationConfig(),
+                precision=self._precision,
+            )
+            for place in places
+        ]
+        return Stack(size.shape, points, weights, self._device)
+
+    def _kept(self, stem: str) -> list[Path]:
+        """At most one, but for a process that ended while it saved."""
+        path = self._folder / stem
+        return sorted(path.parent.glob(f"{path.name}.*.pt"), key=_tokens_of)
+
+    def _kept_tokens(self, stem: str) -> int:
+        return max(map(_tokens_of, self._kept(stem)), default=0)
+
+    def _keep(self, stack: Stack, run: int, stem: str) -> None:
+        path, old = self._folder / f"{stem}.{stack.tokens}.pt", self._kept(stem)
+        _save(path, stack.state(run))
+        for other in old:
+            if other != path:
+                other.unlink()
+
+    def _restore(self, stack: Stack, run: int, stem: str) -> None:
+        if kept := self._kept(stem):
+            stack.restore(run, torch.load(kept[-1], map_location=self._device))
+
+    def _forget(self, stem: str) -> None:
+        for path in self._kept(stem):
+            path.unlink()
+
+    def _text(self, size: Size) -> dict[str, Tokens]:
+        vocabulary = size.shape.vocabulary
+        if vocabulary not in self._texts:
+            self._texts[vocabulary] = read(self._folder, vocabulary)
+        return self._texts[vocabulary]
+
+    def _held_out(self, size: Size) -> torch.Tensor:
+        """[n, S + 1]."""
+        length = size.shape.length
+        found = spread(self._text(size)[HELD_OUT], length, VALIDATION_TOKENS // length)
+        return torch.from_numpy(found).to(self._device)
+
+    def _evaluated_at_once(self, stack: Stack) -> int:
+        """A power of two: compiled code is for one shape."""
+        fitting = TOKENS_AT_ONCE[self._device] // (len(stack.points) * stack.shape.length)
+        return 1 << max(0, fitting.bit_length() - 1)
+
+
+def _tokens_of(path: Path) -> int:
+    return int(path.name.split(".")[-2])
+
+
+def _save(path: Path, content: object) -> None:
+    temporary = path.with_suffix(".new")
+    torch.save(content, temporary)
+    temporary.rename(path)
+
+
+def read_results(paths: Iterable[Path]) -> Results:
+    """All runs of files of JSON lines; of the same run the losses of the later file."""
+    found: Results = {}
+    for line in chain.from_iterable(path.read_text().splitlines() for path in paths):
+        run = json.loads(line)
+        losses = {tokens: float("nan") if loss is None else loss for tokens, loss in run["losses"]}
+        found.setdefault((run["size"], run["origin"]), {})[Place(run["i"], run["j"])] = losses
+    return found
+
+
+def write_results(path: Path, results: Results) -> None:
+    """One line for each run: its size, origin, exponents of learning rate and batch size, and [tokens, loss] pairs."""
+    lines = [
+        {"size": size, "origin": origin, "i": place.i, "j": place.j, "losses": pairs}
+        for (size, origin), runs in results.items()
+        for place, run in sorted(runs.items())
+        if (
+            pairs := [
+                [t, loss if math.isfinite(loss) else None] for t, loss in sorted(run.items())
+            ]
+        )
+    ]
+    temporary = path.with_suffix(".new")
+    temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    temporary.rename(path)

@@ -16,7 +16,7 @@ from isoloss.laws.model import Interval
 from tests.support.pages import CHECKOUT
 
 EVIDENCE = CHECKOUT / "docs" / "evidence"
-PAGE = (EVIDENCE / "transfer.md").read_text()
+PAGE = (EVIDENCE / "published-runs.md").read_text()
 with (EVIDENCE / "published_continued_runs.csv").open() as file:
     ROWS = list(csv.DictReader(file))
 by_run = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["run"])

@@ -1,0 +1,235 @@
+"""What continued runs want, in that of runs from scratch of the same size, and what each rule loses by it. Tables in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.transfer.design import CHECKED, SCRATCH, SIZES, Results, Size
+from benchmarks.transfer.grids import Runs
+from benchmarks.transfer.judging import Optimum, has_optimum, losses_at, optimum, standard_errors
+from isoloss.laws import Array, Composition, Point
+from isoloss.laws.answer.composition import YOUNG_ERROR, YOUNG_TOKENS, composed
+from isoloss.laws.answer.question import Question
+from isoloss.laws.model import Interval
+
+LARGEST_ERROR = 0.2
+"""Standard error of ln LR above which an optimum does not count."""
+LEVEL = 0.8
+RULES = ("Paper", "Measured", "faded", "one B", "young")
+
+
+@dataclass(frozen=True)
+class Laws:
+    """Of one size: straight lines through its optima from scratch in ln tokens, and its lowest losses."""
+
+    of_rate: Array
+    """Slope and intercept of ln LR."""
+    of_batch: Array
+    losses: Mapping[int, float]
+    """Lowest, by tokens."""
+
+    def tokens_at(self, loss: float) -> float:
+        """At which a run from scratch has this loss; straight in ln tokens between readings, and beyond them."""
+        tokens = np.log([t for t in self.losses if t])
+        lowest = np.minimum.accumulate([loss for t, loss in self.losses.items() if t])
+        place = int(np.clip(np.searchsorted(-lowest, -loss), 1, len(lowest) - 1))
+        (x0, x1), (y0, y1) = tokens[place - 1 : place + 1], lowest[place - 1 : place + 1]
+        return float(np.exp(x0 + (loss - y0) * (x1 - x0) / (y1 - y0)))
+
+    def answer(self, tokens: float) -> tuple[float, float]:
+        """ln LR and ln B of a run from scratch."""
+        at = np.log(tokens)
+        return float(np.polyval(self.of_rate, at)), float(np.polyval(self.of_batch, at))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A grid of continued runs at one budget, whose optimum counts."""
+
+    size: str
+    origin: str
+    params: float
+    tokens: float
+    """Of the budget."""
+    past: float
+    """Tokens of a run from scratch that has the loss before any step."""
+    scratch: tuple[float, float]
+    """What the laws say for past and budget: ln LR, ln B."""
+    found: Optimum
+    errors: Array
+
+    @property
+    def share(self) -> float:
+        """Of the compute, what is still to come."""
+        return self.tokens / (self.past + self.tokens)
+
+    @property
+    def per_param(self) -> float:
+        """Tokens a parameter of a run from scratch to the same point."""
+        return (self.past + self.tokens) / self.params
+
+    @property
+    def wish(self) -> float:
+        """Learning rate wanted, over that of the laws."""
+        return float(np.exp(self.found.vertex[0] - self.scratch[0]))
+
+    def composed(self, composition: Composition) -> Point:
+        """The product's answer, with the interval of the composition alone."""
+        rate, batch = (Interval(v, v, v) for v in np.exp(self.scratch))
+        sizes = np.log([self.params]), np.log([self.past + self.tokens])
+        question = Question(
+            log_params=float(np.log(self.params)),
+            flops_per_token=6.0 * self.params,
+            log_total=np.log([6.0 * self.params * (self.past + self.tokens)]),
+            log_equivalent=None,
+            cpt_flops=6.0 * self.params * self.tokens,
+            place=sizes,
+            batch_size=None,
+            multiple=1.0,
+            tolerance=None,
+            composition=composition,
+            composition_error=None,
+            composes=True,
+            past_flops=None,
+        )
+        return composed(Point(rate, batch, total_flops=1.0), question, LEVEL)
+
+    def holds(self) -> tuple[bool, bool]:
+        """Whether the default's intervals hold the best learning rate and batch size."""
+        point, (rate, batch) = self.composed("Measured"), np.exp(self.found.vertex)
+        of_rate, of_batch = point.learning_rate, point.batch_size
+        return bool(of_rate.low <= rate <= of_rate.high), bool(
+            of_batch.low <= batch <= of_batch.high
+        )
+
+
+def laws_of(size: Size, runs: Runs) -> Laws | None:
+    """None without two optima."""
+    found = [
+        (t, optimum(losses).vertex)
+        for t in (size.tokens(ratio) for ratio in CHECKED)
+        if has_optimum(losses := losses_at(runs, t))
+    ]
+    if len(found) < 2:
+        return None
+    at, vertices = np.log([t for t, _ in found]), np.array([vertex for _, vertex in found])
+    every = sorted({tokens for run in runs.values() for tokens in run})
+    lowest = {t: min(losses.values()) for t in every if (losses := losses_at(runs, t))}
+    return Laws(np.polyfit(at, vertices[:, 0], 1), np.polyfit(at, vertices[:, 1], 1), lowest)
+
+
+def cases(results: Results) -> list[Case]:
+    """All that count."""
+    found = []
+    for (name, origin), runs in results.items():
+        laws = laws_of(SIZES[name], results.get((name, SCRATCH), {}))
+        if origin == SCRATCH or laws is None:
+            continue
+        # Of one checkpoint: between devices it differs by what they round.
+        initial = float(np.median([run[0] for run in runs.values()]))
+        past, params = laws.tokens_at(initial), float(SIZES[name].shape.params)
+        for tokens in (SIZES[name].tokens(ratio) for ratio in CHECKED):
+            losses = losses_at(runs, tokens)
+            if not has_optimum(losses) or (errors := standard_errors(losses))[0] > LARGEST_ERROR:
+                continue
+            scratch = laws.answer(past + tokens)
+            found.append(
+                Case(name, origin, params, tokens, past, scratch, optimum(losses), errors)
+            )
+    return found
+
+
+def answer(rule: str, case: Case, all_cases: Sequence[Case]) -> tuple[float, float] | None:
+    """ln LR and ln B; None for `one B` without cases of other sizes."""
+    paper, measured = case.composed("Paper"), case.composed("Measured")
+    rate = np.log(measured.learning_rate.value)
+    batch = np.log(paper.batch_size.value)
+    if rule == "Paper":
+        return float(np.log(paper.learning_rate.value)), float(batch)
+    if rule == "Measured":
+        return float(rate), float(np.log(measured.batch_size.value))
+    if rule == "faded":
+        return float(rate), float(batch)
+    if rule == "young":
+        rate += YOUNG_ERROR / (1.0 + case.per_param / YOUNG_TOKENS)
+        return float(rate), float(np.log(measured.batch_size.value))
+    others = [float(other.found.vertex[1]) for other in all_cases if other.size != case.size]
+    return (float(rate), float(np.mean(others))) if others else None
+
+
+def tables(results: Results) -> Iterator[str]:
+    """Every grid from scratch, every case, and the rules by size."""
+    yield from _head("size", "tokens a parameter", "best LR", "best B", "lowest loss")
+    for (name, origin), runs in results.items():
+        if origin == SCRATCH:
+            yield from _scratch_rows(SIZES[name], runs)
+    found = cases(results)
+    yield from _head(
+        *(
+            "size",
+            "origin",
+            "budget",
+            "r",
+            "s",
+            "best LR",
+            "best B",
+            "LR over laws",
+            "B over laws",
+        ),
+        *(f"{rule} loses" for rule in RULES),
+    )
+    yield from (_case_row(case, found) for case in found)
+    yield from _head("size", "cases", *RULES, "inside LR, B")
+    for name in sorted({case.size for case in found}):
+        yield _size_row(name, [case for case in found if case.size == name], found)
+
+
+def _scratch_rows(size: Size, runs: Runs) -> Iterator[str]:
+    for ratio in CHECKED:
+        losses = losses_at(runs, size.tokens(ratio))
+        if has_optimum(losses):
+            vertex, errors = optimum(losses).vertex, standard_errors(losses)
+            lowest = f"{min(losses.values()):.3f}"
+            yield _row(size.name, f"{ratio:g}", *_values(vertex, errors), lowest)
+
+
+def _case_row(case: Case, found: Sequence[Case]) -> str:
+    batch_wish = np.exp(case.found.vertex[1] - case.scratch[1])
+    return _row(
+        *(case.size, case.origin, f"{case.tokens / case.params:.2g}", f"{case.per_param:.2g}"),
+        f"{case.share:.2g}",
+        *_values(case.found.vertex, case.errors),
+        *(f"x {case.wish:.2f}", f"x {batch_wish:.2f}"),
+        *(_regret(rule, [case], found) for rule in RULES),
+    )
+
+
+def _size_row(name: str, some: Sequence[Case], found: Sequence[Case]) -> str:
+    held = np.mean([case.holds() for case in some], axis=0)
+    regrets = (_regret(rule, some, found) for rule in RULES)
+    return _row(name, str(len(some)), *regrets, f"{held[0]:.0%}, {held[1]:.0%}")
+
+
+def _regret(rule: str, some: Sequence[Case], found: Sequence[Case]) -> str:
+    """Mean, nats."""
+    answers = [(case, answer(rule, case, found)) for case in some]
+    if any(said is None for _, said in answers):
+        return ""
+    return f"{np.mean([case.found.regret(*said) for case, said in answers if said]):.4f}"
+
+
+def _values(vertex: Array, errors: Array) -> tuple[str, str]:
+    """With their standard errors, as factors."""
+    (rate, batch), (of_rate, of_batch) = np.exp(vertex), np.exp(errors)
+    return f"{rate:.2e} (x/ {of_rate:.2f})", f"{batch:.1f} (x/ {of_batch:.2f})"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _head(*cells: str) -> Iterator[str]:
+    yield from ("", _row(*cells), _row(*("---" for _ in cells)))
