@@ -162,6 +162,11 @@ def _print_laws(laws: Laws, out: Path | None) -> None:
             f"Every run has a batch size of {laws.only_batch_size:g}: the best learning rate at it is fitted, for isoloss predict "
             f"--batch-size {laws.only_batch_size:g}."
         )
+    elif laws.status == "refused" and laws.rate_at_batch.curve is not None:
+        low, high = laws.rate_at_batch.smallest_batch, laws.rate_at_batch.largest_batch
+        terminal.print(
+            f"The best learning rate at a given batch size is fitted, for isoloss predict --batch-size ({low:g} to {high:g})."
+        )
     for reason, message in refused_parts(laws):
         terminal.print(f"refused: {reason}: {message}")
     if laws.excluded:

@@ -78,7 +78,12 @@ def _from_own(source: str, asked: PredictionQuery, as_json: bool) -> int:
     laws = read_laws(source)
     answer = predict_from(laws, asked)
     if isinstance(answer, Refused):
-        return print_refused(answer, as_json=as_json)
+        code = print_refused(answer, as_json=as_json)
+        if answer.answered_at is not None and not as_json:
+            _print_notes(
+                (f"The same command with --batch-size {answer.answered_at:.0f} answers.",)
+            )
+        return code
     opinions, silent = published_opinions(
         total_flops=answer.total_flops.value, params=asked.params
     )

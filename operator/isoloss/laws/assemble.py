@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isoloss.laws.data.cells import FEWEST_PER_CELL
-from isoloss.laws.data.trajectories import Collected, Trajectory
+from isoloss.laws.data.trajectories import FEWEST_RUNS, Collected, Trajectory
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.envelope import BEST_RUNS, ONE_BATCH_SIZE, ONE_SIZE
 from isoloss.laws.iso_loss.estimate import IsoLossEstimate, IsoLossFit
@@ -195,7 +194,7 @@ def _most_spent(usable: Sequence[Trajectory]) -> float | None:
         )
         for params in {t.params for t in usable}
     }
-    enough = [own[-FEWEST_PER_CELL] for own in spent.values() if len(own) >= FEWEST_PER_CELL]
+    enough = [own[-FEWEST_RUNS] for own in spent.values() if len(own) >= FEWEST_RUNS]
     return max(enough or [own[-1] for own in spent.values()], default=None)
 
 

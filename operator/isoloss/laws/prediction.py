@@ -252,6 +252,8 @@ class Refused:
 
     refusals: tuple[Refusal, ...]
     warnings: tuple[str, ...] = ()
+    answered_at: float | None = None
+    """A batch size, sequences, with which the same question has an answer; None: not known of any."""
 
     def __repr__(self) -> str:
         reasons = ", ".join(each.reason.value for each in self.refusals)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isoloss.cli.application import main
+from isoloss.laws import FitOptions, fit_laws, laws_to_json
 from isoloss_contract import layout
 from isoloss_contract.store import Store
 from tests.support.command_line import Isoloss
 from tests.support.stored_sweep import write_sweep
+from tests.support.synthetic import Grid, Synthetic
+from tests.support.synthetic import synthetic_runs as surface_runs
 from tests.support.synthetic_runs import synthetic_runs, write_runs
 
 QUESTION = ("--initial-loss", "2.75", "--cpt-flops", "3e19", "--params", "1e9")
@@ -217,6 +222,21 @@ def test_where_there_is_no_answer_the_code_is_3_and_the_reason_is_named(
     assert refused[0]["message"]
     assert "learning_rate" not in ended.document
     assert f"refused: {reason}" in predict(*question).out
+
+
+def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
+    isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """Of laws whose best batch size is below all that were tried."""
+    grid = Grid(rates=5, shift=(0.0, math.log(8.0)))
+    runs = surface_runs(Synthetic(), grid, np.random.default_rng(0), 0.0005)
+    laws = tmp_path / "laws.json"
+    laws.write_text(json.dumps(laws_to_json(fit_laws(runs, FitOptions(bootstrap_samples=60)))))
+    question = ("predict", laws, "--params", "5e8", "--total-flops", "1e20")
+    ended = isoloss(*question)
+    assert ended.code == 3
+    (typed,) = re.findall(r"The same command with (--batch-size \S+) answers\.", ended.out)
+    assert isoloss(*question, *typed.split()).code == 0
 
 
 @pytest.mark.parametrize(

@@ -163,11 +163,38 @@ def test_the_nearest_batch_sizes_that_are_taken_are_named(wide):
         assert answer(wide, batch_size=limit)
 
 
-def test_an_optimum_beyond_the_edge_of_the_batch_sizes_does_not_matter_to_the_learning_rate():
-    laws = fit_laws(sweep((512.0, 1024.0, 2048.0)), OPTIONS)
-    assert laws.status == "refused"
-    found = answer(laws, batch_size=512.0)
+@pytest.fixture(scope="module")
+def too_large() -> Laws:
+    """The best batch size is below all that were tried."""
+    return fit_laws(sweep((512.0, 1024.0, 2048.0)), OPTIONS)
+
+
+def test_an_optimum_beyond_the_edge_of_the_batch_sizes_does_not_matter_to_the_learning_rate(
+    too_large,
+):
+    assert too_large.status == "refused"
+    found = answer(too_large, batch_size=512.0)
     assert found.learning_rate.value == pytest.approx(best_rate(Synthetic(), 512.0), rel=0.1)
+
+
+@pytest.mark.parametrize(("length", "batch"), [(None, 1024.0), (4096, 512.0)])
+def test_a_refusal_names_a_batch_size_at_which_there_is_an_answer(too_large, length, batch):
+    """In sequences of the length that is asked for."""
+    asked = PredictionQuery(params=TARGET, total_flops=FLOPS, sequence_length=length)
+    refused = predict(too_large, asked)
+    assert isinstance(refused, Refused)
+    assert refused.answered_at == batch
+    assert refused.refusals[0].message.endswith(f"give one, such as {batch:g}.")
+    assert isinstance(predict(too_large, replace(asked, batch_size=batch)), Prediction)
+
+
+def test_no_batch_size_is_named_where_none_has_an_answer(too_large):
+    far = predict(too_large, PredictionQuery(params=1e4 * TARGET, total_flops=1e8 * FLOPS))
+    below = predict(too_large, PredictionQuery(params=TARGET, initial_loss=0.1, cpt_flops=FLOPS))
+    for refused in (far, below):
+        assert isinstance(refused, Refused)
+        assert refused.answered_at is None
+        assert "such as" not in refused.refusals[0].message
 
 
 def test_two_learning_rates_at_a_batch_size_are_too_few():

@@ -51,6 +51,34 @@ def test_no_runs():
     assert laws.status == "refused"
 
 
+def test_two_runs_of_each_of_many_sizes_need_more_runs_and_no_more_evaluations():
+    """Two learning rates at one batch size of 22 shapes."""
+    sizes = tuple(5e7 * 1.1**i for i in range(22))
+    grid = Grid(sizes, tuple(40 * n for n in sizes), rates=2, batches=1, evaluations=24)
+    found = fit(synthetic(grid))
+    assert reasons(found) == {RefusalReason.TOO_FEW_RUNS}
+    for refusal in found.refusals:
+        assert "No size has more than 2 settings" in refusal.message
+        assert "train more learning rates and batch sizes of each size" in refusal.message
+        assert "valuate" not in refusal.message.partition("No size")[2]
+
+
+def test_one_size_is_known_at_a_given_batch_size():
+    """Trained alone, and asked about itself."""
+    grid = Grid(sizes=(2e8,), tokens=(1.2e10,), rates=5)
+    found = fit(synthetic(grid))
+    batch = found.data.batch_sizes[1]
+    asked = PredictionQuery(params=2e8, total_flops=6 * 2e8 * 1.2e10, batch_size=batch)
+    assert isinstance(predict(found, asked), Prediction)
+
+
+def test_two_pairs_of_a_size_and_a_token_count_are_told_that_three_are_needed():
+    grid = Grid(tokens=(4e9, 8e9), rates=4, evaluations=1, seen_from=1.0)
+    message = fit(synthetic(grid)).surface.refusal.message  # type: ignore[union-attr]
+    assert "24 in 2 pairs of a size and a token count" in message
+    assert "in 3 pairs are needed" in message
+
+
 def test_runs_that_all_ended_at_one_loss_have_one_level():
     """As if each had been trained until it reached that loss, and evaluated there alone."""
     surface = Synthetic()

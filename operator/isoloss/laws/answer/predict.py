@@ -68,7 +68,7 @@ def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
     query.check()
     refusals = refuse_query(laws, query)
     if refusals:
-        return Refused(tuple(refusals), laws.warnings)
+        return _naming_a_batch_size(laws, query, Refused(tuple(refusals), laws.warnings))
     question = resolve(laws, query)
     if isinstance(question, Refusal):
         return Refused((question,), laws.warnings)
@@ -80,12 +80,35 @@ def predict(laws: Laws, query: PredictionQuery) -> Prediction | Refused:
         answer = _best_pair(laws, question, unseen)
     else:
         answer = _at_batch(laws, question, unseen)
+    if isinstance(answer, Refused):
+        answer = _naming_a_batch_size(laws, query, answer)
     if query.sequence_length is None or laws.sequence_length is None:
         return answer
     if isinstance(answer, Refused):
         differ = query.sequence_length != laws.sequence_length
         return _in_words(answer, laws.sequence_length) if differ else answer
     return for_length(answer, query.round_to, laws.sequence_length, query.sequence_length)
+
+
+def _naming_a_batch_size(laws: Laws, query: PredictionQuery, refused: Refused) -> Refused:
+    """With a batch size at which there is an answer, if there is one where runs were trained."""
+    low, high = laws.rate_at_batch.smallest_batch, laws.rate_at_batch.largest_batch
+    if query.batch_size is not None or query.params is None or not (low and high):
+        return refused
+    if laws.only_batch_size is not None:
+        return refused  # which says so
+    batch = min(laws.data.batch_sizes, key=lambda each: abs(np.log(each**2 / (low * high))))
+    if query.sequence_length is not None and laws.sequence_length is not None:
+        batch *= laws.sequence_length / query.sequence_length
+    batch = max(1.0, float(round(batch)))
+    at_batch = replace(query, batch_size=batch, batch_size_tolerance=None)
+    if not refused.refusals or isinstance(predict(laws, at_batch), Refused):
+        return refused
+    first, *others = refused.refusals
+    told = (
+        f"{first.message} At a given batch size there is an answer: give one, such as {batch:.0f}."
+    )
+    return replace(refused, refusals=(replace(first, message=told), *others), answered_at=batch)
 
 
 def _in_words(refused: Refused, length: int) -> Refused:

@@ -18,12 +18,10 @@ from isoloss.laws.curve_fitting import fit_curves
 from isoloss.laws.curves import LossCurve
 from isoloss.laws.data.copies import SAME_TOKENS
 from isoloss.laws.data.smoothing import DENSE
-from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.data.trajectories import FEWEST_RUNS, Trajectory
 from isoloss.usual import USUAL_SLOPE
 
 CELLS_PER_SIZE = 8
-FEWEST_PER_CELL = 3
-"""Runs that a cell has at least: as many as learning rates that show a minimum."""
 HIGHEST_FLOOR = 0.95
 """Floor of a best curve at most, as a share of its lowest loss: three noisy cells must not bend it more."""
 NEAREST_FLOOR = 1e-9
@@ -49,7 +47,7 @@ class Cell:
 
 
 def make_cells(trajectories: Sequence[Trajectory], earliest: float = 0.0) -> list[Cell]:
-    """Cut the trajectories at common token counts, where at least FEWEST_PER_CELL runs of a size have a loss.
+    """Cut the trajectories at common token counts, where at least FEWEST_RUNS runs of a size have a loss.
 
     Trajectories with a loss everywhere are cut from the share `earliest` of the tokens on that so many runs of their size came to.
     """
@@ -73,14 +71,14 @@ def _cells_of_size(
     log_params: float, chosen: list[tuple[int, Trajectory]], earliest: float
 ) -> list[Cell]:
     ends = sorted((float(t.log_tokens[-1]) for _, t in chosen), reverse=True)
-    first = -np.inf if earliest <= 0.0 else ends[:FEWEST_PER_CELL][-1] + float(np.log(earliest))
+    first = -np.inf if earliest <= 0.0 else ends[:FEWEST_RUNS][-1] + float(np.log(earliest))
     tokens = _common_tokens([t for _, t in chosen], first)
     every = np.array([i for i, _ in chosen], dtype=np.intp)
     losses = np.array([losses_at(t, np.array(tokens)) for _, t in chosen])
     cuts = [
         (d, every[there], own[there])
         for d, own, there in zip(tokens, losses.T, np.isfinite(losses.T), strict=True)
-        if there.sum() >= FEWEST_PER_CELL
+        if there.sum() >= FEWEST_RUNS
     ]
     if not cuts:
         return []

@@ -7,7 +7,7 @@ losses, are one trajectory here. The tokens to a loss come from a local straight
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +28,8 @@ from isoloss.laws.model import InvalidRunError, Refusal, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
 
+FEWEST_RUNS = 3
+"""Runs of a size that show a minimum."""
 EARLY_FRACTION = 0.04
 """Dense trajectories are used from this fraction of their size's longest run on; warm-up comes before."""
 LARGEST_LOSS_RATIO = 1.5
@@ -91,6 +93,17 @@ class Collected:
     """None: nothing was trained with two seeds."""
     made: Mapping[tuple[object, ...], tuple[Trajectory, int]] = field(default_factory=dict)
     """The trajectories, and how many evaluations of each are a bound alone, by what they follow from."""
+
+
+def has_few_runs(trajectories: Sequence[Trajectory]) -> str | None:
+    """What to train if no size has the runs that show a minimum, however often they were evaluated; None if one has."""
+    most = max(Counter(t.params for t in trajectories if t.usable).values(), default=0)
+    if not 0 < most < FEWEST_RUNS:
+        return None
+    return (
+        f"No size has more than {most} settings, and a minimum takes at least {FEWEST_RUNS}: train more learning rates and batch "
+        "sizes of each size."
+    )
 
 
 def validate_run(run: Run) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from isoloss.laws.arrays import Array
 from isoloss.laws.bootstrap import DECIDE, DrawSource
 from isoloss.laws.curves import HyperparameterCurve, LossCurve
-from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.data.trajectories import FEWEST_RUNS, Trajectory, has_few_runs
 from isoloss.laws.iso_loss.envelope import loss_compute_of_envelope
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import FEWEST_LEVELS, choose_levels, read_size, too_few_levels
@@ -164,10 +164,13 @@ def _refused(refusal: Refusal, options: FitOptions) -> IsoLossEstimate:
 
 def _too_few_evaluations(trajectories: Sequence[Trajectory]) -> Refusal:
     most = max((len(t.log_tokens) for t in trajectories), default=0)
-    runs = sum(t.usable for t in trajectories)
+    runs, few = sum(t.usable for t in trajectories), has_few_runs(trajectories)
     return Refusal(
-        RefusalReason.TOO_FEW_EVALUATIONS if runs >= 3 else RefusalReason.TOO_FEW_RUNS,
-        f"Runs with usable evaluations: {runs} (at most {most} evaluations per run); they share no range of losses. Evaluate more often, or train longer.",
+        RefusalReason.TOO_FEW_EVALUATIONS
+        if runs >= FEWEST_RUNS and few is None
+        else RefusalReason.TOO_FEW_RUNS,
+        f"Runs with usable evaluations: {runs} (at most {most} evaluations per run); they share no range of losses. "
+        f"{few or 'Evaluate more often, or train longer.'}",
         {"runs": runs, "evaluations": most},
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 from isoloss.laws.arrays import Array, Indices
 from isoloss.laws.bootstrap import replicate_noise
 from isoloss.laws.data.cells import Cell
-from isoloss.laws.data.trajectories import Trajectory
+from isoloss.laws.data.trajectories import Trajectory, has_few_runs
 from isoloss.laws.least_squares import NO_COLUMN, Levelled, without
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.sizes import NARROWEST_SPREAD, refuse_alike_sizes
@@ -84,7 +84,7 @@ class SurfaceFit:
 
 def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> SurfaceFit | Refusal:
     """Weighted least squares over all cells, or why there is none."""
-    refusal = _refuse_cells(cells)
+    refusal = _refuse_cells(trajectories, cells)
     if refusal is not None:
         return refusal
     cell, runs = _members(cells)
@@ -155,7 +155,7 @@ def window(excess: Array, width: float) -> Array:
     return np.where(excess < 3 * width, near, 1e-6)
 
 
-def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
+def _refuse_cells(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Refusal | None:
     """Too few cells, or cells that do not separate size from tokens."""
     points = sum(len(c.runs) for c in cells)
     sizes = len({c.log_params for c in cells})
@@ -163,7 +163,7 @@ def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
         return Refusal(
             RefusalReason.TOO_FEW_RUNS,
             f"Too few points for a joint surface: {points} in {len(cells)} pairs of a size and a token count, where at least "
-            f"{len(Shape) + len(cells) + 1} in {FEWEST_CELLS} pairs are needed. {_advice(cells)}",
+            f"{len(Shape) + len(cells) + 1} in {FEWEST_CELLS} pairs are needed. {_advice(trajectories, cells)}",
             {"points": points, "cells": len(cells)},
         )
     if sizes < FEWEST_SIZES:
@@ -187,7 +187,10 @@ def _refuse_cells(cells: Sequence[Cell]) -> Refusal | None:
     return None
 
 
-def _advice(cells: Sequence[Cell]) -> str:
+def _advice(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> str:
+    few = has_few_runs(trajectories)
+    if few is not None:
+        return few
     if len(cells) < FEWEST_CELLS:
         return "Evaluate the runs at more token counts, or train another size."
     return "Train more learning rates and batch sizes."
