@@ -7,6 +7,7 @@ a dependency of the library that logs in to some.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,13 @@ _KINDS = {
     **dict.fromkeys(("hyperparamprediction", "hyperparampredictions", "hpred"), PREDICTION),
 }
 """By what kubectl takes for them, without the group, which `kubectl get -o name` prints."""
+
+_LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d")
+"""How lines of the log of kubectl's own libraries begin."""
+_UNREACHABLE = re.compile(
+    "connection to the server|unable to connect|no configuration|does not exist$", re.IGNORECASE
+)
+"""What kubectl says where it has no cluster, or reaches none."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,14 @@ def _get(resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]
     except subprocess.TimeoutExpired as error:
         raise BadInput(f"{' '.join(command)}: no answer") from error
     if done.returncode:
-        raise BadInput(f"{' '.join(command[:4])}: {done.stderr.strip()[:400]}")
+        lines = done.stderr.splitlines()
+        told = " ".join(line for line in lines if not _LOGGED.match(line)).strip()[:400]
+        if _UNREACHABLE.search(told):
+            raise BadInput(
+                f"no cluster ({told}): name one by KUBECONFIG or kubectl config use-context; "
+                "a sweep's URI in the store needs none"
+            )
+        raise BadInput(f"{' '.join(command[:4])}: {told}")
     if may_be_gone and not done.stdout.strip():
         return {}
     try:

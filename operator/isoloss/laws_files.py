@@ -9,7 +9,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from isoloss.errors import BadInput
+from isoloss.errors import BadInput, why_unreadable
 from isoloss.laws import BadLaws, Laws, laws_from_json, laws_to_json
 
 MAX_LAWS_BYTES = 64 * 2**20
@@ -58,7 +58,7 @@ def _local(source: str) -> str:
             raise BadInput(f"{source}: larger than {MAX_LAWS_BYTES} bytes")
         return path.read_text("utf-8")
     except OSError as error:
-        raise BadInput(f"{source}: {error.strerror or 'cannot be read'}") from error
+        raise BadInput(f"{source}: {why_unreadable(path, error)}") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{source}: not UTF-8 text") from error
 
@@ -77,7 +77,8 @@ def write_file(path: Path, content: str | bytes) -> None:
         else:
             _replace(Path(os.path.realpath(path)), data)
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or 'cannot be written'}") from error
+        named = ": name a file" if path.is_dir() else ""
+        raise BadInput(f"{path}: {error.strerror or 'cannot be written'}{named}") from error
 
 
 def _is_stream(path: Path) -> bool:

@@ -99,7 +99,8 @@ def _sweep(store: Store, name: str) -> StoredSweep | None:
 def _only_sweep(uri: str, found: list[StoredSweep]) -> StoredSweep:
     if not found:
         raise BadSweep(
-            f"{uri}: no sweep there (looked for {layout.ledger_in(f'{layout.SWEEPS}/NAME-UID')})"
+            f"{uri}: no sweep there (looked for {layout.ledger_in(f'{layout.SWEEPS}/NAME-UID')}): give a sweep's "
+            "spec.storage.uri, or the folder NAME-UID below it"
         )
     if len(found) > 1:
         names = ", ".join(sweep.folder for sweep in found[:10])

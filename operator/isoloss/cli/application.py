@@ -17,6 +17,7 @@ import typer.core
 import typer.main
 
 from isoloss.cli.outcome import ANSWERED, BAD_INPUT, print_error
+from isoloss.counts import hint
 from isoloss.errors import BadInput
 
 INTERRUPTED = 130
@@ -176,8 +177,36 @@ def run(arguments: Sequence[str]) -> int:
         format_message = getattr(error, "format_message", None)
         if format_message is None:
             raise
-        message = format_message()
+        message = _in_words(error) or format_message()
         asked = f"isoloss {arguments[0]}" if arguments[0] in _commands() else "isoloss"
         text = f"{message}\nTry '{asked} --help'."
         return print_error({"message": message}, text, as_json=as_json)
     return code if isinstance(code, int) else ANSWERED
+
+
+def _in_words(error: Any) -> str:
+    """What is wrong with the value of an option or argument and what to write; empty: typer says it well enough."""
+    parameter, cause = getattr(error, "param", None), error.__cause__
+    if parameter is None:
+        return ""
+    name, told = parameter.opts[0], parameter.help or ""
+    if parameter.param_type_name == "argument":
+        name = parameter.metavar or parameter.name.upper()
+    if hasattr(error, "param_type"):
+        return f"{name} is missing: {told}"
+    if not hasattr(cause, "errors"):
+        return ""
+    # typer shows the words of the library that converts values, which are those of a programmer.
+    found = cause.errors(include_url=False)[0]
+    given, limits = f"{name} {found['input']}", found.get("ctx", {})
+    match found["type"]:
+        case "greater_than_equal":
+            return f"{given}: must be at least {limits['ge']}. {told}"
+        case "less_than_equal":
+            return f"{given}: must be at most {limits['le']}. {told}"
+        case "float_parsing" | "int_parsing" | "int_from_float":
+            kind = "a number" if found["type"] == "float_parsing" else "a whole number"
+            return f"{given}: is not {kind}{hint(str(found['input']))}. {told}"
+        case "value_error" if "|" in (parameter.metavar or ""):
+            return f"{given}: must be {parameter.metavar.replace('|', ' or ')}. {told}"
+    return ""

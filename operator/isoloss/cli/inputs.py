@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from isoloss.counts import count_of
 from isoloss.errors import BadInput
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -20,13 +20,8 @@ Namespace = Annotated[
         "--namespace", "-n", metavar="NAME", help="Namespace of the resource in a cluster."
     ),
 ]
-COUNT = re.compile(
-    r"\+?((?:(?:\d{1,3}(?:,\d{3})+|\d+)\.?\d*|\.\d+)(?:e\+?\d{1,3})?)([kmbt]?)", re.IGNORECASE
-)
-"""A comma only separates thousands: as a decimal point, 2,5B, it would be taken for 25B."""
 LARGEST_COUNT = 2.0**53
 """Beyond it, not every whole number is a float."""
-SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
 def choice(of: type[StrEnum], told: str) -> Any:
@@ -61,8 +56,7 @@ def not_an_input(option: str, out: Path | None, inputs: Iterable[str | Path]) ->
 
 def count(option: str, text: str) -> int:
     """A number of tokens or parameters as people write it: 55B, 2.5T, 800M, 55e9. Raises BadInput."""
-    match = COUNT.fullmatch(text.strip().replace("_", ""))
-    value = float(match[1].replace(",", "")) * SUFFIXES[match[2].lower()] if match else 0.0
+    value = count_of(text) or 0.0
     if not 0.5 < value <= LARGEST_COUNT:
         hint = " of at most 9e15" if value > LARGEST_COUNT else ""
         raise BadInput(f"{option}: {text[:40]} is no count{hint}: write 55B, 2.5T, 800M or 55e9")

@@ -106,7 +106,9 @@ def read_tables(sources: Sequence[str | InMemory], naming: Naming = AS_IT_IS) ->
             name, table = cells.source, _runs_of(cells, naming)
         for run, row in zip(table.runs, table.first_rows, strict=True):
             if run.name in seen:
-                message = f"run {run.name!r} is also in {seen[run.name]}"
+                message = (
+                    f"run {run.name!r} is also in {seen[run.name]}: give a run once, or rename one"
+                )
                 raise BadTable(name, message, row=row, column="run")
             seen[run.name] = name
             places.append((name, row))

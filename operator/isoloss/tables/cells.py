@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isoloss.counts import hint as hint_at
 from isoloss.laws import Array
 from isoloss.tables.cell_values import float_of, text_of
 from isoloss.tables.formats import OPTIONAL, REQUIRED, Table
@@ -121,11 +122,13 @@ def _number(table: Table, index: int, column: str, cell: Any, may_be_absent: boo
     if not text_of(cell):
         if may_be_absent:
             return np.nan
-        raise table.bad(index, column, f"no value{hint}")
+        raise table.bad(index, column, f"no value{hint or ': fill it in'}")
     try:
         value = float_of(cell)
     except ValueError:
-        raise table.bad(index, column, f"{str(cell)[:40]!r} is not a number") from None
+        raise table.bad(
+            index, column, f"{str(cell)[:40]!r} is not a number{hint_at(str(cell))}"
+        ) from None
     if not np.isfinite(value) and not may_be_absent:
         raise table.bad(index, column, f"{value} is not finite{hint}")
     return value if np.isfinite(value) else np.nan

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeGuard
 
-from isoloss.errors import BadInput
+from isoloss.errors import BadInput, why_unreadable
 
 REQUIRED = ("run", "params", "batch_size", "sequence_length", "learning_rate", "tokens", "loss")
 SETTINGS = REQUIRED[1:5]
@@ -110,7 +110,7 @@ def bytes_of(source: str) -> bytes:
             raise BadTable(source, f"larger than {MAX_TABLE_BYTES} bytes")
         return path.read_bytes()
     except OSError as error:
-        raise BadTable(source, error.strerror or "cannot be read") from error
+        raise BadTable(source, why_unreadable(path, error)) from error
     except ValueError as error:  # a NUL in the name
         raise BadTable(source, f"not the name of a file: {error}") from error
 
@@ -154,7 +154,9 @@ def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
         numbered = ((reader.line_num, record) for record in reader)
         records, lines = _records(numbered, header, source)
     except UnicodeDecodeError as error:
-        raise BadTable(source, "not UTF-8 text", row=_row_of_bad_text(plain)) from error
+        raise BadTable(
+            source, "not UTF-8 text: save it as UTF-8", row=_row_of_bad_text(plain)
+        ) from error
     except csv.Error as error:
         raise BadTable(source, f"not readable as CSV: {error}", row=reader.line_num) from error
     columns = dict(zip(header, zip(*records, strict=True), strict=True)) if records else {}
@@ -262,7 +264,7 @@ def _read_listed(rows: Listed, in_use: InUse) -> Table:
 def _check_header(header: Sequence[str], source: str, in_use: InUse) -> list[str]:
     """The columns in use, in order. Raises BadTable if there is no header, or two columns of one name in use."""
     if not any(header):
-        raise BadTable(source, "empty: no header, no rows")
+        raise BadTable(source, "empty: a table has a header and a row for each evaluation")
     used = in_use(header)
     wanted = [name for name in header if name in used]
     for name in wanted:
@@ -296,7 +298,12 @@ def _logged_name(key: str) -> str:
 
 def _checked_size(table: Table) -> Table:
     if not table.rows:
-        raise BadTable(table.source, "empty: a header but no rows", row=2, column="run")
+        raise BadTable(
+            table.source,
+            "empty: a header but no rows: a table has one for each evaluation",
+            row=2,
+            column="run",
+        )
     if len(table.rows) > MAX_ROWS:
         raise BadTable(table.source, f"more than {MAX_ROWS} rows", row=table.rows[MAX_ROWS])
     return table

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from isoloss.counts import hint
 from isoloss.tables import known_names
 from isoloss.tables.cell_values import are_same, float_of, is_blank
 from isoloss.tables.expressions import option
@@ -194,7 +195,7 @@ class Lookup:
             return float_of(cell)
         except ValueError:
             where = f" ({name})" if name and name != column else ""
-            message = f"{str(cell)[:40]!r}{where} is not a number"
+            message = f"{str(cell)[:40]!r}{where} is not a number{hint(str(cell))}"
             raise self.table.bad(index, column, message) from None
 
     def products(self, column: str, factors: Sequence[Found]) -> list[float | None]:

@@ -116,6 +116,8 @@ class Store:
         except Exception as error:
             # botocore, aiohttp and gcsfs share no base class: whatever is left is unavailability.
             detail = str(error) or type(error).__name__
+            if type(error).__name__ == "NoCredentialsError":
+                detail += ": set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             raise StoreUnavailable(f"{self.location(path)}: {detail[:400]}") from error
 
     def _try(self, call: Callable[[], Answer]) -> Answer:

@@ -189,12 +189,10 @@ IrreducibleLoss = Annotated[
 ]
 Nodes = Annotated[int, Field(ge=1, le=64)]
 
-DnsLabel = Annotated[
-    str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)
-]
-ObjectName = Annotated[
-    str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)
-]
+LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(pattern=LABEL_PATTERN, min_length=1, max_length=63)]
+ObjectName = Annotated[str, Field(pattern=NAME_PATTERN, min_length=1, max_length=253)]
 
 # Control characters, and what a URI parser could read in a second way.
 _REFUSED_IN_PATHS = r"\x00-\x1f\x7f%#\\"

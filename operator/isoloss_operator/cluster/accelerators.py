@@ -13,6 +13,8 @@ CONTAINER = "trainer"
 ACCELERATOR = re.compile(r"^[^/]*gpu[^/]*/.|/(.*gpu|mig-|tpu|neuron|gaudi|npu|ascend)")
 """Names of device plugins' resources: nvidia.com/gpu, amd.com/gpu, gpu.intel.com/i915, google.com/tpu, … All have a domain:
 Kubernetes takes no other name for what it does not know itself."""
+OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage", "hugepages-")
+"""Of Kubernetes itself, which need none."""
 MOST_DEVICES = 2**20
 """More than any node has."""
 
@@ -24,6 +26,10 @@ def accelerators_of(template: Any) -> int:
 
 def misplaced_accelerators(template: Any) -> str:
     """Why the accelerators of this template would not be the trainer's; empty: they are. Raises BadPodTemplate."""
+    for limits in _limits(template).values():
+        for name in limits.values:
+            if "/" not in name and not name.startswith(OWN_RESOURCES):
+                return f"{limits.where(name)}: Kubernetes knows no such resource: write it with its domain, as in nvidia.com/gpu"
     counts = _by_container(template)
     if counts.get(CONTAINER):
         return ""
@@ -39,12 +45,20 @@ def misplaced_accelerators(template: Any) -> str:
 
 
 def _by_container(template: Any) -> dict[str, int]:
-    counts = {}
-    for container in Fields.of(template, "podTemplate").fields("spec").objects("containers"):
-        limits = container.fields("resources").fields("limits")
-        names = (name for name in limits.values if ACCELERATOR.search(name.lower()))
-        counts[str(container.value("name"))] = sum(_number(limits, name) for name in names)
-    return counts
+    return {
+        container: sum(
+            _number(limits, name) for name in limits.values if ACCELERATOR.search(name.lower())
+        )
+        for container, limits in _limits(template).items()
+    }
+
+
+def _limits(template: Any) -> dict[str, Fields]:
+    """By the container's name."""
+    containers = Fields.of(template, "podTemplate").fields("spec").objects("containers")
+    return {
+        str(each.value("name")): each.fields("resources").fields("limits") for each in containers
+    }
 
 
 def _number(limits: Fields, name: str) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from isoloss.errors import BadInput
+from isoloss.errors import BadInput, why_unreadable
 from isoloss.yaml_text import read_documents
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.api import (
@@ -21,6 +22,7 @@ from isoloss_operator.cluster.manifests import security_problem
 from isoloss_operator.cluster.resource_keys import DNS_NAME
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.planning.specs import (
+    InvalidSpec,
     checkpoint_uris,
     parse_prediction_spec,
     parse_sweep_spec,
@@ -37,42 +39,60 @@ Validations = dict[str, ScalingSweepSpec]
 
 def read_manifest(
     path: Path,
-) -> tuple[ScalingSweepSpec, dict[str, HyperparamPredictionSpec], Validations]:
+) -> tuple[ScalingSweepSpec, dict[str, HyperparamPredictionSpec], Validations, tuple[str, ...]]:
     """The specs of the one ScalingSweep in a YAML file that fits laws, of its predictions and of the sweeps around
-    their answers, these by name. A sweep around answers may also be alone.
+    their answers, these by name, and warnings. A sweep around answers may also be alone.
 
     No model is read from a checkpoint yet: only the file is read. Raises BadInput or InvalidSpec.
     """
-    objects = [item for item in _documents(path) if isinstance(item, dict)]
-    objects = [item for item in objects if item.get("apiVersion") == API_VERSION]
+    documents = [item for item in _documents(path) if isinstance(item, dict)]
+    objects = [item for item in documents if item.get("apiVersion") == API_VERSION]
     for item in objects:
-        _check_name(path, item)
-    predictions = {}
-    for item in objects:
-        if item.get("kind") == PREDICTION_KIND:
-            name = _name_of(item)
-            if not isinstance(item.get("spec"), dict):
-                raise BadInput(f"{path}: spec of {PREDICTION_KIND} {name}: missing")
-            predictions[str(name)] = parse_prediction_spec(item["spec"])
-    fitted, validations = [], {}
-    for item in objects:
-        if item.get("kind") != SWEEP_KIND:
-            continue
-        name = _name_of(item)
-        if not isinstance(item.get("spec"), dict):
-            raise BadInput(f"{path}: spec of {SWEEP_KIND} {name}: missing")
-        spec = parse_sweep_spec(item["spec"])
-        if spec.fitted_proxies:
-            fitted.append(spec)
-        else:
-            validations[str(name)] = spec
+        _check_names(path, item)
+    predictions = _specs(path, objects, PREDICTION_KIND, parse_prediction_spec)
+    sweeps = _specs(path, objects, SWEEP_KIND, parse_sweep_spec)
+    fitted = [spec for _, spec in sweeps if spec.fitted_proxies]
+    validations = {name: spec for name, spec in sweeps if not spec.fitted_proxies}
     if not fitted and len(validations) == 1:
         fitted = [validations.popitem()[1]]
+    if not sweeps:
+        kinds = {f"{each.get('kind')} ({each.get('apiVersion')})" for each in documents}
+        found = f", only {', '.join(sorted(kinds))}" if kinds else ""
+        raise BadInput(
+            f"{path}: has no {SWEEP_KIND} ({API_VERSION}){found}: give the file of the sweep"
+        )
     if len(fitted) != 1:
         raise BadInput(
-            f"{path}: holds {len(fitted)} objects of kind {SWEEP_KIND} ({API_VERSION}) that fit laws, not one"
+            f"{path}: has {len(fitted)} sweeps that fit laws, and one is planned: put each into a file of its own"
         )
-    return fitted[0], predictions, validations
+    names = {name for name, _ in sweeps}
+    elsewhere = tuple(
+        f"{path}: {PREDICTION_KIND} {name}: spec.sweepRef.name: {spec.sweep_ref.name} is not in this file"
+        for name, spec in predictions
+        if spec.sweep_ref.name not in names
+    )
+    return fitted[0], dict(predictions), validations, elsewhere
+
+
+Spec = TypeVar("Spec")
+
+
+def _specs(
+    path: Path, objects: list[dict[str, Any]], kind: str, parse: Callable[[dict[str, Any]], Spec]
+) -> list[tuple[str, Spec]]:
+    """The specs of this kind with the names of their objects. Raises BadInput."""
+    found = []
+    for item in objects:
+        if item.get("kind") != kind:
+            continue
+        name = str(_name_of(item))
+        if not isinstance(item.get("spec"), dict):
+            raise BadInput(f"{path}: {kind} {name}: spec: is required")
+        try:
+            found.append((name, parse(item["spec"])))
+        except InvalidSpec as error:
+            raise BadInput(f"{path}: {kind} {name}: {error}") from error
+    return found
 
 
 def _name_of(item: dict[str, Any]) -> Any:
@@ -81,23 +101,24 @@ def _name_of(item: dict[str, Any]) -> Any:
     return metadata.get("name") if isinstance(metadata, dict) else None
 
 
-def _check_name(path: Path, item: dict[str, Any]) -> None:
-    """Raise BadInput for a name that the API server would refuse."""
-    name = _name_of(item)
-    if name is None:
-        return
-    where = f"{path}: metadata.name of {item.get('kind')}"
-    if not isinstance(name, str):
-        raise BadInput(f"{where}: {name!r} is no text: put it into quotes")
-    if not DNS_NAME.fullmatch(name):
-        raise BadInput(
-            f"{where}: {name!r:.80} is no name to Kubernetes: lower-case letters, digits, - and . alone, with a letter or digit at "
-            "both ends"
-        )
-    if len(name) > LONGEST_NAME:
-        raise BadInput(
-            f"{where}: {name!r:.80} has {len(name)} characters, {LONGEST_NAME} are possible"
-        )
+def _check_names(path: Path, item: dict[str, Any]) -> None:
+    """Raise BadInput for a name or a namespace that the API server would refuse."""
+    metadata = item.get("metadata")
+    for field in ("name", "namespace"):
+        name = metadata.get(field) if isinstance(metadata, dict) else None
+        if name is None:
+            continue
+        where = f"{path}: metadata.{field} of {item.get('kind')}"
+        if not isinstance(name, str):
+            raise BadInput(f"{where}: {name!r} is no text: put it into quotes")
+        if not DNS_NAME.fullmatch(name):
+            raise BadInput(
+                f"{where}: {name!r:.80} must be lower-case letters, digits, - and ., with a letter or digit at both ends"
+            )
+        if len(name) > LONGEST_NAME:
+            raise BadInput(
+                f"{where}: {name!r:.80} has {len(name)} characters, {LONGEST_NAME} are possible"
+            )
 
 
 def pod_warnings(spec: ScalingSweepSpec) -> tuple[str, ...]:
@@ -130,7 +151,14 @@ def _documents(path: Path) -> list[Any]:
             raise BadInput(f"{path}: larger than {MAX_MANIFEST_BYTES} bytes")
         return read_documents(path.read_text("utf-8"))
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or 'cannot be read'}") from error
+        raise BadInput(f"{path}: {why_unreadable(path, error)}") from error
+    except yaml.MarkedYAMLError as error:
+        mark, problem = error.problem_mark, error.problem or ""
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        hint = ": indent with spaces" if "'\\t'" in problem else ""
+        if isinstance(error, yaml.parser.ParserError):
+            hint = ": check brackets and indentation above it"
+        raise BadInput(f"{path}: not YAML: {where}{problem}{hint}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML: {error}") from error
 

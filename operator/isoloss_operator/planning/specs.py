@@ -7,13 +7,16 @@ here. InvalidSpec is the only exception, so that a bad spec becomes a condition 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from isoloss_contract import corpus_files
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
     DomainSource,
@@ -24,6 +27,7 @@ from isoloss_contract.records import (
 )
 from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
+from isoloss_operator.planning.invalid_values import problem
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.same_models import alike_sizes_problem, same_model_problems
 
@@ -31,6 +35,8 @@ FIRST_JUDGED_SHARE = 0.3
 """Share of a proxy's tokens at which a search compares points for the first time (isoloss.search)."""
 JUDGED_AFTER = 2.0
 """Factor in tokens between the first evaluation that counts and that comparison."""
+SOME_ENDING = re.compile(r"\.[a-z]+$", re.IGNORECASE)
+"""Of a URI that names files rather than a folder."""
 MAX_ERRORS = 10
 """Errors in one message."""
 
@@ -69,7 +75,7 @@ def in_words(errors: Sequence[SpecError]) -> str:
 def parse_sweep_spec(raw: Mapping[str, Any]) -> ScalingSweepSpec:
     """The spec of a ScalingSweep, with every check that is possible without its corpus. Raises InvalidSpec."""
     spec = parsed(raw, ScalingSweepSpec)
-    errors = [*_proxy_errors(spec), *_search_errors(spec)]
+    errors = [*_corpus_errors(spec), *_proxy_errors(spec), *_search_errors(spec)]
     if errors:
         raise InvalidSpec(errors)
     return spec
@@ -165,12 +171,15 @@ def model_config(model: Model | None) -> dict[str, Any]:
 def parsed(raw: Mapping[str, Any], model: type[Spec]) -> Spec:
     """What the API's own rules make of a spec. Raises InvalidSpec."""
     try:
-        return model.model_validate(raw)
+        spec = model.model_validate(raw)
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise InvalidSpec(
-            _spec_error(detail) for detail in details if _is_informative(detail)
+            _spec_error(detail, model) for detail in details if _is_informative(detail)
         ) from error
+    if converted := list(_taken_for_others(raw, spec.model_dump(by_alias=True), ())):
+        raise InvalidSpec(converted)
+    return spec
 
 
 def _is_informative(detail: ErrorDetails) -> bool:
@@ -180,27 +189,41 @@ def _is_informative(detail: ErrorDetails) -> bool:
     )
 
 
-def _spec_error(detail: ErrorDetails) -> SpecError:
-    field = "spec"
-    for part in detail["loc"]:
-        field += f"[{part}]" if isinstance(part, int) else f".{part}"
-    given, kind = detail["input"], detail["type"]
-    if kind == "quoted":
-        return SpecError(field, f'is a number and must be a string: quote it, as in "{given!r}"')
-    if kind == "missing":
-        return SpecError(field, "is required")
-    if kind == "extra_forbidden":
-        return SpecError(field, "is not a field of this resource")
-    if kind == "string_pattern_mismatch":
-        return SpecError(field, f"{given!r} does not have the form {detail['ctx']['pattern']}")
-    return SpecError(field, _lower(detail["msg"]))
+def _spec_error(detail: ErrorDetails, model: type[BaseModel]) -> SpecError:
+    return SpecError(_field(detail["loc"]), problem(detail, model))
 
 
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]
+def _field(place: Iterable[int | str]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return "spec" + "".join(parts)
+
+
+def _taken_for_others(raw: Any, taken: Any, place: tuple[int | str, ...]) -> Iterator[SpecError]:
+    """Values that pydantic converts and the API server refuses: numbers in quotes, and fields by their Python names."""
+    if isinstance(raw, Mapping) and isinstance(taken, Mapping):
+        for name, value in raw.items():
+            if name in taken:
+                yield from _taken_for_others(value, taken[name], (*place, name))
+            else:
+                yield SpecError(
+                    _field((*place, name)),
+                    f"is not a field of this resource: did you mean {to_camel(name)}?",
+                )
+    elif isinstance(raw, list) and isinstance(taken, list | tuple):
+        for index, values in enumerate(zip(raw, taken, strict=True)):
+            yield from _taken_for_others(*values, (*place, index))
+    elif isinstance(raw, str | bool) and type(raw) is not type(taken) and isinstance(taken, int):
+        yield SpecError(_field(place), f"is {raw!r} and must be {taken!r}, without quotes")
 
 
 # --------------------------------------------------------------------------------------- rules
+
+
+def _corpus_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
+    for index, domain in enumerate(spec.data.domains):
+        if SOME_ENDING.search(domain.uri) and not corpus_files.endings(domain.uri)[0]:
+            message = f"no documents are read from such files: give {corpus_files.IN_WORDS}"
+            yield SpecError(f"spec.data.domains[{index}].uri", message)
 
 
 def _proxy_errors(spec: ScalingSweepSpec) -> list[SpecError]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss.formatting import count
 from isoloss.laws.answer.question import Question
 from isoloss.laws.answer.rounding import rounded
 from isoloss.laws.fitted_laws import Laws
@@ -31,6 +32,8 @@ LARGEST_RATE = 0.1
 SMALLEST_BATCH = 0.5
 """Sequences."""
 CHECK_UNIT = " Check its unit."
+USUAL_TOKENS = 20
+"""Tokens for each parameter of a proxy that is given as an example (Hoffmann et al. 2203.15556)."""
 FEWEST_PARAMS = 1e4
 """Smaller counts are probably in millions or billions."""
 FEWEST_STEPS = 30
@@ -75,18 +78,23 @@ class Asked:
     def _what_to_do(self, side: str, upper: float) -> str:
         if self.unit == "parameters" and self.value < FEWEST_PARAMS:
             return f" Write a size of {self.value:g} billion parameters as {self.value:g}e9."
-        if self.unit != "parameters" or self.advice != CHECK_UNIT:
+        if self.advice != CHECK_UNIT:
             return self.advice
         # A proxy nearer to the target also widens the range, of which the reach is SPANS times. The percent is for
         # the rounding.
         if side == "above":
             widened = self.smallest * (self.value / self.smallest) ** (1 / (1 + SPANS))
             least = self.value / UNIT_ABOVE
-            if upper < UNIT_ABOVE:
+            if self.unit == "FLOPs":
+                least = self.value / min(upper, FAR_ABOVE)
+            elif upper < UNIT_ABOVE:
                 least = max(self.value / FAR_ABOVE, min(self.value / NEAR, widened))
-            proxy = f"larger proxy, of at least {1.01 * least:.3g} parameters"
+            proxy = f"larger proxy, of at least {1.01 * least:.3g} {self.unit}"
+            if self.unit == "FLOPs":
+                params = np.sqrt(1.01 * least / (6 * USUAL_TOKENS))
+                proxy += f" (such as {count(params)} parameters on {count(USUAL_TOKENS * params)} tokens)"
         else:
-            proxy = f"smaller proxy, of at most {0.99 * self.value * FAR_BELOW:.3g} parameters"
+            proxy = f"smaller proxy, of at most {0.99 * self.value * FAR_BELOW:.3g} {self.unit}"
         return f" Train a {proxy}, or check its unit."
 
 

@@ -1,0 +1,31 @@
+"""Numbers as people write them: 55B tokens, 2.5T, 1,000M, 2,75."""
+
+from __future__ import annotations
+
+import re
+
+COUNT = re.compile(
+    r"\+?((?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:e\+?\d{1,3})?)([kmbt]?)",
+    re.IGNORECASE,
+)
+"""A comma only separates thousands: as a decimal point, 2,5B, it would be taken for 25B."""
+SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
+THOUSANDS = 3
+"""Digits after a comma that may separate thousands."""
+
+
+def count_of(text: str) -> float | None:
+    """The number that a text with a letter for thousands, millions, billions or trillions means; None: it is none."""
+    match = COUNT.fullmatch(text.strip().replace("_", ""))
+    return float(match[1].replace(",", "")) * SUFFIXES[match[2].lower()] if match else None
+
+
+def hint(text: str) -> str:
+    """How to write the number that was meant, as the end of a message; empty: nobody knows."""
+    if (match := DECIMAL_COMMA.fullmatch(text.strip())) and len(match[2]) != THOUSANDS:
+        return f": write {match[1]}.{match[2]}"
+    # 8k tokens may be 8,192.
+    if (value := count_of(text)) is not None and not text.lower().endswith("k"):
+        return f": write {value:.0f}" if value.is_integer() else f": write {value:g}"
+    return ""

@@ -1,0 +1,309 @@
+"""Mistakes that people make in command lines, tables and manifests: none is accepted, and each is told with its place and a remedy.
+
+The third table, of chart values, is tests/deploy/test_chart_mistakes.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.isoloss.cli.conftest import PutInCluster
+from tests.support.command_line import Ended, Isoloss
+
+EXAMPLES = Path(__file__).parents[3] / "crds" / "examples"
+EXAMPLE = (EXAMPLES / "dense-sweep.yaml").read_text()
+PREDICTION = """---
+apiVersion: isoloss.dev/v1alpha1
+kind: HyperparamPrediction
+metadata: {name: next, namespace: research}
+spec:
+  sweepRef: {name: dense}
+  checkpoint: {uri: "s3://models/next"}
+  budget: {flops: "2.1e21"}
+"""
+ASKED = "--initial-loss 2.75 --params 1e9 --cpt-tokens 5e9"
+LIBRARIES = (
+    "Input should",
+    "input should",
+    "Value error",
+    "instance of",
+    "valid tuple",
+    "unable to parse",
+    "<unicode string>",
+)
+"""Words of the libraries behind us, for their own users."""
+
+Row = dict[str, str]
+
+
+def each(column: str, change: Callable[[Row], object]) -> Callable[[int, Row], Row]:
+    return lambda _, row: {**row, column: str(change(row))}
+
+
+def one(column: str, cell: str) -> Callable[[int, Row], Row]:
+    return lambda number, row: {**row, column: cell} if number == 5 else row
+
+
+def scaled(column: str, factor: float) -> Callable[[int, Row], Row]:
+    return each(column, lambda row: f"{float(row[column]) * factor:.10g}")
+
+
+TABLES: dict[str, Callable[[int, Row], Row]] = {
+    "length": lambda _, row: {name: row[name] for name in row if name != "sequence_length"},
+    "batch-tokens": scaled("batch_size", 2048),
+    "billions": scaled("tokens", 1e-9),
+    "steps": each("tokens", lambda r: int(float(r["tokens"]) / 2048 / float(r["batch_size"]))),
+    "millions": scaled("params", 1e-6),
+    "letters": each("params", lambda row: f"{float(row['params']) / 1e6:g}M"),
+    "perplexity": each("loss", lambda row: 2.71828 ** float(row["loss"])),
+    "rates": scaled("learning_rate", 1e4),
+    "negative": one("loss", "-2.1"),
+    "nan": one("loss", "NaN"),
+    "empty-rate": one("learning_rate", ""),
+    "comma": each("loss", lambda row: row["loss"].replace(".", ",")),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def desk(
+    tmp_path_factory: pytest.TempPathFactory, synthetic_table: Path, synthetic_laws: Path
+) -> Path:
+    """A folder with a table, its laws, and tables that somebody got wrong."""
+    folder = tmp_path_factory.mktemp("desk")
+    (folder / "laws.json").write_bytes(synthetic_laws.read_bytes())
+    text = synthetic_table.read_text()
+    (folder / "runs.csv").write_text(text)
+    rows = list(csv.DictReader(text.splitlines()))
+    for name, change in TABLES.items():
+        changed = [change(number, row) for number, row in enumerate(rows)]
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(changed[0]))
+            writer.writeheader()
+            writer.writerows(changed)
+    (folder / "semicolons.csv").write_text(text.replace(",", ";"))
+    (folder / "tabs.csv").write_text(text.replace(",", "\t"))
+    (folder / "empty.csv").write_text("")
+    (folder / "header.csv").write_text(text.splitlines()[0] + "\n")
+    (folder / "binary.csv").write_bytes(bytes(range(256)))
+    (folder / "other.json").write_text("{}")
+    return folder
+
+
+COMMANDS = [
+    # What is typed, the place, the remedy.
+    ("predcit laws.json", "'predcit'", "Did you mean 'predict'?"),
+    ("fit", "RUNS", "CSV or Parquet tables"),
+    ("fit run.csv", "run.csv", "did you mean runs.csv?"),
+    ("fit .", ".", ".csv, .csv.gz, .parquet"),
+    ("fit runs.xlsx", "runs.xlsx", ".csv, .csv.gz, .parquet"),
+    ("fit https://x/runs.csv", "https://x/runs.csv", "download the table"),
+    ("fit file:///nowhere", "file:///nowhere", "give a sweep's spec.storage.uri"),
+    ("fit length.csv", "row 1, column sequence_length", "--column sequence_length=EXPRESSION"),
+    ("fit batch-tokens.csv", "column batch_size", "sequences are expected; if it is in tokens, write 64"),
+    ("fit billions.csv", "row 2, column tokens", "as billions 5e+08"),
+    ("fit steps.csv", "row 2, column tokens", "read as steps they are 4.99974e+08"),
+    ("fit millions.csv", "row 2, column params", "a count is expected, not millions"),
+    ("fit letters.csv", "row 2, column params", "write 30000000"),
+    ("fit perplexity.csv", "row 2, column loss", "nats per token"),
+    ("fit rates.csv", "row 2, column learning_rate", "the learning rate itself is expected"),
+    ("fit negative.csv", "row 7, column loss", "nats per token are expected"),
+    ("fit nan.csv", "row 7, column loss", "mark a run that diverged"),
+    ("fit empty-rate.csv", "row 7, column learning_rate", "fill it in"),
+    ("fit comma.csv", "row 2, column loss", "write 4.4423"),
+    ("fit semicolons.csv", "row 1", "separated by semicolons, not by commas"),
+    ("fit tabs.csv", "row 1", "separated by tabs, not by commas"),
+    ("fit empty.csv", "empty.csv", "a table has a header and a row for each evaluation"),
+    ("fit header.csv", "row 2", "a table has one for each evaluation"),
+    ("fit binary.csv", "row 2", "save it as UTF-8"),
+    ("fit runs.csv runs.csv", "run 'n30m-b32-lr0.000125'", "give a run once"),
+    ("fit runs.csv --weights Raw", "--weights", "leave it out"),
+    ("fit runs.csv --form power", "--form power", "PowerLawOfLoss or LinearInLogCompute"),
+    ("fit runs.csv --irreducible-loss -1", "--irreducible-loss", "positive"),
+    ("fit runs.csv --bootstrap-samples 5", "--bootstrap-samples 5", "must be at least 20"),
+    ("fit runs.csv --bootstrap-samples many", "--bootstrap-samples many", "a whole number"),
+    ("fit runs.csv --exclude nobody", "run nobody", "check its spelling"),
+    ("fit runs.csv --out runs.csv", "--out runs.csv", "name another one"),
+    ("fit runs.csv --out .", ".", "name a file"),
+    ("fit runs.csv --irreducable-loss 1", "--irreducable-loss", "--irreducible-loss"),
+    ("fit runs.csv --column loss=val", "--column loss=val", "found run, params"),
+    ("fit runs.csv --column loss", "--column loss", "write NAME=EXPRESSION"),
+    ("fit runs.csv --column los=loss", "--column los=loss", "did you mean loss"),
+    (f"predict {ASKED}", "LAWS", "A file from isoloss fit"),
+    (f"predict law.json {ASKED}", "law.json", "did you mean laws.json?"),
+    (f"predict runs.csv {ASKED}", "runs.csv", "the file that isoloss fit writes with --out"),
+    (f"predict other.json {ASKED}", "other.json", "the file that isoloss fit writes with --out"),
+    (f"predict az://x/y {ASKED}", "az://x/y", "s3://, gs://, file://"),
+    ("predict laws.json", "--total-flops", "give exactly one of --cpt-flops, --cpt-tokens"),
+    ("predict laws.json --params 1e9 --cpt-tokens 5e9", "--cpt-tokens", "needs --initial-loss"),
+    (f"predict laws.json {ASKED} --cpt-flops 3e19", "--cpt-flops", "exactly one of"),
+    ("predict laws.json --initial-loss 2.75 --cpt-tokens 5e9", "--cpt-tokens", "needs --params"),
+    ("predict laws.json --initial-loss 2.75 --params 1e9 --cpt-tokens 2,5B", "--cpt-tokens", "write 55B"),
+    ("predict laws.json --initial-loss 2.75 --params 1e9 --cpt-tokens 5", "budget of 5 tokens", "60e9"),
+    ("predict laws.json --initial-loss 2.75 --params 8 --cpt-tokens 5B", "8 parameters", "as 8e9"),
+    ("predict laws.json --initial-loss 15.6 --params 1e9 --cpt-tokens 5B", "initial loss 15.6", "unit"),
+    ("predict laws.json --initial-loss 0.9 --params 1e9 --cpt-tokens 5B", "initial loss 0.9", "unit"),
+    ("predict laws.json --initial-loss 2,75 --params 1e9 --cpt-tokens 5B", "--initial-loss 2,75", "write 2.75"),
+    ("predict laws.json --initial-loss -2 --params 1e9 --cpt-tokens 5B", "--initial-loss", "positive"),
+    ("predict laws.json --initial-loss 2.5 --params 70B --cpt-tokens 100B", "total compute",
+     "Train a larger proxy, of at least 4.26e+19 FLOPs (such as 596M parameters on 11.9B tokens)"),
+    ("predict laws.json --initial-loss 2.75 --cpt-flops 5e9", "budget of 5e+09 FLOPs", "60e9"),
+    ("predict laws.json --initial-loss 2.75 --cpt-flops 5B", "--cpt-flops 5B", "write 5000000000"),
+    (f"predict laws.json {ASKED} --batch-size 524288", "524288 sequences", "write 256 sequences"),
+    (f"predict laws.json {ASKED} --batch-size 4000000", "--batch-size 4000000", "Sequences"),
+    (f"predict laws.json {ASKED} --round-to 0", "--round-to 0", "must be at least 1"),
+    (f"predict laws.json {ASKED} --composition Papper", "--composition Papper", "Measured or Paper"),
+    (f"predict laws.json {ASKED} --composition-error 0.1", "--composition-error", "requires 2 arguments"),
+    (f"predict laws.json {ASKED} --total-flops 1e20", "--total-flops", "exactly one of"),
+    ("predict published:steplaw --total-flops 1e20", "'published:steplaw'", "published:step-law"),
+    (f"predict published:step-law {ASKED}", "published:step-law", "give --total-flops"),
+    ("predict published:step-law --total-flops 1e20", "published:step-law", "(--params)"),
+    ("predict published:porian --total-flops 1e20 --batch-size 64", "--batch-size", "laws of your own"),
+    ("validate laws.json --initial-loss 2.75", "budget", "give --cpt-flops or --cpt-tokens"),
+    (f"validate laws.json {ASKED} --share 30", "--share", "at most 1, not 30"),
+    (f"validate laws.json runs.csv {ASKED} --share 0.2", "--share", "leave it out"),
+    (f"validate laws.json runs.csv {ASKED}", "runs.csv", "alike in all but learning rate, batch size"),
+    (f"validate published:step-law {ASKED}", "published:step-law", "laws of your own"),
+    ("report laws.json", "--out", "HTML file"),
+    ("report laws.json --out laws.json", "--out laws.json", "name another one"),
+    ("report laws.json --out r.html --direct-grid-flops 1e20", "--direct-grid-flops", "needs --runs"),
+    ("open dense", "dense", "scalingsweep/NAME"),
+    ("watch laws.json", "laws.json", "scalingsweep/NAME"),
+    ("watch ssweep/dense --every 0", "--every 0", "must be at least 1"),
+    ("init --checkpoint meta-llama/Llama-3-8B --corpus s3://c/x --tokens 5B", "--checkpoint", "copy it there first"),
+    ("init --checkpoint file:///nowhere --corpus s3://c/x --tokens five", "--tokens", "write 55B"),
+    ("init --checkpoint file:///nowhere --corpus s3://c/x --tokens 5B", "--checkpoint", "Hugging Face format"),
+    ("init --checkpoint file:///nowhere --corpus s3://c/*.pdf --tokens 5B", "--corpus", "give .parquet"),
+    ("plan runs.csv", "runs.csv", "give the file of the sweep"),
+    ("plan dense.yaml --utilisation 45", "--utilisation", "at most 1, not 45"),
+    ("plan dense.yaml --target-params 8", "--target-params", "write 8 billion as 8B"),
+    ("plan dense.yaml --target-params 8B", "--target-params", "--target-tokens together"),
+    ("plan dense.yaml --tokens-per-second 1e5 --utilisation 0.4", "--utilisation", "leave one out"),
+    ("quickstart --folder .", "--folder", "name another folder"),
+]  # fmt: skip
+
+
+def assert_told(ended: Ended, place: str, remedy: str) -> None:
+    """Refused, or with a warning, in words that name both and none of a library's own."""
+    told = " ".join(f"{ended.err} {ended.out}".split())
+    assert ended.code != 0 or "warning: " in told, "silently accepted"
+    assert place in told
+    assert remedy in told
+    for words in LIBRARIES:
+        assert words not in told
+
+
+@pytest.mark.parametrize(("typed", "place", "remedy"), COMMANDS, ids=[row[0] for row in COMMANDS])
+def test_a_mistake_in_a_command_line_or_a_table_is_told_with_place_and_remedy(
+    isoloss: Isoloss,
+    desk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    typed: str,
+    place: str,
+    remedy: str,
+) -> None:
+    monkeypatch.chdir(desk)
+    (desk / "dense.yaml").write_text(EXAMPLE)
+    assert_told(isoloss(*shlex.split(typed)), place, remedy)
+
+
+def test_without_a_cluster_there_is_no_log_of_kubectls_libraries(
+    isoloss: Isoloss, tmp_path: Path, put_in_cluster: PutInCluster
+) -> None:
+    put_in_cluster()
+    log = (
+        'E1129 08:15:32.338246   17928 memcache.go:265] "Unhandled Error" err="connection refused"'
+    )
+    told = "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
+    (tmp_path / "kubectl").write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{log}\n{told}\nEND\nexit 1\n")
+    for command in ("open", "watch"):
+        error = isoloss(command, "scalingsweep/dense").error
+        assert error.startswith(f"isoloss: no cluster ({told}): name one by KUBECONFIG")
+        assert "memcache" not in error
+
+
+RATES, BATCHES = '["1e-4", "2e-4", "5e-4"]', "[64, 128, 256]"
+TOKENS, GRID, BUDGET = "tokens: 20000000000", "  grid:\n", '{flops: "2.1e21"}'
+MANIFESTS = [
+    # In place of this, that; the place, the remedy.
+    (RATES, "[1e-4, 2e-4, 5e-4]", "spec.grid.learningRates[0]", 'quote it, as in "0.0001"'),
+    (RATES, '["1e-4", "2e-4"]', "spec", "give at least 3 to every size"),
+    (RATES, '["1e-4"]', "spec.grid.learningRates", "3 unless search.strategy is Sequential"),
+    (RATES, '["1e-4", "50"]', "spec.grid.learningRates[1]", "at most 10"),
+    (RATES, '["1e-4", "5,0e-4"]', "spec.grid.learningRates[1]", "write 5.0e-4"),
+    (RATES, '["2e-4", "1e-4"]', "spec.grid.learningRates", "must ascend"),
+    (RATES, "1e-4..5e-4", "spec.grid.learningRates", "must be a list, in [ ]"),
+    (BATCHES, "[524288, 1048576]", "spec.grid.batchSizes[1]", "count sequences, not tokens"),
+    (BATCHES, "[512k, 1M]", "spec.grid.batchSizes[0]", "count sequences, not tokens"),
+    (BATCHES, '["64", "128", "256"]', "spec.grid.batchSizes[0]", "must be 64, without quotes"),
+    (BATCHES, "64", "spec.grid.batchSizes", "must be a list, in [ ]"),
+    (BATCHES, "", "spec.grid.batchSizes", "fill it in, or leave the field out"),
+    (BATCHES, "[64, 128, 256", "line 65, column 5", "check brackets and indentation"),
+    (TOKENS, "tokens: 20B", "spec.proxies[0].tokens", "write 20000000000"),
+    (TOKENS, 'tokens: "20000000000"', "spec.proxies[0].tokens", "must be 20000000000, without quotes"),
+    (TOKENS, "tokens: 20", "proxy's tokens", "must cover a step of its largest batch"),
+    (TOKENS, "tokens: -1", "spec.proxies[0].tokens", "must be at least 1"),
+    (TOKENS, "nodes: 1", "spec.proxies[0].tokens", "is required"),
+    ("sequenceLength: 8192", "sequenceLength: 8k", "spec.data.sequenceLength", "a whole number"),
+    ("sequenceLength: 8192", "sequenceLength: 16384", "spec.data.sequenceLength", "the 8192 positions"),
+    ("sequenceLength: 8192", "sequence_length: 8192", "spec.data.sequence_length", "did you mean sequenceLength?"),
+    ("weight: 82", "weight: 82%", "spec.data.domains[0].weight", "a whole number"),
+    ("weight: 82", "weight: 0.82", "spec.data.domains[0].weight", "a whole number"),
+    ("name: math", "name: general", "spec.data.domains", "names must be unique"),
+    ("slimpajama/*.parquet", "slimpajama/*.pdf", "spec.data.domains[0].uri", "give .parquet"),
+    ("uri: s3://lm-sweeps/dense", "uri: /data/dense", "spec.storage.uri", "must be s3://BUCKET/PATH"),
+    ("uri: s3://lm-sweeps/dense", "uri: s3://lm-sweeps/*", "spec.storage.uri", "must name one folder"),
+    ("s3://lm-sweeps/tokenizers/131k", "meta-llama/Llama-3", "spec.data.tokenizer", "must be s3://BUCKET/PATH"),
+    ("batchSizes:", "batchSize:", "spec.grid.batchSize", "did you mean batchSizes?"),
+    ("parallelism: 9", "paralellism: 9", "spec.paralellism", "did you mean parallelism?"),
+    ("parallelism: 9", "parallelism: nine", "spec.parallelism", "a whole number"),
+    ("  parallelism: 9", "\tparallelism: 9", "line 70, column 1", "indent with spaces"),
+    ("  parallelism: 9", "  parallelism: 9\n  parallelism: 8", "line 71", "keep one of them"),
+    ("  parallelism: 9", "  queue: research", "spec.queue", "localQueueName"),
+    (GRID, f"  search: Sequential\n{GRID}", "spec.search", "strategy"),
+    (GRID, f"  search: {{strategy: Bayesian}}\n{GRID}", "spec.search.strategy", "Exhaustive or Sequential"),
+    ("weights: Averaged", "weights: averaged", "spec.fit.weights", "Averaged or Raw"),
+    ('flops: "2e21"', "flops: 2e21", "spec.budget.flops", 'quote it, as in "2e+21"'),
+    ("acceleratorHours: 5000", "acceleratorHours: 5000h", "spec.budget.acceleratorHours", "a whole number"),
+    ("warmupTokens: 500000000", "warmupTokens: 500M", "spec.optimizer.warmupTokens", "write 500000000"),
+    ("warmupTokens: 500000000", 'learningRate: "1e-4"', "spec.optimizer.learningRate", "warmupTokens"),
+    ("documentsPerThousand: 5", "documentsPerThousand: 5000", "documentsPerThousand", "at most 500"),
+    ("model_type: llama", "model_type: mamba", "model.config.model_type", "use one of llama"),
+    ("num_attention_heads: 6", "num_attention_heads: 7", "num_key_value_heads", "does not divide 7"),
+    ("hidden_size: 768", 'hidden_size: "768"', "model.config.hidden_size", "a positive integer"),
+    ("intermediate_size: 2432", "intermediat_size: 2432", "config.intermediate_size", "is required"),
+    ("name: dense-500m", "name: Dense_500M", "spec.proxies[1].name", "lower-case letters"),
+    ("  name: dense\n", "  name: Dense_8B\n", "metadata.name of ScalingSweep", "lower-case letters"),
+    ("namespace: research", "namespace: Research Team", "metadata.namespace of ScalingSweep", "lower-case letters"),
+    ("kind: ScalingSweep", "kind: Scalingsweep", "no ScalingSweep", "give the file of the sweep"),
+    ("- name: trainer", "- name: main", "podTemplate.spec.containers[main]", "name it trainer"),
+    ("nvidia.com/gpu: 1,", "gpu: 8,", "resources.limits.gpu", "nvidia.com/gpu"),
+    ("      nodeSelector:", "      hostNetwork: true\n      nodeSelector:", "spec.hostNetwork", "must not be true"),
+    ("    metadata:\n      labels", "    containers: []\n    metadata:\n      labels", "spec.podTemplate", "metadata and spec only"),
+    (BUDGET, "{tokens: 55B}", "HyperparamPrediction next: spec.budget.tokens", "write 55000000000"),
+    (BUDGET, "{flops: 2.1e21}", "spec.budget.flops", "quote it"),
+    (BUDGET, '{flops: "2.1e21", tokens: 55000000000}', "spec.budget", "exactly one of flops and tokens"),
+    ('checkpoint: {uri: "s3://models/next"}', "initialLoss: 2.75", "spec.initialLoss", 'quote it, as in "2.75"'),
+    ('checkpoint: {uri: "s3://models/next"}', 'initialLoss: "175"', "spec.initialLoss", "nats per token"),
+    ("sweepRef: {name: dense}", "sweepRef: dense", "spec.sweepRef", "fields below it (name)"),
+    ("sweepRef: {name: dense}", "sweepRef: {name: moe}", "spec.sweepRef.name", "moe is not in this file"),
+    ("  budget: {", "  batchSize: 4000000\n  budget: {", "spec.batchSize", "count sequences, not tokens"),
+    ("  budget: {", "  targetParameters: 70B\n  budget: {", "spec.targetParameters", "write 70000000000"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "remedy"), MANIFESTS, ids=[row[1] for row in MANIFESTS]
+)
+def test_a_mistake_in_a_manifest_is_told_with_place_and_remedy(
+    isoloss: Isoloss, tmp_path: Path, old: str, new: str, place: str, remedy: str
+) -> None:
+    text = EXAMPLE + PREDICTION
+    assert old in text
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text.replace(old, new))
+    assert_told(isoloss("plan", path), place, remedy)
