@@ -10,16 +10,15 @@ from typing import Any
 
 from isoloss_operator.api import API_VERSION
 from isoloss_operator.api.crd_schema import Schema
+from isoloss_operator.api.fields import LABEL_PATTERN, NAME_PATTERN
 
-BOUNDS = {
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "maxLength": "at most {} characters",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "maxProperties": "at most {} entries",
-    "pattern": "matches `{}`",
-}
+RANGES = (
+    ("minimum", "maximum", ""),
+    ("minItems", "maxItems", " items"),
+    ("", "maxProperties", " entries"),
+)
+"""Bounds and the noun that follows them. Longest texts are not said: nobody meets them."""
+FORMS = {LABEL_PATTERN: "DNS label", NAME_PATTERN: "DNS name"}
 
 EXACT_INTEGERS = 2**53
 """The bound of every count of tokens: what JSON holds exactly. It says nothing about the field."""
@@ -106,13 +105,26 @@ def _type(schema: Schema) -> str:
 
 def _bounds(schema: Schema) -> str:
     bounds = {key: value for key, value in schema.items() if value != EXACT_INTEGERS}
-    said = [words.format(bounds[key]) for key, words in BOUNDS.items() if key in bounds]
-    said = [words.replace(" 1 items", " 1 item") for words in said]
-    if "anyOf" in schema:
-        said = []  # a decimal's length and pattern say less than its rule
+    said = [_range(bounds.get(low), bounds.get(high), noun) for low, high, noun in RANGES]
+    if "pattern" in bounds and "anyOf" not in schema:  # a decimal's says less than its rule
+        form, most = (
+            FORMS.get(bounds["pattern"], f"matches `{bounds['pattern']}`"),
+            bounds.get("maxLength", 63),
+        )
+        said.append(f"{form} of at most {most} characters" if most < 63 else form)
     if "enum" in schema:
         said = ["one of " + ", ".join(f"`{value}`" for value in schema["enum"])]
-    return f"({'; '.join(said)})" if said else ""
+    told = "; ".join(filter(None, said))
+    return f"({told})" if told else ""
+
+
+def _range(low: Any, high: Any, noun: str) -> str:
+    if low is None or high is None:
+        end = (
+            f"at least {low}" if low is not None else f"at most {high}" if high is not None else ""
+        )
+        return end and f"{end}{noun if (low or high) != 1 else noun.removesuffix('s')}"
+    return f"{low} to {high}{noun}"
 
 
 def _rules(schema: Schema) -> Iterator[str]:
