@@ -68,6 +68,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "isoloss.image" -}}
 {{- $image := first . | default dict -}}
 {{- $_ := required (printf "%s.repository is needed: no images are published, so build and push them first" (last .)) $image.repository -}}
+{{- if regexMatch "[:@][^/]*$" $image.repository -}}
+{{- fail (printf "%s.repository: %s has a tag or digest: write it in %s.tag or %s.digest" (last .) $image.repository (last .) (last .)) -}}
+{{- end -}}
 {{- if $image.digest -}}
 {{ $image.repository }}@{{ $image.digest }}
 {{- else -}}
@@ -107,8 +110,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $fits := int (.Values.fits | default 1) -}}
 {{- $each := int (.Values.fitMemoryMiB | default 1024) -}}
 {{- $needs := add 300 (mul $fits $each) -}}
+{{- if not (regexMatch "^([0-9.]+([eE][+]?[0-9]+|m|k|[MGTPE]|[KMGTPE]i)?)?$" (toString $limit)) -}}
+{{- fail (printf "resources.limits.memory: %v is not a quantity: write 2Gi or 2G" $limit) -}}
+{{- end -}}
 {{- if and $has (gt $needs (int64 $has)) -}}
-{{- fail (printf "resources.limits.memory: %v is %s MiB, but the operator's 300 MiB and %d fits with fitMemoryMiB %d need %d MiB" $limit $has $fits $each $needs) -}}
+{{- fail (printf "resources.limits.memory: %v is %s MiB, but the operator's 300 MiB and %d fits with fitMemoryMiB %d need %d MiB: raise the limit, or lower fits" $limit $has $fits $each $needs) -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Refuses a prefix that no URI of a resource can have. */ -}}
+{{- define "isoloss.checkPrefixes" -}}
+{{- range $namespace, $prefixes := (.Values.storage).allowedPrefixes -}}
+{{- range $prefixes -}}
+{{- if or (not (regexMatch "^((s3|gs)://[A-Za-z0-9][A-Za-z0-9._-]*|file://)(/[^*?\\[\\]%#@\\\\\\s]*)?$" .)) (regexMatch "/\\.\\.(/|$)" .) -}}
+{{- fail (printf "storage.allowedPrefixes.%s: %s must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH, without .. and wildcards" $namespace .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Refuses devices for a container that does not train, where the one that does is not named. */ -}}
+{{- define "isoloss.checkTrainer" -}}
+{{- $names := list -}}
+{{- $holder := "" -}}
+{{- range ((((.Values.trainer).podTemplate).spec).containers) -}}
+{{- $names = append $names .name -}}
+{{- range $resource, $_ := ((.resources).limits) -}}
+{{- if contains "/" $resource -}}{{- $holder = $resource -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $holder (not (has "trainer" $names)) -}}
+{{- fail (printf "trainer.podTemplate.spec.containers: %s is asked for by %s, and the container that trains is named trainer" $holder (join ", " $names)) -}}
 {{- end -}}
 {{- end }}
 

@@ -1,0 +1,73 @@
+"""Mistakes that people make in the chart's values: none renders, and each is told with its place and what is wanted there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.deploy.chart import template
+
+pytestmark = pytest.mark.cluster
+PREFIXES = "s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH"
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return dict(value)
+
+
+MISTAKES: list[tuple[str, Any, str, str]] = [
+    # The value's path, what stands there; the place that is named, and what is wanted.
+    ("watchNamespace", ["a"], "'watchNamespace'", "not allowed"),
+    ("metrics.rule.enabled", True, "at '/metrics': additional properties 'rule'", "not allowed"),
+    ("watchNamespaces", "research", "/watchNamespaces", "want array"),
+    ("watchNamespaces", ["Research"], "/watchNamespaces/0", "[a-z0-9]"),
+    ("storage.allowedPrefixes.research", ["https://x"], "allowedPrefixes.research", PREFIXES),
+    ("storage.allowedPrefixes.research", ["lm-sweeps"], "allowedPrefixes.research", PREFIXES),
+    ("storage.allowedPrefixes.research", ["s3://b/*"], "allowedPrefixes.research", "without .. and wildcards"),
+    ("storage.allowedPrefixes.research", ["s3://b/../c"], "allowedPrefixes.research", "without .. and wildcards"),
+    ("storage.allowedPrefixes.research", "s3://b", "/storage/allowedPrefixes/research", "want array"),
+    ("storage.allowedPrefixes", ["s3://b"], "/storage/allowedPrefixes", "want object"),
+    ("image.repository", "", "image.repository", "build and push them first"),
+    ("image.repository", "registry:5000/operator:1.0", "image.repository", "write it in image.tag"),
+    ("image", "registry/operator:1", "/image", "want object"),
+    ("image.tag", 1.1, "/image/tag", "want string"),
+    ("image.digest", "0123", "/image/digest", "sha256:"),
+    ("image.pullPolicy", "always", "/image/pullPolicy", "'Always'"),
+    ("replicas", "two", "/replicas", "want integer"),
+    ("logLevel", "verbose", "/logLevel", "'DEBUG'"),
+    ("fits", 4, "resources.limits.memory", "raise the limit, or lower fits"),
+    ("resources.limits.memory", "2 GB", "resources.limits.memory", "write 2Gi"),
+    ("fitMemoryMiB", "1Gi", "/fitMemoryMiB", "want integer"),
+    ("passSeconds", "5m", "/passSeconds", "want number"),
+    ("kueue", True, "/kueue", "want object"),
+    ("imagePullSecrets", ["registry"], "/imagePullSecrets/0", "want object"),
+    ("trainer.podTemplate.containers", [], "/trainer/podTemplate", "'containers' not allowed"),
+    ("trainer.podTemplate.spec.containers", [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 8}}}],
+     "trainer.podTemplate.spec.containers", "is named trainer"),
+    ("metrics", {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
+     "metrics.serviceMonitor and metrics.podMonitor", "enable one of both"),
+    ("metrics.podMonitor", {"enabled": True, "interval": "30"}, "/metrics/podMonitor/interval", "(ms|s|m|h)"),
+    ("metrics.rules", {"enabled": True, "queuedSeconds": "1h"}, "/metrics/rules/queuedSeconds", "want integer"),
+    ("metrics.rules", {"enabled": True, "budgetUsedRatio": 90}, "/metrics/rules/budgetUsedRatio", "maximum: got 90, want 1"),
+    ("extraEnv", {"A": "b"}, "/extraEnv", "want array"),
+    ("extraEnv", [{"name": "ISOLOSS_WORKERS", "value": "9"}], "extraEnv: ISOLOSS_WORKERS", "is set by the chart itself"),
+    ("serviceAccount.create", False, "serviceAccount.name", "is needed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place", "wanted"),
+    MISTAKES,
+    ids=[f"{row[0]}={json.dumps(row[1])}" for row in MISTAKES],
+)
+def test_a_mistake_in_the_charts_values_is_told_with_its_place(
+    path: str, value: Any, place: str, wanted: str
+) -> None:
+    answer = template(nested(path, value))
+    assert answer.returncode != 0, "silently accepted"
+    assert place in answer.stderr
+    assert wanted in answer.stderr
