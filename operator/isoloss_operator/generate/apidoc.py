@@ -149,8 +149,6 @@ def _messages(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 def table(head: Sequence[str], rows: Iterable[Iterable[str]], *, numbers: bool = False) -> str:
     """A table of Markdown; of `numbers` all columns but the first are aligned to the right."""
     rule = "---:" if numbers else "---"
-    lines = [f"|{'|'.join(['---', *[rule] * (len(head) - 1)])}|"]
-    lines += [
-        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows
-    ]
-    return "\n".join([f"| {' | '.join(head)} |", *lines])
+    cells = [head, ["---", *[rule] * (len(head) - 1)]]
+    cells += [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"|{'|'.join(row)}|" for row in cells)
