@@ -133,7 +133,7 @@ def _corpus_of_sources(task: PrepareTask, store: Store, stamp: str, log: Log) ->
             return config
         reason = "it is of other files or of another tokenizer"
         if not manifest.sources_stamp:
-            reason = "its manifest does not say of which files it is"
+            reason = "its manifest does not name its files"
     stamped = config.model_copy(update={"sources_stamp": stamp})
     facts = {"former": layout.data_folder(config.key), "corpus": layout.data_folder(stamped.key)}
     log.event("sources-changed", **facts, reason=reason)

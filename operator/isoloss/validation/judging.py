@@ -41,7 +41,7 @@ SURE_OF_SIDE = 0.975
 """Probability from which on the better answer lies on one side. An answer is rejected for another one only: probes
 that tell nothing leave an optimum anywhere, where nearly every answer would lose much."""
 BEYOND_NOISE = 1.645
-"""Standard errors by which one loss is lower than another beyond noise: 95 % in one direction."""
+"""Standard errors by which one loss is lower than another beyond noise: 95% in one direction."""
 RIDGE = 3.0
 """Standard errors by which both neighbours on an axis are lower than an answer that lies on no valley's floor."""
 ANYWHERE = 1.5
@@ -170,7 +170,7 @@ def judge(
         where = (
             "at the answer and at every neighbour" if _all_diverged(probes) else "at the answer"
         )
-        message = f"Training {where} diverged: it is no answer."
+        message = f"Training {where} diverged, so it cannot be the answer."
         return replace(
             told,
             validated=False,

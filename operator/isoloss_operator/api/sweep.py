@@ -125,7 +125,7 @@ _BATCH_SIZES = _GRID.format(
     "p.grid.batchSizes.size()", "self.grid.batchSizes.size()", FEWEST_LINES, FEWEST_LINES
 )
 _UNCHECKED = "self.design == 'Unchecked'"
-_ASK_FOR_IT = "; set design to Unchecked to train it all the same"
+_ASK_FOR_IT = "; set design to Unchecked to train it anyway"
 
 
 class ScalingSweepSpec(ApiType):

@@ -235,7 +235,7 @@ def _spend(text: str | None) -> Spend:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(%|h)", text.strip())
     if found is None or float(found[1]) <= 0.0:
         raise BadInput(
-            f"--spend: {text} is no cap: write a share of the planned run such as 5%, or accelerator hours such as 40h"
+            f"--spend: {text} is not a cap: write a share of the planned run such as 5%, or accelerator hours such as 40h"
         )
     value = float(found[1])
     return Spend(share=value / 100.0) if found[2] == "%" else Spend(hours=value)

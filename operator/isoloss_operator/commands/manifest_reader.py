@@ -110,7 +110,7 @@ def _check_names(path: Path, item: dict[str, Any]) -> None:
             continue
         where = f"{path}: metadata.{field} of {item.get('kind')}"
         if not isinstance(name, str):
-            raise BadInput(f"{where}: {name!r} is no text: put it into quotes")
+            raise BadInput(f"{where}: {name!r} is not text: put it into quotes")
         if not DNS_NAME.fullmatch(name):
             raise BadInput(
                 f"{where}: {name!r:.80} must be lower-case letters, digits, - and ., with a letter or digit at both ends"

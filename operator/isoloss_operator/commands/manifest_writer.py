@@ -151,7 +151,7 @@ def _data(written: Written) -> Iterator[str]:
             yield "        weight: 1"
     if written.validation_sequences is not None:
         yield "    validation:"
-        yield f"      sequencesPerDomain: {written.validation_sequences} # evaluations then take at most 3 % of a run"
+        yield f"      sequencesPerDomain: {written.validation_sequences} # evaluations then take at most 3% of a run"
     yield "    podTemplate:"
     yield "      spec:"
     yield "        containers:"

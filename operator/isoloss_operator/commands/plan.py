@@ -153,7 +153,7 @@ def _target(params: str | None, tokens: str | None) -> tuple[float, float] | Non
     for option, value in zip(("--target-params", "--target-tokens"), found, strict=True):
         if value is not None and value < FEWEST:
             raise BadInput(
-                f"{option}: {value:g} is no target: write {value:g} billion as {value:g}B"
+                f"{option}: {value:g} is not a target: write {value:g} billion as {value:g}B"
             )
     if found == (None, None):
         return None

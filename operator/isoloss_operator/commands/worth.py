@@ -187,7 +187,7 @@ def outlooks_document(found: Outlooks) -> dict[str, Any]:
 
 
 def outlook_document(found: Outlook) -> dict[str, Any]:
-    """Regret in both units, and the factors within which both hyperparameters are known at 80 %."""
+    """Regret in both units, and the factors within which both hyperparameters are known at 80%."""
     rate, batch = found.factors()
     return {
         "expected_regret": found.nats,

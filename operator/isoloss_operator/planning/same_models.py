@@ -53,7 +53,7 @@ def alike_sizes_problem(
         return None
     return (
         "spec.proxies",
-        f"{alike.message[0].lower()}{alike.message[1:-1]}, or set design to Unchecked to train them all the same",
+        f"{alike.message[0].lower()}{alike.message[1:-1]}, or set design to Unchecked to train them anyway",
     )
 
 
@@ -66,7 +66,7 @@ def _one_size(spec: ScalingSweepSpec, proxies: tuple[Proxy, ...]) -> tuple[str, 
     return (
         "spec.proxies",
         f"{', '.join(others)} and {last} are the same model, and one size gives no laws, however long it trains: change "
-        f"one of {fields}; set design to Unchecked to train it all the same",
+        f"one of {fields}; set design to Unchecked to train it anyway",
     )
 
 

@@ -293,7 +293,7 @@ def assert_refused(ended: Ended, words: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"--tokens": "55X"}, "--tokens: 55X is no count: write 55B, 2.5T, 800M or 55e9"),
+        ({"--tokens": "55X"}, "--tokens: 55X is not a count: write 55B, 2.5T, 800M or 55e9"),
         ({"--tokens": "1M"}, "--tokens: 1M allow no sweep of this checkpoint: spec.proxies[0]"),
         ({"--tokens": "1k"}, "--tokens: 1k allow no sweep of this checkpoint: spec: every proxy"),
         ({"--corpus": "s3://c/x/*.csv"}, "--corpus: s3://c/x/*.csv: no documents are read from"),
@@ -311,8 +311,8 @@ def assert_refused(ended: Ended, words: str) -> None:
         ({"--tokenizer": "org/model"}, "--tokenizer: org/model: must be where pods can read it"),
         ({"--tokenizer": "file:///none"}, "--tokenizer: file:///none has no tokenizer.json: give"),
         ({"--name": "My sweep"}, "--name: My sweep: must be at most 63 lower-case letters"),
-        ({"--spend": "5"}, "--spend: 5 is no cap: write a share of the planned run such as 5%"),
-        ({"--spend": "0%"}, "--spend: 0% is no cap"),
+        ({"--spend": "5"}, "--spend: 5 is not a cap: write a share of the planned run such as 5%"),
+        ({"--spend": "0%"}, "--spend: 0% is not a cap"),
         ({"--sequence-length": "9000"}, "--sequence-length: 9000 is more than the 8192 positions"),
     ],
     ids=str,

@@ -27,10 +27,10 @@ def test_what_is_no_count_is_refused_by_its_option(text: str) -> None:
     with pytest.raises(BadInput) as refused:
         count("--cpt-tokens", text)
     hint = "write 55B, 2.5T, 800M or 55e9"
-    assert str(refused.value) == f"--cpt-tokens: {text} is no count: {hint}"
+    assert str(refused.value) == f"--cpt-tokens: {text} is not a count: {hint}"
 
 
 @pytest.mark.parametrize("text", ["1e400", "8e400", "9" * 400, "1e16", "99999T"])
 def test_a_count_beyond_all_tokens_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match=f"^--params: {text[:40]} is no count of at most 9e15"):
+    with pytest.raises(BadInput, match=f"^--params: {text[:40]} is not a count of at most 9e15"):
         count("--params", text)

@@ -168,8 +168,8 @@ def test_the_saving_is_against_as_many_runs_of_the_target_and_is_that_of_the_sta
 @pytest.mark.parametrize(
     ("params", "tokens", "says"),
     [
-        ("8", "55", "--target-params: 8 is no target: write 8 billion as 8B"),
-        ("8B", "55", "--target-tokens: 55 is no target: write 55 billion as 55B"),
+        ("8", "55", "--target-params: 8 is not a target: write 8 billion as 8B"),
+        ("8B", "55", "--target-tokens: 55 is not a target: write 55 billion as 55B"),
     ],
 )
 def test_a_target_in_billions_is_no_cheaper_grid(
@@ -221,7 +221,7 @@ def test_the_help_of_a_plan_says_what_it_assumes(isoloss: Isoloss) -> None:
         (("--tokens-per-second", "0"), "--tokens-per-second: 0 is not a positive"),
         (("--price-per-hour", "-1"), "--price-per-hour: -1 is not a positive"),
         (("--target-params", "8e9"), "give --target-params and --target-tokens together"),
-        (("--target-params", "nan", "--target-tokens", "1e9"), "--target-params: nan is no count"),
+        (("--target-params", "nan", "--target-tokens", "1e9"), "--target-params: nan is not a count"),
     ],
 )
 def test_a_plan_refuses_throughputs_and_targets_that_can_not_be(
@@ -312,7 +312,7 @@ def test_a_plan_tells_how_long_the_grid_takes_and_how_long_a_search(plan: Plan) 
 def test_a_plan_of_a_search_whose_budget_is_below_its_first_rung_says_that_nothing_would_be_trained(
     plan: Plan, is_enough: bool
 ) -> None:
-    """30 % of the cheapest size's grid or nothing, as the operator decides."""
+    """30% of the cheapest size's grid or nothing, as the operator decides."""
     cheapest = min(size["flops"] for size in plan.document()["sizes"])
     budget = 0.3 * cheapest * (1.01 if is_enough else 0.99)
     path = plan.changed(SEARCHING, ('"2e21"', f'"{budget:.6e}"'))
@@ -631,7 +631,7 @@ def test_a_key_that_is_merged_may_be_given_again() -> None:
     [
         ("Dense_8B", "'Dense_8B' must be lower-case letters"),
         ("-dense", "'-dense' must be lower-case letters"),
-        ("7", "7 is no text: put it into quotes"),
+        ("7", "7 is not text: put it into quotes"),
         ("d" * 64, "has 64 characters, 63 are possible"),
     ],
 )

@@ -270,7 +270,7 @@ def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
         ),
         ((*QUESTION, "--composition-error", "-0.3", "0.2"), "--composition-error"),
         *(
-            ((*QUESTION, option, "2,5B"), f"{option}: 2,5B is no count")
+            ((*QUESTION, option, "2,5B"), f"{option}: 2,5B is not a count")
             for option in ("--cpt-tokens", "--params", "--pretraining-tokens")
         ),
     ],

@@ -164,7 +164,7 @@ def test_an_answer_at_which_training_diverged_is_none() -> None:
     plan = judged(trained(diverges=True))
     assert said(plan) == ("False", "AnswerDiverged")
     assert condition(plan, "Validated")[2].startswith(
-        "Training at the answer diverged: it is no answer. Take a lower learning rate."
+        "Training at the answer diverged, so it cannot be the answer. Take a lower learning rate."
     )
 
 
