@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_scale [--cases 100,1000,10000,50x100] [--idle-seconds 120] [--rounds 5]
 
-A kubelet (tests/faults/fake_kubelet.py) ends every pod at once and writes its result through S3; 20 % of the
-points diverge and 10 % fail. The operator is its real process; its calls to API server and store go
+A kubelet (tests/faults/fake_kubelet.py) ends every pod at once and writes its result through S3; 20% of the
+points diverge and 10% fail. The operator is its real process; its calls to API server and store go
 through meters that count bytes on the wire. The rival is a bare loop of the same API calls:
 it creates the same Jobs at the same parallelism, through the same meter, for the same kubelet.
 """

@@ -2,7 +2,7 @@
 
 Weights, gradients and optimizer state are counted exactly, and so is the output head. Activations are
 those that a fused forward pass keeps for the backward pass: the operands of the matrix products and of
-attention. On an H200, steps of the models of crds/examples took 2 to 7 % less than this (docs/evidence/gpu.md).
+attention. On an H200, steps of the models of crds/examples took 2 to 7% less than this (docs/evidence/gpu.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ACCELERATOR_TOKENS = 131_072
 """Tokens at once that saturate an accelerator: more gain nothing."""
 CHUNK_BYTES = 2**32
 """Size of one chunk's float32 logits on an accelerator; their bfloat16 gradient takes half as much more. On an H200 a step
-of dense-100m is 5 % slower with half of it, and 1 % faster with twice of it."""
+of dense-100m is 5% slower with half of it, and 1% faster with twice of it."""
 Precision = Literal["bf16", "float32"]
 LayerNumbers = tuple[tuple[int, int], ...]
 """So many layers that keep so many numbers per token: a config may ask for hundreds of millions."""

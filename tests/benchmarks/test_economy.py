@@ -31,7 +31,7 @@ def test_means_are_over_answers_and_refusals_are_counted() -> None:
 
 
 def test_a_dearer_design_on_a_synthetic_surface_is_expected_to_lose_less() -> None:
-    """The cheapest of those compared costs at most 1 % of the target, and the one of the designs before half of it."""
+    """The cheapest of those compared costs at most 1% of the target, and the one of the designs before half of it."""
     designs = dict(synthetic.designs())
     assert next(iter(designs)) == "at most 1%"
     assert designs["at most 1%"].cost <= 0.01

@@ -87,7 +87,7 @@ class Outlook:
     """The same as loss."""
 
     def factors(self, deviations: float = 1.2816) -> tuple[float, float]:
-        """By what factor learning rate and batch size may be off on either side, at 80 % by default."""
+        """By what factor learning rate and batch size may be off on either side, at 80% by default."""
         rate, batch = np.exp(deviations * np.sqrt(np.diag(self.covariance)))
         return float(rate), float(batch)
 

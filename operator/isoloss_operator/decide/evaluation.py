@@ -48,7 +48,7 @@ LABELS: Final = Labels(
     unreadable=Reason.EVALUATING,
 )
 EIGHTY_PERCENT: Final = 1.2816
-"""Standard errors to either side that hold 80 % of a normal distribution."""
+"""Standard errors to either side that hold 80% of a normal distribution."""
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def test_a_target_farther_away_is_known_less_well() -> None:
 
 
 def test_nats_are_the_wasted_share_times_what_tokens_bring() -> None:
-    """At the target's tokens; one point of a factor of 1.28 standard deviations is the 80 % interval."""
+    """At the target's tokens; one point of a factor of 1.28 standard deviations is the 80% interval."""
     found = KNOWN.outlook(TARGET)
     assert found.nats == pytest.approx(found.wasted * token_slope(TARGET.tokens))
     assert found.factors()[0] == pytest.approx(

@@ -41,7 +41,7 @@ def half_widths(answer: Prediction) -> np.ndarray:
 def test_it_widens_the_intervals_in_quadrature_and_moves_no_value() -> None:
     bare = answered(composition_error=(0.0, 0.0))
     wide = answered(composition_error=(0.4, 0.2))
-    reach = 1.2815516 * np.array([0.4, 0.2])  # of an 80 % interval
+    reach = 1.2815516 * np.array([0.4, 0.2])  # of an 80% interval
     assert half_widths(wide) == pytest.approx(np.hypot(half_widths(bare), reach), rel=1e-6)
     assert wide.learning_rate.value == bare.learning_rate.value
     assert wide.batch_size_raw == bare.batch_size_raw

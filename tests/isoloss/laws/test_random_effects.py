@@ -144,7 +144,7 @@ def test_a_bend_over_tokens_is_clear_where_all_sizes_bend_alike(
 
 
 def test_errors_of_sweeps_drawn_from_the_priors_are_as_large_as_is_said() -> None:
-    """The law at three times the distance of the sizes, over its own root mean square: the standard normal's 80 % within 1.28."""
+    """The law at three times the distance of the sizes, over its own root mean square: the standard normal's 80% within 1.28."""
     rng = np.random.default_rng(0)
     away = 3.0 * np.ptp(THREE)
     row = np.array([1.0, away, away, -(away**2), -(away**2)])

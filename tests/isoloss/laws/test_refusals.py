@@ -129,7 +129,7 @@ def test_one_size():
 
 @pytest.mark.parametrize("batch_size", [None, 32.0])
 def test_sizes_that_are_alike_answer_nothing_about_others(batch_size):
-    """Three sizes 12 % apart: iso-loss laws answered for six times the size, far from the truth and with a narrow interval."""
+    """Three sizes 12% apart: iso-loss laws answered for six times the size, far from the truth and with a narrow interval."""
     laws = fit(synthetic(NEAR, rate_at=(5e-4, -0.7, 0.3)))
     assert reasons(laws) == {RefusalReason.TOO_FEW_SIZES}
     answer = predict(laws, PredictionQuery(params=1.3e9, total_flops=6e19, batch_size=batch_size))

@@ -23,7 +23,7 @@ def test_a_size_has_its_points_its_share_of_what_is_wanted_and_its_lowest_loss()
 
 
 def test_what_a_search_has_not_chosen_or_pruned_is_not_wanted() -> None:
-    """A finished search comes to 100 %."""
+    """A finished search comes to 100%."""
     pruned = done(2, 4.3, tokens=300_000, trained_for=300_000, intent=Intent(PRUNE, 300_000))
     paused = record(3, intent=Intent(PAUSE, reason=NOT_CHOSEN))
     (size,) = size_statuses((done(1), pruned, paused), {})

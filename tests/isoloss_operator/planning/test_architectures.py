@@ -34,7 +34,7 @@ MOE_KEYS = {"num_experts_per_tok": 2, "num_key_value_heads": 2}
 def test_the_dense_examples_have_about_the_published_counts(
     name: str, body: int, head: int
 ) -> None:
-    """Within 1.5 % of body 85 M and head 101 M, and of body 476 M and head 168 M."""
+    """Within 1.5% of body 85 M and head 101 M, and of body 476 M and head 168 M."""
     counts = parameter_counts(example_model(name))
     assert (counts.body_active, counts.body_total, counts.head) == (body, body, head)
     assert counts.embedding == head
@@ -69,7 +69,7 @@ def test_the_mixtures_have_the_papers_proportions(name: str) -> None:
 def test_the_mixtures_have_about_the_active_size_of_their_dense_twins(
     name: str, body: float
 ) -> None:
-    """Within 3 %, and with several times as many parameters in all."""
+    """Within 3%, and with several times as many parameters in all."""
     counts = parameter_counts(example_model(name))
     assert counts.body_active == pytest.approx(body, rel=0.03)
     assert counts.body_total > 5 * counts.body_active

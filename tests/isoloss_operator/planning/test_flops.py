@@ -16,7 +16,7 @@ from tests.support.models import example_model
 def test_conventions_agree_with_the_published_table(
     name: str, six: float, exact: float, palm: float
 ) -> None:
-    """Vocabulary 131,072, sequence length 8192. Theirs are of models that group no queries: 1 % off."""
+    """Vocabulary 131,072, sequence length 8192. Theirs are of models that group no queries: 1% off."""
     flops = token_flops(example_model(name), 8192)
     assert flops.total() == pytest.approx(six, rel=1e-2)
     assert flops.total(Convention.EXACT) == pytest.approx(exact, rel=1e-2)

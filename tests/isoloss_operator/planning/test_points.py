@@ -255,7 +255,7 @@ def test_a_domain_without_held_out_text_is_refused() -> None:
 
 
 def test_repetition_of_the_corpus_is_known() -> None:
-    """2,000,000 tokens of which 18 % are math, and only 90,000 of these."""
+    """2,000,000 tokens of which 18% are math, and only 90,000 of these."""
     corpus = manifest(domains=(domain("general"), domain("math", training_tokens=90_000)))
     assert repeated_domains(parse_sweep_spec(sweep_spec()), corpus) == {"math": pytest.approx(4.0)}
 
