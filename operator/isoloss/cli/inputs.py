@@ -59,7 +59,9 @@ def count(option: str, text: str) -> int:
     value = count_of(text) or 0.0
     if not 0.5 < value <= LARGEST_COUNT:
         hint = " of at most 9e15" if value > LARGEST_COUNT else ""
-        raise BadInput(f"{option}: {text[:40]} is not a count{hint}: write 55B, 2.5T, 800M or 55e9")
+        raise BadInput(
+            f"{option}: {text[:40]} is not a count{hint}: write 55B, 2.5T, 800M or 55e9"
+        )
     return round(value)
 
 

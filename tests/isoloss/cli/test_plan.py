@@ -221,7 +221,10 @@ def test_the_help_of_a_plan_says_what_it_assumes(isoloss: Isoloss) -> None:
         (("--tokens-per-second", "0"), "--tokens-per-second: 0 is not a positive"),
         (("--price-per-hour", "-1"), "--price-per-hour: -1 is not a positive"),
         (("--target-params", "8e9"), "give --target-params and --target-tokens together"),
-        (("--target-params", "nan", "--target-tokens", "1e9"), "--target-params: nan is not a count"),
+        (
+            ("--target-params", "nan", "--target-tokens", "1e9"),
+            "--target-params: nan is not a count",
+        ),
     ],
 )
 def test_a_plan_refuses_throughputs_and_targets_that_can_not_be(
