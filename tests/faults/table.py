@@ -43,17 +43,16 @@ after the N-th write one of 30 points and `parallelism: 6`, a search one of six 
 grid, a sweep around an answer five points beside the 18 of the laws and the prediction that it judges.
 
 A row holds if no point is lost, no token is trained twice, no more Jobs run than allowed, no point is charged for
-what is not its fault, and ledger, laws and answer end as in an undisturbed run. Faults of API calls happen 12 times, those
-of the store last 15 s (unwritable objects 45 s). *Lost* are points that end in the
-ledger otherwise than in that run, *again* trainings that repeated tokens without need, *most* the most points of one
-owner at work at once. *Seen* are the additional reasons of conditions and Warning events. *Played* is the date, in
-UTC; rows that are not played again keep their line.
+what is not its fault, and ledger, laws and answer end as in an undisturbed run. Faults of API calls happen 12 times,
+those of the store last 15 s (unwritable objects 45 s). *Lost* are points that end otherwise than in that run, *again*
+trainings that repeated tokens without need, *most* the most points of one owner at work at once, *seen* the
+additional reasons of conditions and Warning events. Rows that are not played again keep their line and date (UTC).
 
 {summary}
 """
-HEADER = "| row | what happens | lost/again/most | holds | seen | played |"
+HEADER = "|row|what happens|lost/again/most|holds|seen|played|"
 COLUMNS = HEADER.count("|") - 1
-ROW = re.compile(r"^\| `(\S+)` \|")
+ROW = re.compile(r"^\|`(\S+)`\|")
 """A line of the page, and its row's name."""
 
 
@@ -136,7 +135,7 @@ def _summary(lines: Mapping[str, str]) -> str:
     """How many rows held; a line of kills stands for as many as it says."""
     held = failed = 0
     for line in lines.values():
-        holds = line.split(" | ")[COLUMNS - 3]
+        holds = re.split(r"(?<!\\)\|", line)[COLUMNS - 2]
         if found := COUNTED.match(holds):
             held += int(found[1])
             # Those that failed have lines of their own.
@@ -200,7 +199,7 @@ def _date(played: str) -> str:
 
 
 def _row(name: str, *cells: object) -> str:
-    return f"| `{name}` | {' | '.join(str(cell) for cell in cells)} |"
+    return f"|`{name}`|{'|'.join(str(cell) for cell in cells)}|"
 
 
 def _seen(verdicts: Sequence[Verdict]) -> str:

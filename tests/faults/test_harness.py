@@ -200,7 +200,7 @@ def test_the_table_names_what_failed_and_what_was_not_played(tmp_path: Path) -> 
     rows = [Row("store/away", "it is away", lambda _: None)]
     text = page(Results(tmp_path / "results.json"), rows)
     assert "2 rows: 1 held, 1 failed." in text
-    assert "| `store/away` | it is away | 0/0/0 | yes | `StorageUnreachable` |" in text
+    assert "|`store/away`|it is away|0/0/0|yes|`StorageUnreachable`|" in text
     assert "**no**: 1 points lost" in text
     assert "not played: no library" in text
 
@@ -215,12 +215,12 @@ def test_a_table_of_a_part_keeps_the_lines_of_all_other_rows(tmp_path: Path) -> 
         first.keep(Verdict(f"kill/after-00{number}", played="2026-01-01 11:00"))
     former = page(first, rows)
     assert "5 rows: 4 held, 1 failed." in former
-    assert "for every N to 3 | 0/0/0 | 3 of 3 | – | 2026-01-01 |" in former
+    assert "for every N to 3|0/0/0|3 of 3|–|2026-01-01|" in former
     second = Results(tmp_path / "second.json")
     second.keep(Verdict("api/away", played="2026-02-02 10:00"))
     text = page(second, rows, former)
     assert "5 rows: 5 held, 0 failed." in text
-    assert "| `api/away` |  | 0/0/0 | yes | – | 2026-02-02 |" in text
+    assert "|`api/away`||0/0/0|yes|–|2026-02-02|" in text
     kept = {line for line in former.splitlines() if "store/away" in line or "after-N" in line}
     assert len(kept) == 2
     assert kept < set(text.splitlines())
@@ -230,7 +230,7 @@ def test_kills_with_gaps_do_not_claim_every_number(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.json")
     for number in (1, 2, 9):
         results.keep(Verdict(f"kill/after-00{number}", played="2026-01-01 11:00"))
-    assert "for 3 N to 9 | 0/0/0 | 3 of 3 |" in page(results, [])
+    assert "for 3 N to 9|0/0/0|3 of 3|" in page(results, [])
 
 
 def test_the_command_has_an_undisturbed_scene_for_every_row_that_it_plays() -> None:
