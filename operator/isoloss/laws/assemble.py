@@ -27,9 +27,9 @@ from isoloss.laws.results import (
 KEPT_DRAWS = 400
 """Draws stored with the laws, for predictions."""
 ONE_TOKEN_COUNT = (
-    "Every size was evaluated at a single number of tokens, so that the runs do not show what tokens change at one size: the joint "
-    "surface concludes it from the sizes, and the learning rate at a given batch size from what is usual. For another ratio of tokens "
-    "to size than the sweep's the two may differ by a factor of 2. Evaluate runs earlier as well, or train a size for other tokens."
+    "Every size was evaluated at one number of tokens, so the runs do not show the effect of tokens at one size. The joint surface "
+    "takes it from the sizes, the learning rate at a given batch size from what is usual: for another ratio of tokens to size than "
+    "the sweep's the two may differ by a factor of 2. Evaluate runs earlier as well, or train a size for other tokens."
 )
 KEPT_CONTOUR_POINTS = 20_000
 """Runs times levels above which contours are thinned, to keep the document small."""

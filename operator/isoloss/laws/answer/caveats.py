@@ -28,8 +28,8 @@ def assumptions(laws: Laws, route: Route) -> tuple[str, ...]:
         ]
         if laws.options.form == "LinearInLogCompute":
             found.append(
-                "The form LinearInLogCompute was asked for, which the iso-loss laws alone have, and these were refused: the "
-                "joint surface answers, whose optima are power laws of size and tokens."
+                "The iso-loss laws, which alone have the form LinearInLogCompute, were refused. The joint surface answers instead: "
+                "its optima are power laws of size and tokens."
             )
     sizes = len(laws.data.sizes)
     if 0 < sizes < FEWEST_SIZES:

@@ -157,14 +157,16 @@ def _above_all_seen(laws: Laws, query: PredictionQuery, past: UnseenPast) -> Ref
             f"{hint or perplexity(laws, loss)}"
         )
         return Refusal(reason, message, figures)
-    message = f"The initial loss {loss:.4g} is above every loss of the sweep ({highest:.4g}), and "
+    message = f"The initial loss {loss:.4g} is above every loss of the sweep ({highest:.4g})"
     if past.share > LARGEST_UNSEEN_SHARE:
         message += (
-            f"its equivalent compute may matter: it is up to {past.share:.0%} of the total; up to "
+            f", and its equivalent compute may matter: it is up to {past.share:.0%} of the total; up to "
             f"{LARGEST_UNSEEN_SHARE:.0%} would not. "
         )
     else:
-        message += f"more than {FAR_ABOVE:g} times the highest is a loss in another unit or of another text. "
+        message += (
+            f": more than {FAR_ABOVE:g} times the highest means another unit, or another text. "
+        )
     message += (
         "Check that it was measured on the sweep's validation text with its tokenizer, in the unit of the runs' losses. "
         "If it was, evaluate the runs earlier, so that they begin above it"
