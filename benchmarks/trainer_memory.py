@@ -21,7 +21,7 @@ from isoloss_trainer.model import build_network
 from tests.support.models import SHAPES, example_model
 
 PAGE = Path(__file__).parents[1] / "docs/reference/memory.md"
-TABLE = re.compile(r"^\| model \| GPUs \|(?:.*\n)+?(?=\n)", re.MULTILINE)
+TABLE = re.compile(r"^\|model\|GPUs\|(?:.*\n)+?(?=\n)", re.MULTILINE)
 LENGTH = 8192
 GPUS = (1, 8)
 LLAMA: dict[str, Any] = {
@@ -70,7 +70,7 @@ def fits_table() -> str:
         "host, building",
         "host, training",
     ]
-    lines = ["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * (len(heads) - 1)]
+    lines = [f"|{'|'.join(heads)}|", "|---|" + "---:|" * (len(heads) - 1)]
     for model in SHAPES:
         network = _network(example_model(model))
         lines += [_fit_of(f"`{model}`", network, count, "random") for count in GPUS]
@@ -89,7 +89,7 @@ def _fit_of(name: str, network: Any, count: int, given: Literal["random", "bf16"
     needed, host = footprint(network, "bf16", count), host_footprint(network, count, given)
     parts = [_gib(size) for size in (needed.state, needed.whole, needed.head)]
     hosts = [_gib(host.build), _gib(host.train)]
-    return "| " + " | ".join([name, str(count), *parts, *_fits(needed), *hosts]) + " |"
+    return f"|{'|'.join([name, str(count), *parts, *_fits(needed), *hosts])}|"
 
 
 def _fits(needed: Footprint) -> Iterator[str]:

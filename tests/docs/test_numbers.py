@@ -38,7 +38,7 @@ def rows(page: str) -> dict[str, list[str]]:
     """The cells of every table row by the first one; of equal names the first row."""
     found: dict[str, list[str]] = {}
     for line in page.splitlines():
-        if line.startswith("| "):
+        if line.startswith("|"):
             name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
             found.setdefault(name.strip("*"), cells)
     return found

@@ -38,3 +38,11 @@ def test_every_link_between_pages_leads_somewhere(page: str) -> None:
     folder = (CHECKOUT / page).parent
     links = LINKED.findall((CHECKOUT / page).read_text())
     assert [link for link in links if not (folder / link).exists()] == []
+
+
+def test_no_paragraph_of_the_reference_is_a_wall() -> None:
+    """Of tables and lists each line counts, of others what stands between blank lines."""
+    for page in sorted(CHECKOUT.glob("docs/reference/*.md")):
+        for block in page.read_text().split("\n\n"):
+            parts = block.splitlines() if re.match(r"[|`-]|\d\.| ", block) else [block]
+            assert max(map(len, parts), default=0) <= 900, f"{page.name}: {block[:80]}"

@@ -81,9 +81,9 @@ def test_every_metric_that_is_served_is_on_the_page_with_its_type_labels_and_mea
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name
         labels = declared.get(metric.name) or getattr(metric, "_labelnames", ())
         shown = ", ".join(f"`{label}`" for label in labels)
-        rows.append(f"| `{name}` | {metric.type} | {shown} | {metric.documentation} |")
+        rows.append(f"|`{name}`|{metric.type}|{shown}|{metric.documentation}|")
     page = (DOCS / "reference" / "metrics.md").read_text()
-    assert [line for line in page.splitlines() if line.startswith("| `")] == rows
+    assert [line for line in page.splitlines() if line.startswith("|`")] == rows
     served = re.findall(r"^# TYPE (\S+) ", metrics.page().decode(), re.MULTILINE)
     assert len(rows) == len(served)
     assert all(name.startswith("isoloss_") for name in served)
