@@ -128,7 +128,7 @@ def test_a_bad_cell_ends_with_code_2_and_names_row_and_column(
     [
         (("absent.csv",), "No such file"),
         (("notes.txt",), "neither a .csv"),
-        ((), "Missing argument"),
+        ((), "RUNS is missing"),
         (("runs.csv", "--form", "cubic"), "cubic"),
         (("runs.csv", "--irreducible-loss", "2.0"), "No such file"),
         (("s3://bucket/../x",), "'..' is not allowed"),

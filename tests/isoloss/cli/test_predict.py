@@ -263,7 +263,7 @@ def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
         (("--total-flops", "much"), "total-flops"),
         ((*QUESTION, "--initial-loss-standard-error", "-1"), "standard-error"),
         (("--total-flops", "3e19", "--batch-size", "64"), "needs --params"),
-        ((*QUESTION, "--batch-size", "64.5"), "'--batch-size': Input should be a valid integer"),
+        ((*QUESTION, "--batch-size", "64.5"), "--batch-size 64.5: is not a whole number"),
         (
             (*QUESTION, "--batch-size", "64", "--round-to", "7"),
             "--round-to is about the best batch size",
