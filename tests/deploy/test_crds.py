@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from isoloss.errors import BadInput
 from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.api import SWEEP_KIND
 from isoloss_operator.commands.manifest_reader import read_manifest
 from isoloss_operator.generate import crdgen
-from isoloss_operator.planning.specs import InvalidSpec, parse_prediction_spec, parse_sweep_spec
+from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 
 ROOT = Path(__file__).parents[2]
 CRDS = sorted((ROOT / "crds").glob("isoloss.dev_*.yaml"))
@@ -153,5 +154,5 @@ def test_isoloss_plan_says_to_quote_what_kubernetes_takes_for_a_number(tmp_path:
     manifest = tmp_path / "sweep.yaml"
     example = (ROOT / "crds" / "examples" / "dense-sweep.yaml").read_text()
     manifest.write_text(example.replace('"2e-4"', "2e-4"))
-    with pytest.raises(InvalidSpec, match=r"spec.grid.learningRates\[1\]: .* quote it"):
+    with pytest.raises(BadInput, match=r"spec.grid.learningRates\[1\]: .* quote it"):
         read_manifest(manifest)

@@ -127,7 +127,7 @@ ROWS: dict[str, Row] = {
         ("False", "StorageUnreachable"),
     ),
     "a model with a smaller vocabulary than the tokenizer is refused": Row(
-        lambda: observed(manifest=manifest(vocabulary_size=2048), spec=parsed(_llama_spec())),
+        lambda: observed(_llama_spec(), manifest=manifest(vocabulary_size=2048)),
         ("False", "InvalidSpec"),
         stalled=True,
         says="smaller than the tokenizer's 2048",
