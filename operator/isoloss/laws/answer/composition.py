@@ -84,7 +84,9 @@ class CompositionError:
 
 
 NONE = CompositionError(0.0, 0.0, None, "")
-_SOURCE = f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md)"
+_SOURCE = (
+    f"as measured on continued runs of {CHECKPOINTS} tiny checkpoints (docs/evidence/transfer.md)"
+)
 
 
 def composition_error(question: Question) -> CompositionError:
