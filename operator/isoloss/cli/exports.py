@@ -36,7 +36,7 @@ def refuse_idle_of_tables(
     if not any(map(is_table, runs)):
         refuse_idle(
             {"column": (column, None), "settings": (settings, None)},
-            "no table is read that has columns to name: leave it out",
+            "no table is read: leave it out",
         )
 
 

@@ -93,11 +93,9 @@ def validate(
     of_the_plan = {"factor": (factor, FACTOR), "share": (share, SHARE), "seeds": (seeds, SEEDS)}
     of_the_verdict = {"tolerance": (tolerance, TOLERANCE), "noise": (noise, None)}
     if runs:
-        refuse_idle(of_the_plan, "is of the plan of probes, and these are given: leave it out")
+        refuse_idle(of_the_plan, "is for planning probes, and probes are given: leave it out")
     else:
-        refuse_idle(
-            of_the_verdict, "is of the verdict on probes, and none are given: leave it out"
-        )
+        refuse_idle(of_the_verdict, "is for judging probes, and none are given: leave it out")
     refuse_idle_of_tables(runs or [], column, settings)
     fitted = querying.own_laws(laws, "validate")
     if not runs:
