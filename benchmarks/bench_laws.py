@@ -4,8 +4,8 @@
 
 One core. The rival does for each bootstrap sample what is usually written: perturb the losses, fit every
 trajectory with curve_fit, find the tokens to each level, fit a parabola per size and level, take the
-cheapest size, fit f, g and L(C) with curve_fit. Its time per sample is measured and scaled up. A last line has
-time and memory of densely logged runs, in a process of their own.
+cheapest size, fit f, g and L(C) with curve_fit. Its time per sample is measured and scaled up. The last lines have CPU time
+and memory of fits in processes of their own: few runs to many, and densely logged ones.
 """
 
 from __future__ import annotations
@@ -119,18 +119,26 @@ def spread(times: Sequence[float]) -> str:
     return f"{statistics.median(times):.3f} s [{min(times):.3f}, {max(times):.3f}]"
 
 
-DENSE_RUNS, DENSE_EVALUATIONS = 50, 4000
+LONE_FITS = ((2, 3, 24), (4, 5, 24), (10, 10, 24), (25, 20, 24), (2, 5, 4000))
+"""Sizes, lines of learning rates and of batch sizes of each, and evaluations of each run."""
 
 
-def dense_fit() -> tuple[float, float]:
-    """(seconds, MiB beyond what the process took before) of a fit of densely logged runs."""
-    grid = Grid(rates=5, batches=5, evaluations=DENSE_EVALUATIONS)
-    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), NOISE)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
-    fit_laws(runs[:DENSE_RUNS], FitOptions())
+def lone_fit(sizes: int, lines: int, evaluations: int) -> tuple[float, float]:
+    """(CPU seconds, MiB beyond what the process took before) of a fit of sizes x lines x lines runs."""
+    params = tuple(5e7 * 1.25**i for i in range(sizes))
+    grid = Grid(
+        params,
+        tuple(40 * n for n in params),
+        rates=lines,
+        batches=lines,
+        step=float(np.log(32.0)) / lines,
+        evaluations=evaluations,
+    )
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), NOISE, NOISE)
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    fit_laws(runs, FitOptions())
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return time.perf_counter() - start, (after - before) / 1024
+    return time.process_time() - start, (after - before) / 1024
 
 
 def main() -> None:
@@ -165,9 +173,13 @@ def main() -> None:
         large = synthetic_runs(Synthetic(), grid, rng, NOISE)[:2000]
         times = seconds(lambda: fit_laws(large, options), min(arguments.repeats, 3))
         print(f"{len(large)} runs x 40 evaluations, {SAMPLES} bootstrap samples: {spread(times)}")
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        taken, memory = process.submit(dense_fit).result()
-    print(f"{DENSE_RUNS} runs x {DENSE_EVALUATIONS} evaluations: {taken:.2f} s, {memory:.0f} MiB")
+    for sizes, lines, evaluations in LONE_FITS:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            taken, memory = process.submit(lone_fit, sizes, lines, evaluations).result()
+        count = sizes * lines**2
+        print(
+            f"{count} runs of {sizes} sizes x {evaluations} evaluations: {taken:.2f} s of CPU, {memory:.0f} MiB"
+        )
 
 
 if __name__ == "__main__":
