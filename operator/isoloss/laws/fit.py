@@ -9,7 +9,6 @@ import numpy as np
 
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.bootstrap import DrawSource
-from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.screening import Screened, screen
 from isoloss.laws.falling_losses import rising_warnings
 from isoloss.laws.fitted_laws import Laws
@@ -50,8 +49,7 @@ def fit_laws(
     if collected.refusals:
         return refused_laws(collected.refusals[0], runs, options, collected.excluded)
     fitted: Status = "provisional" if provisional else "fitted"
-    trajectories = collected.trajectories
-    cells = make_cells(trajectories)
+    trajectories, cells = collected.trajectories, screened.cells
     iso_loss = fit_iso_loss(trajectories, options, fitted)
     surface = fit_joint_surface(trajectories, cells, fitted)
     surface = _at_the_frontiers_ratio(surface, iso_loss.frontier)
@@ -84,10 +82,10 @@ def surface_residual(
     kept = [run for run in runs if run.name not in options.exclude]
     if not kept or refuse_mixture(kept) is not None:
         return None
-    collected = (screened or screen(runs, options)).collected
-    if collected.refusals:
+    screened = screened or screen(runs, options)
+    if screened.collected.refusals:
         return None
-    found = fit_late_if_bent(collected.trajectories, make_cells(collected.trajectories))
+    found = fit_late_if_bent(screened.collected.trajectories, screened.cells)
     if isinstance(found, Refusal) or not found[0].fit.is_convex:
         return None
     return residual_rms(found[0].fit, found[1])

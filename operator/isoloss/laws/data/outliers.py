@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
-from isoloss.laws.data.cells import Cell, late_cells, make_cells
+from isoloss.laws.data.cells import Cell, late_cells
 from isoloss.laws.data.smoothing import DENSE
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.quadratic import TERMS, Quadratic, fit_quadratic, is_determined, quadratic_terms
@@ -94,9 +94,11 @@ class _Suspect:
     """Standard deviation of that per unit of noise."""
 
 
-def find_outliers(trajectories: Sequence[Trajectory]) -> tuple[Outlier, ...]:
+def find_outliers(
+    trajectories: Sequence[Trajectory], cells: Sequence[Cell]
+) -> tuple[Outlier, ...]:
     """Every run that is too low by far, the surest first: another may only seem so because of it."""
-    cells = late_cells(make_cells(trajectories))
+    cells = late_cells(cells)
     lowest = [_lowest(trajectories, cell) for cell in cells]
     noise = _noise(lowest)
     suspects: dict[tuple[int, str], list[tuple[Cell, _Suspect]]] = defaultdict(list)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from isoloss.laws.data.cells import Cell, make_cells
 from isoloss.laws.data.outliers import Outlier, beyond_doubt, find_outliers
 from isoloss.laws.data.trajectories import Collected, collect
 from isoloss.laws.model import FitOptions, InvalidRunError, Run
 from isoloss.laws.results import Exclusion
 from isoloss.laws.run_noise import RunNoise
 
-MOST_ROUNDS = 10
+MOST_LEFT_OUT = 10
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Screened:
     """The runs of a fit, and those that their neighbours contradict."""
 
     collected: Collected
+    cells: list[Cell]
+    """Of its trajectories."""
     left_out: tuple[Outlier, ...] = ()
     suspected: tuple[Outlier, ...] = ()
     """Named and kept."""
@@ -40,13 +43,14 @@ def screen(runs: Sequence[Run], options: FitOptions) -> Screened:
     left_out: list[Outlier] = []
     collected = collect([run for run in runs if run.name not in dropped])
     run_noise = collected.run_noise
-    for _ in range(MOST_ROUNDS):
-        found = () if collected.refusals else find_outliers(collected.trajectories)
+    while True:
+        cells = [] if collected.refusals else make_cells(collected.trajectories)
+        found = find_outliers(collected.trajectories, cells)
         worst = beyond_doubt(found, collected.trajectories, left_out)
-        if worst is None or options.keep_outliers:
+        if worst is None or options.keep_outliers or len(left_out) == MOST_LEFT_OUT:
             break
         left_out.append(worst)
         dropped[worst.run] = Exclusion(worst.run, worst.sentence)
         collected = collect([run for run in runs if run.name not in dropped], collected)
     collected = replace(collected, excluded=(*dropped.values(), *collected.excluded))
-    return Screened(collected, tuple(left_out), found, run_noise)
+    return Screened(collected, cells, tuple(left_out), found, run_noise)
