@@ -197,7 +197,7 @@ def test_an_option_that_would_do_nothing_is_refused(
 ) -> None:
     probes = [tmp_path / "probes.csv"] if has_probes else []
     ended = validate(*probes, *QUESTION, *options)
-    assert f"{options[0]}: is of the {'plan' if has_probes else 'verdict'}" in ended.error
+    assert f"{options[0]}: is for {'planning' if has_probes else 'judging'} probes" in ended.error
 
 
 def test_at_a_batch_size_that_is_given_learning_rates_alone_are_planned_and_judged(
