@@ -119,9 +119,9 @@ def render_report(
 ) -> str:
     """The report as HTML.
 
-    Without a `title` that of a page without a prediction says what the laws are of. `facts` are shown at the end. Without `points` the runs are listed, without `savings` the cost is left out, and without
-    `figures` they are drawn here. `no_answer` is why there is no prediction although one was asked for. `probed` is the
-    validation of the prediction. `status` is that of the sweep whose runs these are; unless it `is_over`, its progress
+    Without a `title` that of a page without a prediction says what the laws are of. `facts` are shown at the end. Without
+    `points` the runs are listed, without `savings` the cost is left out, and without `figures` they are drawn here.
+    `no_answer` is why there is no prediction although one was asked for. `probed` is the validation of the prediction. `status` is that of the sweep whose runs these are; unless it `is_over`, its progress
     is shown, and a refused law is not yet there. Of a sweep that has nothing to fit, no laws are shown.
     """
     drawn = figures or draw_figures(
@@ -209,7 +209,7 @@ def _told(
         "question": predicted.question_in_words(answer, initial_loss, parameters),
         "expected_cost": predicted.expected_cost(laws, answer),
         "caveats": (
-            *_PROVISIONAL[: answer.provisional],
+            *(_PROVISIONAL if answer.provisional else ()),
             *predicted.disagreements(laws, answer),
             *answer.warnings,
         ),
