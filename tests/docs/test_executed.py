@@ -52,6 +52,7 @@ REASONS = {
     "needs a cloud",
     "needs Docker",
     "needs Kueue",
+    "needs other loaders",
     "takes hours",
     "a form, not a command",
 }
