@@ -9,7 +9,15 @@ import numpy as np
 
 from benchmarks.transfer.design import CHECKED, SCRATCH, SIZES, Results, Size
 from benchmarks.transfer.grids import Runs
-from benchmarks.transfer.judging import Optimum, has_optimum, losses_at, optimum, standard_errors
+from benchmarks.transfer.judging import (
+    FEWEST,
+    Optimum,
+    best_place,
+    has_optimum,
+    losses_at,
+    optimum,
+    standard_errors,
+)
 from isoloss.laws import Array, Composition, Point
 from isoloss.laws.answer.composition import YOUNG_ERROR, YOUNG_TOKENS, composed
 from isoloss.laws.answer.question import Question
@@ -161,11 +169,13 @@ def answer(rule: str, case: Case, all_cases: Sequence[Case]) -> tuple[float, flo
 
 
 def tables(results: Results) -> Iterator[str]:
-    """Every grid from scratch, every case, and the rules by size."""
-    yield from _head("size", "tokens a parameter", "best LR", "best B", "lowest loss")
+    """Every grid, every case, and the rules by size."""
+    yield from _head(
+        *("size", "origin", "tokens a parameter", "runs", "lowest loss", "at LR", "at B"),
+        *("best LR", "best B"),
+    )
     for (name, origin), runs in results.items():
-        if origin == SCRATCH:
-            yield from _scratch_rows(SIZES[name], runs)
+        yield from _grid_rows(SIZES[name], origin, runs)
     found = cases(results)
     yield from _head(
         *(
@@ -187,13 +197,14 @@ def tables(results: Results) -> Iterator[str]:
         yield _size_row(name, [case for case in found if case.size == name], found)
 
 
-def _scratch_rows(size: Size, runs: Runs) -> Iterator[str]:
+def _grid_rows(size: Size, origin: str, runs: Runs) -> Iterator[str]:
     for ratio in CHECKED:
         losses = losses_at(runs, size.tokens(ratio))
-        if has_optimum(losses):
-            vertex, errors = optimum(losses).vertex, standard_errors(losses)
-            lowest = f"{min(losses.values()):.3f}"
-            yield _row(size.name, f"{ratio:g}", *_values(vertex, errors), lowest)
+        if len(losses) >= FEWEST:
+            best, found, inside = best_place(losses), optimum(losses), has_optimum(losses)
+            told = _values(found.vertex, standard_errors(losses)) if inside else ("", "")
+            lowest = (f"{losses[best]:.3f}", f"{best.rate:.2e}", str(best.batch))
+            yield _row(size.name, origin, f"{ratio:g}", str(len(losses)), *lowest, *told)
 
 
 def _case_row(case: Case, found: Sequence[Case]) -> str:

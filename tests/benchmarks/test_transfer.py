@@ -23,6 +23,7 @@ from isoloss_contract.records import EvaluationConfig, OptimizerConfig, PointCon
 from isoloss_trainer.learner import Learner  # noqa: E402
 from isoloss_trainer.model import build_network, count_parameters  # noqa: E402
 from isoloss_trainer.world import World  # noqa: E402
+from tests.support.pages import CHECKOUT  # noqa: E402
 
 TINY = Shape(width=32, layers=2, heads=2, vocabulary=64, length=16)
 SIZE = Size("tiny", Shape(16, 1, 2, 32, 16), Grid((-8, -6), (1, 3)), Place(-7, 2), 256)
@@ -268,8 +269,36 @@ def test_wishes_and_regrets_are_those_of_a_synthetic_world() -> None:
         assert losses["Measured"] == pytest.approx(0.0, abs=1e-3)
         assert losses["Measured"] == min(losses.values())
     text = "\n".join(reading.tables(world(np.sqrt)))
-    assert text.count("| link | near-5 |") == 5
+    # Every grid, and every case.
+    assert text.count("| link | near-5 |") == 5 + 5
 
 
 def test_an_interval_does_not_hold_what_is_far_from_the_rule() -> None:
     assert not any(case.holds()[0] for case in reading.cases(world(lambda s: 5.0 * np.sqrt(s))))
+
+
+# ------------------------------------------------------------------------------- what the page says of it
+
+
+def test_the_page_has_the_tables_of_the_losses_in_the_repository() -> None:
+    evidence = CHECKOUT / "docs" / "evidence"
+    page, results = (
+        (evidence / "transfer.md").read_text(),
+        read_results([evidence / "transfer_stacked.jsonl"]),
+    )
+    for line in reading.tables(results):
+        if line.startswith("| link "):
+            assert line in page
+    assert not reading.cases(results)
+
+    def best(origin: str, batch: int, tokens: int) -> float:
+        losses = [results["link", origin][Place(i, batch)][tokens] for i in range(-10, -6)]
+        middle = min(max(int(np.argmin(losses)), 1), 2)
+        near = slice(middle - 1, middle + 2)
+        square, slope, _ = np.polyfit(np.log(2) * np.arange(-10, -6)[near], losses[near], 2)
+        return float(np.exp(-slope / (2 * square)))
+
+    for ratio in (0.5, 1, 2):
+        at = [(batch, design.LINK.tokens(ratio)) for batch in (2, 3, 4)]
+        wishes = (f"{best('far-5', *place) / best('scratch', *place):.2f}" for place in at)
+        assert f"| {ratio:g} | {' | '.join(wishes)} |" in page
