@@ -80,7 +80,7 @@ class Settings(BaseModel):
     """Maximum number of fits at a time, each in a process of its own."""
     fit_timeout_seconds: Annotated[float, Field(gt=0)] = 1800.0
     """Time limit of a fit."""
-    fit_memory_mib: Annotated[int, Field(ge=256, le=1_048_576)] = 1024
+    fit_memory_mib: Annotated[int, Field(ge=256, le=1_048_576)] = 512
     """Memory limit of a fit's process; with the operator's own 300 MiB it must fit into the pod's."""
     pass_seconds: Annotated[float, Field(gt=0)] = 300.0
     """Time limit of one pass: it is then given up and tried again."""

@@ -329,7 +329,7 @@ def test_the_service_monitor_reads_the_port_of_the_service() -> None:
         ),
         *(
             pytest.param(
-                {"fits": 2, "resources": {"limits": {"memory": limit}}},
+                {"fits": 2, "fitMemoryMiB": 1024, "resources": {"limits": {"memory": limit}}},
                 f"{limit} is {has} MiB, but the operator's 300 MiB and 2 fits with fitMemoryMiB 1024 need 2348 MiB",
                 id=f"fits that do not fit into {limit}",
             )

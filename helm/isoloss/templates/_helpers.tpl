@@ -108,7 +108,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $limit := ((.Values.resources).limits).memory | default "" -}}
 {{- $has := include "isoloss.mebibytes" $limit -}}
 {{- $fits := int (.Values.fits | default 1) -}}
-{{- $each := int (.Values.fitMemoryMiB | default 1024) -}}
+{{- $each := int (.Values.fitMemoryMiB | default 512) -}}
 {{- $needs := add 300 (mul $fits $each) -}}
 {{- if not (regexMatch "^([0-9.]+([eE][+]?[0-9]+|m|k|[MGTPE]|[KMGTPE]i)?)?$" (toString $limit)) -}}
 {{- fail (printf "resources.limits.memory: %v is not a quantity: write 2Gi or 2G" $limit) -}}

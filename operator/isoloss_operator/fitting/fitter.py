@@ -31,7 +31,7 @@ from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, LawsStored, NotFit
 from isoloss_operator.process.workqueue import Workers, WorkQueue
 
 NICENESS = 10
-DEFAULT_MEMORY_MIB = 1024
+DEFAULT_MEMORY_MIB = 512
 POLL_SECONDS = 0.2
 """A superseded fit is stopped within this time."""
 Key = TypeVar("Key", bound=Hashable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from isoloss.formatting import learning_rate
@@ -25,6 +27,7 @@ from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, fit_res
 from isoloss_operator.fitting.fitter import PRELOADED, Fitter, OnLaws, run_in_process
 from isoloss_operator.store.storage import Storage
 from tests.support.empty_figures import draw_empty_figures
+from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 from tests.support.synthetic_laws import fitted_laws
 
 REQUEST = FitRequest(
@@ -365,6 +368,29 @@ def replaced(name: str, what: Any) -> None:
 
 def need_a_gibibyte() -> None:
     replaced("fit_laws", lambda *_, **__: bytearray(2**30))
+
+
+def read_ten_thousand_runs() -> None:
+    """Of 25 sizes, evaluated 24 times each, instead of those in the store."""
+    sizes = tuple(5e7 * 1.25**i for i in range(25))
+    grid = Grid(sizes, tuple(40 * n for n in sizes), 20, 20, math.log(32.0) / 20, 24)
+    runs = synthetic_runs(Synthetic(), grid, np.random.default_rng(0), 0.004, 0.004)
+    replaced("read_runs", lambda *_, **__: runs)
+
+
+@pytest.mark.whole
+def test_a_fit_of_ten_thousand_points_and_its_page_stay_below_the_default_limit(
+    tmp_path: Path,
+) -> None:
+    told: list[FitOutcome] = []
+    work = replace(job(), store_uri=tmp_path.as_uri())
+    end = run_in_process(
+        work, 1800, threading.Event(), told.append, on_start=read_ten_thousand_runs
+    )
+    assert isinstance(end, FitOutcome), end
+    assert end.report_written
+    assert end.laws is not None
+    assert end.laws.data.runs == 10_000
 
 
 def die() -> None:
