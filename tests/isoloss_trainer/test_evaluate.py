@@ -656,7 +656,7 @@ def test_the_docs_list_the_families_that_are_evaluated_here() -> None:
     text = (Path(__file__).parents[2] / "docs/reference/checkpoints.md").read_text()
     text = text.partition("| refusal |")[0]
     listed = {}
-    for names, attention in re.findall(r"^\| (`.*`) \| (.*) \|$", text, re.M):
+    for names, attention in re.findall(r"^\|(`.*`)\|(.*)\|$", text, re.M):
         listed |= dict.fromkeys(re.findall(r"`(\w+)`", names), attention)
     assert listed.keys() == FAMILIES.keys()
     import transformers

@@ -138,7 +138,7 @@ def test_a_misspelt_alert_cannot_be_left_out() -> None:
 
 
 def test_alerts_and_dashboard_ask_for_metrics_that_are_served_only() -> None:
-    served = set(re.findall(r"^\| `(\w+)` \|", METRICS_PAGE.read_text(), re.MULTILINE))
+    served = set(re.findall(r"^\|`(\w+)`\|", METRICS_PAGE.read_text(), re.MULTILINE))
     expressions = [alert["expr"] for alert in alerts().values()]
     expressions += [query.expression for query in dashboard_queries()]
     for expression in expressions:
