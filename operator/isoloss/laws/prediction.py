@@ -197,7 +197,7 @@ class Prediction:
     """None if the total compute was given and nothing is composed."""
     warnings: tuple[str, ...] = ()
     expected_regret: float = 0.0
-    """Nats that the errors of learning rate and batch size are expected to cost, composition and compute not counted."""
+    """Nats that the errors of learning rate and batch size are expected to cost, those of the composition included and those of C_pre not."""
     expected_regret_flops: float = 0.0
     """The compute that this loss is worth at C_total."""
     best: Point | None = None

@@ -207,7 +207,6 @@ def _told(
     unit = predicted.unit_of_batches(answer, laws.sequence_length)
     return {
         "question": predicted.question_in_words(answer, initial_loss, parameters),
-        "expected_cost": predicted.expected_cost(laws, answer),
         "caveats": (
             *(_PROVISIONAL if answer.provisional else ()),
             *predicted.disagreements(laws, answer),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from isoloss.laws import (
     Prediction,
     batch_size_text,
     in_sequences,
-    loss_curvature,
     regret_text,
     total_flops_text,
 )
@@ -59,22 +57,6 @@ def question_in_words(
     return f"{said[0].upper()}{said[1:]}"
 
 
-def expected_cost(laws: Laws, answer: Prediction) -> float:
-    """Nats that the answer is expected to lose to the optimum, by its intervals and the curvature of the loss.
-
-    tr(HS) / 2, S of the variances of ln LR and ln B; a given batch size has none.
-    """
-    width = 2.0 * NormalDist().inv_cdf((1.0 + answer.interval_level) / 2.0)
-    intervals = [answer.learning_rate, *(() if answer.batch_size_given else (answer.batch_size,))]
-    curvatures = np.diag(loss_curvature(laws))
-    return float(
-        sum(
-            0.5 * curvature * (np.log(each.high / each.low) / width) ** 2
-            for each, curvature in zip(intervals, curvatures, strict=False)
-        )
-    )
-
-
 def prediction_facts(
     answer: Prediction, initial_loss: float | None, unit: str = "sequences"
 ) -> tuple[Cells, ...]:
@@ -107,10 +89,7 @@ def prediction_facts(
             f"batch sizes within {tolerance} nats ({unit})",
             _affordable(answer),
         ),
-        (
-            "expected to lose" + (" by the laws' errors alone" if answer.composition else ""),
-            regret_text(answer),
-        ),
+        ("expected to lose", regret_text(answer)),
         ("estimate", ROUTES[answer.route]),
         (
             "extrapolation",

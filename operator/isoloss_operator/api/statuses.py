@@ -413,7 +413,7 @@ class HyperparamPredictionStatus(StatusType):
     affordable_batch_sizes: BatchSizeRangeStatus | None = None
     """Batch sizes within spec.batchSizeTolerance. Absent if none is known to be; a warning then says so."""
     expected_regret: ExpectedRegretStatus | None = None
-    """What the answer is expected to lose. Composition and the errors of C_pre are not counted."""
+    """What the answer is expected to lose. Errors of C_pre are not counted."""
     search_cost: SearchCostStatus | None = None
     """Compute of the sweep compared with a grid search on the target itself."""
     extrapolation: ExtrapolationStatus | None = None

@@ -149,6 +149,28 @@ def test_the_expected_regret_of_an_answer_is_told_in_nats_and_as_compute():
     assert gained == pytest.approx(found.expected_regret, rel=0.05)
 
 
+def test_the_expected_regret_of_a_continued_run_counts_how_far_its_rule_may_be_off():
+    """It was told of the laws' errors alone, a quarter of what the intervals beside it meant."""
+    laws = fit_laws(runs_of(BY_NAME["a inside the grid"], "two-3x3"), OPTIONS)
+    loss = float(laws.loss_compute.curve.loss(np.log(1e20)))
+    query = PredictionQuery(
+        initial_loss=loss, cpt_flops=1e20, params=1e9, composition_error=(0.0, 0.0)
+    )
+    exact = predict(laws, query)
+    for batch_size, errors in ((None, (0.3, 0.5)), (exact.batch_size.value, (0.3, 0.0))):
+        known, unsure = (
+            predict(laws, replace(query, batch_size=batch_size, composition_error=error))
+            for error in ((0.0, 0.0), (0.3, 0.5))
+        )
+        curvature = (
+            np.diag(laws.surface.curvature)
+            if batch_size is None
+            else [laws.rate_at_batch.curvature, 0.0]
+        )
+        more = 0.5 * np.dot(curvature, np.square(errors)) * laws.surface.token_slope
+        assert unsure.expected_regret == pytest.approx(known.expected_regret + more)
+
+
 @pytest.mark.parametrize("quantity", ["learning_rate", "batch_size"])
 def test_an_answer_that_could_be_nearly_any_value_is_refused_however_little_it_wastes(quantity):
     """Where chance alone makes a valley, its bottom may be anywhere and nothing is lost there."""

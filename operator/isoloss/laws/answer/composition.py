@@ -27,6 +27,7 @@ from statistics import NormalDist
 import numpy as np
 
 from isoloss.laws.answer.question import Question
+from isoloss.laws.arrays import Array
 from isoloss.laws.model import Interval
 from isoloss.laws.prediction import Composition, Point
 from isoloss.laws.quantiles import student_quantiles
@@ -149,6 +150,13 @@ def _moved(found: Interval, by: float, reach: float) -> Interval:
     # An interval that is as wide as floats are stays finite, as it becomes JSON.
     above = min(above, LARGEST_LOG - max(0.0, float(np.log(value))))
     return Interval(value, value * float(np.exp(-below)), value * float(np.exp(above)))
+
+
+def composition_covariance(question: Question) -> Array:
+    """(2, 2) what composing adds to the covariance of (ln LR, ln B). A batch size that was given has no error."""
+    error = composition_error(question)
+    of_batch = 0.0 if question.batch_size is not None else error.log_batch
+    return np.diag([error.log_rate**2, of_batch**2])
 
 
 def composition_sentences(question: Question) -> tuple[str, ...]:

@@ -20,7 +20,12 @@ from isoloss.laws.answer.caveats import (
     assumptions,
     size_answered_for,
 )
-from isoloss.laws.answer.composition import composed, composition_sentences, other_composition
+from isoloss.laws.answer.composition import (
+    composed,
+    composition_covariance,
+    composition_sentences,
+    other_composition,
+)
 from isoloss.laws.answer.limits import (
     implausible,
     largest_batch,
@@ -221,7 +226,8 @@ def _prediction(
     level, length = laws.options.interval, float(laws.sequence_length or 1)
     batch, equivalent = answer.batch_size, question.log_equivalent
     past = None if equivalent is None else exponential(float(equivalent[0]), equivalent[1:], level)
-    regret = expected_regret(laws, question, found)
+    errors = found.covariance + composition_covariance(question)
+    regret = expected_regret(laws, question, replace(found, covariance=errors))
     return Prediction(
         learning_rate=answer.learning_rate,
         batch_size=batch,
