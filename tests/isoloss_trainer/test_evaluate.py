@@ -654,7 +654,7 @@ def test_what_sees_the_tokens_that_it_is_to_predict_is_refused_by_name(
 def test_the_docs_list_the_families_that_are_evaluated_here() -> None:
     """With what computes their attention."""
     text = (Path(__file__).parents[2] / "docs/reference/checkpoints.md").read_text()
-    text = text.partition("| refusal |")[0]
+    text = text.partition("|refusal|")[0]
     listed = {}
     for names, attention in re.findall(r"^\|(`.*`)\|(.*)\|$", text, re.M):
         listed |= dict.fromkeys(re.findall(r"`(\w+)`", names), attention)
