@@ -22,7 +22,7 @@ BEFORE = (100.0, 60.0, 40.0)
 def ladder() -> list[ProxySize]:
     """Sizes of no checkpoint in particular: only how many parameters they have matters here."""
     sizes = [round(3e7 * 1.25**k) for k in range(16)]
-    return [ProxySize({}, n, n, n, n, 8, 0.0) for n in sizes if n <= TARGET.params / 4]
+    return [ProxySize({}, n, n, n, n, 8, 0.0, 1) for n in sizes if n <= TARGET.params / 4]
 
 
 def designs() -> list[tuple[str, Design]]:

@@ -113,14 +113,16 @@ def tokens_of_chunk(vocabulary: int, size: int) -> int:
 
 
 def kept_numbers(config: Mapping[str, Any]) -> LayerNumbers:
-    """Numbers per token that the layers of a transformers config keep. Layers that are dense among others with experts
-    are known of DeepSeek-V3 alone; elsewhere all are counted with experts, which keep more."""
+    """Numbers per token that the layers of a transformers config keep. Which layers are dense among others with experts
+    is known of those like DeepSeek-V3 and of Llama 4; elsewhere all are counted with experts, which keep more."""
     layers = config["num_hidden_layers"]
     attention = _latent_attention(config) if config.get("kv_lora_rank") else _attention(config)
-    # Inputs of both norms and of what follows them.
-    own = 4 * config["hidden_size"] + attention
+    # Inputs of the norms, and of what follows the two that are not before a sum.
+    own = (2 + NORMS.get(config["model_type"], 2)) * config["hidden_size"] + attention
     dense = layers
-    if config.get("num_experts_per_tok"):
+    if config["model_type"] == "llama4_text":
+        dense = layers - _mixtures(config)
+    elif config.get("num_experts_per_tok"):
         dense = min(layers, config.get("first_k_dense_replace") or 0)
     found = []
     if dense:
@@ -130,11 +132,27 @@ def kept_numbers(config: Mapping[str, Any]) -> LayerNumbers:
     return tuple(found)
 
 
+NORMS: Mapping[str, int] = {"gemma3_text": 4, "glm4": 4}
+"""Of a layer, where there are more than two."""
+SINK_WIDTH = 8
+"""By which heads with sinks are widened (isoloss_trainer/attention.py)."""
+
+
+def _mixtures(config: Mapping[str, Any]) -> int:
+    """Layers of Llama 4 that have experts."""
+    layers, named = config["num_hidden_layers"], config.get("moe_layers")
+    if named is None:
+        return int(layers // (config.get("interleave_moe_layer_step") or 1))
+    return sum(0 <= layer < layers for layer in set(named))
+
+
 def _attention(config: Mapping[str, Any]) -> int:
     """Queries, keys, values and the output."""
     heads = config["num_attention_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
     groups = config.get("num_key_value_heads") or heads
+    if config["model_type"] == "gpt_oss":
+        return int(4 * heads * (size + SINK_WIDTH))
     return int(2 * heads * size + 2 * groups * size)
 
 
@@ -149,7 +167,8 @@ def _latent_attention(config: Mapping[str, Any]) -> int:
 
 def _dense(config: Mapping[str, Any]) -> int:
     """Gate, up and their product."""
-    return int(3 * (config.get("intermediate_size") or 4 * config["hidden_size"]))
+    width = config.get("intermediate_size_mlp") or config.get("intermediate_size")
+    return int(3 * (width or 4 * config["hidden_size"]))
 
 
 def _with_experts(config: Mapping[str, Any]) -> int:
@@ -157,7 +176,7 @@ def _with_experts(config: Mapping[str, Any]) -> int:
     output is weighted before it is computed (isoloss_trainer/experts.py). Shared experts count as dense layers; and
     the router's input in float32."""
     own = config.get("moe_intermediate_size") or config["intermediate_size"]
-    shared = own * (config.get("n_shared_experts") or 0)
+    shared = own * (config.get("n_shared_experts") or int(config["model_type"] == "llama4_text"))
     return int(3 * own * config["num_experts_per_tok"] + 3 * shared + 2 * config["hidden_size"])
 
 

@@ -13,12 +13,19 @@ from kubernetes import client
 from isoloss.cli.application import run
 from isoloss.yaml_text import read_documents, to_yaml
 from isoloss_operator.api import GROUP, PREDICTION_PLURAL, SWEEP_PLURAL, VERSION
+from isoloss_operator.commands.derived_proxies import derive_proxy
 from isoloss_operator.generate.crdgen import definitions
 from tests.support import kubernetes_yaml
 from tests.support.crds import create
 from tests.support.kubectl import Kubectl
 from tests.support.models import example_model
-from tests.support.published_configs import LLAMA_3_8B, QWEN3_8B, SMALL_DEEPSEEK, write_checkpoint
+from tests.support.published_configs import (
+    LLAMA_3_8B,
+    PUBLISHED,
+    QWEN3_8B,
+    SMALL_DEEPSEEK,
+    write_checkpoint,
+)
 from tests.support.refused_manifests import ACCEPTED, REFUSED, Refused, prediction, sweep
 
 pytestmark = pytest.mark.cluster
@@ -93,6 +100,20 @@ def test_what_isoloss_init_writes_is_accepted_and_a_second_apply_changes_nothing
     )
     assert [line.split()[-1] for line in first] == ["created", "created"]
     assert [line.split()[-1] for line in second] == ["unchanged", "unchanged"]
+
+
+def test_the_api_server_accepts_a_proxy_of_each_family(isoloss_api: client.ApiClient) -> None:
+    proxies = [
+        {
+            "name": f"of-{number}",
+            "model": {"config": {k: v for k, v in derived.items() if v is not None}},
+            "tokens": 4_000_000_000,
+        }
+        for number, config in enumerate(PUBLISHED.values())
+        for derived in (derive_proxy(config, 200_000_000),)
+    ]
+    stored = dry_run(isoloss_api, sweep({"proxies": proxies}))["spec"]["proxies"]
+    assert [each["model"] for each in stored] == [each["model"] for each in proxies]
 
 
 def test_the_api_server_fills_in_the_defaults_of_the_types(isoloss_api: client.ApiClient) -> None:

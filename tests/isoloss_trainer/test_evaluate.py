@@ -677,6 +677,7 @@ LISTED_FOR = ["5", "23"]
 ATTENTION = {
     "isoloss_causal": "as in training",
     "sdpa": "torch's, with a mask if one is needed",
+    "isoloss_sinks": "torch's, with a mask if one is needed",
     "eager": "transformers' own operations",
 }
 

@@ -12,6 +12,7 @@ from benchmarks.trainer_memory import LIKES
 from isoloss_contract.footprint import Fit, Footprint, fit, fit_beside_state
 from isoloss_contract.memory import DEVICES, PROCESS_BYTES, state_memory
 from isoloss_contract.records import ExitCode
+from isoloss_operator.planning.architectures import SUPPORTED_MODEL_TYPES
 from isoloss_operator.planning.parameters import model_shape
 from isoloss_trainer import learner as learning
 from isoloss_trainer.learner import Learner
@@ -52,6 +53,7 @@ FAMILIES = [
     QWEN3_MOE,
     {**LLAMA, "model_type": "mistral"},
     {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
+    *({"model_type": kind, **OTHER_FAMILIES[kind]} for kind in SUPPORTED_MODEL_TYPES),
 ]
 
 

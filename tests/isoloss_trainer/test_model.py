@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from isoloss_operator.planning.architectures import unknown_keys
-from isoloss_operator.planning.parameters import attention_shape, parameter_counts
+from isoloss_operator.planning.architectures import SUPPORTED_MODEL_TYPES, unknown_keys
+from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
 from isoloss_trainer import attention
 from isoloss_trainer.kernels import describe_kernels
 from isoloss_trainer.model import (
@@ -38,6 +38,14 @@ MIXTRAL = {
     "sliding_window": None,
 }
 FAMILIES = [LLAMA, QWEN3, MISTRAL, MIXTRAL, QWEN3_MOE, DEEPSEEK]
+PROXIES = [{"model_type": kind, **OTHER_FAMILIES[kind]} for kind in SUPPORTED_MODEL_TYPES]
+LLAMA_4 = {"model_type": "llama4_text", **OTHER_FAMILIES["llama4_text"]}
+PLAIN = ("qwen2", "olmo2", "smollm3", "glm4", "glm4_moe", "phi3", "granite")
+BIASED = [
+    {**config, "attention_bias": True, "mlp_bias": True, "use_qk_norm": True}
+    for config in PROXIES
+    if config["model_type"] in ("olmo2", "granite", "smollm3", "glm4_moe", "llama4_text")
+]
 
 
 def family(config: dict[str, Any]) -> str:
@@ -53,7 +61,7 @@ def test_built_examples_have_the_counted_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("config", FAMILIES, ids=family)
+@pytest.mark.parametrize("config", [*FAMILIES, *PROXIES, *BIASED], ids=family)
 def test_built_families_have_the_counted_parameters(config: dict[str, Any], tied: bool) -> None:
     config = {**config, "tie_word_embeddings": tied}
     with torch.device("meta"):
@@ -105,26 +113,36 @@ def test_random_numbers_in_training_are_refused_by_the_operator_and_by_the_train
     "config",
     [
         *FAMILIES,
+        *PROXIES,
         *(example_model(name) for name in SHAPES + TOYS),
         {**MISTRAL, "sliding_window": 16},
         {name: value for name, value in MISTRAL.items() if name != "sliding_window"},
         {**DEEPSEEK, "v_head_dim": 24},
+        {**QWEN3, "num_hidden_layers": 3, "use_sliding_window": True, "max_window_layers": 1},
     ],
     ids=family,
 )
 def test_attention_has_the_counted_shape(config: dict[str, Any]) -> None:
     """Also where transformers fills in what the configuration leaves out."""
-    assert attention.attention_shape(model_config(config)) == attention_shape(config)
+    assert attention.attention_shapes(model_config(config)) == attention_shapes(config)
 
 
-def test_attention_of_another_family_or_of_mixed_layers_is_unknown() -> None:
-    mixed = {**QWEN3, "num_hidden_layers": 2, "use_sliding_window": True, "max_window_layers": 1}
-    assert attention.attention_shape(model_config(mixed)) is None
-    assert attention.attention_shape(model_config({"model_type": "gpt2"})) is None
+def test_attention_of_another_family_is_unknown() -> None:
+    assert attention.attention_shapes(model_config({"model_type": "gpt2"})) is None
 
 
-@pytest.mark.parametrize("config", FAMILIES, ids=family)
+@pytest.mark.parametrize(
+    "config",
+    [
+        *FAMILIES,
+        *(each for each in PROXIES if each["model_type"] in PLAIN),
+        {**LLAMA_4, "attention_chunk_size": 64},
+        {**LLAMA_4, "attention_chunk_size": 64, "num_experts_per_tok": 2},
+    ],
+    ids=family,
+)
 def test_attention_without_a_mask_is_causal_attention(config: dict[str, Any]) -> None:
+    """Also where transformers sends every token to every expert, and scales the logits."""
     network = build_network(config, seed=0)
     tokens = torch.arange(2 * SEQUENCE_LENGTH).view(2, -1)
     network.set_attn_implementation("eager")
@@ -133,6 +151,27 @@ def test_attention_without_a_mask_is_causal_attention(config: dict[str, Any]) ->
     assert network.config._attn_implementation == attention.NAME
     ours = (model.hidden(tokens) @ model.head.T).view_as(theirs)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [8, 64], ids=["masked", "whole"])
+def test_a_sink_takes_the_weight_that_transformers_gives_it(window: int) -> None:
+    """With its gradient, in layers with windows and in layers without."""
+    config = {"model_type": "gpt_oss", **OTHER_FAMILIES["gpt_oss"], "sliding_window": window}
+    network = build_network(config, seed=0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    tokens = torch.arange(2 * SEQUENCE_LENGTH).view(2, -1)
+    found = []
+    for name in ("eager", attention.WITH_SINKS):
+        network.set_attn_implementation(name)
+        logits = network(tokens, use_cache=False).logits
+        weights = list(network.parameters())
+        found.append([logits, *torch.autograd.grad(logits.square().sum(), weights)])
+    LanguageModel(network, SEQUENCE_LENGTH)
+    assert network.config._attn_implementation == attention.WITH_SINKS
+    for theirs, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
 def test_a_sliding_window_below_the_sequence_keeps_the_models_own_attention() -> None:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from isoloss_operator.planning.architectures import completed, text_model
+
 LLAMA_3_8B: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "attention_bias": False,
@@ -185,6 +187,10 @@ TOY_CHECKPOINT: dict[str, Any] = {
     "vocab_size": 1024,
 }
 """Nobody published this one: small enough for proxies of a few hundred thousand parameters."""
+FAMILIES: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("published_families.json").read_text("utf-8")
+)
+"""Others that people continue, whole as their folders have them; models of images with a part for text among them."""
 PUBLISHED: dict[str, dict[str, Any]] = {
     "Llama-3-8B": LLAMA_3_8B,
     "Mistral-7B": MISTRAL_7B,
@@ -192,6 +198,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "Qwen3-30B-A3B": QWEN3_30B_A3B,
     "Mixtral-8x7B": MIXTRAL_8X7B,
     "DeepSeek-V3": DEEPSEEK_V3,
+    **{name: completed(text_model(config)) for name, config in FAMILIES.items()},
 }
 
 

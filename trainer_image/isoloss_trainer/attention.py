@@ -8,15 +8,17 @@ own name gets `is_causal=True` and no mask.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 
+from isoloss_contract.footprint import SINK_WIDTH
 from isoloss_contract.records import AttentionShape
 
-NAME = "isoloss_causal"
+NAME, WITH_SINKS = "isoloss_causal", "isoloss_sinks"
 FAMILIES = frozenset(
     {
         "llama",
@@ -28,35 +30,58 @@ FAMILIES = frozenset(
         "deepseek_v3",
         "olmo2",
         "smollm3",
+        "phi3",
+        "glm4",
+        "glm4_moe",
+        "granite",
+        "llama4_text",
     }
 )
 """Model types known to be plainly causal unless they set a sliding window; others keep `sdpa`."""
 
 
 def register() -> None:
-    """Register the attention with transformers, which makes no mask for one that has no mask function of its name."""
+    """Register both with transformers, which makes no mask for one that has no mask function of its name."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     ALL_ATTENTION_FUNCTIONS.register(NAME, causal_attention)
+    ALL_ATTENTION_FUNCTIONS.register(WITH_SINKS, attention_with_sinks)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(WITH_SINKS, sdpa_mask)
 
 
-def attention_shape(config: Any) -> AttentionShape | None:
-    """What the scores of a transformers config cost; None for a family or a mixture of layers not known here.
+WINDOWED = frozenset({"mistral", "mixtral", "phi3", "qwen3_moe"})
+"""Those of which all layers have the window that their config states."""
+MIXED = frozenset({"gemma3_text", "gpt_oss"})
+"""Others whose layers are counted by their kinds."""
+
+
+def attention_shapes(config: Any) -> tuple[AttentionShape, ...] | None:
+    """What the scores of a transformers config cost, for each kind of layer; None for a family that is not known here.
 
     Counted from the configuration that transformers completed; the operator counts the same from the one
     that it was given.
     """
-    kinds = set(getattr(config, "layer_types", None) or ("full_attention",))
-    windowed = config.model_type in ("mistral", "mixtral")
-    if config.model_type not in FAMILIES or (kinds != {"full_attention"} and not windowed):
+    kind, layers = config.model_type, config.num_hidden_layers
+    if kind not in FAMILIES | MIXED:
         return None
-    heads = config.num_attention_heads
-    query, value = head_sizes(config)
-    return AttentionShape(
-        layers=config.num_hidden_layers,
-        query_width=heads * query,
-        value_width=heads * value,
-        window=getattr(config, "sliding_window", None) if windowed else None,
+    window = getattr(config, "sliding_window", None)
+    kinds = Counter(getattr(config, "layer_types", None) or {"full_attention": layers})
+    if kind in WINDOWED:
+        kinds = Counter({"sliding_attention" if window else "full_attention": layers})
+    chunk = getattr(config, "attention_chunk_size", None)
+    query, value = (config.num_attention_heads * size for size in head_sizes(config))
+    windows = {"full_attention": None, "sliding_attention": window, "chunked_attention": chunk}
+    return tuple(
+        AttentionShape(
+            layers=kinds[name],
+            query_width=query,
+            value_width=value,
+            window=size,
+            in_chunks=name == "chunked_attention" and size is not None,
+        )
+        for name, size in windows.items()
+        if kinds[name]
     )
 
 
@@ -79,6 +104,8 @@ def is_plainly_causal(config: Any, sequence_length: int) -> bool:
 
 
 def _window(config: Any) -> float:
+    if config.model_type == "llama4_text":
+        return getattr(config, "attention_chunk_size", None) or float("inf")
     if getattr(config, "use_sliding_window", True) is False:
         return float("inf")
     return getattr(config, "sliding_window", None) or float("inf")
@@ -105,6 +132,41 @@ def causal_attention(
     output = scaled_dot_product_attention(
         query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1
     )
+    return output[..., :size].transpose(1, 2).contiguous(), None
+
+
+def attention_with_sinks(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    s_aux: torch.Tensor,
+    **_options: Any,
+) -> tuple[torch.Tensor, None]:
+    """As causal_attention, where a query may also give weight to its head's sink (gpt-oss), a score `s_aux` [heads]
+    with a value of zero: one more key, before the others, along a dimension in which queries are 1 and keys are 0.
+
+    No scores are kept, as transformers' own operations do. `attention_mask`: [batch, 1, S, S], or None for all earlier
+    tokens.
+    """
+    size, groups = value.shape[-1], query.shape[1] // key.shape[1]
+    key, value = (t.repeat_interleave(groups, dim=1) for t in (key, value))
+    pad = torch.nn.functional.pad
+    query = torch.cat([query, pad(torch.ones_like(query[..., :1]), (0, SINK_WIDTH - 1))], -1)
+    sink = pad((s_aux.to(key.dtype) / scaling).view(1, -1, 1, 1), (size, SINK_WIDTH - 1))
+    key = torch.cat([sink.expand(len(key), -1, -1, -1), pad(key, (0, SINK_WIDTH))], 2)
+    value = pad(value, (0, SINK_WIDTH, 1, 0))
+    if attention_mask is None:
+        # A query before the others, which sees the sink alone, puts them on the diagonal.
+        query = pad(query, (0, 0, 1, 0))
+        output = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
+        output = output[:, :, 1:]
+    else:
+        seen = pad(attention_mask, (1, 0), value=True)
+        output = scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scaling)
     return output[..., :size].transpose(1, 2).contiguous(), None
 
 

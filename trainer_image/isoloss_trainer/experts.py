@@ -15,6 +15,7 @@ depend on how a batch is split.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -68,12 +69,64 @@ def grouped_experts(
     ends = torch.searchsorted(grouped, every, right=True, out_int32=True)
 
     first, second = experts.gate_up_proj, experts.down_proj
+    if getattr(experts, "is_transposed", False):
+        first, second = first.transpose(-2, -1), second.transpose(-2, -1)
     inner = _FirstProduct.apply(states.to(first.dtype), first, order, inverse, ends, active)
     # Not after the second product, which would have to be kept for it, and is wider.
     share = _Permuted.apply(weights.flatten(), order, inverse)
     inner = (experts._apply_gate(inner) * share[:, None]).to(second.dtype)
     found: torch.Tensor = _Summed.apply(_product(inner, second, ends), order, inverse, active)
     return found.to(states.dtype)
+
+
+# ------------------------------------------------------------------------------------ Llama 4's mixture
+
+
+def send_to_chosen(network: Any) -> None:
+    """Have the mixtures of Llama 4 compute each token's chosen experts: transformers computes all of them for every token,
+    with inputs that are zero."""
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < FIRST_CAPABILITY:
+        return
+    for module in network.modules():
+        # Not if accelerate has put its own forward, which fetches weights, around it.
+        if type(module).__name__ == "Llama4TextMoe" and "forward" not in vars(module):
+            for part in (module.router, module.experts, module):
+                kind: Any = type(part)
+                part.__class__ = _sparse(kind)
+
+
+@functools.cache
+def _sparse(theirs: type[torch.nn.Module]) -> type[torch.nn.Module]:
+    """A class, not methods of each: layers whose parts have methods of their own are compiled one by one."""
+    own: dict[str, dict[str, Any]] = {
+        "Llama4Router": {"forward": _routed},
+        "Llama4TextExperts": {"is_transposed": True, "_apply_gate": _gated},
+        "Llama4TextMoe": {"forward": _mixed},
+    }
+    return type(f"Sparse{theirs.__name__}", (theirs,), own[theirs.__name__])
+
+
+def _routed(router: Any, states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Logits, and the chosen experts' weights and numbers."""
+    logits = torch.nn.functional.linear(states, router.weight)
+    best = torch.topk(logits, router.top_k, dim=-1)
+    return logits, best.values.float().sigmoid().to(states.dtype), best.indices
+
+
+def _gated(experts: Any, inner: torch.Tensor) -> torch.Tensor:
+    gate, up = inner.chunk(2, dim=-1)
+    return up * experts.act_fn(gate)  # type: ignore[no-any-return]
+
+
+def _mixed(mixture: Any, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The shared expert and the chosen ones, whose inputs are weighted and not their outputs."""
+    states = states.reshape(-1, mixture.hidden_dim)
+    logits, weights, chosen = mixture.router(states)
+    active = chosen.shape[-1]
+    copies = states.repeat_interleave(active, 0) * weights.reshape(-1, 1)
+    ones = torch.ones_like(weights).view(-1, 1)
+    found = grouped_experts(mixture.experts, copies, chosen.reshape(-1, 1), ones)
+    return mixture.shared_expert(states) + found.view(-1, active, found.shape[-1]).sum(1), logits
 
 
 def _product(rows: torch.Tensor, weights: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:

@@ -48,6 +48,8 @@ COMPUTED = re.compile(
     r"\.(inv_freq|cos_cached|sin_cached|position_ids|masked_bias|causal_mask|_extra_state|attn(\.attention)?\.bias)$"
 )
 """Masks, positions and scales of 8-bit training, which older or other code saved along with the weights."""
+BESIDE_TEXT = re.compile(r"^(model\.)?(vision_model|vision_tower|multi_modal_projector)\.")
+"""Weights of a model with a `text_config` that a text does not pass through."""
 LAYER = re.compile(r"\.layers\.(\d+)\.")
 NAMED_WEIGHTS = 3
 
@@ -155,7 +157,7 @@ def _not_a_checkpoint(message: str) -> BadData:
 def load_shapes(folder: Path, uri: str, dtype: torch.dtype) -> Any:
     """The model in `folder` without its weights, on the meta device. Raises BadData as load_network."""
     described = _refuse_remote_code(folder, uri)
-    model_class = load_model_class()
+    model_class = _model_class(str(described["model_type"]))
     from transformers import AutoConfig
 
     with _named(uri), torch.device("meta"):
@@ -194,7 +196,7 @@ def load_network(
     import transformers
 
     described = _refuse_remote_code(folder, uri)
-    model_class = load_model_class()
+    model_class = _model_class(str(described["model_type"]))
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with _named(uri), _as_numbers(folder, uri, described) as config:
         network, report = model_class.from_pretrained(
@@ -218,6 +220,7 @@ def load_network(
         name
         for name in report.get("unexpected_keys", ())
         if not (COMPUTED.search(name) or _predicts_later_tokens(name, described))
+        and not ("text_config" in described and BESIDE_TEXT.match(name))
     )
     if unknown:
         # With code of its own it may be another model under a known name: its weights show it.
@@ -325,13 +328,13 @@ def load_weights(
 
 def _take_weights(network: Any, folder: Path, uri: str) -> None:
     theirs = load_network(folder, uri, _kept_type(folder, uri))
-    ours, given = network.state_dict(), theirs.state_dict()
+    ours, given = network.state_dict(), _of_text(theirs)
     different = sorted(
         name
         for name in {*ours, *given}
         if name not in ours or name not in given or ours[name].shape != given[name].shape
     )
-    if different or theirs.config.model_type != network.config.model_type:
+    if different or theirs.config.get_text_config().model_type != network.config.model_type:
         where = different[0] if different else "model_type"
         message = f"{uri}: differs from the point's model, first in {where}"
         raise BadData("WeightsDiffer", message, "initial_weights")
@@ -347,6 +350,18 @@ def _take_weights(network: Any, folder: Path, uri: str) -> None:
                 "tie_word_embeddings to false there"
             )
             raise BadData("WeightsDiffer", message, "initial_weights")
+
+
+def _of_text(network: Any) -> dict[str, torch.Tensor]:
+    """The weights of a model; of one that reads more than text those of its decoder, as that alone names them."""
+    if network.config.get_text_config() is network.config:
+        return dict(network.state_dict())
+    decoder = network.get_decoder().state_dict()
+    head = network.get_output_embeddings().state_dict()
+    return {
+        **{f"model.{name}": each for name, each in decoder.items()},
+        **{f"lm_head.{name}": each for name, each in head.items()},
+    }
 
 
 def _kinds(folder: Path, uri: str) -> dict[str, str]:
@@ -398,9 +413,23 @@ def _refuse_remote_code(folder: Path, uri: str) -> dict[str, Any]:
 
 def _is_native(model_type: str) -> bool:
     """Whether transformers itself has the model: many checkpoints name code from before it had."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    )
+
+    names = (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+    return any(model_type in each for each in names)
+
+
+def _model_class(model_type: str) -> Any:
+    """That of causal language models; of models around one, such as Mistral 3, that are none by their name another."""
+    causal = load_model_class()
+    from transformers import AutoModelForImageTextToText
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    return model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    is_around_one = model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and _is_native(model_type)
+    return AutoModelForImageTextToText if is_around_one else causal
 
 
 class ForeignModel(LanguageModel):

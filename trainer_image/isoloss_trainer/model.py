@@ -24,6 +24,8 @@ PROBE_TOKENS = 16
 JOINING = ("max_complex_pointwise_cat_inputs", "max_pointwise_cat_inputs")
 """Settings of torch's compiler, of newer versions: how many tensors it joins by computing every element as a part of each.
 None: the gradient of experts' gate, which is joined from two, then takes a third of the time, 2 to 3% of a mixture's step."""
+ROUTERS = ("DeepseekV3TopkRouter", "Glm4MoeTopkRouter")
+"""Those that choose among groups of experts, and then among the experts in them."""
 COUNTED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
@@ -35,18 +37,22 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.network = network
         self.config = network.config.get_text_config()
-        # Others keep their own: soft caps and sinks are in no other, and some layers attend to nothing.
+        # Others keep their own: soft caps are in no other, and some layers attend to nothing.
         if attention.is_plainly_causal(self.config, sequence_length):
             network.set_attn_implementation(attention.NAME)
+        if self.config.model_type == "gpt_oss":
+            network.set_attn_implementation(attention.WITH_SINKS)
         if experts.are_plain(network):
             network.set_experts_implementation(experts.NAME)
+        experts.send_to_chosen(network)
         for module in network.modules():
             # Not if accelerate has put its own forward, which fetches weights, around it.
-            plain = type(module).__name__ == "DeepseekV3TopkRouter" and "forward" not in vars(
-                module
-            )
+            kind: Any = type(module)
+            plain = kind.__name__ in ROUTERS and "forward" not in vars(module)
             if plain and getattr(module, "num_group", 0) == 1:
-                module.__class__ = _one_group_router()
+                module.__class__ = _one_group_router(kind)
+        self._logit_factor = getattr(self.config, "logit_scale", None) or 1.0
+        self._logit_factor /= getattr(self.config, "logits_scaling", None) or 1.0
 
     @property
     def body(self) -> Any:
@@ -85,13 +91,14 @@ class LanguageModel(nn.Module):
         return weight
 
     def hidden(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Final hidden states [tokens, width] of `inputs` [batch, S]."""
+        """Final hidden states [tokens, width] of `inputs` [batch, S], times the factor of their logits if there is one."""
         states: torch.Tensor = self.body(inputs, use_cache=False).last_hidden_state
-        return states.flatten(0, 1)
+        states = states.flatten(0, 1)
+        return states if self._logit_factor == 1.0 else states * self._logit_factor
 
     def changes_logits(self, probe: torch.Tensor, theirs: torch.Tensor) -> bool:
         """Whether the network's logits, `theirs` [tokens, vocabulary] of `probe`, are more than hidden states times the
-        head: capped, scaled, or with a bias, which is zero before it is trained."""
+        head: capped, scaled in a way that is not known here, or with a bias, which is zero before it is trained."""
         ours = (self.hidden(probe).to(self.head.device) @ self.head.T).float().to(theirs.device)
         biased = getattr(self.network.get_output_embeddings(), "bias", None) is not None
         capped = any(getattr(self.config, name, None) for name in LOGIT_CAPS)
@@ -129,11 +136,9 @@ def differs(logits: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
 
 
 @functools.cache
-def _one_group_router() -> type[nn.Module]:
+def _one_group_router(theirs: type[nn.Module]) -> type[nn.Module]:
     """A class, not a method of each router: layers whose parts have methods of their own are compiled one by one."""
-    from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3TopkRouter
-
-    return type("OneGroupRouter", (DeepseekV3TopkRouter,), {"forward": _route_within_one_group})
+    return type("OneGroupRouter", (theirs,), {"forward": _route_within_one_group})
 
 
 def _route_within_one_group(router: Any, states: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -334,7 +339,7 @@ def count_parameters(network: Any) -> ParameterCounts:
         elif ".experts." in name and parameter.dim() == 3:
             total += parameter.numel()
             active += parameter.numel() // parameter.shape[0] * config.num_experts_per_tok
-        elif parameter.dim() >= 2 and "embed" not in name:
+        elif parameter.dim() >= 2 and "embed" not in name and not name.endswith("bias"):
             total += parameter.numel()
             active += parameter.numel()
         else:

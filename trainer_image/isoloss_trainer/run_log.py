@@ -20,7 +20,7 @@ import torch
 
 from isoloss_contract.records import ParameterCounts, TrajectoryRow
 from isoloss_trainer.attempt import Attempt, Stopwatch, TrainingState
-from isoloss_trainer.attention import attention_shape, head_sizes
+from isoloss_trainer.attention import attention_shapes, head_sizes
 from isoloss_trainer.kernels import computing_type, describe_kernels
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
@@ -62,10 +62,12 @@ def flops_per_token(config: Any, parameters: ParameterCounts, sequence_length: i
     """Training FLOPs per token of a transformers `config`."""
     heads, layers = config.num_attention_heads, config.num_hidden_layers
     query, value = head_sizes(config)
-    matrices, shape = 6.0 * parameters.active, attention_shape(config)
+    matrices, shapes = 6.0 * parameters.active, attention_shapes(config)
     return TokenFlops(
         palm=matrices + 6.0 * int(layers * heads * (query + value)) * sequence_length,
-        executed=None if shape is None else matrices + shape.flops_per_token(sequence_length),
+        executed=None
+        if shapes is None
+        else matrices + sum(shape.flops_per_token(sequence_length) for shape in shapes),
     )
 
 

@@ -173,6 +173,8 @@ class AttentionShape(Report):
     value_width: int = Field(ge=1)
     window: int | None = Field(default=None, ge=1)
     """Tokens a query looks back, itself included; None: all."""
+    in_chunks: bool = False
+    """Whether it looks back to the beginning of its `window` alone, of which one follows the other."""
 
     @property
     def pair_flops(self) -> float:
@@ -186,8 +188,12 @@ class AttentionShape(Report):
         """Training FLOPs of the scores and their product with the values, under the causal mask: mean over the
         tokens of a sequence, of which the last sees the most."""
         window = min(self.window or sequence_length, sequence_length)
-        ramp = window * (window + 1) / 2
-        mean_context = (ramp + (sequence_length - window) * window) / sequence_length
+        ramp, rest = window * (window + 1) / 2, sequence_length - window
+        beyond: float = rest * window
+        if self.in_chunks:
+            left = rest % window
+            beyond = rest // window * ramp + left * (left + 1) / 2
+        mean_context = (ramp + beyond) / sequence_length
         return self.pair_flops * mean_context
 
 

@@ -34,7 +34,7 @@ from isoloss_operator.cluster.pod_templates import merge
 from isoloss_operator.cluster.template_fields import BadPodTemplate
 from isoloss_operator.decide.choose import assumed_seconds_per_flop
 from isoloss_operator.decide.search import search_sizes
-from isoloss_operator.planning.architectures import UnsupportedModel
+from isoloss_operator.planning.architectures import UnsupportedModel, text_model
 from isoloss_operator.planning.continued import (
     UnknownModel,
     checkpoint_model,
@@ -372,7 +372,7 @@ def out_of_reach(
         params = spec.target_parameters
         config = checkpoints.get(spec.checkpoint.uri.rstrip("/")) if spec.checkpoint else None
         if isinstance(config, Mapping):
-            params = parameter_counts(config).active
+            params = parameter_counts(text_model(config)).active
         if params and (refusal := size_refusal(params, [size.params for size in sizes])):
             refusals[name] = refusal.message
     return refusals

@@ -1,8 +1,9 @@
 """Proxies derived from a checkpoint's config.json: the same architecture, smaller in width and depth.
 
-Family, head sizes, heads per key-value head, vocabulary, expert layout and position encoding are kept.
-Width and depth shrink together, so that the aspect ratio stays about the same. A config that cannot be
-scaled this way is refused: a law from a proxy of another shape says nothing about the checkpoint.
+Family, head sizes, heads per key-value head, vocabulary, ties, expert layout, windows and position encoding are kept.
+Width and depth shrink together, so that the aspect ratio stays about the same; what is a part of the width shrinks with
+it, and layers of several kinds stay in their order and shares. docs/reference/checkpoints.md has the rules. A config
+that cannot be scaled this way is refused: a law from a proxy of another shape says nothing about the checkpoint.
 """
 
 from __future__ import annotations
@@ -10,13 +11,26 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from isoloss_operator.planning.architectures import ConfigReader, UnsupportedModel, model_type
-from isoloss_operator.planning.parameters import DEFAULT_WINDOW, head_dim, parameter_counts
+from isoloss_operator.planning.architectures import (
+    FAMILIES,
+    ConfigReader,
+    Family,
+    UnsupportedModel,
+    completed,
+    model_type,
+    unsupported_values,
+)
+from isoloss_operator.planning.parameters import (
+    attention_shapes,
+    head_dim,
+    key_value_heads,
+    parameter_counts,
+)
 
 TOLERANCE = 0.1
 """Maximum relative error of the active parameters."""
@@ -30,22 +44,8 @@ MAX_MESSAGE = 400
 MAX_SETTING_CHARACTERS = 4096
 """Maximum length of one kept setting as JSON. Longer ones are tables for very long contexts (longrope)."""
 
-_SCALED: Mapping[str, tuple[str, ...]] = {
-    "qwen3_moe": ("intermediate_size", "moe_intermediate_size"),
-    "deepseek_v3": ("intermediate_size", "moe_intermediate_size", "q_lora_rank", "kv_lora_rank"),
-}
-"""Widths that shrink with the hidden size; in other families that is only intermediate_size."""
-_KEPT: Mapping[str, str] = {
-    "llama": "mlp_bias",
-    "mistral": "sliding_window",
-    "qwen3": "",
-    "qwen3_moe": "num_experts num_local_experts num_experts_per_tok norm_topk_prob"
-    " decoder_sparse_step router_aux_loss_coef",
-    "mixtral": "sliding_window num_experts num_local_experts num_experts_per_tok router_aux_loss_coef",
-    "deepseek_v3": "qk_nope_head_dim qk_rope_head_dim v_head_dim n_routed_experts n_shared_experts"
-    " num_experts_per_tok n_group topk_group norm_topk_prob routed_scaling_factor scoring_func"
-    " topk_method rope_interleave",
-}
+DENSE, WINDOWS_FROM = "first_k_dense_replace", "max_window_layers"
+"""Numbers of layers: dense ones before those with experts, and those before the ones with windows."""
 _KEPT_BY_ALL = (
     "vocab_size hidden_act initializer_range rms_norm_eps tie_word_embeddings rope_theta rope_scaling"
     " rope_parameters max_position_embeddings attention_bias"
@@ -113,7 +113,13 @@ class _Checkpoint:
     dense_first: int
     """Dense layers before the mixtures."""
     layer_step: int
-    """Layers per group: one mixture of experts and the dense ones before it."""
+    """Layers of a group, such as windowed ones and the one behind them that sees all; depths are multiples of it."""
+    window_layers: int | None
+    """Layers before those with windows; None: no layers have any by this rule."""
+    lists: Mapping[str, list[Any]]
+    """What each layer is, by setting; whether it is named, of settings that name layers by number."""
+    proportional: Mapping[str, float]
+    """Numbers that shrink with the width."""
     counted: dict[tuple[int, int], int] = field(default_factory=dict)
     """Active parameters by heads and layers: shapes of one size are among those of another."""
 
@@ -121,43 +127,62 @@ class _Checkpoint:
 @lru_cache(maxsize=4)
 def _checkpoint(text: str) -> _Checkpoint:
     """Of a config as JSON. Raises UnsupportedModel."""
-    config = json.loads(text)
-    kind = model_type(config)
-    counts = parameter_counts(config)  # from here on the sizes are known to be sound
-    _refuse_layers_by_number(config)
+    given = json.loads(text)
+    counts, _ = parameter_counts(given), attention_shapes(given)  # the sizes are sound
+    config, kind = completed(given), model_type(given)
+    for key, message in unsupported_values(config).items():
+        raise UnsupportedModel(key, message)
     for key, most in (("num_hidden_layers", MAX_LAYERS), ("num_attention_heads", MAX_HEADS)):
         if config[key] > most:
             raise UnsupportedModel(key, f"{config[key]:,} is more than {most}")
-    hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    is_latent = kind == "deepseek_v3"
-    step = config.get("decoder_sparse_step") if kind == "qwen3_moe" else None
+    reader, layers = ConfigReader(config), config["num_hidden_layers"]
+    is_latent, heads = kind == "deepseek_v3", config["num_attention_heads"]
+    family = FAMILIES[kind]
+    lists = _lists(reader, family, layers)
+    periods = (int(p) if p.isdigit() else reader.count(p, 1) for p in family.periods.split())
+    has_windows = WINDOWS_FROM in family.keys and reader.flag("use_sliding_window", default=False)
+    numbers = {key: reader.number(key) for key in family.proportional.split()}
     return _Checkpoint(
         config=config,
         kind=kind,
         active=counts.active,
-        hidden=hidden,
-        layers=config["num_hidden_layers"],
+        hidden=config["hidden_size"],
+        layers=layers,
         heads=heads,
-        kv_heads=heads if is_latent else config.get("num_key_value_heads") or heads,
-        head_dim=None if is_latent else head_dim(ConfigReader(config), kind),
-        dense_first=config["first_k_dense_replace"] if is_latent else 0,
-        layer_step=step or 1,
+        kv_heads=heads if is_latent else key_value_heads(reader, kind),
+        head_dim=None if is_latent else head_dim(reader, kind),
+        dense_first=reader.count_or_zero(DENSE, 0),
+        layer_step=math.lcm(*periods, *(_period(each) or 1 for each in lists.values())),
+        window_layers=reader.count_or_zero(WINDOWS_FROM, 28) if has_windows else None,
+        lists=lists,
+        proportional={key: number for key, number in numbers.items() if number is not None},
     )
 
 
-def _refuse_layers_by_number(config: Mapping[str, Any]) -> None:
-    """Refuse settings of single layers: they have no meaning at another depth."""
-    kinds = config.get("layer_types") or []
-    if not isinstance(kinds, list):
-        raise UnsupportedModel("layer_types", "must be a list")
-    if any(kind != "full_attention" for kind in kinds):
-        raise UnsupportedModel("layer_types", "layers of several kinds cannot be scaled")
-    if config.get("mlp_only_layers"):
-        raise UnsupportedModel("mlp_only_layers", "dense layers by number cannot be scaled")
-    if config.get("use_sliding_window"):
-        raise UnsupportedModel("use_sliding_window", "windows by layer cannot be scaled")
-    if config.get("moe_layer_freq") not in (None, 1):
-        raise UnsupportedModel("moe_layer_freq", "only 1 is supported: transformers ignores it")
+def _lists(reader: ConfigReader, family: Family, layers: int) -> dict[str, list[Any]]:
+    found = {key: reader.by_layer(key, layers) for key in family.by_layer.split()}
+    for key in family.layer_numbers.split():
+        if named := reader.indices(key):
+            found[key] = [layer in named for layer in range(layers)]
+    # What transformers takes without a list if there is no window.
+    kinds = found.get("layer_types", [])
+    if "use_sliding_window" in family.keys and all(kind == "full_attention" for kind in kinds):
+        found.pop("layer_types", None)
+    return {key: values for key, values in found.items() if values}
+
+
+def _period(values: Sequence[Any]) -> int | None:
+    """The length of the pattern that a list repeats, at least twice."""
+    lengths = range(1, len(values) // 2 + 1)
+    repeats = (n for n in lengths if all(a == b for a, b in zip(values, values[n:], strict=False)))
+    return next(repeats, None)
+
+
+def _at_depth(values: Sequence[Any], layers: int) -> list[Any]:
+    """A pattern goes on; of another list each layer is what the checkpoint's at the same share of its depth is."""
+    if period := _period(values):
+        return [values[layer % period] for layer in range(layers)]
+    return [values[int((layer + 0.5) * len(values) / layers)] for layer in range(layers)]
 
 
 # ------------------------------------------------------------------------------------ the shapes
@@ -212,6 +237,8 @@ def _of_width(
 
 
 def _width(checkpoint: _Checkpoint, heads: int) -> int:
+    if FAMILIES[checkpoint.kind].has_equal_heads and checkpoint.hidden % checkpoint.heads == 0:
+        return checkpoint.hidden // checkpoint.heads * heads
     return _rounded(checkpoint.hidden * heads / checkpoint.heads)
 
 
@@ -222,8 +249,19 @@ def _depths(checkpoint: _Checkpoint, width: int) -> Iterator[int]:
         math.floor(MAX_STRETCH * proportional), math.ceil(MAX_STRETCH * checkpoint.layers)
     )
     for layers in range(max(1, math.ceil(proportional / MAX_STRETCH)), deepest + 1):
-        if layers > _dense_layers(checkpoint, layers) and layers % checkpoint.layer_step == 0:
+        is_whole = layers % checkpoint.layer_step == 0 or layers == checkpoint.layers
+        if (
+            is_whole
+            and layers > _dense_layers(checkpoint, layers)
+            and _has_all(checkpoint, layers)
+        ):
             yield layers
+
+
+def _has_all(checkpoint: _Checkpoint, layers: int) -> bool:
+    """Whether layers of each kind are left."""
+    lists = checkpoint.lists.values()
+    return all({*map(str, _at_depth(each, layers))} == {*map(str, each)} for each in lists)
 
 
 def _dense_layers(checkpoint: _Checkpoint, layers: int) -> int:
@@ -248,35 +286,44 @@ def _rounded(width: float) -> int:
 
 def _sizes(checkpoint: _Checkpoint, heads: int, layers: int) -> dict[str, Any]:
     width, (kv_heads, _) = _width(checkpoint, heads), _kv_heads(checkpoint, heads)
+    config, family = checkpoint.config, FAMILIES[checkpoint.kind]
     sizes: dict[str, Any] = {
         "hidden_size": width,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
     }
-    for key in _SCALED.get(checkpoint.kind, ("intermediate_size",)):
-        if (original := checkpoint.config.get(key)) is not None:
+    for key in family.widths.split():
+        if (original := config.get(key)) is not None:
             sizes[key] = _rounded(original * width / checkpoint.hidden)
+    for key, number in checkpoint.proportional.items():
+        sizes[key] = number * width / checkpoint.hidden
     if checkpoint.head_dim is not None:
         sizes["head_dim"] = checkpoint.head_dim
     else:
-        sizes["first_k_dense_replace"] = _dense_layers(checkpoint, layers)
         # Absent would mean transformers' default rank; null means no low-rank queries.
         sizes.setdefault("q_lora_rank", None)
+    if DENSE in family.keys:
+        sizes[DENSE] = _dense_layers(checkpoint, layers)
+    if checkpoint.window_layers is not None:
+        sizes[WINDOWS_FROM] = round(checkpoint.window_layers * layers / checkpoint.layers)
+    for key, values in checkpoint.lists.items():
+        found = _at_depth(values, layers)
+        is_numbers = key in family.layer_numbers.split()
+        sizes[key] = [n for n, named in enumerate(found) if named] if is_numbers else found
     return sizes
 
 
 def _kept_settings(checkpoint: _Checkpoint) -> dict[str, Any]:
-    config = checkpoint.config
+    config, family = checkpoint.config, FAMILIES[checkpoint.kind]
     kept: dict[str, Any] = {"model_type": checkpoint.kind}
-    for key in f"{_KEPT_BY_ALL} {_KEPT[checkpoint.kind]}".split():
+    windows = "use_sliding_window sliding_window" if config.get("use_sliding_window") else ""
+    for key in f"{_KEPT_BY_ALL} {family.kept} {family.periods} {windows}".split():
         if key not in config:
             continue
         if len(json.dumps(config[key])) > MAX_SETTING_CHARACTERS:
             raise NoDerivedProxy("checkpoint", f"config.json: {key}: is too long to keep")
         kept[key] = config[key]
-    if checkpoint.kind in DEFAULT_WINDOW:
-        kept.setdefault("sliding_window", DEFAULT_WINDOW[checkpoint.kind])
     return kept
 
 

@@ -16,12 +16,14 @@ from typing import Any, Final
 from isoloss.design import Knowledge, Outlook, Setting, Target, evidence, grid_about
 from isoloss.laws import Array, size_refusal
 from isoloss.significant_digits import to_significant_digits
+from isoloss_contract.footprint import fit
+from isoloss_contract.memory import DEVICES
 from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.api.sweep import MAX_PARALLELISM
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.parameters import model_shape, parameter_counts
 from isoloss_operator.planning.search_cost import expected_share
 
 LARGEST_SHARE: Final = 0.25
@@ -51,10 +53,10 @@ DEAREST: Final = 10.0
 
 GPU_BYTES: Final = 80e9
 STATE_SHARE: Final = 0.6
-"""Share of an accelerator's memory that weights, gradients and optimizer may take; activations have the rest."""
-KEPT_BYTES, SPLIT_BYTES = 8, 16
-"""Per parameter: on every accelerator, and divided among those of a Job (docs/reference/memory.md)."""
-ACCELERATORS_OF_JOB: Final = (1, 2, 4, 8)
+"""Share of an accelerator's memory that all but activations may take (docs/reference/memory.md)."""
+NODE: Final = 8
+"""Accelerators of a usual node."""
+ACCELERATORS_OF_JOB: Final = (1, 2, 4, NODE, 2 * NODE, 4 * NODE, 8 * NODE)
 JOBS_OF_SEARCH: Final = 4
 """At a time: a search keeps two to three at work on average."""
 
@@ -85,6 +87,8 @@ class ProxySize:
     layers: int
     hours_per_token: float
     """Accelerator hours, at the pace that is assumed."""
+    accelerators: int | None
+    """Of a Job, enough to hold its training state; None: the most that are usual do not."""
 
     @property
     def is_sound(self) -> bool:
@@ -95,13 +99,9 @@ class ProxySize:
         )
 
     @property
-    def accelerators(self) -> int | None:
-        """Accelerators of a Job, enough to hold its training state; None: those of a node do not."""
-        for count in ACCELERATORS_OF_JOB:
-            state = self.total * (KEPT_BYTES + SPLIT_BYTES / count)
-            if state <= STATE_SHARE * GPU_BYTES:
-                return count
-        return None
+    def nodes(self) -> int:
+        """Of a Job, if they are usual ones."""
+        return -(-(self.accelerators or 1) // NODE)
 
 
 @dataclass(frozen=True)
@@ -157,13 +157,13 @@ class Design:
         return first_tokens(min(run.tokens for run in self.runs))
 
     def accelerators(self, at_most: int, smallest_batch: int | None, *, searches: bool) -> int:
-        """Of each Job: what its training state needs, and more for a search, which keeps few Jobs at work.
+        """Of each Job at most: what its training state needs, and more of a node for a search, which keeps few Jobs at work.
 
         No more than `smallest_batch` has sequences, as far as memory allows it: sequences are not split, and an accelerator
         without one waits for the others in every step.
         """
         needed = max(run.size.accelerators or 0 for run in self.runs)
-        useful = _most(at_most // JOBS_OF_SEARCH) if searches else 1
+        useful = _most(min(at_most // JOBS_OF_SEARCH, NODE)) if searches else 1
         if smallest_batch is not None:
             useful = min(useful, _most(smallest_batch))
         return max(needed, useful)
@@ -220,10 +220,9 @@ def designs(
     ]
     if not reaching:
         raise NoDesign(
-            "--checkpoint",
+            "--accelerators" if len(fitting) < len(every) else "--checkpoint",
             f"predictions for its {active:,} active parameters are refused if no proxy is larger than "
-            f"{max(size.active for size in every):,}, the most that fits a node: write the manifest by hand, with larger ones on "
-            "several",
+            f"{max(size.active for size in fitting):,}, the most that {accelerators} hold",
         )
     lines = (LINES_OF_SEARCH,) if searches else LINES_OF_GRID
     return _compared(reaching, target, lines, searches=searches)
@@ -336,7 +335,7 @@ class _Comparison:
 
 
 def _ladder(config: Mapping[str, Any], active: int, sequence_length: int) -> Iterator[ProxySize]:
-    """Sound sizes that fit a node, ascending."""
+    """Sound sizes whose training fits a usual number of accelerators, ascending."""
     steps = math.floor(math.log(LARGEST_SHARE / SMALLEST_OF_CHECKPOINT, LADDER_STEP))
     for step in range(steps, -1, -1):
         wanted = int(to_significant_digits(LARGEST_SHARE * active / LADDER_STEP**step, 2))
@@ -356,9 +355,21 @@ def _ladder(config: Mapping[str, Any], active: int, sequence_length: int) -> Ite
             body=counts.body_active,
             layers=int(proxy["num_hidden_layers"]),
             hours_per_token=per_token / (assumed_utilisation(counts) * PEAK_FLOPS) / 3600.0,
+            accelerators=training_accelerators(proxy, sequence_length),
         )
         if size.is_sound and size.accelerators is not None:
             yield size
+
+
+def training_accelerators(config: Mapping[str, Any], sequence_length: int) -> int | None:
+    """The least usual number that hold a model's training state, divided among them, and a sequence; None if none does."""
+    shape = model_shape(config)
+    for count in ACCELERATORS_OF_JOB:
+        needed = shape.footprint("bf16", count)
+        fits = fit(needed, sequence_length, DEVICES["80 GB"]) is not None
+        if fits and needed.fixed <= STATE_SHARE * GPU_BYTES:
+            return count
+    return None
 
 
 def _layouts(sizes: Sequence[ProxySize], most_tokens: int) -> Iterator[tuple[SizedRun, ...]]:

@@ -29,8 +29,6 @@ from isoloss_operator.commands.costs import (
 from isoloss_operator.commands.design import (
     FEWEST_TOKENS_PER_PARAMETER,
     GPU_BYTES,
-    SPLIT_BYTES,
-    STATE_SHARE,
     Design,
     NoDesign,
     Spend,
@@ -38,6 +36,7 @@ from isoloss_operator.commands.design import (
     curve,
     designs,
     parallelism,
+    training_accelerators,
 )
 from isoloss_operator.commands.manifest_writer import (
     GUESSED,
@@ -78,6 +77,8 @@ BUDGET = 1.2
 """Over the whole grid: searches took 1.08 of it at most, and attempts that fail count, too."""
 WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
 """Per parameter in an evaluation, and their part of an accelerator's memory."""
+MOST_ACCELERATORS = 512
+"""Of a Job that continues the checkpoint, if the usual numbers do not hold it: 64 nodes, the API's most."""
 PACE = Pace()
 MAX_NAME = 63
 """Characters of a sweep's name."""
@@ -201,7 +202,7 @@ def init(
         parallelism=parallelism(accelerators, each),
         evaluation_accelerators=_evaluation_accelerators(found.total),
         validated_share=validate,
-        training_accelerators=_training_accelerators(found.total),
+        training_accelerators=training_accelerators(found.config, length) or MOST_ACCELERATORS,
     )
     shown = [
         (other, _elapsed(replace(written, design=other), accelerators, grid=grid))
@@ -253,14 +254,6 @@ def _elapsed(written: Written, accelerators: int, *, grid: bool) -> float | None
 def _evaluation_accelerators(total: int) -> int:
     """The least power of two that holds the checkpoint's weights."""
     needed, count = WEIGHT_BYTES * total / (WEIGHTS_SHARE * GPU_BYTES), 1
-    while count < needed:
-        count *= 2
-    return count
-
-
-def _training_accelerators(total: int) -> int:
-    """The least power of two that holds the checkpoint's training state, divided among them."""
-    needed, count = SPLIT_BYTES * total / (STATE_SHARE * GPU_BYTES), 1
     while count < needed:
         count *= 2
     return count
@@ -346,8 +339,8 @@ def _caveats(found: Design) -> Iterator[str]:
     free = f"a published law, which costs nothing, is expected to lose {published_in_words(found.target)}"
     if found.outlook.wasted >= PUBLISHED_WASTE:
         yield (
-            f"Proxies that fit a node are so far from this checkpoint that the answer is expected to lose {in_words(found.outlook)}; {free}. "
-            "Its prediction may be refused (ExtrapolationTooFar): write the manifest by hand, with larger proxies on several nodes."
+            f"Proxies that pay are so far from this checkpoint that the answer is expected to lose {in_words(found.outlook)}; {free}. "
+            "Its prediction may be refused (ExtrapolationTooFar): more accelerators hold larger proxies, on several nodes."
         )
     elif found.total >= PUBLISHED_WASTE:
         share = formatting.number(100.0 * found.total, 2)

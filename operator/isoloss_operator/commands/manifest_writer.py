@@ -10,7 +10,7 @@ from isoloss import formatting
 from isoloss.yaml_text import read_documents
 from isoloss_operator.api import API_VERSION, PREDICTION_KIND, SWEEP_KIND
 from isoloss_operator.commands.costs import PlacedSize
-from isoloss_operator.commands.design import FIRST_TOKENS, Design
+from isoloss_operator.commands.design import FIRST_TOKENS, NODE, Design
 from isoloss_operator.commands.options import Checkpoint, CorpusPart
 
 GUESSED = "guessed"
@@ -19,8 +19,6 @@ GUESSED = "guessed"
 OPTIMIZER = ('    beta1: "0.9"', '    beta2: "0.95"', '    weightDecay: "0.1"')
 VALIDATION = "-validation"
 """How the name of the sweep around the answer ends."""
-NODE = 8
-"""Accelerators of a usual node."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +175,8 @@ def _proxies(written: Written) -> Iterator[str]:
             if value is not None
         )
         yield f"      tokens: {run.tokens} # {formatting.number(ratio, 2)} per parameter"
+        if size.nodes > 1:
+            yield f"      nodes: {size.nodes} # {GUESSED}: of {NODE} accelerators each, to hold its training state"
         if (grid := by_name.get(name)) is not None:
             rates = ", ".join(
                 f'"{formatting.learning_rate(rate)}"' for rate in grid.learning_rates
@@ -203,14 +203,14 @@ def _search(written: Written) -> Iterator[str]:
 
 
 def _pods(written: Written) -> Iterator[str]:
-    count = written.accelerators
+    count = min(written.accelerators, NODE)
     yield "  podTemplate:"
     yield "    spec:"
     yield "      # nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}"
     yield "      # tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]"
     yield "      containers:"
     yield "        - name: trainer"
-    yield f"          resources: {{limits: {{nvidia.com/gpu: {count}}}}} # {GUESSED}: of 80 GB each, for every Job"
+    yield f"          resources: {{limits: {{nvidia.com/gpu: {count}}}}} # {GUESSED}: of 80 GB each, for every pod"
 
 
 # ------------------------------------------------------------------------------- the prediction

@@ -15,7 +15,7 @@ from isoloss.errors import BadInput
 from isoloss_contract import corpus_files
 from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_operator.api.fields import DnsLabel, FolderUri, StoreUri
-from isoloss_operator.planning.architectures import UnsupportedModel
+from isoloss_operator.planning.architectures import UnsupportedModel, completed, text_model
 from isoloss_operator.planning.parameters import parameter_counts
 
 PricePerHour = Annotated[
@@ -41,7 +41,7 @@ class Checkpoint:
 
     uri: str
     config: dict[str, Any]
-    """Its config.json."""
+    """Its config.json, or the part of it that is about text."""
 
     @property
     def active(self) -> int:
@@ -74,6 +74,7 @@ def read_checkpoint(uri: str) -> Checkpoint:
     uri = folder("--checkpoint", uri)
     try:
         config = Store(uri, follow_links=True).read_json_object("config.json")
+        config = completed(text_model(config))
         parameter_counts(config)
     except NotFound as error:
         raise BadInput(

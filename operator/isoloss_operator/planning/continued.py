@@ -12,8 +12,13 @@ from isoloss.validation import AT_THE_ANSWER, Place, probe_cross
 from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood
 from isoloss_contract.schedule import whole_steps
 from isoloss_operator.api import Model, ScalingSweepSpec
-from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.architectures import (
+    UnsupportedModel,
+    completed,
+    text_model,
+    unknown_keys,
+)
+from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     SpecError,
@@ -36,10 +41,12 @@ class UnknownModel(ValueError):
 
 
 def checkpoint_model(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The model of a config.json. Raises UnknownModel."""
-    model = {key: value for key, value in config.items() if key not in NOT_THE_MODEL}
+    """The model of a config.json, of which text is read alone. Raises UnknownModel."""
+    model = {key: each for key, each in text_model(config).items() if key not in NOT_THE_MODEL}
     try:
+        model = completed(model)
         parameter_counts(model)
+        attention_shapes(model)
         unknown = unknown_keys(model)
     except UnsupportedModel as error:
         raise UnknownModel(str(error)) from error

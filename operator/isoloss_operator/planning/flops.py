@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from isoloss_contract.records import ParameterCounts
-from isoloss_operator.planning.parameters import attention_shape, parameter_counts
+from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
 
 
 class Convention(StrEnum):
@@ -52,12 +52,12 @@ def token_flops(config: Mapping[str, Any], sequence_length: int) -> TokenFlops:
 
     A matrix parameter costs 2 FLOPs forward and 4 backward. Raises UnsupportedModel.
     """
-    counts, shape = parameter_counts(config), attention_shape(config)
+    counts, shapes = parameter_counts(config), attention_shapes(config)
     return TokenFlops(
         body=6.0 * counts.body_active,
         head=6.0 * counts.head,
-        attention_causal=shape.flops_per_token(sequence_length),
-        attention_full=shape.pair_flops * sequence_length,
+        attention_causal=sum(shape.flops_per_token(sequence_length) for shape in shapes),
+        attention_full=sum(shape.pair_flops for shape in shapes) * sequence_length,
     )
 
 

@@ -7,12 +7,19 @@ it built.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isoloss_contract.footprint import ModelShape, copied_numbers, kept_numbers
 from isoloss_contract.records import AttentionShape, ParameterCounts
-from isoloss_operator.planning.architectures import ConfigReader, UnsupportedModel, model_type
+from isoloss_operator.planning.architectures import (
+    FAMILIES,
+    ConfigReader,
+    UnsupportedModel,
+    completed,
+    known_keys,
+    model_type,
+)
 
 
 def parameter_counts(config: Mapping[str, Any]) -> ParameterCounts:
@@ -21,70 +28,124 @@ def parameter_counts(config: Mapping[str, Any]) -> ParameterCounts:
     Expert layers count experts per token and the router as active. Raises UnsupportedModel naming the
     key that is missing, of the wrong type, out of range or (model_type) unknown.
     """
-    kind = model_type(config)
-    shape = ConfigReader(config)
+    kind, shape = _read(config)
     hidden, vocabulary = shape.count("hidden_size"), shape.count("vocab_size")
     layers = shape.count("num_hidden_layers")
     attention = _attention(shape, kind)
-    feed_forwards = _FEED_FORWARDS[kind](shape, layers)
+    feed_forwards = _FEED_FORWARDS.get(kind, _dense_layers)(shape, layers)
     tied = shape.flag("tie_word_embeddings", default=False)
     return ParameterCounts(
         body_active=layers * attention.matrices + sum(n * f.active for n, f in feed_forwards),
         body_total=layers * attention.matrices + sum(n * f.total for n, f in feed_forwards),
         head=hidden * vocabulary,
         embedding=0 if tied else hidden * vocabulary,
-        other=layers * (attention.other + 2 * hidden)
+        other=layers * (attention.other + FAMILIES[kind].norms * hidden)
         + hidden
         + sum(n * f.other for n, f in feed_forwards),
     )
 
 
-def attention_shape(config: Mapping[str, Any]) -> AttentionShape:
-    """Widths that enter the cost of attention scores. Raises UnsupportedModel as parameter_counts."""
+def _read(config: Mapping[str, Any]) -> tuple[str, ConfigReader]:
+    """What transformers reads of it: settings that the model type does not have are ignored."""
     kind = model_type(config)
-    shape = ConfigReader(config)
+    known = known_keys(kind)
+    return kind, ConfigReader({k: each for k, each in completed(config).items() if k in known})
+
+
+def attention_shapes(config: Mapping[str, Any]) -> tuple[AttentionShape, ...]:
+    """Widths that enter the cost of attention scores, for each kind of layer. Raises UnsupportedModel as parameter_counts."""
+    kind, shape = _read(config)
     layers, heads = shape.count("num_hidden_layers"), shape.count("num_attention_heads")
     if kind == "deepseek_v3":
         query = shape.count("qk_nope_head_dim") + shape.count("qk_rope_head_dim")
-        value = shape.count("v_head_dim")
-        return AttentionShape(layers=layers, query_width=heads * query, value_width=heads * value)
-    width = heads * head_dim(shape, kind)
-    window = config.get("sliding_window", DEFAULT_WINDOW.get(kind)) if kind in _WINDOWED else None
-    return AttentionShape(
-        layers=layers,
-        query_width=width,
-        value_width=width,
-        window=window if isinstance(window, int) else None,
+        widths = heads * query, heads * shape.count("v_head_dim")
+    else:
+        widths = (heads * head_dim(shape, kind),) * 2
+    narrow, window = _narrow_layers(shape, kind, layers)
+    counts = ((layers - narrow, None), (narrow, window))
+    return tuple(
+        AttentionShape(
+            layers=count,
+            query_width=widths[0],
+            value_width=widths[1],
+            window=window,
+            in_chunks=window is not None and kind == "llama4_text",
+        )
+        for count, window in counts
+        if count
     )
+
+
+def _narrow_layers(shape: ConfigReader, kind: str, layers: int) -> tuple[int, int | None]:
+    """How many layers attend to no more than so many tokens."""
+    if kind == "llama4_text":
+        usual, chunk = layers - _without_positions(shape, layers), 0
+        if not shape.is_absent("attention_chunk_size"):
+            chunk = shape.count("attention_chunk_size")
+        return _named(shape, "chunked_attention", layers, usual, chunk) if chunk else (0, None)
+    where = FAMILIES[kind].window
+    has_switch = "use_sliding_window" in FAMILIES[kind].keys
+    if where == "none" or (has_switch and not shape.flag("use_sliding_window", default=False)):
+        return 0, None
+    if has_switch and shape.is_absent("sliding_window"):
+        window = 0 if kind == "smollm3" else 4096
+    else:
+        window = shape.count_or_zero("sliding_window", 0)
+    if not window or where == "all":
+        return (layers, window) if window else (0, None)
+    match kind:
+        case "gemma3_text":
+            usual = layers - layers // shape.count("sliding_window_pattern")
+        case "gpt_oss":
+            usual = layers - layers // 2
+        case "smollm3":
+            usual = _without_positions(shape, layers)
+        case _:
+            usual = max(0, layers - shape.count_or_zero("max_window_layers", 28))
+    return _named(shape, "sliding_attention", layers, usual, window)
+
+
+def _named(
+    shape: ConfigReader, kind_of_layer: str, layers: int, usual: int, window: int
+) -> tuple[int, int | None]:
+    """Layers that layer_types calls so; the usual number where it is left out."""
+    named = shape.by_layer("layer_types", layers)
+    count = named.count(kind_of_layer) if named else usual
+    return count, window if count else None
+
+
+def _without_positions(shape: ConfigReader, layers: int) -> int:
+    """Layers that do not rotate queries and keys."""
+    listed = shape.by_layer("no_rope_layers", layers)
+    return listed.count(0) if listed else layers // shape.count("no_rope_layer_interval")
 
 
 def model_shape(config: Mapping[str, Any]) -> ModelShape:
     """What memory for training the model depends on. Raises UnsupportedModel as parameter_counts."""
-    counts, kind, shape = parameter_counts(config), model_type(config), ConfigReader(config)
+    counts, (kind, shape) = parameter_counts(config), _read(config)
     hidden, layers = shape.count("hidden_size"), shape.count("num_hidden_layers")
     attention = _attention(shape, kind)
-    largest = max(f.total + f.other for n, f in _FEED_FORWARDS[kind](shape, layers) if n)
+    feed_forwards = _FEED_FORWARDS.get(kind, _dense_layers)(shape, layers)
+    largest = max(f.total + f.other for n, f in feed_forwards if n)
     # What transformers fills in where a config leaves it out.
-    given = (
-        {"n_shared_experts": shape.count("n_shared_experts", 1)}
-        if kind == "deepseek_v3"
-        else {"head_dim": head_dim(shape, kind)}
-    )
+    given = completed(config)
+    if kind == "deepseek_v3":
+        given["n_shared_experts"] = shape.count("n_shared_experts", 1)
+    else:
+        given["head_dim"] = head_dim(shape, kind)
     return ModelShape(
         parameters=counts.total,
-        largest_layer=attention.matrices + attention.other + 2 * hidden + largest,
+        largest_layer=attention.matrices
+        + attention.other
+        + FAMILIES[kind].norms * hidden
+        + largest,
         outside_layers=counts.head + counts.embedding + hidden,
         hidden=hidden,
         heads=shape.count("num_attention_heads"),
         vocabulary=shape.count("vocab_size"),
-        kept=kept_numbers({**config, **given}),
-        copied=copied_numbers(config),
+        kept=kept_numbers(given),
+        copied=copied_numbers(given),
     )
-
-
-_WINDOWED = ("mistral", "mixtral")
-DEFAULT_WINDOW = {"mistral": 4096}
-"""transformers' sliding_window if a config leaves it out; null means none."""
 
 
 @dataclass(frozen=True)
@@ -103,30 +164,42 @@ class _FeedForwardCounts:
 def head_dim(shape: ConfigReader, kind: str) -> int:
     """Width of a head without latent attention. Raises UnsupportedModel as parameter_counts."""
     heads, hidden = shape.count("num_attention_heads"), shape.count("hidden_size")
-    if kind == "qwen3":
-        return shape.count("head_dim", 128)
-    if hidden % heads and not shape.count_or_zero("head_dim", 0):
+    given = shape.count_or_zero("head_dim", 0) or FAMILIES[kind].defaults.get("head_dim", 0)
+    if not given and hidden % heads:
         raise UnsupportedModel(
             "num_attention_heads", f"{heads} does not divide hidden_size {hidden}; set head_dim"
         )
-    return shape.count("head_dim", hidden // heads)
+    return int(given or hidden // heads)
+
+
+def key_value_heads(shape: ConfigReader, kind: str) -> int:
+    """Heads of keys and values without latent attention. Raises UnsupportedModel as parameter_counts."""
+    heads = shape.count("num_attention_heads")
+    usual = heads if kind in _A_KEY_FOR_EACH_QUERY else None
+    kv_heads = shape.count("num_key_value_heads", usual)
+    if heads % kv_heads:
+        raise UnsupportedModel("num_key_value_heads", f"{kv_heads} does not divide {heads} heads")
+    return kv_heads
+
+
+_A_KEY_FOR_EACH_QUERY = ("llama", "olmo2", "phi3", "granite")
+"""Those for which transformers takes as many heads of keys as of queries, unless told."""
 
 
 def _attention(shape: ConfigReader, kind: str) -> _AttentionCounts:
     if kind == "deepseek_v3":
         return _mla(shape)
-    hidden, heads = shape.count("hidden_size"), shape.count("num_attention_heads")
-    kv_heads = shape.count("num_key_value_heads", heads if kind == "llama" else None)
-    if heads % kv_heads:
-        raise UnsupportedModel("num_key_value_heads", f"{kv_heads} does not divide {heads} heads")
-    width = head_dim(shape, kind)
-    query, key_value = heads * width, kv_heads * width
-    has_bias = kind in ("llama", "qwen3", "qwen3_moe") and shape.flag(
-        "attention_bias", default=False
-    )
-    biases = query + 2 * key_value + hidden if has_bias else 0
-    gains = 2 * width if kind in ("qwen3", "qwen3_moe") else 0
-    return _AttentionCounts(2 * hidden * query + 2 * hidden * key_value, biases + gains)
+    family, hidden = FAMILIES[kind], shape.count("hidden_size")
+    width, heads = head_dim(shape, kind), shape.count("num_attention_heads")
+    key_value = key_value_heads(shape, kind) * width
+    widths = {"q": heads * width, "k": key_value, "v": key_value, "o": hidden}
+    has_bias = family.always_biased or shape.flag("attention_bias", default=False)
+    other = sum(widths[part] for part in family.biases) if has_bias else 0
+    if kind != "glm4_moe" or shape.flag("use_qk_norm", default=False):
+        gains = {"none": 0, "head": 2 * width, "all": widths["q"] + key_value}
+        other += gains[family.query_norm]
+    other += heads if family.has_sinks else 0
+    return _AttentionCounts(2 * hidden * widths["q"] + 2 * hidden * key_value, other)
 
 
 def _mla(shape: ConfigReader) -> _AttentionCounts:
@@ -180,6 +253,26 @@ def _mixtral_layers(shape: ConfigReader, layers: int) -> Layers:
     return [(layers, _experts(shape, width=shape.count("intermediate_size"), experts=experts))]
 
 
+def _gpt_oss_layers(shape: ConfigReader, layers: int) -> Layers:
+    """Router and experts have biases."""
+    ((_, found),) = _mixtral_layers(shape, layers)
+    experts = shape.either("num_local_experts", "num_experts")
+    biases = 1 + 2 * shape.count("intermediate_size") + shape.count("hidden_size")
+    return [(layers, replace(found, other=experts * biases))]
+
+
+def _llama4_layers(shape: ConfigReader, layers: int) -> Layers:
+    """A shared expert as wide as the others; layers between mixtures are dense and of another width."""
+    width, hidden = shape.count("intermediate_size"), shape.count("hidden_size")
+    experts = shape.either("num_local_experts", "num_experts")
+    sparse = _experts(shape, width=width, experts=experts, shared_width=width)
+    mixtures = layers // shape.count("interleave_moe_layer_step")
+    if not shape.is_absent("moe_layers"):
+        mixtures = sum(0 <= layer < layers for layer in shape.indices("moe_layers"))
+    dense = _gated(hidden, shape.count("intermediate_size_mlp", 16_384))
+    return [(layers - mixtures, _FeedForwardCounts(dense, dense)), (mixtures, sparse)]
+
+
 def _qwen3_moe_layers(shape: ConfigReader, layers: int) -> Layers:
     hidden, dense_width = shape.count("hidden_size"), shape.count("intermediate_size")
     dense = _FeedForwardCounts(_gated(hidden, dense_width), _gated(hidden, dense_width))
@@ -194,7 +287,7 @@ def _qwen3_moe_layers(shape: ConfigReader, layers: int) -> Layers:
     return [(layers - mixtures, dense), (mixtures, sparse)]
 
 
-def _deepseek_v3_layers(shape: ConfigReader, layers: int) -> Layers:
+def _deepseek_layers(shape: ConfigReader, layers: int) -> Layers:
     hidden, dense_width = shape.count("hidden_size"), shape.count("intermediate_size")
     dense_layers = min(layers, shape.count_or_zero("first_k_dense_replace"))
     dense = _FeedForwardCounts(_gated(hidden, dense_width), _gated(hidden, dense_width))
@@ -209,10 +302,11 @@ def _deepseek_v3_layers(shape: ConfigReader, layers: int) -> Layers:
 
 
 _FEED_FORWARDS: Mapping[str, Callable[[ConfigReader, int], Layers]] = {
-    "llama": _dense_layers,
-    "mistral": _dense_layers,
-    "qwen3": _dense_layers,
     "qwen3_moe": _qwen3_moe_layers,
     "mixtral": _mixtral_layers,
-    "deepseek_v3": _deepseek_v3_layers,
+    "deepseek_v3": _deepseek_layers,
+    "glm4_moe": _deepseek_layers,
+    "gpt_oss": _gpt_oss_layers,
+    "llama4_text": _llama4_layers,
 }
+"""Of families with experts; layers of others are dense and alike."""

@@ -28,7 +28,7 @@ from isoloss_contract.records import (
 from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
 from isoloss_operator.planning.invalid_values import problem
-from isoloss_operator.planning.parameters import parameter_counts
+from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
 from isoloss_operator.planning.same_models import alike_sizes_problem, same_model_problems
 
 FIRST_JUDGED_SHARE = 0.3
@@ -238,6 +238,7 @@ def _model_errors(config: Mapping[str, Any], field: str) -> list[SpecError]:
     try:
         unknown = unknown_keys(config)
         parameter_counts(config)
+        attention_shapes(config)
     except UnsupportedModel as error:
         return [SpecError(f"{field}.{error.field}", error.message)]
     errors = [SpecError(f"{field}.{key}", text) for key, text in unknown.items()]

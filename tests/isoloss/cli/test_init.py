@@ -13,7 +13,9 @@ from isoloss.cli.inputs import count
 from isoloss.laws import size_refusal
 from isoloss.yaml_text import read_documents
 from isoloss_operator.commands.derived_proxies import derive_proxy
+from isoloss_operator.planning.architectures import completed, text_model
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
+from tests.support import published_configs
 from tests.support.command_line import Ended, Isoloss
 from tests.support.published_configs import (
     DEEPSEEK_V3,
@@ -29,9 +31,18 @@ from tests.support.published_configs import (
 FAMILIES = {
     "llama": LLAMA_3_8B,
     "qwen3": QWEN3_8B,
-    "deepseek-v3": SMALL_DEEPSEEK,
+    "deepseek-v3": DEEPSEEK_V3,
     "mixtral": MIXTRAL_8X7B,
+    **{
+        name.lower().replace(".", "-"): config
+        for name, config in published_configs.FAMILIES.items()
+    },
 }
+BASE = ("llama", "qwen3", "deepseek-v3", "mixtral")
+WRITTEN = [
+    *((name, "55B", grid) for name in BASE for grid in ((), ("--grid",))),
+    *((name, "5B", ()) for name in FAMILIES if name not in BASE),
+]
 CORPUS = ("--corpus", "s3://corpora/pile/*.parquet")
 
 
@@ -95,28 +106,33 @@ def named_size(name: str) -> int:
     return count("size", name.removeprefix("proxy-").replace("-", ".").upper())
 
 
-@pytest.mark.parametrize("grid", [(), ("--grid",)], ids=["search", "grid"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "tokens", "grid"), WRITTEN)
 def test_what_is_written_is_valid_and_the_plan_reads_it(
-    init: Isoloss, isoloss: Isoloss, tmp_path: Path, family: str, grid: tuple[str, ...]
+    init: Isoloss,
+    isoloss: Isoloss,
+    tmp_path: Path,
+    family: str,
+    tokens: str,
+    grid: tuple[str, ...],
 ) -> None:
     uri = write_checkpoint(tmp_path / "models" / family, FAMILIES[family])
     ended = init(
-        *("--checkpoint", uri, *CORPUS, "--tokens", "55B", "--accelerators", 16, "--json", *grid)
+        *("--checkpoint", uri, *CORPUS, "--tokens", tokens, "--accelerators", 16, "--json", *grid)
     )
     assert ended.code == 0, ended.err
     path = Path(ended.document["manifest"])
     assert path == Path(f"{family}.yaml")
     sweep, prediction = specs(path)
+    config = completed(text_model(FAMILIES[family]))
     for proxy in sweep.proxies:
         assert proxy.model.config == {
             key: value
-            for key, value in derive_proxy(FAMILIES[family], named_size(proxy.name)).items()
+            for key, value in derive_proxy(config, named_size(proxy.name)).items()
             if value is not None  # the API server would drop it
         }
     assert sweep.searches is not bool(grid)
     assert prediction.checkpoint.uri == uri
-    assert prediction.budget.tokens == 55_000_000_000
+    assert prediction.budget.tokens == count("tokens", tokens)
     plan = isoloss("plan", path, "--json")
     assert plan.code == 0, plan.err
     for figure in ("points", "flops", "accelerator_hours"):
@@ -337,7 +353,7 @@ def test_an_error_names_the_option_and_what_it_should_be(
             {**LLAMA_3_8B, "max_position_embeddings": "8k"},
             "max_position_embeddings: must be an integer",
         ),
-        ({**QWEN3_8B, "use_sliding_window": True}, "use_sliding_window: windows by layer"),
+        ({**QWEN3_8B, "layer_types": ["full_attention"]}, "layer_types: must be a list with an"),
         ({**LLAMA_3_8B, "num_hidden_layers": 4}, "no two proxies of its shape"),
     ],
     ids=["family", "size", "positions", "layers by number", "nothing smaller"],
@@ -420,18 +436,37 @@ def test_the_laws_of_what_is_written_reach_the_checkpoint(
     assert ("No sweep pays" in out) is (tokens == "100M")
 
 
-def test_a_checkpoint_that_proxies_of_a_node_are_far_from_is_told_so(
-    init: Isoloss, tmp_path: Path
+def test_proxies_whose_training_does_not_fit_a_node_are_given_several(
+    init: Isoloss, isoloss: Isoloss, tmp_path: Path
 ) -> None:
-    """Of one with many more experts no proxies fit one accelerator."""
+    """DeepSeek-V3's: as far as there are accelerators for them. Those of a node are further from it."""
     uri = write_checkpoint(tmp_path / "models" / "deepseek", DEEPSEEK_V3)
-    asked = ("--checkpoint", uri, *CORPUS, "--tokens", "1T")
-    out = init(*asked, "--accelerators", 64).words
-    assert "Proxies that fit a node are so far from this checkpoint" in out
-    assert "larger proxies on several nodes" in out
-    Path("deepseek.yaml").unlink()
+    asked = ("--checkpoint", uri, *CORPUS, "--tokens", "1T", "--json")
+    ended = init(*asked, "--accelerators", 64)
+    assert ended.code == 0, ended.err
+    path = Path("deepseek.yaml")
+    nodes = [proxy.nodes or 1 for proxy in specs(path)[0].proxies]
+    assert nodes == [1, 8]
+    assert path.read_text().count("nvidia.com/gpu: 8}") == 1
+    plan = isoloss("plan", path, "--json")
+    assert plan.code == 0, plan.err
+    assert [size["accelerators"] for size in plan.document["sizes"]] == [8, 64]
+    assert all(size["fits"]["80 GB"] for size in plan.document["sizes"])
+    few = init(*asked, "--accelerators", 8, "--out", "few.yaml")
+    assert [proxy.nodes for proxy in specs(Path("few.yaml"))[0].proxies] == [None, None]
+    regrets = [
+        next(each["expected_regret"] for each in found.document["designs"] if each["chosen"])
+        for found in (ended, few)
+    ]
+    assert regrets[0] < 0.8 * regrets[1]
+    path.unlink()
+
+
+def test_too_few_accelerators_for_any_proxy_are_named(init: Isoloss, tmp_path: Path) -> None:
+    """Of one with many more experts no proxies fit one accelerator."""
     wide = {**DEEPSEEK_V3, "n_routed_experts": 512}
-    asked = ("--checkpoint", write_checkpoint(tmp_path / "models" / "wide", wide), *asked[2:])
+    uri = write_checkpoint(tmp_path / "models" / "wide", wide)
+    asked = ("--checkpoint", uri, *CORPUS, "--tokens", "1T")
     assert_refused(init(*asked, "--accelerators", 1), "--accelerators: the largest proxy")
     assert list(Path().iterdir()) == []
 
@@ -466,7 +501,7 @@ def test_a_job_has_no_more_accelerators_than_its_smallest_batch_has_sequences(
     batches = [size["batch_sizes"] for size in ended.document["sizes"]]
     assert batches == [[3, 6, 12], [5, 10, 20]]
     written = Path("qwen3-30b.yaml").read_text()
-    assert "limits: {nvidia.com/gpu: 2}} # guessed: of 80 GB each, for every Job" in written
+    assert "limits: {nvidia.com/gpu: 2}} # guessed: of 80 GB each, for every pod" in written
     assert "parallelism: 32 # Jobs at a time, on 64 accelerators" in written
     plan = isoloss("plan", ended.document["manifest"], "--json").document
     assert plan["accelerator_hours"] == ended.document["accelerator_hours"]

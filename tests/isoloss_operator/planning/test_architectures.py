@@ -8,7 +8,7 @@ import pytest
 
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
-from isoloss_operator.planning.parameters import attention_shape, parameter_counts
+from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
 from tests.support.models import SHAPES, TOYS, example_model
 from tests.support.published_configs import PUBLISHED, QWEN3_30B_A3B
 
@@ -209,7 +209,7 @@ def test_the_examples_are_valid_and_know_their_keys(name: str) -> None:
 
 def test_latent_attention_has_its_own_widths() -> None:
     """Queries of nope + rope, values of v_head_dim."""
-    shape = attention_shape({**example_model("moe-tiny"), "v_head_dim": 40})
+    (shape,) = attention_shapes({**example_model("moe-tiny"), "v_head_dim": 40})
     assert (shape.query_width, shape.value_width) == (2 * 48, 2 * 40)
 
 
@@ -223,7 +223,7 @@ def test_hundreds_of_millions_of_layers_are_multiplied_not_listed(
     """A list of them takes 3 GB, and with it every other tenant's operator."""
     layers = 400_000_000
     one, two, many = (
-        parameter_counts({**published, "num_hidden_layers": count})
+        parameter_counts({**published, "num_hidden_layers": count, "no_rope_layers": None})
         for count in (1000, 2000, layers)
     )
     per_layer = (two.body_active - one.body_active) // 1000
