@@ -284,7 +284,8 @@ class EditedSweepSimulator(Simulator):
         """A Job whose pod is still to start. Raises CreateRefused."""
         if self.refuses_jobs:
             raise CreateRefused(self.refuses_jobs, may_pass=self.refusal_may_pass)
-        if isinstance(request.task, PrepareTask):
+        is_known = self.ledger_was_lost and request.name in self.recorded
+        if isinstance(request.task, PrepareTask) and not is_known:
             self._prepare(request, request.task)
         else:
             super().create(request)
