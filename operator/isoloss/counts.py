@@ -21,11 +21,12 @@ def count_of(text: str) -> float | None:
     return float(match[1].replace(",", "")) * SUFFIXES[match[2].lower()] if match else None
 
 
-def hint(text: str) -> str:
-    """How to write the number that was meant, as the end of a message; empty: nobody knows."""
+def hint(text: str, *, whole: bool = False) -> str:
+    """How to write the number, or whole number, that was meant, as the end of a message; empty: nobody knows."""
+    written = ""
     if (match := DECIMAL_COMMA.fullmatch(text.strip())) and len(match[2]) != THOUSANDS:
-        return f": write {match[1]}.{match[2]}"
+        written = f"{match[1]}.{match[2]}"
     # 8k tokens may be 8,192.
-    if (value := count_of(text)) is not None and not text.lower().endswith("k"):
-        return f": write {value:.0f}" if value.is_integer() else f": write {value:g}"
-    return ""
+    elif (value := count_of(text)) is not None and not text.lower().endswith("k"):
+        written = f"{value:.0f}" if value.is_integer() else f"{value:g}"
+    return f": write {written}" if written and (written.isdigit() or not whole) else ""

@@ -28,6 +28,12 @@ def endings(name: str) -> tuple[str, str]:
     ), compression
 
 
+def may_be_read(pattern: str) -> bool:
+    """Whether documents are read from files that match, by its end: after a wildcard nobody can tell."""
+    kind, compression = endings(pattern)
+    return bool(kind) or pattern[: len(pattern) - len(compression)].endswith(("*", "?", "]", "}"))
+
+
 def known_other_form(name: str) -> str:
     """What a file that is not read is, by its name, as the end of a sentence about it; '' if that tells nothing."""
     parts = name.lower().split(".")[1:]

@@ -71,3 +71,18 @@ def test_a_mistake_in_the_charts_values_is_told_with_its_place(
     assert answer.returncode != 0, "silently accepted"
     assert place in answer.stderr
     assert wanted in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("image.repository", "registry.example:5000/isoloss/operator"),
+        *(("resources.limits.memory", each) for each in ("2Gi", "2e9", "2000000k", 2147483648)),
+        ("storage.allowedPrefixes.research", ["s3://a.b-c", "gs://a/b/", "file:///mnt/a..b"]),
+        ("trainer.podTemplate.spec.containers",
+         [{"name": "mount", "resources": {"limits": {"smarter-devices/fuse": 1}}}]),
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_mistake_and_is_none_renders(path: str, value: Any) -> None:
+    answer = template(nested(path, value))
+    assert answer.returncode == 0, answer.stderr

@@ -129,14 +129,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{- /* Refuses devices for a container that does not train, where the one that does is not named. */ -}}
+{{- /* Refuses accelerators, as the operator knows them, for a container that does not train, where the one that does is not named. */ -}}
 {{- define "isoloss.checkTrainer" -}}
 {{- $names := list -}}
 {{- $holder := "" -}}
 {{- range ((((.Values.trainer).podTemplate).spec).containers) -}}
 {{- $names = append $names .name -}}
 {{- range $resource, $_ := ((.resources).limits) -}}
-{{- if contains "/" $resource -}}{{- $holder = $resource -}}{{- end -}}
+{{- if regexMatch "^[^/]*gpu[^/]*/.|/(.*gpu|mig-|tpu|neuron|gaudi|npu|ascend)" (lower $resource) -}}{{- $holder = $resource -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and $holder (not (has "trainer" $names)) -}}

@@ -205,8 +205,9 @@ def _in_words(error: Any) -> str:
         case "less_than_equal":
             return f"{given}: must be at most {limits['le']}. {told}"
         case "float_parsing" | "int_parsing" | "int_from_float":
-            kind = "a number" if found["type"] == "float_parsing" else "a whole number"
-            return f"{given}: is not {kind}{hint(str(found['input']))}. {told}"
+            whole = found["type"] != "float_parsing"
+            kind = "a whole number" if whole else "a number"
+            return f"{given}: is not {kind}{hint(str(found['input']), whole=whole)}. {told}"
         case "value_error" if "|" in (parameter.metavar or ""):
             return f"{given}: must be {parameter.metavar.replace('|', ' or ')}. {told}"
     return ""

@@ -134,8 +134,8 @@ def corpus_parts(given: Sequence[str]) -> tuple[CorpusPart, ...]:
 
 
 def _require_documents(uri: str) -> None:
-    """Raises BadInput if no file that the pattern matches can be read: what ends in a wildcard may match some."""
-    if uri.endswith(("*", "?", "]", "}")) or corpus_files.endings(uri)[0]:
+    """Raises BadInput if no file that the pattern matches can be read."""
+    if corpus_files.may_be_read(uri):
         return
     raise BadInput(
         f"--corpus: {uri}: no documents are read from such files: give {corpus_files.IN_WORDS}, or a folder with / at "

@@ -46,7 +46,7 @@ def _expected(detail: ErrorDetails) -> str:
     three = THREE if "learningRates" in detail["loc"] else ""
     match detail["type"]:
         case "int_parsing" | "int_parsing_size" | "int_type" | "int_from_float":
-            return f"be a whole number, not {given!r:.60}{_written(given, sequences)}"
+            return f"be a whole number, not {given!r:.60}{_written(given, sequences, whole=True)}"
         case "greater_than_equal":
             return f"be at least {limits['ge']}, not {given!r:.60}"
         case "less_than_equal":
@@ -71,8 +71,8 @@ def _expected(detail: ErrorDetails) -> str:
     return ""
 
 
-def _written(given: Any, instead: str = "") -> str:
-    return (instead or hint(given)) if isinstance(given, str) else ""
+def _written(given: Any, instead: str = "", *, whole: bool = False) -> str:
+    return (instead or hint(given, whole=whole)) if isinstance(given, str) else ""
 
 
 def _meant(detail: ErrorDetails, model: type[BaseModel]) -> str:

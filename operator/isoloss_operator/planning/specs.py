@@ -221,8 +221,11 @@ def _taken_for_others(raw: Any, taken: Any, place: tuple[int | str, ...]) -> Ite
 
 def _corpus_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
     for index, domain in enumerate(spec.data.domains):
-        if SOME_ENDING.search(domain.uri) and not corpus_files.endings(domain.uri)[0]:
-            message = f"no documents are read from such files: give {corpus_files.IN_WORDS}"
+        if SOME_ENDING.search(domain.uri) and not corpus_files.may_be_read(domain.uri):
+            message = (
+                f"no documents are read from such files: give {corpus_files.IN_WORDS}, or a folder with /* at its end"
+                f"{corpus_files.known_other_form(domain.uri)}"
+            )
             yield SpecError(f"spec.data.domains[{index}].uri", message)
 
 

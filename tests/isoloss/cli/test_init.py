@@ -317,6 +317,7 @@ def assert_refused(ended: Ended, words: str) -> None:
             {"--corpus": "s3://c/x/*.warc.wet.gz"},
             "web pages as text (WET), which docs/reference/corpora.md",
         ),
+        ({"--corpus": "s3://c/x/*.csv.gz"}, "--corpus: s3://c/x/*.csv.gz: no documents are read"),
         ({"--corpus": "s3://c/v1.5"}, "or a folder with / at its end"),
         ({"--corpus": "/data/text"}, "--corpus: /data/text/*: must be where pods can read it"),
         ({"--corpus": "s3://c/a/../b/"}, "--corpus: s3://c/a/../b/*: must not contain empty, '.'"),

@@ -154,6 +154,8 @@ COMMANDS = [
     ("predict laws.json --initial-loss 2.75 --cpt-flops 5e9", "budget of 5e+09 FLOPs", "60e9"),
     ("predict laws.json --initial-loss 2.75 --cpt-flops 5B", "--cpt-flops 5B", "write 5000000000"),
     (f"predict laws.json {ASKED} --batch-size 524288", "524288 sequences", "write 256 sequences"),
+    (f"predict laws.json {ASKED} --batch-size 300000", "300000 sequences", "write 146 sequences"),
+    (f"predict laws.json {ASKED} --batch-size 146.5", "--batch-size 146.5", "a whole number. Sequences"),
     (f"predict laws.json {ASKED} --batch-size 4000000", "--batch-size 4000000", "Sequences"),
     (f"predict laws.json {ASKED} --round-to 0", "--round-to 0", "must be at least 1"),
     (f"predict laws.json {ASKED} --composition Papper", "--composition Papper", "Measured or Paper"),
@@ -255,6 +257,8 @@ MANIFESTS = [
     ("weight: 82", "weight: 0.82", "spec.data.domains[0].weight", "a whole number"),
     ("name: math", "name: general", "spec.data.domains", "names must be unique"),
     ("slimpajama/*.parquet", "slimpajama/*.pdf", "spec.data.domains[0].uri", "give .parquet"),
+    ("slimpajama/*.parquet", "slimpajama/2023.en", "spec.data.domains[0].uri", "a folder with /* at its end"),
+    ("slimpajama/*.parquet", "slimpajama/*.mds", "spec.data.domains[0].uri", "this is MDS of MosaicML Streaming"),
     ("uri: s3://lm-sweeps/dense", "uri: /data/dense", "spec.storage.uri", "must be s3://BUCKET/PATH"),
     ("uri: s3://lm-sweeps/dense", "uri: s3://lm-sweeps/*", "spec.storage.uri", "must name one folder"),
     ("s3://lm-sweeps/tokenizers/131k", "meta-llama/Llama-3", "spec.data.tokenizer", "must be s3://BUCKET/PATH"),
@@ -307,3 +311,12 @@ def test_a_mistake_in_a_manifest_is_told_with_place_and_remedy(
     path = tmp_path / "sweep.yaml"
     path.write_text(text.replace(old, new))
     assert_told(isoloss("plan", path), place, remedy)
+
+
+@pytest.mark.parametrize("pattern", ["*.gz", "**/part-???.zst", "*.{parquet,json}", "*.PARQUET"])
+def test_a_pattern_whose_files_may_be_documents_is_no_mistake(
+    isoloss: Isoloss, tmp_path: Path, pattern: str
+) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(EXAMPLE.replace("slimpajama/*.parquet", f"slimpajama/{pattern}"))
+    assert isoloss("plan", path).code == 0

@@ -59,9 +59,9 @@ def _too_far(laws: Laws, batch: float) -> Refusal | None:
         if law.shows_batch
         else " Every size has a single batch size: others may want another learning rate."
     )
-    sequences = batch / (laws.sequence_length or batch)
-    if batch > high and sequences > low / limit:
-        known += f" If it is in tokens, write {sequences:.6g} sequences."
+    sequences = batch / (laws.sequence_length or np.inf)
+    if max(1.0, low / limit) <= sequences <= high * limit:
+        known += f" If it is in tokens, write {sequences:.0f} sequences."
     return Refusal(
         RefusalReason.EXTRAPOLATION_TOO_FAR,
         f"The batch size, {batch:.6g} sequences, is too far from those with enough learning rates, {low:.4g} to {high:.4g}: "
