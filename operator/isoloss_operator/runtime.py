@@ -55,6 +55,8 @@ PATIENCE_SECONDS = 8.0
 """For an API server that answers without our CRDs or roles."""
 LEASE_CONNECTIONS = 2
 """Connections of the lease's own client: the renewal, and a worker that outranks an epoch."""
+LONGEST_WAIT_SECONDS = 30.0
+"""After which a resource that is due has every other turn of its namespace, whatever was edited since."""
 BEAT_SECONDS = 1.0
 LOOP_STUCK_SECONDS = 60.0
 DRAIN_SECONDS = 20.0
@@ -79,6 +81,7 @@ class Operator:
             minimum_interval=settings.minimum_interval_seconds,
             group_of=lambda key: key.namespace,
             most_of_group=max(1, settings.workers - 1),
+            longest_wait=LONGEST_WAIT_SECONDS,
         )
         self.watchdog = WatchDog()
         self.elector = self._elector()

@@ -5,7 +5,7 @@ afterwards. A key can be added with a delay, and a failing key is retried with g
 events arrive, a key rests for a share of the time of its last run, and for a minimum interval.
 
 Keys that go first come before the others of their group: what people ask, the newest before what they asked earlier, and
-then what others wait for.
+then what others wait for. What has waited too long has every other turn of its group, so that no stream of questions starves it.
 
 Keys belong to groups, which take turns: that with the fewest keys being processed comes next, and of equals the
 one that was served longest ago. No group has all workers, so that slow keys of one leave one for the others.
@@ -46,9 +46,11 @@ class WorkQueue(Generic[Key]):
         group_of: Callable[[Key], Hashable] = lambda _key: None,
         most_of_group: float = math.inf,
         goes_first: Callable[[Key], bool] = lambda _key: False,
+        longest_wait: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """At most `most_of_group` keys of a group are processed at a time. `goes_first` is asked of a key once it is due.
+        One that has been due for `longest_wait` has every other turn of its group.
 
         A `rest_share` of a half limits one key to two thirds of a worker's time: slow keys must not starve others.
         """
@@ -59,14 +61,17 @@ class WorkQueue(Generic[Key]):
         self._group_of = group_of
         self._most_of_group = most_of_group
         self._goes_first = goes_first
+        self._longest_wait = longest_wait
         self._first: set[Key] = set()
         """Keys that are to go first the next time they are handed out."""
         self._clock = clock
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Key]] = []
         """What is not due yet, or was not when last checked."""
-        self._ready: dict[Hashable, tuple[deque[tuple[float, Key]], deque[tuple[float, Key]]]] = {}
-        """What is due, by group: what goes first and all else, oldest first."""
+        self._ready: dict[Hashable, tuple[deque[tuple[float, Key]], ...]] = {}
+        """What is due, by group: what goes first, all else, and both, oldest first."""
+        self._gave_oldest: set[Hashable] = set()
+        """Groups whose last turn had the key that had waited longest, and too long."""
         self._working: Counter[Hashable] = Counter()
         """Active keys by group."""
         self._turns = itertools.count(1)
@@ -189,7 +194,10 @@ class WorkQueue(Generic[Key]):
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
-            first, others = self._ready.setdefault(self._group_of(key), (deque(), deque()))
+            first, others, every = self._ready.setdefault(
+                self._group_of(key), (deque(), deque(), deque())
+            )
+            every.append((due, key))
             if key in self._first:
                 # A question is not to wait until a hundred sweeps that were applied before it have begun.
                 first.appendleft((due, key))
@@ -198,7 +206,7 @@ class WorkQueue(Generic[Key]):
         for group in sorted(self._ready, key=self._turn):
             if self._has_most(group):
                 continue
-            found = self._next_of(group)
+            found = self._next_of(group, now)
             if found is not None:
                 del self._due[found]
                 self._first.discard(found)
@@ -214,16 +222,27 @@ class WorkQueue(Generic[Key]):
     def _turn(self, group: Hashable) -> tuple[int, int]:
         return self._working[group], self._last_turn.get(group, 0)
 
-    def _next_of(self, group: Hashable) -> Key | None:
+    def _next_of(self, group: Hashable, now: float) -> Key | None:
         """Take the next key of the group, of those that go first if there are any; None if there is none."""
-        for ready in self._ready[group]:
+        first, others, every = self._ready[group]
+        while every and not self._is_waiting(*every[0]):
+            every.popleft()
+        is_late = bool(every) and now - every[0][0] >= self._longest_wait
+        if is_late and group not in self._gave_oldest:
+            self._gave_oldest.add(group)
+            return every.popleft()[1]
+        self._gave_oldest.discard(group)
+        for ready in (first, others):
             while ready:
                 due, key = ready.popleft()
-                # Entries that an earlier one replaced, or of an active key, are stale.
-                if self._due.get(key) == due and key not in self._started:
+                if self._is_waiting(due, key):
                     return key
         del self._ready[group]
         return None
+
+    def _is_waiting(self, due: float, key: Key) -> bool:
+        """Entries that an earlier one replaced, or of an active key, are stale."""
+        return self._due.get(key) == due and key not in self._started
 
     def _let_rest(self, key: Key) -> None:
         now, started = self._clock(), self._started.pop(key)

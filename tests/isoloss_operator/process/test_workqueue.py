@@ -338,6 +338,25 @@ def test_the_newest_question_comes_before_what_was_asked_earlier(clock: Clock) -
     assert [queue.get() for _ in range(4)] == ["question", "sweep-2", "sweep-1", "again"]
 
 
+def test_what_has_waited_long_has_every_other_turn(clock: Clock) -> None:
+    """Two resources that are edited all the time would have a namespace's only worker for ever."""
+    queue = queue_of(clock, longest_wait=30.0)
+    queue.add("edited once", first=True)
+    queue.add("seen again")
+    found = []
+    for _ in range(24):
+        for key in ("hot", "hotter"):
+            queue.add(key, first=True)
+        taken = queue.get()
+        assert taken is not None
+        found.append(taken)
+        clock.now += 2
+        queue.done(taken)
+    assert found[:15] == ["hotter", "hot"] * 7 + ["hotter"]
+    assert sorted(found[15:18:2]) == ["edited once", "seen again"]
+    assert set(found[16::2]) <= {"hot", "hotter"}
+
+
 def test_what_went_first_once_takes_its_turn_afterwards(clock: Clock) -> None:
     queue = queue_of(clock, rest_share=0.0)
     queue.add("a", first=True)
