@@ -39,7 +39,7 @@ class Checkpointing:
     preemptions_per_day: float
     """Of all nodes of the run together; 0: not known."""
     longest: float
-    """The most from one checkpoint to the next."""
+    """The most from one checkpoint to the next, unless one takes longer to write."""
 
     @property
     def is_in_time(self) -> bool:
@@ -52,12 +52,12 @@ class Checkpointing:
 
         A preemption loses the write and half an interval on average, so that with the copies the share
         copy / t + rate * (write + t / 2) is lost, and least at t = sqrt(2 * copy / rate) (Young 1974, "A first order
-        approximation to the optimum checkpoint interval"). Not below `write`: one is written at a time.
+        approximation to the optimum checkpoint interval"). Never below `write`: one is written at a time.
         """
-        if self.is_in_time or not self.preemptions_per_day:
-            return self.longest
-        best = math.sqrt(2.0 * self.copy * DAY_SECONDS / self.preemptions_per_day)
-        return min(self.longest, max(self.write, best))
+        best = self.longest
+        if self.preemptions_per_day and not self.is_in_time:
+            best = min(best, math.sqrt(2.0 * self.copy * DAY_SECONDS / self.preemptions_per_day))
+        return max(self.write, best)
 
     @property
     def lost_share(self) -> float:

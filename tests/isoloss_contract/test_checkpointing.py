@@ -25,6 +25,8 @@ def test_no_other_interval_loses_less() -> None:
     [
         ({"write": 200}, 200),  # one is written at a time
         ({"longest": 60}, 60),
+        ({"write": 200, "longest": 60}, 200),
+        ({"write": 200, "longest": 60, "preemptions_per_day": 0}, 200),
         ({"grace": 39}, 120),
         ({"grace": 40}, 600),  # half a minute for the work at hand, and ten seconds to write
         ({"preemptions_per_day": 0}, 600),
