@@ -14,6 +14,8 @@ from isoloss_contract.records import OptimizerConfig
 
 CHECKED = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Tokens a parameter at which optima are read, and looked for inside the grid."""
+BUDGETS = tuple(ratio for ratio in CHECKED if ratio != 16.0)
+"""Of the continued runs that are judged."""
 FIRST_READING = 1 / 32
 """Tokens a parameter; then at each doubling."""
 DECAY, DECAYED_TO = 0.2, 0.1

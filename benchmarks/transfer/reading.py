@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.transfer.design import CHECKED, SCRATCH, SIZES, Results, Size
+from benchmarks.transfer.design import BUDGETS, CHECKED, SCRATCH, SIZES, Results, Size
 from benchmarks.transfer.grids import Runs
 from benchmarks.transfer.judging import (
     FEWEST,
@@ -139,7 +139,7 @@ def cases(results: Results) -> list[Case]:
         # Of one checkpoint: between devices it differs by what they round.
         initial = float(np.median([run[0] for run in runs.values()]))
         past, params = laws.tokens_at(initial), float(SIZES[name].shape.params)
-        for tokens in (SIZES[name].tokens(ratio) for ratio in CHECKED):
+        for tokens in (SIZES[name].tokens(ratio) for ratio in BUDGETS):
             losses = losses_at(runs, tokens)
             if not has_optimum(losses) or (errors := standard_errors(losses))[0] > LARGEST_ERROR:
                 continue

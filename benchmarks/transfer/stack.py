@@ -163,7 +163,7 @@ class Stack:
                 weight.grad.cpu().clone() for weight in parts if weight.grad is not None
             ],
             "averaged": [weight.detach().cpu().clone() for weight in self._averages[run]],
-            "optimizer": self._optimizers[run].state_dict(),
+            "optimizer": _copied(self._optimizers[run].state_dict()),
         }
 
     @torch.no_grad()
@@ -179,6 +179,15 @@ class Stack:
         for average, found in zip(self._averages[run], state["averaged"], strict=True):
             average.copy_(found)
         self._optimizers[run].load_state_dict(state["optimizer"])
+
+
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    """An optimizer's state_dict has its own tensors, and loading it takes them as they are."""
+    moments = {
+        number: {name: tensor.cpu().clone() for name, tensor in each.items()}
+        for number, each in state["state"].items()
+    }
+    return {**state, "state": moments}
 
 
 def summed_losses(weights: Tensors, batch: torch.Tensor, shape: Shape) -> torch.Tensor:

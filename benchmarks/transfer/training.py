@@ -88,9 +88,10 @@ class Study:
         )
 
         def save() -> None:
+            # First: what is read again after a kill is no harm, but readings before a state's tokens would be lost.
+            write_results(self._folder / "results.jsonl", self.results)
             for run, place in enumerate(places):
                 self._keep(stack, run, stems[place])
-            write_results(self._folder / "results.jsonl", self.results)
 
         runs = self.results.setdefault((size.name, part.origin), {})
         held_out = self._held_out(size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.transfer import costs, design, reading, texts  # noqa: E402
+from benchmarks.transfer import costs, design, reading, texts, training  # noqa: E402
 from benchmarks.transfer.design import Checkpoint, Part, Results, Size, missing  # noqa: E402
 from benchmarks.transfer.grids import Grid, Place  # noqa: E402
 from benchmarks.transfer.judging import optimum, standard_errors  # noqa: E402
@@ -79,6 +79,20 @@ def test_a_stack_agrees_with_the_trainer_over_200_steps() -> None:
             found = learner.token_losses(inputs, targets).mean()
         assert averaged[run] == pytest.approx(found, abs=1e-4)
         assert found < np.log(TINY.vocabulary) - 0.5
+
+
+def test_a_run_that_goes_on_elsewhere_changes_nothing_where_it_came_from() -> None:
+    """As the run whose rate decays, while the one that it is from goes on."""
+    data = torch.from_numpy(np.random.default_rng(0).zipf(1.5, size=(8, 17)) % TINY.vocabulary)
+    stack, other = (Stack(TINY, [point(3e-3, 4)], initial(TINY), "cpu") for _ in range(2))
+    stack.learn(data[:4])
+    before = io.BytesIO()
+    torch.save(stack.state(0), before)
+    other.restore(0, stack.state(0))
+    other.learn(data[4:])
+    after = io.BytesIO()
+    torch.save(stack.state(0), after)
+    assert after.getvalue() == before.getvalue()
 
 
 def test_bfloat16_learns_as_float32_does() -> None:
@@ -150,6 +164,26 @@ def test_a_study_that_is_stopped_ends_with_the_same_losses(tmp_path: Path, tiny:
     assert len(starts["far-5"]) == len(starts["scratch"]) == 1
     assert not list((tmp_path / "pieces" / "states").iterdir())
     assert next(missing(results, "cpu", ["tiny"]), None) is None
+
+
+def test_a_study_that_is_killed_while_it_saves_ends_with_the_same_losses(
+    tmp_path: Path, tiny: Size, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The states of two runs of four are there already."""
+    study(tmp_path / "at once", lambda: False).train(["tiny"])
+    save, left = training._save, iter(range(2))
+
+    def killed(path: Path, content: object) -> None:
+        next(left)
+        save(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_save", killed)
+        with pytest.raises(StopIteration):
+            study(tmp_path / "killed", lambda: False).train(["tiny"])
+    study(tmp_path / "killed", lambda: False).train(["tiny"])
+    whole, resumed = (tmp_path / name / "results.jsonl" for name in ("at once", "killed"))
+    assert resumed.read_bytes() == whole.read_bytes()
 
 
 def test_what_travels_is_enough_to_go_on(tmp_path: Path) -> None:
@@ -226,12 +260,12 @@ def test_the_measured_optimum_is_the_synthetic_one_and_its_regret_the_synthetic_
     assert standard_errors(losses) == pytest.approx([0.0, 0.0], abs=1e-6)
 
 
-def world(wish: Callable[[float], float]) -> Results:
+def world(wish: Callable[[float], float], ratios: Sequence[float] = design.CHECKED[:5]) -> Results:
     """A world of size `link` in which continued runs want `wish(s)` times the learning rate of runs from scratch, and
     (2 - s) times the batch size. The checkpoint is worth 1.06 million tokens."""
     grid, link = Grid((-11, -6), (1, 6)), design.LINK
     past = link.tokens(4)
-    readings = [t for ratio in (0.25, *design.CHECKED[:5]) for t in [link.tokens(ratio)]]
+    readings = [t for ratio in (0.25, *ratios) for t in [link.tokens(ratio)]]
 
     def law(tokens: float) -> tuple[float, float, float]:
         return (
@@ -271,6 +305,12 @@ def test_wishes_and_regrets_are_those_of_a_synthetic_world() -> None:
     text = "\n".join(reading.tables(world(np.sqrt)))
     # Every grid, and every case.
     assert text.count("| link | near-5 |") == 5 + 5
+
+
+def test_continued_runs_are_judged_at_the_registered_budgets() -> None:
+    results = world(np.sqrt, design.CHECKED)
+    found = [case.tokens / design.LINK.tokens(1) for case in reading.cases(results)]
+    assert found == pytest.approx([0.5, 1, 2, 4, 8, 32], rel=0.02)
 
 
 def test_an_interval_does_not_hold_what_is_far_from_the_rule() -> None:
