@@ -21,7 +21,9 @@ def outlier_warnings(
     runs: Sequence[Run], screened: Screened, surface: SurfaceLaw
 ) -> Iterator[str]:
     """One sentence or more per run, with what the best settings would be with or without it."""
-    names = {entry.run for entry in screened.collected.excluded}
+    # Of a run that diverged later on its first evaluations count: it is excluded in part, and stays.
+    counted = {name for each in screened.collected.trajectories for name in each.names}
+    names = {entry.run for entry in screened.collected.excluded} - counted
     for at, outlier in enumerate((*screened.left_out, *screened.suspected)):
         dropped = outlier in screened.left_out
         other = names - {outlier.run} if dropped else names | {outlier.run}

@@ -71,6 +71,22 @@ def test_a_run_that_is_only_doubtful_is_named_and_kept():
     assert [w for w in laws.warnings if best.name in w and "Kept; without it" in w]
 
 
+def test_a_run_that_diverged_later_stays_where_laws_are_compared_without_another():
+    case = synthetic_case("scattered", WIDE, 0)
+    best = min((r for r in case.runs if r.params == 4e8), key=lambda r: r.losses[-1])
+    fastest = max((r for r in case.runs if r.params == 4e8), key=lambda r: r.learning_rate)
+    late = fastest.losses.copy()
+    late[-1] = np.nan
+    runs = [replace(r, losses=r.losses - 0.02) if r is best else r for r in case.runs]
+    runs = [replace(r, losses=late, diverged=True) if r.name == fastest.name else r for r in runs]
+    laws = fit_laws(runs, OPTIONS)
+    assert [e.run for e in laws.excluded] == [fastest.name]
+    (warning,) = [w for w in laws.warnings if best.name in w and "Kept; without it" in w]
+    planes = fit_laws([r for r in runs if r.name != best.name], OPTIONS).surface.planes
+    rate, batch = np.exp(planes.at(np.log(4e8), np.log(best.tokens[-1])))
+    assert f"would be {rate:.3g} and its batch size {batch:.3g} instead" in warning
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=WHOLE) for seed in range(1, 5))])
 @pytest.mark.parametrize("shape", ["exact", "scattered", "soft", "skewed"])
 def test_sound_runs_are_not_suspected(shape, seed):
