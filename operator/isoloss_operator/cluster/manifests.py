@@ -380,8 +380,17 @@ def _address(request: JobRequest) -> list[Json]:
 
 
 def task_text(request: JobRequest) -> str:
-    """The task as JSON. Raises BadPodTemplate if it is too long for Linux to start the process."""
-    text = request.task.model_dump_json()
+    """The task as JSON. Raises BadPodTemplate if it is too long for Linux to start the process.
+
+    Settings at their defaults are left out: a trainer image without them, which refuses what it does not know, takes the task.
+    """
+    task = request.task
+    stated = {
+        name
+        for name, setting in type(task).model_fields.items()
+        if name == "kind" or getattr(task, name) != setting.default
+    }
+    text = task.model_dump_json(include=stated)
     if len(text.encode()) > MAX_TASK_BYTES:
         raise BadPodTemplate(
             f"{request.name}: the task has {len(text.encode())} bytes, at most {MAX_TASK_BYTES} fit "

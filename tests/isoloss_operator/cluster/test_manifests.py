@@ -26,6 +26,7 @@ from isoloss_operator.cluster.manifests import (
     MAX_TASK_BYTES,
     Owner,
     job_manifest,
+    task_text,
 )
 from isoloss_operator.cluster.pod_security import CONTAINER_LISTS, HOST_FIELDS, PROBES
 from isoloss_operator.cluster.pod_templates import MERGE_KEYS
@@ -112,6 +113,15 @@ def test_the_whole_job_is_the_golden_one() -> None:
     task = next(each for each in container(job)["env"] if each["name"] == "ISOLOSS_TASK")
     task["value"] = "(the task)"
     assert job == json.loads((GOLDEN / "train_job.json").read_text())
+
+
+def test_a_setting_that_a_sweep_does_not_make_is_no_field_of_the_task() -> None:
+    """A trainer image of before it refused every task, whether it was set or not. What a result follows from is whole."""
+    usual = json.loads(task_text(request()))
+    assert usual.keys() == {"kind", "point", "tokens", "store_uri", "data_uri", "claimant"}
+    assert usual["point"] == train_task().point.model_dump(mode="json")
+    spot = train_task().model_copy(update={"preemptions_per_day": 6})
+    assert json.loads(task_text(request(task=spot))) == {**usual, "preemptions_per_day": 6}
 
 
 @pytest.mark.parametrize(
