@@ -367,7 +367,7 @@ def train(task: Json) -> None:
         if pause > 0.01:
             store.put(f"{folder}/progress.json", json.dumps(progress).encode())
         time.sleep(pause)
-    if not task["release_checkpoints_when_done"]:
+    if not task.get("release_checkpoints_when_done"):
         save_checkpoint(store, folder, max(wanted, start))
     write_result(store, folder, key, task, wanted)
     leave_trace("end", {**about, "tokens": max(wanted, start)})
