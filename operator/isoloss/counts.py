@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 COUNT = re.compile(
@@ -27,6 +28,6 @@ def hint(text: str, *, whole: bool = False) -> str:
     if (match := DECIMAL_COMMA.fullmatch(text.strip())) and len(match[2]) != THOUSANDS:
         written = f"{match[1]}.{match[2]}"
     # 8k tokens may be 8,192.
-    elif (value := count_of(text)) is not None and not text.lower().endswith("k"):
+    elif (value := count_of(text) or math.inf) < math.inf and not text.lower().endswith("k"):
         written = f"{value:.0f}" if value.is_integer() else f"{value:g}"
     return f": write {written}" if written and (written.isdigit() or not whole) else ""

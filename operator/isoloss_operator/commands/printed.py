@@ -222,14 +222,14 @@ def _print_limit(
     if search is not None:
         if search.expected_flops * per_flop > limit:
             _say(
-                f"over {name}: the search is expected to need more, and would end with BudgetExhausted"
+                f"Over {name}: the search is expected to need more, and would end with BudgetExhausted."
             )
         elif search.worst_flops * per_flop > limit:
-            _say(f"within {name}: the expected cost of the search, but not its worst case")
+            _say(f"Within {name}: the expected cost of the search, but not its worst case.")
     elif cheapest_point > limit:
-        _say(f"over {name}: no point would start")
+        _say(f"Over {name}: no point would start.")
     elif planned.flops * per_flop > limit:
-        _say(f"over {name}: some points would not start")
+        _say(f"Over {name}: some points would not start.")
 
 
 def print_elapsed(took: Elapsed, sizes: Sequence[SizePlan]) -> None:

@@ -138,7 +138,7 @@ def test_what_is_written_is_valid_and_the_plan_reads_it(
     for figure in ("points", "flops", "accelerator_hours"):
         assert plan.document[figure] == ended.document[figure]
     said = isoloss("plan", path).out
-    assert "over the budget" not in said
+    assert "Over the budget" not in said
     assert "Evaluations take up to" not in said
 
 

@@ -456,24 +456,24 @@ def test_a_plan_over_its_budget_says_so(plan: Plan) -> None:
     hours = ("acceleratorHours: 5000", "acceleratorHours: 5")
     ended = plan.isoloss("plan", plan.changed(('"2e21"', '"1e20"'), hours))
     assert ended.code == 0
-    assert "over the budget of 1e20 FLOPs" in ended.out
-    assert "over the budget of 5 accelerator hours" in ended.out
-    assert ended.out.count("some points would not start") == 1  # the cheapest takes 22 hours
-    assert ended.out.count("no point would start") == 1
+    assert "Over the budget of 1e20 FLOPs" in ended.out
+    assert "Over the budget of 5 accelerator hours" in ended.out
+    assert ended.out.count("some points would not start.") == 1  # the cheapest takes 22 hours
+    assert ended.out.count("no point would start.") == 1
 
 
 @pytest.mark.parametrize(
     ("flops", "searches", "says"),
     [
-        ("2", False, "over the budget of 2e0 FLOPs: no point would start"),
-        ("9e20", False, "over the budget of 9e20 FLOPs: some points would not start"),
+        ("2", False, "Over the budget of 2e0 FLOPs: no point would start."),
+        ("9e20", False, "Over the budget of 9e20 FLOPs: some points would not start."),
         ("2e21", False, None),
         ("2", True, "Nothing would be trained"),
-        ("7e20", True, "over the budget of 7e20 FLOPs: the search is expected to need more"),
+        ("7e20", True, "Over the budget of 7e20 FLOPs: the search is expected to need more"),
         (
             "9e20",
             True,
-            "within the budget of 9e20 FLOPs: the expected cost of the search, but not its worst case",
+            "Within the budget of 9e20 FLOPs: the expected cost of the search, but not its worst case.",
         ),
         ("9e21", True, None),
     ],
@@ -487,7 +487,7 @@ def test_a_plan_holds_its_budget_against_what_is_trained(
     if says is not None:
         assert says in said
     told = sum(
-        f"{word} the budget of {flops.removesuffix('e0')}" in said for word in ("over", "within")
+        f"{word} the budget of {flops.removesuffix('e0')}" in said for word in ("Over", "Within")
     )
     assert told == (1 if says and "the budget" in says else 0)
 
