@@ -111,9 +111,11 @@ def _check_names(path: Path, item: dict[str, Any]) -> None:
         where = f"{path}: metadata.{field} of {item.get('kind')}"
         if not isinstance(name, str):
             raise BadInput(f"{where}: {name!r} is not text: put it into quotes")
-        if not DNS_NAME.fullmatch(name):
+        is_label = field == "namespace"
+        if not DNS_NAME.fullmatch(name) or (is_label and "." in name):
+            signs = "digits and -" if is_label else "digits, - and ."
             raise BadInput(
-                f"{where}: {name!r:.80} must be lower-case letters, digits, - and ., with a letter or digit at both ends"
+                f"{where}: {name!r:.80} must be lower-case letters, {signs}, with a letter or digit at both ends"
             )
         if len(name) > LONGEST_NAME:
             raise BadInput(

@@ -283,6 +283,7 @@ MANIFESTS = [
     ("name: dense-500m", "name: Dense_500M", "spec.proxies[1].name", "lower-case letters"),
     ("  name: dense\n", "  name: Dense_8B\n", "metadata.name of ScalingSweep", "lower-case letters"),
     ("namespace: research", "namespace: Research Team", "metadata.namespace of ScalingSweep", "lower-case letters"),
+    ("namespace: research", "namespace: research.team", "metadata.namespace of ScalingSweep", "digits and -,"),
     ("kind: ScalingSweep", "kind: Scalingsweep", "no ScalingSweep", "give the file of the sweep"),
     ("- name: trainer", "- name: main", "podTemplate.spec.containers[main]", "name it trainer"),
     ("nvidia.com/gpu: 1,", "gpu: 8,", "resources.limits.gpu", "nvidia.com/gpu"),
