@@ -91,9 +91,11 @@ class Stack:
         self._runs = [self._slices(self.weights, k) for k in range(count)]
         self._averages = [self._slices(self.averaged, k) for k in range(count)]
         self._optimizers = [adamw(run, p) for run, p in zip(self._runs, points, strict=True)]
-        self._loss = (
-            summed_losses if device == "cpu" else torch.compile(summed_losses, dynamic=False)
-        )
+        self._loss = summed_losses
+        if device != "cpu":
+            # Eight shapes of one function are kept, over all its torch.compile calls: a study has more.
+            torch._dynamo.config.recompile_limit = 64
+            self._loss = torch.compile(summed_losses, dynamic=False)
 
     def _slices(self, tensors: Tensors, run: int) -> list[torch.nn.Parameter]:
         found = []
