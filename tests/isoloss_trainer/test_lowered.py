@@ -19,12 +19,14 @@ import torch
 import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from isoloss_operator.commands.derived_proxies import derive_proxy
 from isoloss_trainer import attention, loss
 from isoloss_trainer.experts import ExpertBalance
 from isoloss_trainer.model import LanguageModel, load_model_class, model_config
 from tests.isoloss_trainer import fake_driver
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE, SEQUENCE_LENGTH
 from tests.isoloss_trainer.lowered_step import noting, operations
+from tests.support.published_configs import PUBLISHED
 
 TO_THE_HOST = ("aten.item", "_local_scalar_dense", "nonzero", "_assert_scalar")
 SHAPE = {
@@ -60,7 +62,31 @@ def test_layers_and_loss_are_compiled_once_and_wait_for_nothing(
 ) -> None:
     """Layers break no graph, which `fullgraph` would raise; experts are one grouped product for each matrix. Nor is
     anything compiled anew for another layer, or a batch of another size."""
-    config = model_config({**model, **SHAPE})
+    compile_twice(graphs, {**model, **SHAPE}, training=training)
+    kinds = 2 if model is DEEPSEEK else 1  # its first layer is dense
+    assert len(graphs) == kinds + 1, "a layer is not one graph"
+    found = operations(graphs)
+    assert not [name for name in found if any(word in name for word in TO_THE_HOST)]
+    assert found["aten._grouped_mm.default"] == (0 if model is LLAMA else 2)
+    assert found["aten.topk.default"] == (0 if model is LLAMA else 1)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_layers_of_proxies_of_every_family_are_compiled_once_and_wait_for_nothing(
+    graphs: list[Any], name: str, training: bool
+) -> None:
+    """Two kinds of layers at most: those of one kind differ by their windows alone, which are no code."""
+    model = {**derive_proxy(PUBLISHED[name], 400_000_000), "vocab_size": 1024}
+    compile_twice(graphs, model, training=training)
+    assert len(graphs) <= 2 + 1
+    assert not [each for each in operations(graphs) if any(word in each for word in TO_THE_HOST)]
+
+
+def compile_twice(graphs: list[Any], model: dict[str, Any], *, training: bool) -> None:
+    """Layers and loss, for batches of two sizes: the second one compiles nothing anew, and no graph breaks."""
+    config = model_config(model)
     numbers = []
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         with torch.device("cuda"):
@@ -77,13 +103,7 @@ def test_layers_and_loss_are_compiled_once_and_wait_for_nothing(
                 whole.token_losses(inputs, targets)
             numbers.append(len(graphs))
     assert numbers[0] == numbers[1], "compiled again"
-    kinds = 2 if model is DEEPSEEK else 1  # its first layer is dense
-    assert numbers[0] == kinds + 1, "a layer is not one graph"
     assert not torch._dynamo.utils.counters["graph_break"]
-    found = operations(graphs)
-    assert not [name for name in found if any(word in name for word in TO_THE_HOST)]
-    assert found["aten._grouped_mm.default"] == (0 if model is LLAMA else 2)
-    assert found["aten.topk.default"] == (0 if model is LLAMA else 1)
 
 
 @pytest.mark.parametrize("narrow", [True, False])
