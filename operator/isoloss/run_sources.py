@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 
+from isoloss import tables
 from isoloss.errors import BadInput
 from isoloss.laws import Run
 from isoloss.runs import RunSet, Weights
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep, sweep_runs
-from isoloss.tables import InMemory, is_frame, is_listed, is_table, naming_of, read_tables
 
 
 def read_runs(
-    *sources: str | PathLike[str] | InMemory,
+    *sources: str | PathLike[str] | tables.InMemory,
     weights: Weights = "averaged",
     columns: Mapping[str, str] | Sequence[str] = (),
-    settings: str | PathLike[str] | InMemory | None = None,
+    settings: str | PathLike[str] | tables.InMemory | None = None,
 ) -> RunSet:
     """Runs of tables (.csv, .csv.gz, .parquet, .pq), of data frames, lists of rows (dicts by column) and sweeps in the store (s3://, gs://, file://).
 
@@ -28,12 +28,14 @@ def read_runs(
     given = [_source(source) for source in sources]
     names = [source for source in given if isinstance(source, str)]
     frames = [source for source in given if not isinstance(source, str)]
-    naming = naming_of(columns, None if settings is None else _source(settings))
-    table = read_tables([*(name for name in names if is_table(name)), *frames], naming)
+    naming = tables.naming_of(columns, None if settings is None else _source(settings))
+    table = tables.read_tables(
+        [*(name for name in names if tables.is_table(name)), *frames], naming
+    )
     runs, warnings = list(table.runs), list(table.warnings)
     corpora: dict[str, str] = {}
     for source in names:
-        if is_table(source):
+        if tables.is_table(source):
             continue
         if not is_sweep_uri(source):
             raise BadInput(
@@ -52,11 +54,11 @@ def read_runs(
     return RunSet(tuple(runs), tuple(warnings), table.read)
 
 
-def _source(source: object) -> str | InMemory:
+def _source(source: object) -> str | tables.InMemory:
     """A name, a data frame or a list of rows."""
     if isinstance(source, str | PathLike):
         return fspath(source)
-    if is_frame(source) or is_listed(source):
+    if tables.is_frame(source) or tables.is_listed(source):
         return source
     raise TypeError(
         "read_runs takes names of tables, URIs of sweeps, data frames and lists of rows (dicts by column), "
@@ -66,7 +68,7 @@ def _source(source: object) -> str | InMemory:
 
 def not_collected(source: object) -> str:
     """What to do with a query of polars or another library that has no rows yet; else nothing."""
-    is_lazy = callable(getattr(source, "collect", None)) and not is_frame(source)
+    is_lazy = callable(getattr(source, "collect", None)) and not tables.is_frame(source)
     return ": it has no rows before .collect()" if is_lazy else ""
 
 

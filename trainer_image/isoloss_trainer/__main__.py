@@ -14,26 +14,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from isoloss_contract.records import (
-    BAD_TASK,
-    TASK_VARIABLE,
-    EvaluateTask,
-    ExitCode,
-    PrepareTask,
-    Task,
-    TerminationMessage,
-    TrainTask,
-)
+from isoloss_contract import records
+from isoloss_trainer import termination
 from isoloss_trainer.launch import Processes, run_together, scratch_folder, start_over
 from isoloss_trainer.log import Log
-from isoloss_trainer.termination import (
-    ENDING_VARIABLE,
-    BadConfiguration,
-    Interruption,
-    MemoryRefused,
-    explain,
-    write_message,
-)
 from isoloss_trainer.world import World
 
 EXPORT, PLAN = "export", "plan"
@@ -43,13 +27,15 @@ ALLOCATOR = (
 """torch's on an accelerator. Without the first, gaps between allocations of different sizes add up; with the others host
 memory is pinned by several threads: 6 GiB in 1.2 s instead of 3.7 on an H200, of which a training state may have ten times
 as much."""
-_TASK: TypeAdapter[PrepareTask | TrainTask | EvaluateTask] = TypeAdapter(Task)
+_TASK: TypeAdapter[records.PrepareTask | records.TrainTask | records.EvaluateTask] = TypeAdapter(
+    records.Task
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one task; returns a records.ExitCode, or 1 for a bug."""
     options = _parse(arguments)
-    interruption = Interruption().listen()
+    interruption = termination.Interruption().listen()
     world = World.of_environment()
     log = Log(sys.stdout, people=sys.stderr) if world.is_first else Log(io.StringIO())
     try:
@@ -67,28 +53,31 @@ def main(arguments: list[str] | None = None) -> int:
                     _leave(words, log)
                 return end
             message = _run(task, interruption, log)
-    except MemoryRefused as error:
+    except termination.MemoryRefused as error:
         log.event("start-over", message=str(error))
         if world.spans_pods:  # the attempt ends with it
-            _leave(TerminationMessage(code="MemoryRefused", message=str(error)), log)
+            _leave(records.TerminationMessage(code="MemoryRefused", message=str(error)), log)
         return start_over(sys.argv[1:])
     except Exception as error:  # noqa: BLE001 (whatever it is, it gets an exit code)
-        code, ending = explain(error)
+        code, ending = termination.explain(error)
         if code == 1:
             (log if world.is_first else Log(sys.stderr)).failure(error)
     else:
-        code, ending = ExitCode.SUCCEEDED, TerminationMessage(code="Succeeded", message=message)
+        code, ending = (
+            records.ExitCode.SUCCEEDED,
+            records.TerminationMessage(code="Succeeded", message=message),
+        )
     interruption.ignore()
     log.event("end", exit_code=int(code), code=ending.code, message=ending.message)
-    if world.local_rank == 0 or ENDING_VARIABLE in os.environ:
+    if world.local_rank == 0 or termination.ENDING_VARIABLE in os.environ:
         _leave(ending, log)
     return int(code)
 
 
-def _leave(message: TerminationMessage, log: Log) -> None:
+def _leave(message: records.TerminationMessage, log: Log) -> None:
     """Write the message where Kubernetes looks for it; the exit code says more than that it cannot be written."""
     try:
-        write_message(message)
+        termination.write_message(message)
     except OSError as error:
         log.event("message-not-written", reason=str(error))
 
@@ -99,7 +88,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     helps = {kind: f"run a task of kind {kind}" for kind in ("prepare", "train", "evaluate")}
     for kind, words in {**helps, PLAN: "say what a train task needs of memory"}.items():
         command = commands.add_parser(kind, help=words)
-        command.add_argument("--task", type=Path, help=f"task file; default: ${TASK_VARIABLE}")
+        command.add_argument(
+            "--task", type=Path, help=f"task file; default: ${records.TASK_VARIABLE}"
+        )
     command = commands.add_parser(EXPORT, help="write a point as a Hugging Face directory")
     command.add_argument("store", help="URI of the sweep's store, as in spec.storage.uri")
     command.add_argument("key", help="the point's key: the name of its folder under points/")
@@ -116,42 +107,56 @@ def _export(options: argparse.Namespace, log: Log) -> str:
     return export(*given, log)
 
 
-def _task(options: argparse.Namespace) -> PrepareTask | TrainTask | EvaluateTask:
+def _task(
+    options: argparse.Namespace,
+) -> records.PrepareTask | records.TrainTask | records.EvaluateTask:
     try:
-        text = options.task.read_bytes() if options.task else os.environ[TASK_VARIABLE].encode()
+        text = (
+            options.task.read_bytes()
+            if options.task
+            else os.environ[records.TASK_VARIABLE].encode()
+        )
         task = _TASK.validate_json(text)
     except KeyError:
-        raise BadConfiguration("NoTask", f"give --task or set ${TASK_VARIABLE}") from None
+        raise termination.BadConfiguration(
+            "NoTask", f"give --task or set ${records.TASK_VARIABLE}"
+        ) from None
     except OSError as error:
-        raise BadConfiguration("NoTask", f"{options.task}: {error}") from error
+        raise termination.BadConfiguration("NoTask", f"{options.task}: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         said = f"{field}: {first['msg']} (isoloss {version('isoloss')})"
-        raise BadConfiguration(BAD_TASK, said, field) from error
+        raise termination.BadConfiguration(records.BAD_TASK, said, field) from error
     if task.kind != ("train" if options.command == PLAN else options.command):
-        raise BadConfiguration(BAD_TASK, f"the task is of kind {task.kind}", "kind")
+        raise termination.BadConfiguration(
+            records.BAD_TASK, f"the task is of kind {task.kind}", "kind"
+        )
     return task
 
 
-def _processes(task: PrepareTask | TrainTask | EvaluateTask) -> Processes | None:
+def _processes(
+    task: records.PrepareTask | records.TrainTask | records.EvaluateTask,
+) -> Processes | None:
     """Those to start for it; None if this process runs it."""
-    if isinstance(task, PrepareTask):
+    if isinstance(task, records.PrepareTask):
         return None
-    return Processes.of(task.nodes if isinstance(task, TrainTask) else 1)
+    return Processes.of(task.nodes if isinstance(task, records.TrainTask) else 1)
 
 
-def _print_plan(task: PrepareTask | TrainTask | EvaluateTask) -> int:
+def _print_plan(task: records.PrepareTask | records.TrainTask | records.EvaluateTask) -> int:
     """Print which accelerators a train task fits on; nothing is run."""
     from isoloss_trainer.memory import plan
 
-    assert isinstance(task, TrainTask)
+    assert isinstance(task, records.TrainTask)
     print(plan(task))
-    return int(ExitCode.SUCCEEDED)
+    return int(records.ExitCode.SUCCEEDED)
 
 
 def _run(
-    task: PrepareTask | TrainTask | EvaluateTask, interruption: Interruption, log: Log
+    task: records.PrepareTask | records.TrainTask | records.EvaluateTask,
+    interruption: termination.Interruption,
+    log: Log,
 ) -> str:
     """Run `task`. Imports are here because each command needs different ones, and torch takes seconds."""
     # More threads gain nothing on toy models and slow down neighbours on the machine, and sums over a
@@ -159,11 +164,11 @@ def _run(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", ALLOCATOR)
     with scratch_folder() as scratch:
-        if isinstance(task, PrepareTask):
+        if isinstance(task, records.PrepareTask):
             from isoloss_trainer.prepare import prepare
 
             return prepare(task, scratch, interruption, log)
-        if isinstance(task, TrainTask):
+        if isinstance(task, records.TrainTask):
             from isoloss_trainer.train import train
 
             return train(task, scratch, interruption, log)

@@ -23,16 +23,7 @@ from typing import Any
 
 from pydantic import Field
 
-from isoloss_contract import layout
-from isoloss_contract.records import (
-    Claimant,
-    Finite,
-    PointProgress,
-    PointResult,
-    Record,
-    TrainTask,
-    TrajectoryRow,
-)
+from isoloss_contract import layout, records
 from isoloss_contract.schedule import evaluation_steps
 from isoloss_contract.store import (
     BadRecord,
@@ -55,7 +46,7 @@ from isoloss_trainer.world import World
 class Attempt:
     """What every part of a run may ask for."""
 
-    task: TrainTask
+    task: records.TrainTask
     store: Store
     data: PreparedData
     scratch: Path
@@ -106,10 +97,10 @@ FRESH_SECONDS = 60.0
 HEARTBEAT_SECONDS = 15.0
 
 
-class Claim(Record):
+class Claim(records.Record):
     """The content of claim.json."""
 
-    claimant: Claimant
+    claimant: records.Claimant
     holder: str
     """A random name of the process: it distinguishes two pods of one attempt."""
     updated_at: str
@@ -123,7 +114,7 @@ class Fence:
     finds another's claim before it writes a manifest or a result, and exits.
     """
 
-    def __init__(self, store: Store, key: str, claimant: Claimant) -> None:
+    def __init__(self, store: Store, key: str, claimant: records.Claimant) -> None:
         self._store = store
         self._path = layout.point_claim(key)
         self._claimant = claimant
@@ -176,7 +167,7 @@ class Fence:
         if held is not None and held.holder == self._holder:
             self._store.remove(self._path)
 
-    def _yields_to(self, other: Claimant) -> bool:
+    def _yields_to(self, other: records.Claimant) -> bool:
         if other.sweep_uid != self._claimant.sweep_uid:
             return True
         return other.attempt > self._claimant.attempt
@@ -224,7 +215,7 @@ class Reporter:
         self._key = attempt.task.point.key
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="reporter", daemon=True)
-        self._rows: tuple[TrajectoryRow, ...] | None = None
+        self._rows: tuple[records.TrajectoryRow, ...] | None = None
         self._tokens = 0
         self._began: int | None = None
         self._attempt_began: int | None = None
@@ -242,13 +233,13 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def begin(self, tokens: int, rows: tuple[TrajectoryRow, ...]) -> None:
+    def begin(self, tokens: int, rows: tuple[records.TrajectoryRow, ...]) -> None:
         """Report from now on of a run that has seen `tokens` and has a trajectory of `rows`."""
         self.note(tokens, rows or None)
         self._started_at = time.monotonic()
         self._began = tokens
 
-    def note(self, tokens: int, rows: tuple[TrajectoryRow, ...] | None = None) -> None:
+    def note(self, tokens: int, rows: tuple[records.TrajectoryRow, ...] | None = None) -> None:
         """Set what the next round writes; never blocks."""
         self._tokens = tokens
         if rows is not None:
@@ -291,20 +282,22 @@ class Reporter:
     def _begin_attempt(self, began: int) -> int:
         """Tokens behind the run when the attempt began: an earlier pod of it may have trained some of them."""
         try:
-            before = self._store.read_record(layout.point_progress(self._key), PointProgress)
+            before = self._store.read_record(
+                layout.point_progress(self._key), records.PointProgress
+            )
         except (NotFound, BadRecord, NewerRecord):
             return began
         if before.claimant != self._task.claimant or before.began_tokens is None:
             return began
         return min(before.began_tokens, began)
 
-    def _progress(self, rows: tuple[TrajectoryRow, ...] | None) -> PointProgress:
+    def _progress(self, rows: tuple[records.TrajectoryRow, ...] | None) -> records.PointProgress:
         if rows:
             self._loss = rows[-1].loss
         seconds = time.monotonic() - self._started_at
         tokens = self._tokens
         trained = tokens - (self._began or 0)
-        return PointProgress(
+        return records.PointProgress(
             key=self._key,
             claimant=self._task.claimant,
             tokens=tokens,
@@ -316,19 +309,19 @@ class Reporter:
         )
 
 
-def stored_result(store: Store, key: str) -> PointResult | None:
+def stored_result(store: Store, key: str) -> records.PointResult | None:
     """What attempts so far came to; None: nothing, or it cannot be read.
 
     Raises NewerRecord for one that a newer trainer wrote: it must not be overwritten.
     """
     try:
-        result = store.read_record(layout.point_result(key), PointResult)
+        result = store.read_record(layout.point_result(key), records.PointResult)
     except (NotFound, BadRecord):
         return None
     return result if result.key == key else None
 
 
-def trajectory_text(rows: tuple[TrajectoryRow, ...]) -> bytes:
+def trajectory_text(rows: tuple[records.TrajectoryRow, ...]) -> bytes:
     """JSON lines, one row each."""
     return "".join(row.model_dump_json() + "\n" for row in rows).encode()
 
@@ -344,15 +337,15 @@ MEAN_STEPS = 20
 """Time constant of that mean: at a scatter of 1 nat per step it scatters by 0.16 nats."""
 
 
-class DivergenceWatch(Record, frozen=False):
+class DivergenceWatch(records.Record, frozen=False):
     """Decides step by step whether the training loss has diverged.
 
     A mean, because single steps of small batches scatter by more than RISE_NATS; compared with its
     lowest value, because a run that has learned something may diverge to far below its first loss.
     """
 
-    mean: Finite | None = None
-    lowest: Finite | None = None
+    mean: records.Finite | None = None
+    lowest: records.Finite | None = None
     high_steps: int = Field(default=0, ge=0)
 
     def has_diverged(self, loss: float) -> bool:
@@ -367,7 +360,7 @@ class DivergenceWatch(Record, frozen=False):
         return self.high_steps >= RISE_STEPS
 
 
-class MicroBatch(Record):
+class MicroBatch(records.Record):
     """How many sequences go through the model at once, and where: elsewhere the number means nothing."""
 
     sequences: int = Field(ge=1)
@@ -382,17 +375,17 @@ class MicroBatch(Record):
         return self.processes, self.accelerated
 
 
-class TrainingState(Record, frozen=False):
+class TrainingState(records.Record, frozen=False):
     """Counters, trajectory and divergence watch. Timers and reporting are not part of it."""
 
     step: int = Field(default=0, ge=0)
     """Optimizer steps that the weights have taken."""
-    trajectory: tuple[TrajectoryRow, ...] = ()
+    trajectory: tuple[records.TrajectoryRow, ...] = ()
     """Scheduled evaluations only: without the one at the end of a run."""
-    training_loss_sum: Finite = 0.0
+    training_loss_sum: records.Finite = 0.0
     """Over the steps since the last scheduled evaluation."""
-    logit_offset_sum: Finite = 0.0
-    gradient_norm_sum: Finite = 0.0
+    logit_offset_sum: records.Finite = 0.0
+    gradient_norm_sum: records.Finite = 0.0
     clipped_steps: int = Field(default=0, ge=0)
     training_loss_steps: int = Field(default=0, ge=0)
     """How many steps these four sums are over."""
@@ -434,7 +427,7 @@ class TrainingState(Record, frozen=False):
         self.training_loss_steps += 1
         return False
 
-    def take_evaluation(self, row: TrajectoryRow) -> None:
+    def take_evaluation(self, row: records.TrajectoryRow) -> None:
         """Extend the trajectory by a scheduled evaluation."""
         self.trajectory = (*self.trajectory, row)
         self.training_loss_sum = self.logit_offset_sum = self.gradient_norm_sum = 0.0
@@ -453,7 +446,7 @@ class Timetable:
     """The steps after which there is one."""
 
     @classmethod
-    def of(cls, task: TrainTask) -> Timetable:
+    def of(cls, task: records.TrainTask) -> Timetable:
         """For the tokens that the task wants."""
         point = task.point
         batch_tokens = point.batch_size * point.sequence_length

@@ -18,16 +18,9 @@ from typing import Any
 from isoloss_contract import layout
 from isoloss_contract.records import DomainLoss, EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.store import BadRecord, NotFound, Store
+from isoloss_trainer import foreign_model
 from isoloss_trainer.attempt import versions
 from isoloss_trainer.evaluation import Check, Loss, ValidationSet, bytes_per_token, mixed_loss
-from isoloss_trainer.foreign_model import (
-    FIELD,
-    ForeignModel,
-    fetch_directory,
-    fetching,
-    load_network,
-    load_shapes,
-)
 from isoloss_trainer.foreign_tokens import (
     LONGEST_SHARE,
     ForeignSequences,
@@ -90,7 +83,9 @@ def measure(
     check = functools.partial(_check_stop, world, interruption)
     check()
     folder = world.of_first(
-        lambda: fetch_directory(config.checkpoint, scratch, fetching(interruption, log))
+        lambda: foreign_model.fetch_directory(
+            config.checkpoint, scratch, foreign_model.fetching(interruption, log)
+        )
     )
     check()
     tokenizer = own_tokenizer(folder, config.checkpoint)
@@ -100,7 +95,7 @@ def measure(
     same = tokenizer is None or is_same_tokenizer(tokenizer, data, sorted(config.mixture))
     # Text in other tokens may take more of them; one place is for a token before the first.
     longest = config.sequence_length * (1 if same else LONGEST_SHARE) + 1
-    model = ForeignModel(network, longest, config.checkpoint)
+    model = foreign_model.ForeignModel(network, longest, config.checkpoint)
     if tokenizer is None:
         _check_vocabulary(model, data)
     if same:
@@ -144,14 +139,14 @@ def load_copies(folder: Path, config: EvaluateConfig, world: World, log: Log) ->
     Raises BadData and OutOfMemory.
     """
     dtype = computing_type(config.precision)
-    shapes = load_shapes(folder, config.checkpoint, dtype)
+    shapes = foreign_model.load_shapes(folder, config.checkpoint, dtype)
     placement = place(shapes, *room_for_weights(world))
     world = world.with_copies_on(placement.devices)
     log.event("placed", bytes=weight_bytes(shapes), devices_per_copy=placement.devices)
     if not world.holds_copy:
         return shapes, world
     devices = None if world.on_cpu else placement.device_map(world.local_rank)
-    return load_network(folder, config.checkpoint, dtype, devices).eval(), world
+    return foreign_model.load_network(folder, config.checkpoint, dtype, devices).eval(), world
 
 
 @dataclass(frozen=True)
@@ -169,7 +164,7 @@ class _Reading:
 
     config: EvaluateConfig
     data: PreparedData
-    model: ForeignModel
+    model: foreign_model.ForeignModel
     tokenizer: TextTokenizer | None
     """The checkpoint's own, if it has one."""
     same_tokenizer: bool
@@ -209,7 +204,7 @@ class _Reading:
                 f"embeddings for {rows} tokens: take added tokens out of tokenizer.json, or train the model with them "
                 "(resize_token_embeddings)"
             )
-            raise BadData("TokenizerDiffers", message, FIELD)
+            raise BadData("TokenizerDiffers", message, foreign_model.FIELD)
 
     def losses(self, text: _Text) -> tuple[Loss, dict[str, Loss]]:
         """Losses of the mixture and of each domain."""
@@ -242,7 +237,7 @@ class _Reading:
         return CPU_MICRO_BATCH_TOKENS if self.world.on_cpu else MICRO_BATCH_TOKENS
 
 
-def _check_vocabulary(model: ForeignModel, data: PreparedData) -> None:
+def _check_vocabulary(model: foreign_model.ForeignModel, data: PreparedData) -> None:
     """Evaluated on the sweep's tokens, the checkpoint must have all of them."""
     vocabulary = data.manifest.vocabulary_size
     if model.head.shape[0] < vocabulary:
@@ -250,13 +245,13 @@ def _check_vocabulary(model: ForeignModel, data: PreparedData) -> None:
             f"the checkpoint's vocabulary of {model.head.shape[0]} is smaller than the sweep's "
             f"{vocabulary}, and it has no tokenizer of its own"
         )
-        raise BadData("TokenizerDiffers", message, FIELD)
+        raise BadData("TokenizerDiffers", message, foreign_model.FIELD)
 
 
 def _checked_error(loss: Loss, uri: str) -> float:
     """The standard error; BadData if the loss is not finite or the error cannot be estimated."""
     if not math.isfinite(loss.value):
-        raise BadData("NonFiniteLoss", f"{uri}: the loss is not finite", FIELD)
+        raise BadData("NonFiniteLoss", f"{uri}: the loss is not finite", foreign_model.FIELD)
     if loss.standard_error is None:
         message = "all validation sequences of a domain are in one document: the error cannot be estimated"
         raise BadData("TooFewDocuments", message, "validation.sequences_per_domain")

@@ -20,18 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isoloss_contract import layout
-from isoloss_contract.records import (
-    POD_INDEX_VARIABLE,
-    DataManifest,
-    DomainData,
-    DomainSource,
-    PrepareConfig,
-    PrepareTask,
-    Shard,
-    SweepCorpus,
-    content_key,
-)
+from isoloss_contract import layout, records
 from isoloss_contract.store import BadRecord, NotFound, Store, WriteConflict
 from isoloss_trainer.corpus import CorpusFile, find_files
 from isoloss_trainer.held_out import (
@@ -63,7 +52,9 @@ TAKEOVER_SECONDS = 1800.0
 """Far more than a unit takes."""
 
 
-def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: Log) -> str:
+def prepare(
+    task: records.PrepareTask, _scratch: Path, interruption: Interruption, log: Log
+) -> str:
     """Prepare the corpus unless that is done; returns a sentence for the termination message.
 
     Of several pods each prepares its own units; the first one waits for the others, writes what is
@@ -107,10 +98,12 @@ def prepare(task: PrepareTask, _scratch: Path, interruption: Interruption, log: 
 def sources_stamp(tokenizer_digest: str, domains: Sequence[Sequence[CorpusFile]]) -> str:
     """DataManifest.sources_stamp of these files."""
     files = [[file.identity for file in each] for each in domains]
-    return content_key([tokenizer_digest, files])
+    return records.content_key([tokenizer_digest, files])
 
 
-def _corpus_of_sources(task: PrepareTask, store: Store, stamp: str, log: Log) -> PrepareConfig:
+def _corpus_of_sources(
+    task: records.PrepareTask, store: Store, stamp: str, log: Log
+) -> records.PrepareConfig:
     """The preparation that is to be of the files with this stamp. Raises BadData if it cannot be."""
     config = task.config
     if not task.sweep_uid:
@@ -123,7 +116,7 @@ def _corpus_of_sources(task: PrepareTask, store: Store, stamp: str, log: Log) ->
             )
         return config
     try:
-        manifest = store.read_record(layout.data_manifest(config.key), DataManifest)
+        manifest = store.read_record(layout.data_manifest(config.key), records.DataManifest)
     except NotFound:
         return config
     except BadRecord as error:
@@ -140,28 +133,28 @@ def _corpus_of_sources(task: PrepareTask, store: Store, stamp: str, log: Log) ->
     return stamped
 
 
-def _tell_sweep(task: PrepareTask, run: Preparation, pod: int) -> None:
+def _tell_sweep(task: records.PrepareTask, run: Preparation, pod: int) -> None:
     """Leave word of its corpus for the sweep that asked."""
     if not task.sweep_uid or pod > 0:
         return
-    told = SweepCorpus(prepare_key=run.config.key, sources_stamp=run.stamp)
+    told = records.SweepCorpus(prepare_key=run.config.key, sources_stamp=run.stamp)
     path = layout.corpus_of(task.config.key, task.sweep_uid)
     run.store.write(path, told.model_dump_json().encode())
 
 
 def _already_prepared(store: Store, key: str, log: Log) -> str:
     """By an earlier attempt, which may have ended before it removed its leftovers, or by another Job."""
-    manifest = store.read_record(layout.data_manifest(key), DataManifest)
+    manifest = store.read_record(layout.data_manifest(key), records.DataManifest)
     remove_leftovers(store, key, manifest, log)
     return f"already prepared: {_summary(manifest)}"
 
 
-def _pod_index(task: PrepareTask) -> int:
+def _pod_index(task: records.PrepareTask) -> int:
     """This pod's number. A task for several pods that is run by hand is prepared by the first alone,
     once it has waited for the others in vain."""
-    index = int(os.environ.get(POD_INDEX_VARIABLE) or 0)
+    index = int(os.environ.get(records.POD_INDEX_VARIABLE) or 0)
     if index >= task.pods:
-        message = f"{POD_INDEX_VARIABLE} is {index}, but the task is for {task.pods} pod{'' if task.pods == 1 else 's'}"
+        message = f"{records.POD_INDEX_VARIABLE} is {index}, but the task is for {task.pods} pod{'' if task.pods == 1 else 's'}"
         raise BadConfiguration("BadPodIndex", message, "data.parallelism")
     return index
 
@@ -185,13 +178,13 @@ def _await_units(run: Preparation, domains: list[list[Unit]]) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _manifest(run: Preparation, domains: tuple[DomainData, ...]) -> DataManifest:
+def _manifest(run: Preparation, domains: tuple[records.DomainData, ...]) -> records.DataManifest:
     hashes = [[s.sha256 for s in (*domain.training, domain.validation)] for domain in domains]
     names = [domain.name for domain in domains]
     parts = [run.tokenizer.digest, run.config.sequence_length, names, hashes]
-    return DataManifest(
+    return records.DataManifest(
         prepare_key=run.config.key,
-        digest=content_key(parts),
+        digest=records.content_key(parts),
         tokenizer_digest=run.tokenizer.digest,
         vocabulary_size=run.tokenizer.vocabulary_size,
         end_token=run.tokenizer.end_token,
@@ -201,7 +194,7 @@ def _manifest(run: Preparation, domains: tuple[DomainData, ...]) -> DataManifest
     )
 
 
-def _summary(manifest: DataManifest) -> str:
+def _summary(manifest: records.DataManifest) -> str:
     parts = [
         f"{d.name}: {d.training_tokens} tokens in {d.training_documents} documents, "
         f"{d.validation_tokens} held out in {d.validation_documents}"
@@ -211,7 +204,7 @@ def _summary(manifest: DataManifest) -> str:
     return "; ".join(parts)
 
 
-def _finish_domains(run: Preparation, domains: list[list[Unit]]) -> tuple[DomainData, ...]:
+def _finish_domains(run: Preparation, domains: list[list[Unit]]) -> tuple[records.DomainData, ...]:
     """Put all units together. A model trains on all domains: near-duplicates may be in any of them."""
     finished = [_finish_domain(run, units) for units in domains]
     training = (read_sketches(run, unit) for units in domains for unit in units)
@@ -222,7 +215,9 @@ def _finish_domains(run: Preparation, domains: list[list[Unit]]) -> tuple[Domain
     )
 
 
-def _finish_domain(run: Preparation, units: list[Unit]) -> tuple[DomainData, NDArray[np.uint64]]:
+def _finish_domain(
+    run: Preparation, units: list[Unit]
+) -> tuple[records.DomainData, NDArray[np.uint64]]:
     """Put the units of a domain together; its near-duplicates are not counted yet. The sketches of what it holds
     out go with it."""
     source, prepared = units[0].domain, [prepare_unit(run, unit) for unit in units]
@@ -241,8 +236,8 @@ def _finish_domain(run: Preparation, units: list[Unit]) -> tuple[DomainData, NDA
 
 
 def _domain_data(
-    run: Preparation, source: DomainSource, units: list[Unit], prepared: list[PreparedUnit]
-) -> tuple[DomainData, NDArray[np.uint64]]:
+    run: Preparation, source: records.DomainSource, units: list[Unit], prepared: list[PreparedUnit]
+) -> tuple[records.DomainData, NDArray[np.uint64]]:
     """Write the domain's validation files and describe the whole domain."""
     held_out = _held_out(run, units)
     encoded = run.tokenizer.encode_closed(held_out)
@@ -251,7 +246,7 @@ def _domain_data(
     folder = f"{source.name}/validation"
     validation = _write_array(run, f"{folder}.bin", [part.tokens for part in encoded])
     lengths = _write_array(run, f"{folder}-lengths.bin", [part.lengths for part in encoded])
-    data = DomainData(
+    data = records.DomainData(
         name=source.name,
         training=tuple(shard for part in prepared for shard in part.shards),
         training_documents=sum(part.documents for part in prepared),
@@ -285,15 +280,15 @@ def _held_out(run: Preparation, units: list[Unit]) -> list[str]:
     return sorted(texts, key=document_hash)
 
 
-def _write_array(run: Preparation, path: str, parts: list[NDArray[np.uint32]]) -> Shard:
+def _write_array(run: Preparation, path: str, parts: list[NDArray[np.uint32]]) -> records.Shard:
     """Write a number per validation token."""
     content = np.concatenate([*parts, np.empty(0, np.uint32)]).astype("<u4").tobytes()
     run.store.write(f"{run.folder}/{path}", content)
     digest = hashlib.sha256(content).hexdigest()
-    return Shard(path=path, tokens=len(content) // 4, sha256=digest)
+    return records.Shard(path=path, tokens=len(content) // 4, sha256=digest)
 
 
-def _require_enough(config: PrepareConfig, domain: DomainData) -> None:
+def _require_enough(config: records.PrepareConfig, domain: records.DomainData) -> None:
     """A domain must fill a sequence on each side, and have two held-out documents for an error bar."""
     usable = sum((shard.tokens - 1) // config.sequence_length for shard in domain.training)
     if usable < 1:

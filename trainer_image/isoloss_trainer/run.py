@@ -18,6 +18,7 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store
 from isoloss_contract.trajectories import write_finished
+from isoloss_trainer import model
 from isoloss_trainer.attempt import (
     Attempt,
     MicroBatch,
@@ -45,15 +46,6 @@ from isoloss_trainer.learner import (
     Learner,
     StepFacts,
     time_constants,
-)
-from isoloss_trainer.model import (
-    build_network,
-    build_shapes,
-    check_computes,
-    check_counts,
-    check_fits,
-    check_trains_reproducibly,
-    count_parameters,
 )
 from isoloss_trainer.run_log import Meter, RunLog, flops_per_token, peak_flops
 from isoloss_trainer.shards import TrainingSequences
@@ -109,7 +101,7 @@ class PointRun:
         self._unread: list[StepFacts] = []
 
         network = _network(attempt)
-        self.parameters = count_parameters(network)
+        self.parameters = model.count_parameters(network)
         flops = flops_per_token(network.config, self.parameters, point.sequence_length)
         self._meter = Meter(flops, peak_flops(world, point.precision), world)
         halvings = attempt.task.micro_batch_halvings
@@ -334,9 +326,9 @@ def _network(attempt: Attempt) -> Any:
     """The point's model, in rank 0 with its initial weights."""
     point = attempt.task.point
     if point.initial_weights is None and attempt.world.is_first:
-        network = build_network(point.model, seed=point.seed)
+        network = model.build_network(point.model, seed=point.seed)
     else:
-        network = build_shapes(point.model)
+        network = model.build_shapes(point.model)
     if point.initial_weights is not None:
         fetched = fetching(attempt.interruption, attempt.log)
         uri, domains = point.initial_weights, sorted(point.mixture)
@@ -348,14 +340,14 @@ def _network(attempt: Attempt) -> Any:
             fetched,
             lambda folder: check_same_tokenizer(folder, uri, attempt.data, domains),
         )
-    check_counts(network.config)
-    check_fits(
+    model.check_counts(network.config)
+    model.check_fits(
         network.config,
         vocabulary=attempt.data.manifest.vocabulary_size,
         sequence_length=point.sequence_length,
     )
-    check_trains_reproducibly(network.config)
-    attempt.world.of_first(lambda: check_computes(network, point.sequence_length))
+    model.check_trains_reproducibly(network.config)
+    attempt.world.of_first(lambda: model.check_computes(network, point.sequence_length))
     return network
 
 

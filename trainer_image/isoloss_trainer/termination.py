@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from isoloss_contract import store
 from isoloss_contract.records import (
     MAX_TERMINATION_BYTES,
     STORE_UNAVAILABLE,
@@ -18,14 +19,6 @@ from isoloss_contract.records import (
     ExitCode,
 )
 from isoloss_contract.records import TerminationMessage as Message
-from isoloss_contract.store import (
-    BadRecord,
-    BadStoreUri,
-    NewerRecord,
-    NotFound,
-    StoreError,
-    StoreRefused,
-)
 
 ENDING_VARIABLE = "ISOLOSS_ENDING"
 """Names the file in which one of several processes leaves its message; the launcher passes one of them on."""
@@ -97,13 +90,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 STORE_ERRORS = (
-    (BadStoreUri, ExitCode.BAD_CONFIGURATION, "BadUri"),
+    (store.BadStoreUri, ExitCode.BAD_CONFIGURATION, "BadUri"),
     # What is there must not be overwritten; another image in the pod template can read it.
-    (NewerRecord, ExitCode.BAD_CONFIGURATION, "NewerRecord"),
-    (NotFound, ExitCode.BAD_DATA, "NotFound"),
-    (BadRecord, ExitCode.BAD_DATA, "BadRecord"),
-    (StoreRefused, ExitCode.STORAGE, "StoreRefused"),
-    (StoreError, ExitCode.STORAGE, STORE_UNAVAILABLE),
+    (store.NewerRecord, ExitCode.BAD_CONFIGURATION, "NewerRecord"),
+    (store.NotFound, ExitCode.BAD_DATA, "NotFound"),
+    (store.BadRecord, ExitCode.BAD_DATA, "BadRecord"),
+    (store.StoreRefused, ExitCode.STORAGE, "StoreRefused"),
+    (store.StoreError, ExitCode.STORAGE, STORE_UNAVAILABLE),
 )
 """How errors of the store end a task: the first that matches, because some are kinds of others."""
 

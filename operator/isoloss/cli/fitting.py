@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
+from isoloss.cli import outcome
 from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import (
     AsJson,
@@ -18,15 +19,6 @@ from isoloss.cli.inputs import (
     not_an_input,
     positive,
     refuse_idle,
-)
-from isoloss.cli.outcome import (
-    ANSWERED,
-    REFUSED,
-    command,
-    console,
-    grid,
-    print_document,
-    print_warnings,
 )
 from isoloss.fitting import fit_laws
 from isoloss.laws import FitOptions, Laws, refused_parts
@@ -57,7 +49,7 @@ class Form(StrEnum):
     LINEAR = "LinearInLogCompute"
 
 
-@command
+@outcome.command
 def fit(
     runs: Annotated[
         list[str],
@@ -125,12 +117,12 @@ def fit(
     if as_json:
         found = asdict(laws)
         del found["contours"], found["draws"]  # numbers by the thousand: `--out` keeps them
-        print_document({**found, "read": [asdict(each) for each in given.read]})
+        outcome.print_document({**found, "read": [asdict(each) for each in given.read]})
     else:
-        print_warnings(laws.warnings)
+        outcome.print_warnings(laws.warnings)
         print_read(given.read)
         _print_laws(laws, out)
-    return REFUSED if _are_refused(laws) else ANSWERED
+    return outcome.REFUSED if _are_refused(laws) else outcome.ANSWERED
 
 
 def _are_refused(laws: Laws) -> bool:
@@ -138,13 +130,13 @@ def _are_refused(laws: Laws) -> bool:
 
 
 def _print_laws(laws: Laws, out: Path | None) -> None:
-    terminal = console()
-    table = grid("law", "status", "equation", "fit")
+    terminal = outcome.console()
+    table = outcome.grid("law", "status", "equation", "fit")
     for row in content.laws_table(laws).rows:
         table.add_row(*row)
     terminal.print(table)
     terminal.print()
-    optima = grid("loss", "parameters", "learning rate", "batch size", "tokens", "FLOPs")
+    optima = outcome.grid("loss", "parameters", "learning rate", "batch size", "tokens", "FLOPs")
     for item in laws.frontier:
         if item.status != "refused":
             optima.add_row(

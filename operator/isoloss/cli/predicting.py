@@ -8,18 +8,9 @@ from typing import Annotated
 
 import typer
 
-from isoloss import formatting
-from isoloss.cli import querying
+from isoloss import formatting, published
+from isoloss.cli import outcome, querying
 from isoloss.cli.inputs import AsJson, refuse_idle
-from isoloss.cli.outcome import (
-    ANSWERED,
-    command,
-    console,
-    grid,
-    print_document,
-    print_refused,
-    print_warnings,
-)
 from isoloss.errors import BadInput
 from isoloss.laws import (
     Interval,
@@ -34,15 +25,6 @@ from isoloss.laws import (
 )
 from isoloss.laws import predict as predict_from
 from isoloss.laws_files import read_laws
-from isoloss.published import (
-    MissingParams,
-    NotApplicable,
-    PublishedLaw,
-    PublishedOptimum,
-    is_published,
-    published_law,
-    published_opinions,
-)
 from isoloss.report import predicted
 
 OWN_LAWS_ONLY = (
@@ -52,7 +34,7 @@ OWN_LAWS_ONLY = (
 """What of a question no published law can answer."""
 
 
-@command
+@outcome.command
 @querying.asks()
 def predict(
     laws: Annotated[
@@ -65,8 +47,8 @@ def predict(
     as_json: AsJson = False,
 ) -> int:
     """Predict the learning rate and batch size of a continued pre-training run."""
-    if is_published(laws):
-        return _from_published(published_law(laws), asked, as_json)
+    if published.is_published(laws):
+        return _from_published(published.published_law(laws), asked, as_json)
     return _from_own(laws, asked, as_json)
 
 
@@ -78,33 +60,33 @@ def _from_own(source: str, asked: PredictionQuery, as_json: bool) -> int:
     laws = read_laws(source)
     answer = predict_from(laws, asked)
     if isinstance(answer, Refused):
-        code = print_refused(answer, as_json=as_json)
+        code = outcome.print_refused(answer, as_json=as_json)
         if answer.answered_at is not None and not as_json:
             _print_notes(
                 (f"The same command with --batch-size {answer.answered_at:.0f} answers.",)
             )
         return code
-    opinions, silent = published_opinions(
+    opinions, silent = published.published_opinions(
         total_flops=answer.total_flops.value, params=asked.params
     )
     if as_json:
         told = {"warnings": [*answer.warnings, *silent], "second_opinions": opinions}
-        print_document({**asdict(answer), **told})
+        outcome.print_document({**asdict(answer), **told})
     else:
-        print_warnings(list(answer.warnings))
+        outcome.print_warnings(list(answer.warnings))
         _print_prediction(answer, asked, opinions, laws.sequence_length)
         _print_notes((*(each for law in opinions for each in law.warnings), *silent))
-    return ANSWERED
+    return outcome.ANSWERED
 
 
 def _print_prediction(
     answer: Prediction,
     asked: PredictionQuery,
-    opinions: tuple[PublishedOptimum, ...],
+    opinions: tuple[published.PublishedOptimum, ...],
     laws_length: int | None,
 ) -> None:
-    terminal, unit = console(), predicted.unit_of_batches(answer, laws_length)
-    head = grid("", f"{answer.interval_level:.0%} interval")
+    terminal, unit = outcome.console(), predicted.unit_of_batches(answer, laws_length)
+    head = outcome.grid("", f"{answer.interval_level:.0%} interval")
     head.add_row(
         "learning rate", formatting.interval(answer.learning_rate, formatting.learning_rate)
     )
@@ -114,7 +96,7 @@ def _print_prediction(
     terminal.print(head)
     terminal.print()
     others = predicted.alternatives_table(answer, opinions, laws_length)
-    table = grid(*others.heads)
+    table = outcome.grid(*others.heads)
     for row in others.rows:
         table.add_row(*row)
     terminal.print(table)
@@ -125,13 +107,13 @@ def _print_prediction(
 def _print_notes(notes: tuple[str, ...]) -> None:
     """What to know of the published laws' rows, and why a law has none: a column would be too narrow for it."""
     for note in notes:
-        console().print(f"note: {note}")
+        outcome.console().print(f"note: {note}")
 
 
 # ------------------------------------------------------------------------------ published laws
 
 
-def _from_published(law: PublishedLaw, asked: PredictionQuery, as_json: bool) -> int:
+def _from_published(law: published.PublishedLaw, asked: PredictionQuery, as_json: bool) -> int:
     # An answer would look as if it were of these, too.
     refuse_idle(
         querying.with_defaults(asked, OWN_LAWS_ONLY),
@@ -141,19 +123,21 @@ def _from_published(law: PublishedLaw, asked: PredictionQuery, as_json: bool) ->
         budgets = [each for each in (asked.cpt_flops, asked.cpt_tokens) if each is not None]
         if len(budgets) > 1 or (not budgets and asked.initial_loss is None):
             querying.checked(asked)
-        return print_refused(Refused((_no_curve(law),)), as_json=as_json)
+        return outcome.print_refused(Refused((_no_curve(law),)), as_json=as_json)
     querying.checked(asked)
     total_flops = asked.total_flops
     length = asked.sequence_length or law.sequence_length
     try:
         answer = law.evaluate(total_flops=total_flops, params=asked.params)
         raw = _sequences(law, answer, length)
-    except MissingParams as error:
+    except published.MissingParams as error:
         raise BadInput(f"published:{law.name}: {error} (--params)") from error
-    except NotApplicable as error:
+    except published.NotApplicable as error:
         figures: dict[str, float | str] = {"total_flops": total_flops}
         reason = RefusalReason.EXTRAPOLATION_TOO_FAR
-        return print_refused(Refused((Refusal(reason, str(error), figures),)), as_json=as_json)
+        return outcome.print_refused(
+            Refused((Refusal(reason, str(error), figures),)), as_json=as_json
+        )
     warnings = (*_published_warnings(law, asked, length), *answer.warnings)
     batch = raw
     # Rounding is asked for with --round-to; without it the formula's own value is more use.
@@ -161,10 +145,10 @@ def _from_published(law: PublishedLaw, asked: PredictionQuery, as_json: bool) ->
         batch = rounded(raw, asked.round_to)
         anywhere = Interval(raw, 0.0, math.inf)
         warnings = (*warnings, *rounding_sentences(anywhere, asked.round_to))
-    opinions, silent = published_opinions(total_flops=total_flops, params=asked.params)
+    opinions, silent = published.published_opinions(total_flops=total_flops, params=asked.params)
     others = tuple(opinion for opinion in opinions if opinion.name != law.name)
     if as_json:
-        print_document(
+        outcome.print_document(
             {
                 "learning_rate": _without_interval(answer.learning_rate),
                 "batch_size": _without_interval(batch),
@@ -180,15 +164,17 @@ def _from_published(law: PublishedLaw, asked: PredictionQuery, as_json: bool) ->
             }
         )
     else:
-        print_warnings(list(warnings))
+        outcome.print_warnings(list(warnings))
         _print_published(law, answer, batch, length)
-    return ANSWERED
+    return outcome.ANSWERED
 
 
-def _sequences(law: PublishedLaw, answer: PublishedOptimum, length: int) -> float:
+def _sequences(
+    law: published.PublishedLaw, answer: published.PublishedOptimum, length: int
+) -> float:
     """The batch size in sequences of the length asked for. Raises NotApplicable for less than one."""
     if answer.batch_size(length) < 1:
-        raise NotApplicable(
+        raise published.NotApplicable(
             f"{law.name} gives a batch size of {answer.batch_size_tokens:.3g} tokens, less than one sequence of {length} tokens"
         )
     return answer.batch_size(length)
@@ -198,7 +184,7 @@ def _without_interval(value: float) -> dict[str, float | None]:
     return {"value": value, "low": None, "high": None}
 
 
-def _no_curve(law: PublishedLaw) -> Refusal:
+def _no_curve(law: published.PublishedLaw) -> Refusal:
     return Refusal(
         RefusalReason.LAW_REFUSED,
         f"published:{law.name} comes without a loss-compute law, so that an initial loss cannot be "
@@ -207,7 +193,9 @@ def _no_curve(law: PublishedLaw) -> Refusal:
     )
 
 
-def _published_warnings(law: PublishedLaw, asked: PredictionQuery, length: int) -> tuple[str, ...]:
+def _published_warnings(
+    law: published.PublishedLaw, asked: PredictionQuery, length: int
+) -> tuple[str, ...]:
     found = [
         f"published:{law.name} has no covariance: there is no interval, low and high are null",
         *(f"published:{law.name}: {caveat}" for caveat in law.caveats),
@@ -221,11 +209,11 @@ def _published_warnings(law: PublishedLaw, asked: PredictionQuery, length: int) 
 
 
 def _print_published(
-    law: PublishedLaw, answer: PublishedOptimum, batch_size: float, length: int
+    law: published.PublishedLaw, answer: published.PublishedOptimum, batch_size: float, length: int
 ) -> None:
-    table = grid("", "no interval is published")
+    table = outcome.grid("", "no interval is published")
     table.add_row("learning rate", formatting.learning_rate(answer.learning_rate))
     table.add_row(f"batch size (sequences of {length})", formatting.batch_size(batch_size))
     table.add_row("batch size (tokens)", formatting.count(batch_size * length))
     table.add_row("source", law.source)
-    console().print(table)
+    outcome.console().print(table)

@@ -10,18 +10,9 @@ from typing import Annotated
 import typer
 
 from isoloss import formatting
-from isoloss.cli import querying
+from isoloss.cli import outcome, querying
 from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import AsJson, not_an_input, positive
-from isoloss.cli.outcome import (
-    ANSWERED,
-    REFUSED,
-    command,
-    console,
-    print_document,
-    print_refusals,
-    print_warnings,
-)
 from isoloss.errors import BadInput
 from isoloss.laws import Laws, Prediction, PredictionQuery, Refused, Run, predict
 from isoloss.laws_files import write_file
@@ -36,7 +27,7 @@ from isoloss.stored_sweeps import is_sweep_uri, open_sweep
 from isoloss_contract.store import StoreError
 
 
-@command
+@outcome.command
 @querying.asks()
 def report(
     laws: Annotated[
@@ -124,13 +115,13 @@ def report(
     warnings = [*given.warnings, *(() if found is None else found.warnings)]
     if as_json:
         told = {"refused": refusals, "warnings": warnings}
-        print_document({"report": str(out), "figures": files, **told, "read": given.read})
+        outcome.print_document({"report": str(out), "figures": files, **told, "read": given.read})
     else:
-        print_warnings(warnings)
+        outcome.print_warnings(warnings)
         print_read(given.read)
-        print_refusals(refusals)
-        console().print(f"{out}, and the figures: {', '.join(files)}")
-    return REFUSED if refusals else ANSWERED
+        outcome.print_refusals(refusals)
+        outcome.console().print(f"{out}, and the figures: {', '.join(files)}")
+    return outcome.REFUSED if refusals else outcome.ANSWERED
 
 
 def _write_figures(folder: Path, files: Mapping[str, bytes]) -> list[str]:

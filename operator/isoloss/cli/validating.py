@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from isoloss import formatting
+from isoloss import formatting, validation
 from isoloss.cli import querying
 from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
 from isoloss.cli.inputs import AsJson, positive, refuse_idle
@@ -27,17 +27,6 @@ from isoloss.errors import BadInput
 from isoloss.laws import Laws, PredictionQuery, Refused, Run, predict
 from isoloss.run_sources import read_runs
 from isoloss.runs import RunSet
-from isoloss.validation import (
-    TOLERANCE,
-    Comparison,
-    InvalidProbes,
-    Place,
-    Validation,
-    in_laws_sequences,
-    probe_cross,
-    probes_of_runs,
-    refuse_share,
-)
 from isoloss.validation import validate as validate_from
 
 FACTOR, SHARE, SEEDS = 2.0, 0.3, 1
@@ -74,7 +63,7 @@ def validate(
     tolerance: Annotated[
         float,
         typer.Option(help="Nats that an answer may lose at the full budget and still hold."),
-    ] = TOLERANCE,
+    ] = validation.TOLERANCE,
     noise: Annotated[
         float | None,
         typer.Option(
@@ -91,7 +80,7 @@ def validate(
     for option, value in (("--tolerance", tolerance), ("--noise", noise)):
         positive(option, value)
     of_the_plan = {"factor": (factor, FACTOR), "share": (share, SHARE), "seeds": (seeds, SEEDS)}
-    of_the_verdict = {"tolerance": (tolerance, TOLERANCE), "noise": (noise, None)}
+    of_the_verdict = {"tolerance": (tolerance, validation.TOLERANCE), "noise": (noise, None)}
     if runs:
         refuse_idle(of_the_plan, "is for planning probes, and probes are given: leave it out")
     else:
@@ -124,14 +113,14 @@ def _planned(
         return print_refused(answer, as_json=as_json)
     assert answer.cpt_flops is not None  # total_flops is no option
     budget_flops = answer.cpt_flops
-    short = refuse_share(laws, query, share, lambda each: each * budget_flops)
+    short = validation.refuse_share(laws, query, share, lambda each: each * budget_flops)
     if short is not None and short.smallest is not None:
         raise BadInput(
             f"--share {share:g}: {short.message} Give --share {short.smallest:g} or more."
         )
     if short is not None:
         return print_refused(short.refused, as_json=as_json)
-    places = probe_cross(
+    places = validation.probe_cross(
         answer.learning_rate.value,
         answer.batch_size.value,
         factor,
@@ -160,7 +149,9 @@ def _planned(
     return ANSWERED
 
 
-def _print_plan(places: tuple[Place, ...], document: dict[str, Any], length: int | None) -> None:
+def _print_plan(
+    places: tuple[validation.Place, ...], document: dict[str, Any], length: int | None
+) -> None:
     unit = "sequences" if length is None else f"sequences of {length}"
     table = grid("learning rate", f"batch size ({unit})", "FLOPs", "tokens")
     for place in places:
@@ -200,8 +191,8 @@ def _judged(
             f"{', '.join(sources)}: runs from scratch show nothing of a checkpoint: give runs that continue it"
         )
     try:
-        runs = in_laws_sequences(continued, laws)
-        probes, tokens = probes_of_runs(
+        runs = validation.in_laws_sequences(continued, laws)
+        probes, tokens = validation.probes_of_runs(
             runs,
             stated_noise=noise,
             measured_noise=laws.run_noise,
@@ -209,7 +200,7 @@ def _judged(
         )
         flops = tokens * _flops_per_token(laws, query, found.runs[0])
         outcome = validate_from(laws, query, probes, flops, tolerance=tolerance)
-    except InvalidProbes as error:
+    except validation.InvalidProbes as error:
         raise BadInput(f"{', '.join(sources)}: {error}") from error
     if isinstance(outcome, Refused):
         return print_refused(outcome, as_json=as_json)
@@ -243,7 +234,7 @@ def _flops_per_token(laws: Laws, query: PredictionQuery, probe: Run) -> float:
     return query.flops_per_token or laws.surface.flops_per_token_per_param * query.params
 
 
-def _print_validation(outcome: Validation, *, rate_alone: bool) -> None:
+def _print_validation(outcome: validation.Validation, *, rate_alone: bool) -> None:
     terminal = console()
     table = grid("neighbour: learning rate", "batch size", "loss less the answer's", "better")
     for comparison in outcome.comparisons:
@@ -270,7 +261,7 @@ def _print_validation(outcome: Validation, *, rate_alone: bool) -> None:
         terminal.print(both)
 
 
-def _difference(comparison: Comparison) -> str:
+def _difference(comparison: validation.Comparison) -> str:
     if comparison.neighbour.diverged:
         return "diverged"
     if math.isnan(comparison.difference):

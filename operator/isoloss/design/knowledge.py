@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isoloss import usual
 from isoloss.design.setting import (
     FIRST_SHARE,
     PlannedRun,
@@ -41,17 +42,6 @@ from isoloss.design.setting import (
     usual_ends,
 )
 from isoloss.laws import Array
-from isoloss.usual import (
-    BATCH_EXPONENT_ERRORS,
-    EXPONENT_SCATTER,
-    RATE_EXPONENT_ERROR,
-    RATE_SIZE_EXPONENT_ERROR,
-    TOKEN_CURVATURE_SCATTER,
-    USUAL_ASYMMETRY,
-    USUAL_CURVATURE_ERROR,
-    USUAL_SIZE_CURVATURE,
-    USUAL_TOKEN_CURVATURE,
-)
 
 WINDOW = 0.15
 """ln D wasted at which a point counts half (joint_fit.window)."""
@@ -226,8 +216,10 @@ class Knowledge:
         if self.own_runs:
             return scatter
         past = self._past_end(math.log(target.params), math.log(target.tokens))
-        own = TOKEN_CURVATURE_SCATTER * past**2
-        return np.asarray(scatter + np.diag((EXPONENT_SCATTER * past) ** 2 + own**2), dtype=float)
+        own = usual.TOKEN_CURVATURE_SCATTER * past**2
+        return np.asarray(
+            scatter + np.diag((usual.EXPONENT_SCATTER * past) ** 2 + own**2), dtype=float
+        )
 
     def _left_out(self, target: Target, open_variances: Array) -> Array:
         """(2, 2) of curvatures that the runs show, and that the engine's law, a line through sizes and through the last half of runs,
@@ -326,23 +318,23 @@ class Knowledge:
             scatter = self.setting.scatter
             if self.own_runs:
                 return scatter * (OWN_CELL if kind == "cell" else 1.0 - OWN_CELL)
-            own = np.full(2, TOKEN_CURVATURE_SCATTER)
-            return _diagonal([scatter, np.diag(EXPONENT_SCATTER**2), np.diag(own**2)])
+            own = np.full(2, usual.TOKEN_CURVATURE_SCATTER)
+            return _diagonal([scatter, np.diag(usual.EXPONENT_SCATTER**2), np.diag(own**2)])
         if kind == CUBIC:
             xx, yy = np.diag(self.setting.curvature)
             mixed = math.sqrt(xx * yy)
-            return np.diag((USUAL_ASYMMETRY * np.array([xx, mixed, yy, mixed])) ** 2)
-        of_params, of_tokens = BATCH_EXPONENT_ERRORS
+            return np.diag((usual.USUAL_ASYMMETRY * np.array([xx, mixed, yy, mixed])) ** 2)
+        of_params, of_tokens = usual.BATCH_EXPONENT_ERRORS
         deviations = {
-            CURVATURE: [USUAL_CURVATURE_ERROR] * 3,
+            CURVATURE: [usual.USUAL_CURVATURE_ERROR] * 3,
             LAW: [
                 *(OPEN_CONSTANT, OPEN_CONSTANT),
-                *(RATE_SIZE_EXPONENT_ERROR, of_params),
-                *(RATE_EXPONENT_ERROR, of_tokens),
+                *(usual.RATE_SIZE_EXPONENT_ERROR, of_params),
+                *(usual.RATE_EXPONENT_ERROR, of_tokens),
             ],
             CURVATURES: [
-                *[math.sqrt(MEAN_SHARE) * USUAL_SIZE_CURVATURE] * 2,
-                *[math.sqrt(MEAN_SHARE) * USUAL_TOKEN_CURVATURE] * 2,
+                *[math.sqrt(MEAN_SHARE) * usual.USUAL_SIZE_CURVATURE] * 2,
+                *[math.sqrt(MEAN_SHARE) * usual.USUAL_TOKEN_CURVATURE] * 2,
             ],
             "level": [OPEN_LEVEL],
         }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss.laws import results
 from isoloss.laws.data.trajectories import FEWEST_RUNS, Collected, Trajectory
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.envelope import BEST_RUNS, ONE_BATCH_SIZE, ONE_SIZE
@@ -15,14 +16,6 @@ from isoloss.laws.iso_loss.loss_compute import contradicted_floor
 from isoloss.laws.iso_loss.optima import Frontier
 from isoloss.laws.iso_loss.records import contours_of, frontier_results, size_optima_results
 from isoloss.laws.model import NO_MINIMUM, FitOptions, Run, Status
-from isoloss.laws.results import (
-    Contour,
-    DataRange,
-    Draws,
-    RateAtBatchLaw,
-    StableRate,
-    SurfaceLaw,
-)
 
 KEPT_DRAWS = 400
 """Draws stored with the laws, for predictions."""
@@ -40,8 +33,8 @@ class Estimates:
     """The iso-loss laws, the joint surface and the law at a given batch size."""
 
     iso_loss: IsoLossFit
-    surface: SurfaceLaw
-    rate_at_batch: RateAtBatchLaw
+    surface: results.SurfaceLaw
+    rate_at_batch: results.RateAtBatchLaw
 
 
 OF_CHECKPOINTS = "The laws are of runs that continue checkpoints: tokens and compute are those of the continuation."
@@ -90,7 +83,7 @@ def assemble(
     )
 
 
-def _kept_contours(iso_loss: IsoLossFit) -> tuple[Contour, ...]:
+def _kept_contours(iso_loss: IsoLossFit) -> tuple[results.Contour, ...]:
     """Every contour of a usual sweep; of a huge one, evenly spaced levels."""
     points = sum(len(s.size.trajectories) for s in iso_loss.sizes) * len(iso_loss.levels)
     every = 1 + points // KEPT_CONTOUR_POINTS
@@ -147,13 +140,13 @@ def _of_best_runs(laws: IsoLossEstimate) -> bool:
 
 def _data_range(
     runs: Sequence[Run], trajectories: Sequence[Trajectory], frontier: Frontier | None
-) -> DataRange:
+) -> results.DataRange:
     flops = losses = np.zeros(0)
     if frontier is not None:
         flops = np.exp(frontier.log_flops[0, frontier.found])
         losses = np.exp(frontier.log_loss[frontier.found])
     usable = [t for t in trajectories if t.usable]
-    return DataRange(
+    return results.DataRange(
         runs=len(runs),
         evaluations=sum(len(r.tokens) for r in runs),
         sizes=tuple(sorted({t.params for t in trajectories})),
@@ -169,7 +162,7 @@ def _data_range(
     )
 
 
-def _stable_rates(trajectories: Sequence[Trajectory]) -> tuple[StableRate, ...]:
+def _stable_rates(trajectories: Sequence[Trajectory]) -> tuple[results.StableRate, ...]:
     rates: dict[tuple[float, float], tuple[list[float], list[float]]] = {}
     for t in trajectories:
         stable, diverged = rates.setdefault((t.params, t.batch_size), ([], []))
@@ -178,7 +171,9 @@ def _stable_rates(trajectories: Sequence[Trajectory]) -> tuple[StableRate, ...]:
         elif t.usable:
             stable.append(t.learning_rate)
     return tuple(
-        StableRate(*of, max(stable), min((r for r in diverged if r > max(stable)), default=None))
+        results.StableRate(
+            *of, max(stable), min((r for r in diverged if r > max(stable)), default=None)
+        )
         for of, (stable, diverged) in sorted(rates.items())
         if stable
     )
@@ -198,9 +193,9 @@ def _most_spent(usable: Sequence[Trajectory]) -> float | None:
     return max(enough or [own[-1] for own in spent.values()], default=None)
 
 
-def _kept_draws(estimates: Estimates) -> Draws:
+def _kept_draws(estimates: Estimates) -> results.Draws:
     laws, kept = estimates.iso_loss.estimate, slice(KEPT_DRAWS)
-    return Draws(
+    return results.Draws(
         laws.rate_draws and laws.rate_draws.take(kept),
         laws.batch_draws and laws.batch_draws.take(kept),
         laws.curve_draws and laws.curve_draws.take(kept),

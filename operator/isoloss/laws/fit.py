@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from isoloss.laws import model
 from isoloss.laws.assemble import Estimates, assemble
 from isoloss.laws.bootstrap import DrawSource
 from isoloss.laws.data.screening import Screened, screen
@@ -15,7 +16,6 @@ from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.iso_loss.envelope import BEST_RUNS_ERROR
 from isoloss.laws.iso_loss.estimate import fit_iso_loss, with_envelope
 from isoloss.laws.iso_loss.optima import Frontier
-from isoloss.laws.model import DEFAULTS, NO_MINIMUM, FitOptions, Refusal, Run, Status
 from isoloss.laws.outlier_warnings import outlier_warnings
 from isoloss.laws.refusals import refuse_mixture, refused_laws
 from isoloss.laws.results import SurfaceLaw
@@ -28,8 +28,8 @@ from isoloss.usual import FRONTIER_RATIO_ERROR
 
 
 def fit_laws(
-    runs: Sequence[Run],
-    options: FitOptions = DEFAULTS,
+    runs: Sequence[model.Run],
+    options: model.FitOptions = model.DEFAULTS,
     *,
     provisional: bool = False,
     screened: Screened | None = None,
@@ -48,13 +48,13 @@ def fit_laws(
     collected = screened.collected
     if collected.refusals:
         return refused_laws(collected.refusals[0], runs, options, collected.excluded)
-    fitted: Status = "provisional" if provisional else "fitted"
+    fitted: model.Status = "provisional" if provisional else "fitted"
     trajectories, cells = collected.trajectories, screened.cells
     iso_loss = fit_iso_loss(trajectories, options, fitted)
     surface = fit_joint_surface(trajectories, cells, fitted)
     surface = _at_the_frontiers_ratio(surface, iso_loss.frontier)
     refusal = iso_loss.estimate.loss_compute.refusal
-    if refusal is not None and refusal.reason in NO_MINIMUM and surface.refusal is None:
+    if refusal is not None and refusal.reason in model.NO_MINIMUM and surface.refusal is None:
         # The grid answers, and how much compute lies in a checkpoint's past can be asked of its best runs.
         source = DrawSource(options.seed, 13, options.bootstrap_samples)
         iso_loss = with_envelope(iso_loss, trajectories, options, fitted, source, BEST_RUNS_ERROR)
@@ -72,7 +72,10 @@ def fit_laws(
 
 
 def surface_residual(
-    runs: Sequence[Run], options: FitOptions = DEFAULTS, *, screened: Screened | None = None
+    runs: Sequence[model.Run],
+    options: model.FitOptions = model.DEFAULTS,
+    *,
+    screened: Screened | None = None,
 ) -> float | None:
     """Root mean square by which losses are off the joint surface, nats: the `residual_rms` of its law.
 
@@ -86,7 +89,7 @@ def surface_residual(
     if screened.collected.refusals:
         return None
     found = fit_late_if_bent(screened.collected.trajectories, screened.cells)
-    if isinstance(found, Refusal) or not found[0].fit.is_convex:
+    if isinstance(found, model.Refusal) or not found[0].fit.is_convex:
         return None
     return residual_rms(found[0].fit, found[1])
 

@@ -8,31 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isoloss.frames import as_arrow, as_pandas
+from isoloss.laws import formulas, results
 from isoloss.laws.arrays import Count
-from isoloss.laws.formulas import (
-    hyperparameter_formula,
-    hyperparameter_quality,
-    loss_compute_formula,
-    loss_compute_quality,
-    surface_formula,
-    surface_quality,
-)
 from isoloss.laws.model import (
     FitOptions,
     Refusal,
     StartedFrom,
     Status,
-)
-from isoloss.laws.results import (
-    Contour,
-    DataRange,
-    Draws,
-    Exclusion,
-    HyperparameterLaw,
-    LossComputeLaw,
-    Optimum,
-    RateAtBatchLaw,
-    SurfaceLaw,
 )
 from isoloss.laws.run_noise import RunNoise
 from isoloss.summaries import aligned, as_html, paragraphs
@@ -55,21 +37,21 @@ class Laws:
     """The whole result of a fit. A notebook shows it as a table, which `summary` has as text."""
 
     status: Status
-    learning_rate: HyperparameterLaw
-    batch_size: HyperparameterLaw
-    loss_compute: LossComputeLaw
-    surface: SurfaceLaw
-    rate_at_batch: RateAtBatchLaw
+    learning_rate: results.HyperparameterLaw
+    batch_size: results.HyperparameterLaw
+    loss_compute: results.LossComputeLaw
+    surface: results.SurfaceLaw
+    rate_at_batch: results.RateAtBatchLaw
     """Answers if the batch size is given."""
-    optima: tuple[Optimum, ...]
+    optima: tuple[results.Optimum, ...]
     """Per level and size."""
-    frontier: tuple[Optimum, ...]
+    frontier: tuple[results.Optimum, ...]
     """Across sizes, by least compute, per level: what the laws are fitted to."""
-    contours: tuple[Contour, ...]
-    excluded: tuple[Exclusion, ...]
+    contours: tuple[results.Contour, ...]
+    excluded: tuple[results.Exclusion, ...]
     warnings: tuple[str, ...]
-    data: DataRange
-    draws: Draws
+    data: results.DataRange
+    draws: results.Draws
     sequence_length: Count | None
     options: FitOptions
     tokenizer: str | None = None
@@ -149,10 +131,10 @@ def law_rows(laws: Laws) -> list[tuple[str, str, str, str]]:
         laws.surface,
     )
     shown = (
-        ("learning rate", rate, hyperparameter_formula(rate), hyperparameter_quality(rate)),
-        ("batch size", batch, hyperparameter_formula(batch), hyperparameter_quality(batch)),
-        ("loss over compute", curve, loss_compute_formula(curve), loss_compute_quality(curve)),
-        ("joint surface", surface, surface_formula(surface), surface_quality(surface)),
+        ("learning rate", rate, formulas.hyperparameter_formula(rate), formulas.hyperparameter_quality(rate)),
+        ("batch size", batch, formulas.hyperparameter_formula(batch), formulas.hyperparameter_quality(batch)),
+        ("loss over compute", curve, formulas.loss_compute_formula(curve), formulas.loss_compute_quality(curve)),
+        ("joint surface", surface, formulas.surface_formula(surface), formulas.surface_quality(surface)),
     )  # fmt: skip
     rows = []
     for name, law, formula, quality in shown:

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from isoloss.laws import results
 from isoloss.laws.fitted_laws import Laws
 from isoloss.laws.model import FitOptions, Refusal, RefusalReason, Run
-from isoloss.laws.results import (
-    DataRange,
-    Draws,
-    Exclusion,
-    HyperparameterLaw,
-    LossComputeLaw,
-    RateAtBatchLaw,
-    SurfaceLaw,
-)
 
 _NOT_COMPARABLE = "Their losses per token cannot be compared"
 _NOT_ONE_LAW = {
@@ -69,28 +61,32 @@ def refused_laws(
     refusal: Refusal,
     runs: Sequence[Run],
     options: FitOptions,
-    excluded: tuple[Exclusion, ...] = (),
+    excluded: tuple[results.Exclusion, ...] = (),
 ) -> Laws:
     """All laws refused for one reason."""
     first = runs[0] if runs else None
     return Laws(
         status="refused",
-        learning_rate=HyperparameterLaw("learning_rate", "refused", options.form, refusal=refusal),
-        batch_size=HyperparameterLaw("batch_size", "refused", options.form, refusal=refusal),
-        loss_compute=LossComputeLaw("refused", refusal=refusal),
-        surface=SurfaceLaw("refused", refusal=refusal),
+        learning_rate=results.HyperparameterLaw(
+            "learning_rate", "refused", options.form, refusal=refusal
+        ),
+        batch_size=results.HyperparameterLaw(
+            "batch_size", "refused", options.form, refusal=refusal
+        ),
+        loss_compute=results.LossComputeLaw("refused", refusal=refusal),
+        surface=results.SurfaceLaw("refused", refusal=refusal),
         optima=(),
         frontier=(),
         contours=(),
         excluded=excluded,
         warnings=(),
-        data=DataRange(runs=len(runs), evaluations=sum(len(r.tokens) for r in runs)),
-        draws=Draws(),
+        data=results.DataRange(runs=len(runs), evaluations=sum(len(r.tokens) for r in runs)),
+        draws=results.Draws(),
         sequence_length=first.sequence_length if first else None,
         options=options,
         tokenizer=first.tokenizer if first else None,
         loss_kind=first.loss_kind if first else None,
         optimizer=first.optimizer if first else None,
         started_from=first.started_from if first else None,
-        rate_at_batch=RateAtBatchLaw("refused", refusal=refusal),
+        rate_at_batch=results.RateAtBatchLaw("refused", refusal=refusal),
     )

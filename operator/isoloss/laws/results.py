@@ -10,19 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isoloss.laws.arrays import (
-    Array,
-    Covariance2,
-    Deviations,
-    Finite,
-    Moments,
-    NotNegative,
-    Positive,
-    Positives,
-    Real,
-    Vector2,
-    Vector6,
-)
+from isoloss.laws import arrays
 from isoloss.laws.curves import (
     HyperparameterCurve,
     LossCurve,
@@ -50,9 +38,9 @@ class HyperparameterLaw:
     quantity: Quantity
     status: Status
     form: LawForm
-    intercept: Finite | None = None
-    slope: Finite | None = None
-    covariance: Covariance2 | None = None
+    intercept: arrays.Finite | None = None
+    slope: arrays.Finite | None = None
+    covariance: arrays.Covariance2 | None = None
     """(2, 2), of intercept and slope."""
     points: int = 0
     slope_interval: Interval | None = None
@@ -71,14 +59,14 @@ class LossComputeLaw:
     """L(C) = L0 + alpha C^-gamma along the frontier of least compute."""
 
     status: Status
-    irreducible_loss: NotNegative | None = None
-    log_alpha: Finite | None = None
+    irreducible_loss: arrays.NotNegative | None = None
+    log_alpha: arrays.Finite | None = None
     """ln alpha; alpha alone can overflow when gamma is large."""
-    gamma: Positive | None = None
+    gamma: arrays.Positive | None = None
     irreducible_loss_fixed: bool = False
     irreducible_loss_identified: bool = True
     """False: the data allow every value within `irreducible_loss_interval`."""
-    rmse: Real | None = None
+    rmse: arrays.Real | None = None
     """Residual of the loss, in nats per token."""
     points: int = 0
     irreducible_loss_interval: Interval | None = None
@@ -100,18 +88,18 @@ class Optimum:
     The numbers are None if refused. `covariance` is that of (ln LR, ln B), for ellipses.
     """
 
-    loss: Positive
-    params: Positive | None
+    loss: arrays.Positive
+    params: arrays.Positive | None
     """None on the frontier if no size reaches the loss."""
     status: Status
-    learning_rate: Positive | None = None
-    batch_size: Positive | None = None
+    learning_rate: arrays.Positive | None = None
+    batch_size: arrays.Positive | None = None
     """Sequences, not rounded."""
-    tokens: Positive | None = None
-    flops: Positive | None = None
-    standard_errors: dict[str, Real] = field(default_factory=dict)
+    tokens: arrays.Positive | None = None
+    flops: arrays.Positive | None = None
+    standard_errors: dict[str, arrays.Real] = field(default_factory=dict)
     """Keyed by learning_rate, batch_size and tokens: standard errors of their logarithms."""
-    covariance: Covariance2 | None = None
+    covariance: arrays.Covariance2 | None = None
     refusal: Refusal | None = None
 
 
@@ -123,23 +111,23 @@ class Contour:
     x = ln LR - centre[0], y = ln B - centre[1].
     """
 
-    loss: Positive
-    params: Positive
+    loss: arrays.Positive
+    params: arrays.Positive
     run_names: tuple[str, ...]
-    learning_rates: Positives
-    batch_sizes: Positives
-    log_tokens: Array
+    learning_rates: arrays.Positives
+    batch_sizes: arrays.Positives
+    log_tokens: arrays.Array
     """Where the run reached the loss; where it did not, the bound it gives (see `bounds`)."""
     bounds: tuple[bool, ...]
     """True: the run did not reach the loss, ln D is larger than `log_tokens`."""
-    weights: Array
+    weights: arrays.Array
     """Weight in the quadratic; 0 is unused."""
-    centre: Vector2 | None = None
-    coefficients: Vector6 | None = None
-    residual_rms: Real | None = None
+    centre: arrays.Vector2 | None = None
+    coefficients: arrays.Vector6 | None = None
+    residual_rms: arrays.Real | None = None
     """Residual of ln D over the points used."""
 
-    def at(self, log_rate: Array, log_batch: Array) -> Array:
+    def at(self, log_rate: arrays.Array, log_batch: arrays.Array) -> arrays.Array:
         """ln D of the quadratic, which must have been fitted, at ln LR, ln B."""
         assert self.coefficients is not None and self.centre is not None  # noqa: PT018
         return value_at(self.coefficients, self.centre, log_rate, log_batch)
@@ -155,23 +143,23 @@ class Contour:
 class LawError:
     """How far optima may be off a law of m terms for k of them: see surface/random_effects.py."""
 
-    moments: Moments
+    moments: arrays.Moments
     """(m + 2 k, m + 2 k) second moments of the error of the law's terms, then of coefficients of (ln N)^2 and of (ln D)^2 of each
     optimum that the law does without."""
-    noise: Moments
+    noise: arrays.Moments
     """(m, m) the part of it that the noise of the runs explains, of the law's terms."""
-    scatter: Moments
+    scatter: arrays.Moments
     """(k, k) covariance of a size's optimum about any law."""
-    exponents: Deviations
+    exponents: arrays.Deviations
     """(k,) standard deviations of exponents of D from size to size."""
-    token_curvatures: Deviations
+    token_curvatures: arrays.Deviations
     """(k,) standard deviations of coefficients of (ln D)^2 from size to size."""
-    log_params_centre: Finite
-    log_tokens_centre: Finite
-    end: Vector2
+    log_params_centre: arrays.Finite
+    log_tokens_centre: arrays.Finite
+    end: arrays.Vector2
     """Intercept and slope of ln D at the end of a size's runs over ln N, both from the centre."""
 
-    def at(self, terms: Array, log_params: float, log_tokens: float) -> Array:
+    def at(self, terms: arrays.Array, log_params: float, log_tokens: float) -> arrays.Array:
         """(k, k) second moments of the error of a new size's optimum; `terms` (k, m) times the law's terms are the optimum."""
         n, d = log_params - self.log_params_centre, log_tokens - self.log_tokens_centre
         past = d - self.end[0] - self.end[1] * n
@@ -188,46 +176,46 @@ class SurfaceLaw:
     status: Status
     planes: OptimumPlanes | None = None
     """Its optimum; None if it was refused."""
-    curvature: Covariance2 | None = None
+    curvature: arrays.Covariance2 | None = None
     """(2, 2) Hessian of the loss in (ln LR, ln B), in units of the token slope dL/dlnD."""
-    residual_rms: NotNegative | None = None
+    residual_rms: arrays.NotNegative | None = None
     """Residual of the loss, in nats per token."""
-    frontier_log_ratio: Finite | None = None
+    frontier_log_ratio: arrays.Finite | None = None
     """ln(D / N) of the compute-optimal size, found at …"""
-    frontier_log_flops: Finite | None = None
+    frontier_log_flops: arrays.Finite | None = None
     """… this ln C, and …"""
-    frontier_ratio_error: NotNegative = 0.0
+    frontier_ratio_error: arrays.NotNegative = 0.0
     """… its standard deviation there, which grows with the distance."""
-    flops_per_token_per_param: Positive = 6.0
+    flops_per_token_per_param: arrays.Positive = 6.0
     cells: int = 0
     points: int = 0
     error: LawError | None = None
     """Of the planes' terms: constant, of_params, of_tokens of ln LR, then of ln B."""
-    token_slope: Finite | None = None
+    token_slope: arrays.Finite | None = None
     """-dL/dlnD of the largest size at its most tokens, nats: what a wasted share of tokens costs."""
     halved_trends: tuple[Quantity, ...] = ()
     """Whose trend over sizes at equal tokens may be chance, judging by the largest size: half of it is kept."""
     refusal: Refusal | None = None
 
-    def error_at(self, log_params: float, log_tokens: float) -> Array:
+    def error_at(self, log_params: float, log_tokens: float) -> arrays.Array:
         """(2, 2) second moments of the error of ln LR and ln B at a size and tokens; the surface must stand."""
         assert self.error is not None
         return self.error.at(self._terms(log_params, log_tokens), log_params, log_tokens)
 
-    def noise_at(self, log_params: float, log_tokens: float) -> Array:
+    def noise_at(self, log_params: float, log_tokens: float) -> arrays.Array:
         """(2, 2) the part of it that the noise of the runs explains."""
         assert self.error is not None
         terms = self._terms(log_params, log_tokens)
         return np.asarray(terms @ self.error.noise @ terms.T, dtype=float)
 
-    def _terms(self, log_params: float, log_tokens: float) -> Array:
+    def _terms(self, log_params: float, log_tokens: float) -> arrays.Array:
         """(2, 6): ln LR and ln B are this times the planes' terms."""
         assert self.planes is not None
         n = log_params - self.planes.log_params_centre
         d = log_tokens - self.planes.log_tokens_centre
         return np.kron(np.eye(2), np.array([[1.0, n, d]]))
 
-    def on_the_frontier(self, log_flops: Array) -> tuple[Array, Array] | None:
+    def on_the_frontier(self, log_flops: arrays.Array) -> tuple[arrays.Array, arrays.Array] | None:
         """(ln N, ln D) at ln C on the sweep's own ratio of tokens to parameters, if that is known."""
         if self.frontier_log_ratio is None:
             return None
@@ -235,7 +223,7 @@ class SurfaceLaw:
         n = np.asarray(0.5 * (log_flops - per_param - self.frontier_log_ratio), dtype=float)
         return n, n + self.frontier_log_ratio
 
-    def frontier_error(self, log_flops: float) -> Array:
+    def frontier_error(self, log_flops: float) -> arrays.Array:
         """(2,) by how much ln LR and ln B at ln C on the frontier err because its ratio does, in standard deviations of that.
 
         At equal compute a larger ratio is fewer parameters and as many more tokens; both err together.
@@ -256,12 +244,12 @@ class RateAtBatchLaw:
     status: Status
     curve: RateAtBatch | None = None
     """None if it was refused."""
-    curvature: Positive | None = None
+    curvature: arrays.Positive | None = None
     """Second derivative of the wasted ln D over ln LR at a batch size."""
     error: LawError | None = None
     """Of the curve's terms: constant, of_params, of_tokens, of_batch."""
-    smallest_batch: Positive | None = None
-    largest_batch: Positive | None = None
+    smallest_batch: arrays.Positive | None = None
+    largest_batch: arrays.Positive | None = None
     """Sequences, of those with enough learning rates."""
     shows_batch: bool = False
     """Whether sizes were trained with several batch sizes, so that it is known how the best learning rate moves."""
@@ -271,14 +259,16 @@ class RateAtBatchLaw:
     """Whether there are two sizes; if not, it answers at the one that was trained alone."""
     refusal: Refusal | None = None
 
-    def terms(self, log_params: float, log_tokens: float, log_batch: float) -> Array:
+    def terms(self, log_params: float, log_tokens: float, log_batch: float) -> arrays.Array:
         """(1, 4): the best ln LR is this times the curve's terms; the law must stand."""
         curve = self.curve
         assert curve is not None
         n, d = log_params - curve.log_params_centre, log_tokens - curve.log_tokens_centre
         return np.array([[1.0, n, d, log_batch - curve.log_batch_centre]])
 
-    def variances(self, terms: Array, log_params: float, log_tokens: float) -> tuple[float, float]:
+    def variances(
+        self, terms: arrays.Array, log_params: float, log_tokens: float
+    ) -> tuple[float, float]:
         """(second moment of the error of the best ln LR, the part that the noise of the runs explains)."""
         error = self.error
         assert error is not None
@@ -298,12 +288,12 @@ class Exclusion:
 class StableRate:
     """How large a learning rate one size and batch size of the sweep bore."""
 
-    params: Positive
-    batch_size: Positive
+    params: arrays.Positive
+    batch_size: arrays.Positive
     """Sequences."""
-    highest: Positive
+    highest: arrays.Positive
     """The largest learning rate whose run did not diverge."""
-    diverged: Positive | None = None
+    diverged: arrays.Positive | None = None
     """The smallest above it, whose run did; None: none was tried."""
 
 
@@ -313,19 +303,19 @@ class DataRange:
 
     runs: int = 0
     evaluations: int = 0
-    sizes: tuple[Positive, ...] = ()
-    batch_sizes: tuple[Positive, ...] = ()
-    learning_rates: tuple[Positive, ...] = ()
-    smallest_flops: Positive | None = None
+    sizes: tuple[arrays.Positive, ...] = ()
+    batch_sizes: tuple[arrays.Positive, ...] = ()
+    learning_rates: tuple[arrays.Positive, ...] = ()
+    smallest_flops: arrays.Positive | None = None
     """On the fitted frontier; None without one."""
-    largest_flops: Positive | None = None
+    largest_flops: arrays.Positive | None = None
     """The most that several runs of one size were trained for."""
-    lowest_loss: Positive | None = None
+    lowest_loss: arrays.Positive | None = None
     """Lowest loss of an optimum on the frontier."""
-    highest_loss: Positive | None = None
+    highest_loss: arrays.Positive | None = None
     """Highest loss evaluated."""
-    largest_tokens: Positive | None = None
-    smallest_tokens: Positive | None = None
+    largest_tokens: arrays.Positive | None = None
+    smallest_tokens: arrays.Positive | None = None
     """Smallest token count of a first evaluation that was used."""
     stable_rates: tuple[StableRate, ...] = ()
     """Of every size and batch size of which a run did not diverge."""

@@ -16,19 +16,8 @@ from matplotlib.axes import Axes
 
 from isoloss import formatting
 from isoloss.laws import Array, Interval, Laws, Prediction, loss_curvature
+from isoloss.report import drawing
 from isoloss.report.content import Table
-from isoloss.report.drawing import (
-    ACCENT,
-    BAND,
-    INK,
-    SOFT,
-    Figure,
-    grid_axis,
-    key,
-    legend_below,
-    log_ticks,
-    style,
-)
 from isoloss.report.inline_svg import add_tooltips
 from isoloss.report.probed import Probed, ProbedPlace
 
@@ -42,8 +31,8 @@ _rate, _batch = attrgetter("learning_rate"), attrgetter("batch_size")
 """Of a place, or of a prediction."""
 
 
-@style()
-def answer_figure(laws: Laws, answer: Prediction, probed: Probed | None = None) -> Figure:
+@drawing.style()
+def answer_figure(laws: Laws, answer: Prediction, probed: Probed | None = None) -> drawing.Figure:
     """A panel over learning rate at the answer's batch size, and one over batch size at its learning rate, unless that
     was given. `answer` is in sequences of the laws' length."""
     curvature = np.diag(loss_curvature(laws))
@@ -51,7 +40,7 @@ def answer_figure(laws: Laws, answer: Prediction, probed: Probed | None = None) 
     if not answer.batch_size_given:
         unit = "sequences" if probed is None else probed.unit
         kinds.append((_batch, _rate, f"batch size ({unit})"))
-    figure = Figure(figsize=(4.3 * len(kinds), 3.2), layout="constrained")
+    figure = drawing.Figure(figsize=(4.3 * len(kinds), 3.2), layout="constrained")
     panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
     level = answer.interval_level
     for axes, (along, across, name), along_axis in zip(panels, kinds, curvature, strict=False):
@@ -61,7 +50,9 @@ def answer_figure(laws: Laws, answer: Prediction, probed: Probed | None = None) 
         places = _line(probed, along, across)
         _panel(axes, along(answer), float(along_axis), places, refined, along, level)
         if probed is not None:
-            axes.axhline(-probed.tolerance, color=INK, linestyle=(0, (1, 2)), linewidth=1.1)
+            axes.axhline(
+                -probed.tolerance, color=drawing.INK, linestyle=(0, (1, 2)), linewidth=1.1
+            )
         axes.set_xlabel(name)
     panels[0].set_ylabel("loss above the answer's (nats)")
     _legend(figure, probed, level)
@@ -112,28 +103,28 @@ def _panel(
     x = np.geomspace(low, high, 120)
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    axes.axvspan(answer.low, answer.high, color=BAND, linewidth=0, zorder=0)
-    axes.plot(x, _expected(x, answer.value, curvature), color=INK, linewidth=1.4)
-    axes.axhline(0, color=SOFT, linewidth=0.6, zorder=1)
+    axes.axvspan(answer.low, answer.high, color=drawing.BAND, linewidth=0, zorder=0)
+    axes.plot(x, _expected(x, answer.value, curvature), color=drawing.INK, linewidth=1.4)
+    axes.axhline(0, color=drawing.SOFT, linewidth=0.6, zorder=1)
     axes.plot(
         [answer.value],
         [0.0],
         "*",
-        color=ACCENT,
+        color=drawing.ACCENT,
         markersize=12,
         markeredgecolor="white",
         markeredgewidth=0.6,
         zorder=6,
     )
     if refined is not None:
-        axes.axvline(refined.value, color=ACCENT, linestyle="-.", linewidth=1.3)
+        axes.axvline(refined.value, color=drawing.ACCENT, linestyle="-.", linewidth=1.3)
     _dots(axes, places, along, level)
     _crosses(axes, [place for place in places if place.diverged], along)
     if values:
-        grid_axis(axes.xaxis, values, learning_rates=along is _rate)
+        drawing.grid_axis(axes.xaxis, values, learning_rates=along is _rate)
     else:
         write = formatting.learning_rate if along is _rate else formatting.batch_size
-        log_ticks(axes.xaxis, low, high, write)
+        drawing.log_ticks(axes.xaxis, low, high, write)
 
 
 def _expected(x: Array, best: float, curvature: float) -> Array:
@@ -161,7 +152,7 @@ def _dots(
         markersize=5,
         capsize=3,
         elinewidth=0.9,
-        color=INK,
+        color=drawing.INK,
         zorder=4,
     )[0]
     add_tooltips(marks, [_in_words(place, own) for place in shown])
@@ -177,7 +168,7 @@ def _crosses(
         [along(place) for place in places],
         [CROSSES_AT] * len(places),
         "x",
-        color=INK,
+        color=drawing.INK,
         markersize=6,
         transform=axes.get_xaxis_transform(),
         zorder=3,
@@ -200,19 +191,21 @@ def _is_alike(one: float, other: float) -> bool:
     return max(one, other) <= ALIKE * min(one, other)
 
 
-def _legend(figure: Figure, probed: Probed | None, level: float) -> None:
+def _legend(figure: drawing.Figure, probed: Probed | None, level: float) -> None:
     handles = [
-        key("answer", marker="*", markersize=11, color=ACCENT),
-        key(f"its {level:.0%} interval", color=BAND, linestyle="-", linewidth=7),
-        key("expected cost of missing it", linestyle="-", linewidth=1.4),
+        drawing.key("answer", marker="*", markersize=11, color=drawing.ACCENT),
+        drawing.key(f"its {level:.0%} interval", color=drawing.BAND, linestyle="-", linewidth=7),
+        drawing.key("expected cost of missing it", linestyle="-", linewidth=1.4),
     ]
     if probed is not None:
         label = "lower than the answer by the tolerance of its loss"
-        handles.append(key(label, linestyle=(0, (1, 2)), linewidth=1.1))
+        handles.append(drawing.key(label, linestyle=(0, (1, 2)), linewidth=1.1))
         label = f"validation run, {level:.0%} interval of the difference"
-        handles.append(key(label, marker="o", markersize=5))
+        handles.append(drawing.key(label, marker="o", markersize=5))
         if any(place.diverged for place in probed.places):
-            handles.append(key("diverged", marker="x", markersize=6))
+            handles.append(drawing.key("diverged", marker="x", markersize=6))
         if probed.learning_rate is not None:
-            handles.append(key("laws and validation together", linestyle="-.", color=ACCENT))
-    legend_below(figure, handles)
+            handles.append(
+                drawing.key("laws and validation together", linestyle="-.", color=drawing.ACCENT)
+            )
+    drawing.legend_below(figure, handles)

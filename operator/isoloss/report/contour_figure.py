@@ -13,20 +13,8 @@ from matplotlib.axes import Axes
 
 from isoloss import formatting
 from isoloss.laws import Array, Contour, Laws, Optimum
+from isoloss.report import drawing
 from isoloss.report.content import optimum_in_words
-from isoloss.report.drawing import (
-    ACCENT,
-    BAND,
-    INK,
-    SOFT,
-    Figure,
-    grid_axis,
-    key,
-    legend_below,
-    note,
-    shown_sizes,
-    style,
-)
 from isoloss.report.inline_svg import add_tooltips
 from isoloss.summaries import in_words
 
@@ -38,8 +26,8 @@ LABEL_ROOM = 0.07
 _Level = tuple[Contour, Optimum]
 
 
-@style()
-def plot_contours(laws: Laws) -> Figure:
+@drawing.style()
+def plot_contours(laws: Laws) -> drawing.Figure:
     """The tokens that reach a loss, over batch size and learning rate.
 
     Rows are sizes, columns loss levels from the highest to the lowest that the size covers; levels without an optimum inside
@@ -51,16 +39,16 @@ def plot_contours(laws: Laws) -> Figure:
     ]
     found = [(contour, at) for contour, at in levels if at and at.status != "refused"]
     left_out = _left_out([at for _, at in levels if not at or at.status == "refused"])
-    sizes = shown_sizes((contour.params for contour, _ in found), MAX_SIZES)
+    sizes = drawing.shown_sizes((contour.params for contour, _ in found), MAX_SIZES)
     if not sizes:
-        figure = Figure(figsize=(8.0, 0.8))
+        figure = drawing.Figure(figsize=(8.0, 0.8))
         axes = figure.subplots()
         axes.set_axis_off()
-        note(axes, left_out or "No loss level is covered by enough runs.")
+        drawing.note(axes, left_out or "No loss level is covered by enough runs.")
         return figure
     chosen = {size: _spread([each for each in found if each[0].params == size]) for size in sizes}
     columns = max(map(len, chosen.values()))
-    figure = Figure(
+    figure = drawing.Figure(
         figsize=(max(5.2, 2.9 * columns), 2.75 * len(sizes) + 0.6), layout="constrained"
     )
     panels = figure.subplots(len(sizes), columns, squeeze=False)
@@ -114,8 +102,8 @@ def _panel(axes: Axes, contour: Contour, optimum: Optimum, level: float) -> None
     _tokens_lines(axes, contour, optimum, (low_b, high_b), (low_r, high_r))
     _vertex(axes, optimum, level)
     _points(axes, contour)
-    grid_axis(axes.xaxis, batches.tolist(), learning_rates=False)
-    grid_axis(axes.yaxis, rates.tolist(), learning_rates=True)
+    drawing.grid_axis(axes.xaxis, batches.tolist(), learning_rates=False)
+    drawing.grid_axis(axes.yaxis, rates.tolist(), learning_rates=True)
 
 
 def _tokens_lines(
@@ -137,7 +125,7 @@ def _tokens_lines(
     if float(excess.max()) <= levels[0]:
         return
     lines = axes.contour(
-        np.exp(grid_b), np.exp(grid_r), excess, levels=levels, colors=SOFT, linewidths=0.7
+        np.exp(grid_b), np.exp(grid_r), excess, levels=levels, colors=drawing.SOFT, linewidths=0.7
     )
     marks = np.column_stack([contour.batch_sizes, contour.learning_rates])
     marks = np.vstack([marks, [optimum.batch_size or np.nan, optimum.learning_rate or np.nan]])
@@ -146,7 +134,7 @@ def _tokens_lines(
         manual=_label_places(lines.allsegs, marks, np.array([batches, rates])),
         fmt={level: f"+{extra:.0%}" for level, extra in zip(levels, EXTRA_TOKENS, strict=True)},
         fontsize=6.5,
-        colors=INK,
+        colors=drawing.INK,
     )
 
 
@@ -180,7 +168,7 @@ def _points(axes: Axes, contour: Contour) -> None:
     for mask, marker, face in (
         (bound, "^", "white"),
         (reached & ~used, "o", "white"),
-        (reached & used, "o", INK),
+        (reached & used, "o", drawing.INK),
     ):
         (points,) = axes.plot(
             contour.batch_sizes[mask],
@@ -189,7 +177,7 @@ def _points(axes: Axes, contour: Contour) -> None:
             marker=marker,
             markersize=3.8,
             markerfacecolor=face,
-            markeredgecolor=INK,
+            markeredgecolor=drawing.INK,
             markeredgewidth=0.7,
             zorder=3,
         )
@@ -223,8 +211,8 @@ def _vertex(axes: Axes, optimum: Optimum, level: float) -> None:
         axes.fill(
             np.exp(outline[1]),
             np.exp(outline[0]),
-            facecolor=BAND,
-            edgecolor=ACCENT,
+            facecolor=drawing.BAND,
+            edgecolor=drawing.ACCENT,
             linewidth=1.0,
             zorder=0,
         )
@@ -234,7 +222,7 @@ def _vertex(axes: Axes, optimum: Optimum, level: float) -> None:
         marker="+",
         markersize=9,
         markeredgewidth=1.8,
-        color=ACCENT,
+        color=drawing.ACCENT,
         zorder=5,
     )
     add_tooltips(cross, [optimum_in_words(optimum)])
@@ -250,21 +238,25 @@ def ellipse(centre: Array, covariance: Array, level: float) -> Array:
     return np.asarray(np.asarray(centre)[:, None] + vectors @ circle, dtype=float)
 
 
-def _legend(figure: Figure, level: float) -> None:
-    dot = {"markersize": 4, "markeredgecolor": INK}
-    legend_below(
+def _legend(figure: drawing.Figure, level: float) -> None:
+    dot = {"markersize": 4, "markeredgecolor": drawing.INK}
+    drawing.legend_below(
         figure,
         [
-            key("run, used", marker="o", markerfacecolor=INK, **dot),
-            key("run, not used", marker="o", markerfacecolor="white", **dot),
-            key("run, loss not reached (bound)", marker="^", markerfacecolor="white", **dot),
-            key(
+            drawing.key("run, used", marker="o", markerfacecolor=drawing.INK, **dot),
+            drawing.key("run, not used", marker="o", markerfacecolor="white", **dot),
+            drawing.key(
+                "run, loss not reached (bound)", marker="^", markerfacecolor="white", **dot
+            ),
+            drawing.key(
                 f"optimum with {level:.0%} ellipse",
                 marker="+",
                 markersize=9,
                 markeredgewidth=1.8,
-                color=ACCENT,
+                color=drawing.ACCENT,
             ),
-            key("more tokens than at the optimum", color=SOFT, linewidth=0.8, linestyle="-"),
+            drawing.key(
+                "more tokens than at the optimum", color=drawing.SOFT, linewidth=0.8, linestyle="-"
+            ),
         ],
     )

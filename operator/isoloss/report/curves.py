@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from isoloss import formatting
 from isoloss.laws import Array
-from isoloss.report.drawing import ACCENT, BAND, INK, SOFT, log_ticks, note
+from isoloss.report import drawing
 
 READABLE = 5.0
 """Intervals are drawn up to this factor beyond the points and the law."""
@@ -24,7 +24,7 @@ def refused_panel(top: Axes, bottom: Axes, message: str) -> None:
         axes.set_xticks([])
         axes.set_yticks([])
     bottom.set_visible(False)
-    note(top, "Refused.\n" + folded(message))
+    drawing.note(top, "Refused.\n" + folded(message))
 
 
 def folded(text: str) -> str:
@@ -40,7 +40,7 @@ def interval_bars(axes: Axes, x: Array, y: Array, log_errors: Array, level: floa
         y,
         yerr=[y - y * np.exp(-spread), y * np.exp(spread) - y],
         fmt="o",
-        color=INK,
+        color=drawing.INK,
         markersize=3.5,
         elinewidth=0.8,
         capsize=1.5,
@@ -75,10 +75,10 @@ def curve_with_band(
 ) -> None:
     """A law with its band: solid over `inside`, the range of the data, dashed beyond it."""
     if band is not None:
-        axes.fill_between(x, band[0], band[1], color=BAND, linewidth=0, zorder=0)
+        axes.fill_between(x, band[0], band[1], color=drawing.BAND, linewidth=0, zorder=0)
     seen = (x >= inside[0]) & (x <= inside[1])
-    axes.plot(x, y, color=INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
-    axes.plot(x[seen], y[seen], color=INK, linewidth=1.6, zorder=2)
+    axes.plot(x, y, color=drawing.INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+    axes.plot(x[seen], y[seen], color=drawing.INK, linewidth=1.6, zorder=2)
 
 
 def scales(top: Axes, bottom: Axes, x: tuple[float, float], by_loss: bool, positive: bool) -> None:
@@ -88,7 +88,7 @@ def scales(top: Axes, bottom: Axes, x: tuple[float, float], by_loss: bool, posit
         top.set_yscale("log")
     top.set_xlim(*x)
     write = formatting.number if by_loss else formatting.flops
-    log_ticks(bottom.xaxis, *x, write)
+    drawing.log_ticks(bottom.xaxis, *x, write)
     if not by_loss:
         bottom.tick_params(axis="x", labelsize=7.5)
 
@@ -98,7 +98,7 @@ def y_ticks(axes: Axes, learning_rate: bool) -> None:
     if axes.get_yscale() != "log":
         return
     low, high = axes.get_ylim()
-    log_ticks(
+    drawing.log_ticks(
         axes.yaxis, low, high, formatting.learning_rate if learning_rate else formatting.batch_size
     )
 
@@ -111,7 +111,7 @@ def star(axes: Axes, x: float, y: float, interval: tuple[float, float]) -> None:
         [y],
         yerr=[[below], [above]],
         fmt="*",
-        color=ACCENT,
+        color=drawing.ACCENT,
         markersize=12,
         markeredgecolor="white",
         markeredgewidth=0.6,
@@ -123,8 +123,8 @@ def star(axes: Axes, x: float, y: float, interval: tuple[float, float]) -> None:
 
 def residuals_panel(axes: Axes, x: Array, residuals: Array, label: str, least: float) -> None:
     """What a law leaves unexplained, on as much of y above as below zero: at least `least`, so that little looks little."""
-    axes.plot(x, residuals, "o", color=INK, markersize=3)
-    axes.axhline(0, color=SOFT, linewidth=0.7)
+    axes.plot(x, residuals, "o", color=drawing.INK, markersize=3)
+    axes.axhline(0, color=drawing.SOFT, linewidth=0.7)
     axes.set_ylabel(label)
     reach = max(float(np.max(np.abs(residuals))) * 1.25, least)
     axes.set_ylim(-reach, reach)

@@ -18,21 +18,9 @@ from isoloss.laws import (
     Optimum,
     Prediction,
 )
+from isoloss.report import curves, drawing
 from isoloss.report.bands import from_scratch, hyperparameter_band, loss_band
 from isoloss.report.content import any_law, optimum_in_words
-from isoloss.report.curves import (
-    curve_with_band,
-    folded,
-    interval_bars,
-    keep_readable,
-    refused_panel,
-    residuals_panel,
-    scales,
-    star,
-    x_range,
-    y_ticks,
-)
-from isoloss.report.drawing import ACCENT, BAND, INK, Figure, key, legend_below, note, style
 from isoloss.report.inline_svg import add_tooltips
 
 CURVE_POINTS = 160
@@ -42,14 +30,14 @@ ROOM_FOR_TWO = 0.3
 """Share of the axis between C_pre and C_total from which their labels have room next to each other."""
 
 
-@style()
+@drawing.style()
 def plot_laws(
     laws: Laws,
     prediction: Prediction | None = None,
     *,
     initial_loss: float | None = None,
     known_optimum: tuple[float, float] | None = None,
-) -> Figure:
+) -> drawing.Figure:
     """Learning rate and batch size over the loss, and the loss over compute, with bands and residuals.
 
     A prediction is a star on the curves, with an arrow from what its estimate gives for a run from scratch; with the
@@ -58,7 +46,7 @@ def plot_laws(
     """
     if not any_law(laws):
         return _nothing(laws)
-    figure = Figure(figsize=(11.2, 4.9), layout="constrained")
+    figure = drawing.Figure(figsize=(11.2, 4.9), layout="constrained")
     panels = figure.subplots(2, 3, height_ratios=(3.2, 1), sharex="col", squeeze=False)
     known = known_optimum or (None, None)
     for place, law in enumerate((laws.learning_rate, laws.batch_size)):
@@ -68,16 +56,16 @@ def plot_laws(
     return figure
 
 
-def _nothing(laws: Laws) -> Figure:
+def _nothing(laws: Laws) -> drawing.Figure:
     """The reasons instead of curves."""
-    figure = Figure(figsize=(11.2, 2.2), layout="constrained")
+    figure = drawing.Figure(figsize=(11.2, 2.2), layout="constrained")
     names = ("learning rate", "batch size", "loss over compute")
     parts = laws.learning_rate, laws.batch_size, laws.loss_compute
     reasons = [part.refusal.message if part.refusal else "" for part in parts]
     for axes, name, reason in zip(figure.subplots(1, 3), names, reasons, strict=True):
         axes.set_title(name, loc="left")
         axes.set_axis_off()
-        note(axes, "Refused.\n" + folded(reason))
+        drawing.note(axes, "Refused.\n" + curves.folded(reason))
     return figure
 
 
@@ -100,21 +88,25 @@ def _hyperparameter_panels(
     x = np.array([point.loss if by_loss else point.flops for point in points], dtype=float)
     y = np.array([_value(point, law) for point in points], dtype=float)
     if law.curve is None or not points:
-        refused_panel(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
+        curves.refused_panel(
+            top, bottom, law.refusal.message if law.refusal else "No optimum was found."
+        )
         return
     errors = np.array([point.standard_errors.get(law.quantity, 0.0) for point in points])
-    marks = interval_bars(top, x, y, errors, laws.options.interval)
+    marks = curves.interval_bars(top, x, y, errors, laws.options.interval)
     add_tooltips(marks, [optimum_in_words(point) for point in points])
-    low, high = x_range(x, _place_x(answer, by_loss))
+    low, high = curves.x_range(x, _place_x(answer, by_loss))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
     curve, band = hyperparameter_band(laws, law.curve, curve_x)
-    curve_with_band(top, curve_x, curve, band, (float(x.min()), float(x.max())))
-    scales(top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss)
+    curves.curve_with_band(top, curve_x, curve, band, (float(x.min()), float(x.max())))
+    curves.scales(
+        top, bottom, (low, high), by_loss, positive=law.quantity == "learning_rate" or by_loss
+    )
     _mark_hyperparameter(top, law, answer, known)
-    keep_readable(top, np.concatenate([y, curve, _place_y(answer, law)]))
+    curves.keep_readable(top, np.concatenate([y, curve, _place_y(answer, law)]))
     fitted = hyperparameter_band(laws, law.curve, x)[0]
-    residuals_panel(bottom, x, 100 * (y / fitted - 1), "residual (%)", 20.0)
-    y_ticks(top, law.quantity == "learning_rate")
+    curves.residuals_panel(bottom, x, 100 * (y / fitted - 1), "residual (%)", 20.0)
+    curves.y_ticks(top, law.quantity == "learning_rate")
     if by_loss:
         top.invert_xaxis()  # training runs from left to right, towards lower loss
 
@@ -137,7 +129,7 @@ def _mark_hyperparameter(
         return
     for x in _place_x(answer, law.form == "PowerLawOfLoss"):
         low, value, high = _place_y(answer, law)
-        star(axes, x, value, (low, high))
+        curves.star(axes, x, value, (low, high))
         if known is not None:
             axes.plot([x], [known], "x", color=KNOWN, markersize=7, markeredgewidth=1.8, zorder=7)
         if answer.batch_size_given and law.quantity == "batch_size":
@@ -150,7 +142,9 @@ def _mark_hyperparameter(
 
 def _arrow(axes: Axes, x: float, start: float, end: float, words: str) -> None:
     """From a run from scratch to a continued one, beside the bar of the interval, with words at its end."""
-    axes.plot([x], [start], "o", color=ACCENT, markerfacecolor="white", markersize=5, zorder=6)
+    axes.plot(
+        [x], [start], "o", color=drawing.ACCENT, markerfacecolor="white", markersize=5, zorder=6
+    )
     beside = axes.transData + ScaledTranslation(-8 / 72, 0, axes.figure.dpi_scale_trans)
     axes.annotate(
         words,
@@ -161,9 +155,15 @@ def _arrow(axes: Axes, x: float, start: float, end: float, words: str) -> None:
         ha="right",
         va="top" if end < start else "bottom",
         fontsize=8,
-        color=ACCENT,
+        color=drawing.ACCENT,
     )
-    arrow = {"arrowstyle": "->", "color": ACCENT, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+    arrow = {
+        "arrowstyle": "->",
+        "color": drawing.ACCENT,
+        "linewidth": 1.2,
+        "shrinkA": 0,
+        "shrinkB": 0,
+    }
     axes.annotate("", (x, end), (x, start), xycoords=beside, textcoords=beside, arrowprops=arrow)
 
 
@@ -187,24 +187,26 @@ def _loss_compute_panels(
     bottom.set_xlabel("compute (FLOPs)")
     points = [point for point in laws.frontier if point.flops is not None]
     if law.curve is None or not points:
-        refused_panel(top, bottom, law.refusal.message if law.refusal else "No optimum was found.")
+        curves.refused_panel(
+            top, bottom, law.refusal.message if law.refusal else "No optimum was found."
+        )
         return
     x = np.array([point.flops for point in points], dtype=float)
     y = np.array([point.loss for point in points])
-    low, high = x_range(x, _compute_marks(answer))
+    low, high = curves.x_range(x, _compute_marks(answer))
     curve_x = np.geomspace(low, high, CURVE_POINTS)
-    curve_with_band(
+    curves.curve_with_band(
         top,
         curve_x,
         law.curve.loss(np.log(curve_x)),
         loss_band(laws, curve_x),
         (float(x.min()), float(x.max())),
     )
-    (marks,) = top.plot(x, y, "o", color=INK, markersize=3.5, zorder=3)
+    (marks,) = top.plot(x, y, "o", color=drawing.INK, markersize=3.5, zorder=3)
     add_tooltips(marks, [optimum_in_words(point) for point in points])
-    scales(top, bottom, (low, high), by_loss=False, positive=False)
+    curves.scales(top, bottom, (low, high), by_loss=False, positive=False)
     _mark_compute(top, answer, initial_loss)
-    residuals_panel(
+    curves.residuals_panel(
         bottom, x, 1000 * (y - law.curve.loss(np.log(x))), "residual\n(0.001 nats)", 10.0
     )
 
@@ -221,7 +223,7 @@ def _mark_compute(axes: Axes, answer: Prediction | None, start: float | None) ->
     if answer is None or answer.target_loss is None:
         return
     total, target = answer.total_flops.value, answer.target_loss
-    star(axes, total, target.value, (target.low, target.high))
+    curves.star(axes, total, target.value, (target.low, target.high))
     _label(axes, "$C_{total}$", (total, target.value), (-8, -10), "right")
     before = answer.equivalent_flops
     if before is None or start is None:
@@ -231,7 +233,7 @@ def _mark_compute(axes: Axes, answer: Prediction | None, start: float | None) ->
         [start],
         xerr=[[max(before.value - before.low, 0)], [max(before.high - before.value, 0)]],
         fmt="D",
-        color=ACCENT,
+        color=drawing.ACCENT,
         markersize=6,
         markerfacecolor="white",
         markeredgewidth=1.4,
@@ -239,7 +241,7 @@ def _mark_compute(axes: Axes, answer: Prediction | None, start: float | None) ->
         elinewidth=1,
         zorder=6,
     )
-    arrow = {"arrowstyle": "->", "color": ACCENT, "linewidth": 1, "linestyle": ":"}
+    arrow = {"arrowstyle": "->", "color": drawing.ACCENT, "linewidth": 1, "linestyle": ":"}
     axes.annotate("", (total, start), xytext=(before.value, start), arrowprops=arrow)
     low, high = np.log(axes.get_xlim())
     if np.log(total / before.value) > ROOM_FOR_TWO * (high - low):
@@ -257,21 +259,27 @@ def _label(
     axes.annotate(text, at, xytext=offset, textcoords="offset points", ha=side, fontsize=8)
 
 
-def _legend(figure: Figure, laws: Laws, answer: Prediction | None, *, is_known: bool) -> None:
+def _legend(
+    figure: drawing.Figure, laws: Laws, answer: Prediction | None, *, is_known: bool
+) -> None:
     level = laws.options.interval
     entries = [
-        key(f"optimum at one loss, {level:.0%} interval", marker="o", markersize=4),
-        key("law within the data", linestyle="-", linewidth=1.6),
-        key("extrapolated", linestyle=(0, (4, 3)), linewidth=1.0),
-        key(f"{level:.0%} band", color=BAND, linestyle="-", linewidth=7),
+        drawing.key(f"optimum at one loss, {level:.0%} interval", marker="o", markersize=4),
+        drawing.key("law within the data", linestyle="-", linewidth=1.6),
+        drawing.key("extrapolated", linestyle=(0, (4, 3)), linewidth=1.0),
+        drawing.key(f"{level:.0%} band", color=drawing.BAND, linestyle="-", linewidth=7),
     ]
     if answer is not None:
         label = f"prediction, {answer.route} estimate"
-        entries.append(key(label, marker="*", markersize=11, color=ACCENT))
+        entries.append(drawing.key(label, marker="*", markersize=11, color=drawing.ACCENT))
         if from_scratch(laws.learning_rate, answer)[1] != 1.0:
             open_circle = {"marker": "o", "markersize": 5, "markerfacecolor": "white"}
-            entries.append(key("the same for a run from scratch", color=ACCENT, **open_circle))
+            entries.append(
+                drawing.key("the same for a run from scratch", color=drawing.ACCENT, **open_circle)
+            )
         if is_known:
             label = "known optimum of a run from scratch"
-            entries.append(key(label, marker="x", markersize=7, markeredgewidth=1.8, color=KNOWN))
-    legend_below(figure, entries)
+            entries.append(
+                drawing.key(label, marker="x", markersize=7, markeredgewidth=1.8, color=KNOWN)
+            )
+    drawing.legend_below(figure, entries)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isoloss.laws import Run
+from isoloss.search import model
 from isoloss.search.forecast import Excess, leader_of
 from isoloss.search.lattice import grid_points
-from isoloss.search.model import Decision, Point, Reason, SearchOptions, Seen, Size
 from isoloss_contract.ledger import IntentAction
 
 FEWEST_SHARE = 0.3
@@ -25,8 +25,8 @@ REACHED = 0.99
 class Race:
     """One size's standing."""
 
-    leader: Point
-    excesses: dict[Point, Excess]
+    leader: model.Point
+    excesses: dict[model.Point, Excess]
     """How far each of the others is above the leader."""
 
 
@@ -34,19 +34,22 @@ class Race:
 class State:
     """What decisions depend on. `of` sorts, so that the order in which a caller gives things does not matter."""
 
-    sizes: tuple[Size, ...]
+    sizes: tuple[model.Size, ...]
     """Cheapest first."""
-    seen: tuple[Seen, ...]
+    seen: tuple[model.Seen, ...]
     """In the order of their points; their replicates left out."""
-    replicates: tuple[Seen, ...]
+    replicates: tuple[model.Seen, ...]
     """Repeats of points with other seeds."""
-    options: SearchOptions
+    options: model.SearchOptions
     noise: float
     """Standard deviation of a loss from seed to seed, nats."""
 
     @staticmethod
     def of(
-        sizes: Sequence[Size], seen: Sequence[Seen], options: SearchOptions, noise: float
+        sizes: Sequence[model.Size],
+        seen: Sequence[model.Seen],
+        options: model.SearchOptions,
+        noise: float,
     ) -> State:
         """The state of these observations."""
         ordered = sorted(sizes, key=lambda size: (size.point_flops, size.name))
@@ -60,27 +63,27 @@ class State:
         )
 
     @property
-    def all_seen(self) -> tuple[Seen, ...]:
+    def all_seen(self) -> tuple[model.Seen, ...]:
         """Points and their replicates."""
         return (*self.seen, *self.replicates)
 
-    def size_of(self, point: Point) -> Size:
+    def size_of(self, point: model.Point) -> model.Size:
         """The point's size."""
         return next(size for size in self.sizes if size.name == point.size)
 
-    def seen_of(self, size: Size) -> tuple[Seen, ...]:
+    def seen_of(self, size: model.Size) -> tuple[model.Seen, ...]:
         """Points of one size."""
         return tuple(s for s in self.seen if s.point.size == size.name)
 
-    def open_of(self, size: Size) -> list[Seen]:
+    def open_of(self, size: model.Size) -> list[model.Seen]:
         """Points of one size that were to run and may run on."""
         return [s for s in self.seen_of(size) if s.wanted > 0.0 and not s.closed]
 
-    def has(self, seen: Seen, share: float) -> bool:
+    def has(self, seen: model.Seen, share: float) -> bool:
         """Whether a point has this share of its size's tokens."""
         return seen.tokens >= REACHED * share * self.size_of(seen.point).tokens
 
-    def standing(self, size: Size) -> Race | None:
+    def standing(self, size: model.Size) -> Race | None:
         """The standing of the points that went far enough to be judged; None if there are none."""
         if size.name not in self._standings:
             runs = {
@@ -96,7 +99,7 @@ class State:
     def _standings(self) -> dict[str, Race | None]:
         return {}
 
-    def runs(self, sizes: Sequence[Size]) -> list[Run]:
+    def runs(self, sizes: Sequence[model.Size]) -> list[Run]:
         """All trajectories of these sizes; those of points that did not come to their end are marked so."""
         names = {size.name for size in sizes}
         return [
@@ -130,17 +133,17 @@ class State:
         left = self.options.seconds_left
         return math.inf if left is None else left
 
-    def seconds_of(self, decision: Decision) -> float:
+    def seconds_of(self, decision: model.Decision) -> float:
         """Accelerator seconds that following a decision to run takes."""
         return decision.flops * (self.size_of(decision.point).seconds_per_flop or 0.0)
 
     def run_to(
-        self, point: Point, share: float, reason: Reason, *, added: bool = False
-    ) -> Decision:
+        self, point: model.Point, share: float, reason: model.Reason, *, added: bool = False
+    ) -> model.Decision:
         """The decision to run a point to a share of its size's tokens."""
         size = self.size_of(point)
         done = next((s.tokens for s in self.all_seen if s.point == point), 0.0)
         tokens = share * size.tokens
         further = max(size.trained_tokens(point.batch_size, tokens) - done, 0.0)
         cost = size.token_flops * further
-        return Decision(point, IntentAction.RUN, tokens, reason, added=added, flops=cost)
+        return model.Decision(point, IntentAction.RUN, tokens, reason, added=added, flops=cost)

@@ -6,27 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from isoloss_contract.records.base import (
-    Digest,
-    Finite,
-    Name,
-    PositiveFinite,
-    Record,
-    Report,
-    Tokens,
-    Uri,
-    record_key,
-)
+from isoloss_contract.records import base
 from isoloss_contract.records.points import DomainLoss, ParameterCounts
 
 
-class EvaluateConfig(Record):
+class EvaluateConfig(base.Record):
     """Everything that determines a checkpoint's initial loss."""
 
     contract_version: Literal[1] = 1
-    data_digest: Digest
-    mixture: dict[Name, PositiveFinite] = Field(min_length=1)
-    checkpoint: Uri
+    data_digest: base.Digest
+    mixture: dict[base.Name, base.PositiveFinite] = Field(min_length=1)
+    checkpoint: base.Uri
     """A Hugging Face directory in the store."""
     sequence_length: int = Field(ge=8)
     sequences_per_domain: int = Field(ge=1)
@@ -38,31 +28,31 @@ class EvaluateConfig(Record):
     @property
     def key(self) -> str:
         """The evaluation's name in the store."""
-        return record_key(self)
+        return base.record_key(self)
 
 
-class EvaluateTask(Record):
+class EvaluateTask(base.Record):
     """The complete input of an evaluate pod."""
 
     kind: Literal["evaluate"] = "evaluate"
     config: EvaluateConfig
-    store_uri: Uri
-    data_uri: Uri
+    store_uri: base.Uri
+    data_uri: base.Uri
 
 
-class EvaluationResult(Report):
+class EvaluationResult(base.Report):
     """A checkpoint's loss on the sweep's own validation sequences."""
 
     contract_version: Literal[1] = 1
-    key: Digest
-    loss: Finite
+    key: base.Digest
+    loss: base.Finite
     loss_standard_error: float = Field(ge=0, allow_inf_nan=False)
-    domains: dict[Name, DomainLoss]
-    nats_per_byte: Finite
-    evaluated_tokens: Tokens
+    domains: dict[base.Name, DomainLoss]
+    nats_per_byte: base.Finite
+    evaluated_tokens: base.Tokens
     parameters: ParameterCounts
     model_type: str = Field(max_length=64)
-    tokenizer_digest: Digest | None
+    tokenizer_digest: base.Digest | None
     """None if the checkpoint has no tokenizer."""
     same_tokenizer: bool
     """False: the checkpoint read the text of the sweep's sequences in its own tokens, and `loss` is

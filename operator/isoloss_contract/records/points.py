@@ -8,18 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator
 
-from isoloss_contract.records.base import (
-    Digest,
-    Finite,
-    Loss,
-    Name,
-    PositiveFinite,
-    Record,
-    Report,
-    Tokens,
-    Uri,
-    record_key,
-)
+from isoloss_contract.records import base
 
 
 class Outcome(StrEnum):
@@ -34,7 +23,7 @@ WARMUP_MULTIPLE = 2
 """Evaluations up to this multiple of the warm-up are not fitted: they reflect lower learning rates."""
 
 
-class OptimizerConfig(Record):
+class OptimizerConfig(base.Record):
     """AdamW with a constant learning rate after a linear warm-up counted in tokens."""
 
     name: Literal["AdamW"] = "AdamW"
@@ -43,28 +32,28 @@ class OptimizerConfig(Record):
     epsilon: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     gradient_clip: float = Field(default=1.0, gt=0)
-    warmup_tokens: Tokens = 0
+    warmup_tokens: base.Tokens = 0
     schedule: Literal["Constant"] = "Constant"
-    second_moment_tokens: Tokens = 0
+    second_moment_tokens: base.Tokens = 0
     """Time constant of the second moment in tokens, from which beta2 then follows; 0: `beta2`."""
-    weight_decay_tokens: Tokens = 0
+    weight_decay_tokens: base.Tokens = 0
     """Time constant of the weight decay in tokens, from which it then follows; 0: `weight_decay`."""
     z_loss: float = Field(default=0.0, ge=0, le=1)
     """Weight of the squared log of the softmax's denominator in the gradient; not part of any loss."""
 
 
-class EvaluationConfig(Record):
+class EvaluationConfig(base.Record):
     """When and on how much data a run is evaluated, and how its weights are averaged.
 
     Evaluations are at fixed token counts `first_tokens * 10**(i / per_decade)`, whatever the run's
     length, so that raising a point's tokens extends its trajectory and changes no existing row.
     """
 
-    first_tokens: Tokens = Field(default=1_000_000, ge=1)
+    first_tokens: base.Tokens = Field(default=1_000_000, ge=1)
     per_decade: int = Field(default=16, ge=2, le=100)
     sequences_per_domain: int = Field(default=256, ge=1)
     """At most this many fixed validation sequences of each domain."""
-    averaging_tokens: Tokens = Field(default=0)
+    averaging_tokens: base.Tokens = Field(default=0)
     """Time constant in tokens of the exponential average of the weights; 0: a tenth of the tokens seen so far."""
 
 
@@ -72,24 +61,24 @@ MAX_BATCH_SIZE: Final = 1_000_000
 """Sequences of one optimizer step."""
 
 
-class PointConfig(Record):
+class PointConfig(base.Record):
     """Everything that determines a point's trajectory, but not its length: a run can be continued."""
 
     contract_version: Literal[1] = 1
-    data_digest: Digest
-    mixture: dict[Name, PositiveFinite] = Field(min_length=1)
+    data_digest: base.Digest
+    mixture: dict[base.Name, base.PositiveFinite] = Field(min_length=1)
     """Share of the training tokens per domain, and its weight in the validation loss; sums to 1."""
     model: dict[str, Any]
     """A transformers config dictionary with `model_type`."""
     optimizer: OptimizerConfig
-    learning_rate: PositiveFinite
+    learning_rate: base.PositiveFinite
     batch_size: int = Field(ge=1, le=MAX_BATCH_SIZE)
     """Sequences per optimizer step."""
     sequence_length: int = Field(ge=8)
     seed: int = Field(default=0, ge=0, lt=2**31)
     evaluation: EvaluationConfig = EvaluationConfig()
     precision: Literal["bf16", "float32"] = "bf16"
-    initial_weights: Uri | None = None
+    initial_weights: base.Uri | None = None
     """A Hugging Face directory to start from, with a fresh optimizer; None: random weights."""
     initial_weights_stamp: Annotated[str, Field(max_length=64)] = ""
     """Digest of the names and versions of its files, see EvaluateConfig.checkpoint_stamp."""
@@ -97,7 +86,7 @@ class PointConfig(Record):
     @property
     def key(self) -> str:
         """The point's name in the store."""
-        return record_key(self)
+        return base.record_key(self)
 
     @field_validator("mixture")
     @classmethod
@@ -107,22 +96,22 @@ class PointConfig(Record):
         return mixture
 
 
-class Claimant(Record):
+class Claimant(base.Record):
     """Who holds a point: fences attempts, so that two of them cannot mix their output."""
 
     sweep_uid: str = Field(min_length=1, max_length=64)
     attempt: int = Field(ge=1)
 
 
-class TrainTask(Record):
+class TrainTask(base.Record):
     """The complete input of a train pod. Only `point` determines the trajectory."""
 
     kind: Literal["train"] = "train"
     point: PointConfig
-    tokens: Tokens = Field(ge=1)
+    tokens: base.Tokens = Field(ge=1)
     """Train until this many tokens are seen, rounded up to a whole step."""
-    store_uri: Uri
-    data_uri: Uri
+    store_uri: base.Uri
+    data_uri: base.Uri
     """Folder of the data manifest."""
     claimant: Claimant
     nodes: int = Field(default=1, ge=1)
@@ -140,7 +129,7 @@ class TrainTask(Record):
     """Delete the training state once the result is written; the point cannot be continued then."""
 
 
-class ParameterCounts(Report):
+class ParameterCounts(base.Report):
     """Parameter counts by part, from which each FLOP convention picks."""
 
     body_active: int = Field(ge=0)
@@ -164,7 +153,7 @@ class ParameterCounts(Report):
         return self.body_active + self.head
 
 
-class AttentionShape(Report):
+class AttentionShape(base.Report):
     """What attention scores cost: per layer, all heads' query and value widths together."""
 
     layers: int = Field(ge=1)
@@ -197,81 +186,81 @@ class AttentionShape(Report):
         return self.pair_flops * mean_context
 
 
-class DomainLoss(Report):
+class DomainLoss(base.Report):
     """Validation loss of one domain, nats per token."""
 
-    loss: Finite | None
-    standard_error: Finite | None = None
-    averaged_loss: Finite | None = None
-    averaged_standard_error: Finite | None = None
+    loss: base.Finite | None
+    standard_error: base.Finite | None = None
+    averaged_loss: base.Finite | None = None
+    averaged_standard_error: base.Finite | None = None
 
 
-class TrajectoryRow(Report):
+class TrajectoryRow(base.Report):
     """One evaluation. `loss` is mixture-weighted; None if not finite."""
 
     step: int = Field(ge=0)
-    tokens: Tokens
-    loss: Finite | None
-    loss_standard_error: Finite | None = None
-    averaged_loss: Finite | None = None
-    averaged_loss_standard_error: Finite | None = None
-    domains: dict[Name, DomainLoss] = Field(default_factory=dict)
-    training_loss: Finite | None = None
+    tokens: base.Tokens
+    loss: base.Finite | None
+    loss_standard_error: base.Finite | None = None
+    averaged_loss: base.Finite | None = None
+    averaged_loss_standard_error: base.Finite | None = None
+    domains: dict[base.Name, DomainLoss] = Field(default_factory=dict)
+    training_loss: base.Finite | None = None
     """Mean over the training tokens since the last evaluation."""
-    logit_offset: Finite | None = None
+    logit_offset: base.Finite | None = None
     """Mean log of the softmax's denominator over the same tokens: how far the logits have drifted."""
-    gradient_norm: Finite | None = None
+    gradient_norm: base.Finite | None = None
     """Before clipping; mean over the steps since the last evaluation."""
     clipped_share: float | None = Field(default=None, ge=0, le=1)
     """Share of those steps whose gradient was clipped."""
 
 
-class TimeConstants(Report):
+class TimeConstants(base.Report):
     """Over how many tokens the optimizer forgets; None: never. At a fixed beta or weight decay they grow
     with the batch size, so that points that differ in it differ in these, too."""
 
-    first_moment_tokens: PositiveFinite | None = None
-    second_moment_tokens: PositiveFinite | None = None
-    weight_decay_tokens: PositiveFinite | None = None
+    first_moment_tokens: base.PositiveFinite | None = None
+    second_moment_tokens: base.PositiveFinite | None = None
+    weight_decay_tokens: base.PositiveFinite | None = None
     """Time constant of the weights, at the peak learning rate."""
 
 
-class PointProgress(Report):
+class PointProgress(base.Report):
     """Overwritten every few seconds while a point trains: for display only."""
 
-    key: Digest
+    key: base.Digest
     claimant: Claimant
-    tokens: Tokens
-    wanted_tokens: Tokens
-    loss: Finite | None
-    tokens_per_second: Finite | None
+    tokens: base.Tokens
+    wanted_tokens: base.Tokens
+    loss: base.Finite | None
+    tokens_per_second: base.Finite | None
     updated_at: str = Field(max_length=40)
     """RFC 3339, UTC."""
-    began_tokens: Tokens | None = None
+    began_tokens: base.Tokens | None = None
     """`tokens` when the attempt began, from which its cost follows; None: not stated."""
 
 
-class PointResult(Report):
+class PointResult(base.Report):
     """Written last by train. Reports facts; the operator judges them."""
 
     contract_version: Literal[1] = 1
-    key: Digest
+    key: base.Digest
     claimant: Claimant | None = None
     """The attempt that ended the run; None: whoever wrote the result did not say."""
     outcome: Outcome
-    tokens: Tokens
+    tokens: base.Tokens
     """Tokens seen at the last evaluation of the trajectory."""
-    wanted_tokens: Tokens
+    wanted_tokens: base.Tokens
     steps: int = Field(ge=0)
     parameters: ParameterCounts
-    bytes_per_token: PositiveFinite
+    bytes_per_token: base.PositiveFinite
     """UTF-8 bytes per token of the mixture-weighted validation text."""
-    diverged_at_tokens: Tokens | None = None
-    loss: Loss | None = None
+    diverged_at_tokens: base.Tokens | None = None
+    loss: base.Loss | None = None
     """Last evaluation of the raw weights, nats per token; None if not finite."""
-    averaged_loss: Loss | None = None
+    averaged_loss: base.Loss | None = None
     """Last evaluation of the averaged weights."""
-    trajectory_sha256: Digest
+    trajectory_sha256: base.Digest
     evaluations: int = Field(ge=0)
     accelerator_seconds: float = Field(ge=0, allow_inf_nan=False)
     """Summed over devices and attempts; on a CPU, the process's time."""

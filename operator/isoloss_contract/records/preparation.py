@@ -6,24 +6,24 @@ from typing import Literal
 
 from pydantic import Field
 
-from isoloss_contract.records.base import Digest, Name, Record, Report, Tokens, Uri, record_key
+from isoloss_contract.records import base
 
 
-class DomainSource(Record):
+class DomainSource(base.Record):
     """One domain of the corpus: where its documents are and which field holds the text."""
 
-    name: Name
-    uri: Uri
+    name: base.Name
+    uri: base.Uri
     """A glob over .parquet, .jsonl, .json, .arrow or .txt files, plain, .gz or .zst."""
     text_field: str = Field(min_length=1, max_length=253)
     """Or a path to it, such as `meta.text`."""
 
 
-class PrepareConfig(Record):
+class PrepareConfig(base.Record):
     """Everything that determines the tokenised corpus, except the bytes behind the URIs."""
 
     contract_version: Literal[1] = 1
-    tokenizer: Uri
+    tokenizer: base.Uri
     """Directory in the store in Hugging Face format (tokenizer.json)."""
     sequence_length: int = Field(ge=8, le=1_048_576)
     domains: tuple[DomainSource, ...] = Field(min_length=1, max_length=64)
@@ -36,15 +36,15 @@ class PrepareConfig(Record):
     @property
     def key(self) -> str:
         """Names the folder of the prepared data; the manifest's digest names its content."""
-        return record_key(self)
+        return base.record_key(self)
 
 
-class PrepareTask(Record):
+class PrepareTask(base.Record):
     """The complete input of a prepare pod."""
 
     kind: Literal["prepare"] = "prepare"
     config: PrepareConfig
-    store_uri: Uri
+    store_uri: base.Uri
     pods: int = Field(default=1, ge=1, le=1000)
     """Number of the Job's pods: each takes every so many-th unit of input files, and the first one puts them
     together."""
@@ -53,35 +53,35 @@ class PrepareTask(Record):
     was prepared from, else they are prepared under their stamp. SweepCorpus tells it which. Empty: that of `config`."""
 
 
-class Shard(Report):
+class Shard(base.Report):
     """One file of a little-endian uint32 per token: the tokens, unless a field's description says
     otherwise. Documents end with the tokenizer's end token."""
 
     path: str = Field(pattern=r"^[A-Za-z0-9._/-]{1,512}$")
     """Relative to the manifest's folder."""
-    tokens: Tokens
-    sha256: Digest
+    tokens: base.Tokens
+    sha256: base.Digest
 
 
 class HashedShard(Shard):
     """Training tokens, of which a sequence can be read and trusted without the others."""
 
-    windows_sha256: Digest
+    windows_sha256: base.Digest
     """Digest of the file PATH.windows, which has a hash of every training sequence in the shard."""
 
 
-class DomainData(Report):
+class DomainData(base.Report):
     """The tokenised documents of one domain."""
 
-    name: Name
+    name: base.Name
     training: tuple[HashedShard, ...]
     training_documents: int = Field(ge=0)
-    training_tokens: Tokens
+    training_tokens: base.Tokens
     training_bytes: int = Field(ge=0)
     """UTF-8 bytes of the text behind the training tokens."""
     validation: Shard
     validation_documents: int = Field(ge=0)
-    validation_tokens: Tokens
+    validation_tokens: base.Tokens
     validation_bytes: int = Field(ge=0)
     validation_lengths: Shard
     """Bytes of text that each validation token stands for, the end of a document counting as one."""
@@ -95,14 +95,14 @@ TWINS_SHARE = 0.03
 """Share of the held-out documents: if more have twins, losses are too low to compare."""
 
 
-class DataManifest(Report):
+class DataManifest(base.Report):
     """Written last by prepare: the tokenised corpus is complete exactly when this exists."""
 
     contract_version: Literal[1] = 1
-    prepare_key: Digest
-    digest: Digest
+    prepare_key: base.Digest
+    digest: base.Digest
     """Hash of tokenizer digest, sequence length and every shard's hash; part of each point's key."""
-    tokenizer_digest: Digest
+    tokenizer_digest: base.Digest
     vocabulary_size: int = Field(ge=2)
     end_token: int = Field(ge=0)
     sequence_length: int = Field(ge=8)
@@ -130,10 +130,10 @@ class DataManifest(Report):
         return found
 
 
-class SweepCorpus(Report):
+class SweepCorpus(base.Report):
     """Written by the prepare Job of a sweep: which corpus was prepared from the files behind its URIs as they are."""
 
-    prepare_key: Digest
+    prepare_key: base.Digest
     """Key of the folder with the corpus."""
     sources_stamp: str = Field(default="", max_length=64)
     """As in its manifest."""

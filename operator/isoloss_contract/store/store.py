@@ -21,22 +21,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from isoloss_contract.store import limits
+from isoloss_contract.store import errors, limits
 from isoloss_contract.store.backend import Backend, Patience
 from isoloss_contract.store.circuit import Circuit, NotAsked, check_time, is_timeout
-from isoloss_contract.store.errors import (
-    BadRecord,
-    BadStoreUri,
-    Changed,
-    NotFound,
-    Refused,
-    StoreError,
-    StoreNotInstalled,
-    StoreRefused,
-    StoreUnavailable,
-    Unusable,
-    WriteConflict,
-)
 from isoloss_contract.store.parsing import Model, parse_json_object, parse_record
 
 if TYPE_CHECKING:
@@ -54,13 +41,13 @@ def check_uri(uri: str) -> str:
     """Return `uri` without a trailing slash. Raises BadStoreUri for an unusable scheme or bucket."""
     parts = urlsplit(uri)
     if parts.scheme not in SCHEMES:
-        raise BadStoreUri(
+        raise errors.BadStoreUri(
             f"{uri}: the scheme must be one of {', '.join(s + '://' for s in SCHEMES)}"
         )
     if parts.scheme != "file" and not parts.netloc:
-        raise BadStoreUri(f"{uri}: no bucket")
+        raise errors.BadStoreUri(f"{uri}: no bucket")
     if ".." in parts.path.split("/"):
-        raise BadStoreUri(f"{uri}: '..' is not allowed")
+        raise errors.BadStoreUri(f"{uri}: '..' is not allowed")
     return uri.rstrip("/")
 
 
@@ -92,7 +79,7 @@ class Store:
             )
             self._retrying = _retrying(patience)
         except ImportError as error:
-            raise StoreNotInstalled(
+            raise errors.StoreNotInstalled(
                 f"{uri}: object storage needs isoloss with the extra 'store' "
                 f"(pip install '.[store]' in a checkout): {error}"
             ) from error
@@ -106,26 +93,26 @@ class Store:
         try:
             return self._retrying(lambda: self._try(call))
         except FileNotFoundError as error:
-            raise NotFound(f"{self.location(path)}: not found") from error
-        except Unusable as error:
-            raise BadRecord(f"{self.location(path)}: {error}") from error
-        except Changed as error:
-            raise WriteConflict(f"{self.location(path)}: another has written it") from error
-        except (Refused, PermissionError) as error:
-            raise StoreRefused(f"{self.location(path)}: {str(error)[:600]}") from error
+            raise errors.NotFound(f"{self.location(path)}: not found") from error
+        except errors.Unusable as error:
+            raise errors.BadRecord(f"{self.location(path)}: {error}") from error
+        except errors.Changed as error:
+            raise errors.WriteConflict(f"{self.location(path)}: another has written it") from error
+        except (errors.Refused, PermissionError) as error:
+            raise errors.StoreRefused(f"{self.location(path)}: {str(error)[:600]}") from error
         except Exception as error:
             # botocore, aiohttp and gcsfs share no base class: whatever is left is unavailability.
             detail = str(error) or type(error).__name__
             if type(error).__name__ == "NoCredentialsError":
                 detail += ": set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            raise StoreUnavailable(f"{self.location(path)}: {detail[:400]}") from error
+            raise errors.StoreUnavailable(f"{self.location(path)}: {detail[:400]}") from error
 
     def _try(self, call: Callable[[], Answer]) -> Answer:
         check_time()
         if self._circuit is None:
             return call()
-        answers = (FileNotFoundError, Unusable, Changed)
-        with self._circuit.call(answers, refusals=(Refused, PermissionError)):
+        answers = (FileNotFoundError, errors.Unusable, errors.Changed)
+        with self._circuit.call(answers, refusals=(errors.Refused, PermissionError)):
             return call()
 
     def read(self, path: str, *, max_bytes: int = limits.LARGEST.max_bytes) -> bytes:
@@ -144,7 +131,7 @@ class Store:
         def call() -> bytes:
             content = self._backend.read_range(path, start, size)
             if len(content) != size:
-                raise Unusable(f"ends before byte {start + size}")
+                raise errors.Unusable(f"ends before byte {start + size}")
             return content
 
         return self._ask(path, call)
@@ -166,7 +153,7 @@ class Store:
         def call() -> str:
             try:
                 return self._backend.write_if(path, content, version, mark)
-            except Changed:
+            except errors.Changed:
                 # By an earlier try, whose answer was lost? HTTP libraries also repeat a PUT unasked.
                 written = self._backend.version_marked(path, mark)
                 if written is None:
@@ -192,7 +179,7 @@ class Store:
             yield part
             start += len(part)
         if self.stamp(path) != stamp:
-            raise StoreUnavailable(f"{self.location(path)}: was replaced while it was read")
+            raise errors.StoreUnavailable(f"{self.location(path)}: was replaced while it was read")
 
     def read_record(self, path: str, model: type[Model]) -> Model:
         """The record at `path`. Raises NotFound, StoreUnavailable, or BadRecord naming file and field."""
@@ -212,7 +199,7 @@ class Store:
         """Whether there is an object at `path`."""
         try:
             self.stamp(path)
-        except NotFound:
+        except errors.NotFound:
             return False
         return True
 
@@ -220,7 +207,7 @@ class Store:
         """Sorted names of the objects and folders directly under `path`; [] if there are none."""
         try:
             found = self._ask(path, lambda: self._backend.names(path))
-        except NotFound:
+        except errors.NotFound:
             return []
         return sorted(set(found) - {""})
 
@@ -230,13 +217,13 @@ class Store:
 
     def read_many(
         self, paths: Iterable[str], model: type[Model], *, workers: int = 16
-    ) -> dict[str, Model | StoreError]:
+    ) -> dict[str, Model | errors.StoreError]:
         """Read records in parallel. The value of a path that fails is its error."""
 
-        def read_one(path: str) -> Model | StoreError:
+        def read_one(path: str) -> Model | errors.StoreError:
             try:
                 return self.read_record(path, model)
-            except StoreError as error:
+            except errors.StoreError as error:
                 return error
 
         wanted = list(paths)
@@ -283,7 +270,7 @@ def _is_transient(error: BaseException, patience: Patience) -> bool:
         error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
     ):
         return False
-    if isinstance(error, Unusable | Changed | Refused | NotAsked):
+    if isinstance(error, errors.Unusable | errors.Changed | errors.Refused | NotAsked):
         return False
     if is_timeout(error) and not patience.retry_timeouts:
         return False

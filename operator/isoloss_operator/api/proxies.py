@@ -10,19 +10,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from isoloss_contract.records import MAX_BATCH_SIZE
-from isoloss_operator.api.fields import (
-    IDENTITY,
-    ApiType,
-    FolderUri,
-    LearningRate,
-    NeighbourFactor,
-    Nodes,
-    ObjectName,
-    PodTemplate,
-    PositiveTokens,
-    Rule,
-    is_decimal_cel,
-)
+from isoloss_operator.api import fields
 
 
 def _has_model_type(config: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +39,7 @@ TransformersConfig = Annotated[
 ]
 
 
-class Model(ApiType):
+class Model(fields.ApiType):
     """An architecture."""
 
     config: TransformersConfig
@@ -67,17 +55,17 @@ def _ascends(values: Sequence[float]) -> bool:
 BatchSizes = Annotated[
     tuple[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)], ...],
     Field(min_length=1, max_length=100),
-    Rule(
+    fields.Rule(
         "self.isSorted() && self.all(a, self.exists_one(b, a == b))",
         "must ascend, each value once",
         _ascends,
     ),
 ]
 LearningRates = Annotated[
-    tuple[LearningRate, ...],
+    tuple[fields.LearningRate, ...],
     Field(min_length=2, max_length=100),
-    Rule(
-        f"self.exists(x, !{is_decimal_cel('x')}) || ("
+    fields.Rule(
+        f"self.exists(x, !{fields.is_decimal_cel('x')}) || ("
         "self.map(x, double(x)).isSorted() "
         "&& self.all(a, self.exists_one(b, double(a) == double(b))))",
         "must ascend, each value once",
@@ -86,7 +74,7 @@ LearningRates = Annotated[
 ]
 
 
-class Grid(ApiType):
+class Grid(fields.ApiType):
     """The grid of batch sizes and learning rates."""
 
     batch_sizes: BatchSizes
@@ -105,22 +93,22 @@ MAX_NEIGHBOURHOOD: Final = 5
 """The answer, and a neighbour on either side of its learning rate and of its batch size."""
 
 
-class Around(ApiType):
+class Around(fields.ApiType):
     """The answer of a prediction and its neighbours."""
 
-    prediction: ObjectName
+    prediction: fields.ObjectName
     """Name of a HyperparamPrediction in the same namespace whose answer comes from another sweep. The points are placed
     once it is Ready, and placed again if its answer moves by more than a quarter of the way to a neighbour."""
-    factor: NeighbourFactor = "2"
+    factor: fields.NeighbourFactor = "2"
     """Factor between the answer and its neighbours, in learning rate and in batch size; in learning rate alone if the
     prediction has spec.batchSize."""
 
 
-class ProxyGrid(ApiType):
+class ProxyGrid(fields.ApiType):
     """Batch sizes and learning rates of one size, or points around the answer of a prediction."""
 
     rules: ClassVar = (
-        Rule(
+        fields.Rule(
             "has(self.around) ? !has(self.batchSizes) && !has(self.learningRates)"
             " : has(self.batchSizes) && has(self.learningRates)",
             "set batchSizes and learningRates, or around",
@@ -139,31 +127,31 @@ class ProxyGrid(ApiType):
     checkpoint, and no laws are fitted to it."""
 
 
-class InitialCheckpoint(ApiType):
+class InitialCheckpoint(fields.ApiType):
     """Weights from which the points of a size start."""
 
-    uri: Annotated[FolderUri, IDENTITY]
+    uri: Annotated[fields.FolderUri, fields.IDENTITY]
     """Folder in Hugging Face format (config.json, safetensors), which the operator reads config.json of. It must be
     under a prefix that is allowed for the namespace. Immutable while a proxy of this name exists."""
-    secret_name: ObjectName | None = None
+    secret_name: fields.ObjectName | None = None
     """Name of a Secret in the same namespace whose keys become environment variables of this size's training pods,
     and override those of the sweep's storage.secretName."""
 
 
-class Proxy(ApiType):
+class Proxy(fields.ApiType):
     """One proxy model size."""
 
     rules: ClassVar = (
-        Rule(
+        fields.Rule(
             "has(self.model) != has(self.checkpoint)",
             "set exactly one of model and checkpoint",
             lambda proxy: (proxy.model is None) != (proxy.checkpoint is None),
         ),
-        Rule(
+        fields.Rule(
             "has(self.model) == has(oldSelf.model)",
             "random weights and those of a checkpoint are two sizes: give this one another name",
         ),
-        Rule(
+        fields.Rule(
             "!has(self.grid) || !has(self.grid.around) || has(self.checkpoint)",
             "grid.around is about continued runs: set checkpoint",
             lambda proxy: not proxy.is_around_an_answer or proxy.checkpoint is not None,
@@ -174,19 +162,19 @@ class Proxy(ApiType):
         str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=30)
     ]
     """Name of the size, part of the Jobs' names."""
-    model: Annotated[Model | None, IDENTITY] = None
+    model: Annotated[Model | None, fields.IDENTITY] = None
     """Architecture, which starts from random weights. Immutable while a proxy of this name exists."""
     checkpoint: InitialCheckpoint | None = None
     """Checkpoint that is continued, with a fresh optimizer, in place of a model: the architecture is its own."""
-    tokens: PositiveTokens
+    tokens: fields.PositiveTokens
     """Training tokens of each point; of a checkpoint that is continued, those of the continuation. Points continue
     from where they are when it is raised."""
     grid: ProxyGrid | None = None
     """Grid of this size. Defaults to spec.grid."""
-    nodes: Nodes | None = None
+    nodes: fields.Nodes | None = None
     """Number of pods that train each point together, each with the pod template's accelerators. They are one Job.
     Defaults to 1."""
-    pod_template: PodTemplate | None = None
+    pod_template: fields.PodTemplate | None = None
     """Merged into the training pods of this size, after spec.podTemplate."""
 
     @property

@@ -8,18 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from isoloss_contract.records import WARMUP_MULTIPLE
+from isoloss_operator.api import fields
 from isoloss_operator.api.corpus import Data, Storage
-from isoloss_operator.api.fields import (
-    BY_NAME,
-    IDENTITY,
-    ApiType,
-    Decimal,
-    DnsLabel,
-    IrreducibleLoss,
-    PodTemplate,
-    Rule,
-    names_are_unique,
-)
 from isoloss_operator.api.proxies import MAX_NEIGHBOURHOOD, Grid, Proxy
 from isoloss_operator.api.search import Search
 from isoloss_operator.api.training import Evaluation, Optimizer, Training
@@ -30,37 +20,37 @@ MAX_POINTS = 10_000
 """Points of one sweep, over all proxies."""
 
 
-class Fit(ApiType):
+class Fit(fields.ApiType):
     """How the laws are fitted."""
 
     weights: Literal["Averaged", "Raw"] = "Averaged"
     """Which loss is fitted: that of the averaged weights or of the raw ones."""
-    irreducible_loss: IrreducibleLoss | None = None
+    irreducible_loss: fields.IrreducibleLoss | None = None
     """Irreducible loss L0 in nats per token. Fitted when absent."""
     form: Literal["PowerLawOfLoss", "LinearInLogCompute"] = "PowerLawOfLoss"
     """Form of the iso-loss laws. With LinearInLogCompute they answer even if the target's size is known, because the
     joint surface has power laws only."""
 
 
-class SweepBudget(ApiType):
+class SweepBudget(fields.ApiType):
     """Limits on what the sweep may spend. A point that does not fit is not started; once a limit is
     exceeded, running points are stopped with a checkpoint, and go on when the limit is raised."""
 
     rules: ClassVar = (
-        Rule(
+        fields.Rule(
             "has(self.flops) || has(self.acceleratorHours)",
             "set flops, acceleratorHours or both",
             lambda budget: budget.flops is not None or budget.accelerator_hours is not None,
         ),
     )
 
-    flops: Decimal | None = None
+    flops: fields.Decimal | None = None
     """Maximum FLOPs, counted as 6 * active parameters * tokens."""
     accelerator_hours: int | None = Field(default=None, ge=1, le=100_000_000)
     """Maximum accelerator hours, counted as in status.acceleratorHours."""
 
 
-class FailurePolicy(ApiType):
+class FailurePolicy(fields.ApiType):
     """How failed and hung attempts are handled. Preemptions never count as failures."""
 
     retries_per_point: int = Field(default=3, ge=0, le=20)
@@ -74,7 +64,7 @@ class FailurePolicy(ApiType):
     No limit when absent."""
 
 
-class TtlSecondsAfterFinished(ApiType):
+class TtlSecondsAfterFinished(fields.ApiType):
     """Seconds that a finished Job is kept once its outcome is recorded."""
 
     succeeded: int = Field(default=600, ge=0, le=31_536_000)
@@ -83,7 +73,7 @@ class TtlSecondsAfterFinished(ApiType):
     """For Jobs that failed."""
 
 
-class Jobs(ApiType):
+class Jobs(fields.ApiType):
     """Settings of all Jobs."""
 
     ttl_seconds_after_finished: TtlSecondsAfterFinished = TtlSecondsAfterFinished()
@@ -91,13 +81,13 @@ class Jobs(ApiType):
     log."""
 
 
-class Queue(ApiType):
+class Queue(fields.ApiType):
     """Admission of the Jobs by Kueue."""
 
-    local_queue_name: DnsLabel
+    local_queue_name: fields.DnsLabel
     """Name of a LocalQueue in the same namespace. Jobs are created suspended and wait for Kueue to admit
     them."""
-    workload_priority_class_name: DnsLabel | None = None
+    workload_priority_class_name: fields.DnsLabel | None = None
     """Name of a WorkloadPriorityClass."""
     managed_by: Literal["kueue.x-k8s.io/multikueue"] | None = None
     """spec.managedBy of the Jobs: MultiKueue runs them in another cluster. Their pods are not seen here, so a failed
@@ -128,11 +118,11 @@ _UNCHECKED = "self.design == 'Unchecked'"
 _ASK_FOR_IT = "; set design to Unchecked to train it anyway"
 
 
-class ScalingSweepSpec(ApiType):
+class ScalingSweepSpec(fields.ApiType):
     """A grid of proxy training runs and the scaling laws fitted to them."""
 
     rules: ClassVar = (
-        Rule(
+        fields.Rule(
             "self.search.strategy == 'Sequential' || has(self.grid) || self.proxies.all(p, has(p.grid))",
             "set spec.grid, or a grid for every proxy; without one only search.strategy Sequential knows where"
             " to begin",
@@ -140,13 +130,13 @@ class ScalingSweepSpec(ApiType):
                 spec.searches or spec.grid is not None or all(p.grid for p in spec.proxies)
             ),
         ),
-        Rule(
+        fields.Rule(
             f"self.proxies.map(p, {_POINTS}).sum()"
             f" * (1 + self.training.additionalSeeds.size()) <= {MAX_POINTS}",
             f"at most {MAX_POINTS} points (batch sizes x learning rates x seeds, summed over proxies)",
             lambda spec: spec.points <= MAX_POINTS,
         ),
-        Rule(
+        fields.Rule(
             f"self.proxies.all(p, {_LARGEST_BATCH} * self.data.sequenceLength <= p.tokens)",
             "every proxy's tokens must cover a step of its largest batch"
             " (batch size x data.sequenceLength)",
@@ -155,32 +145,32 @@ class ScalingSweepSpec(ApiType):
                 for proxy in spec.proxies
             ),
         ),
-        Rule(
+        fields.Rule(
             f"{_UNCHECKED} || self.proxies.filter(p, !{_IS_AROUND}).size() != 1",
             f"one size gives no laws: add a proxy{_ASK_FOR_IT}",
             lambda spec: not spec.is_checked or len(spec.fitted_proxies) != 1,
         ),
-        Rule(
+        fields.Rule(
             f"self.proxies.all(p, {_IS_AROUND} || has(p.model))"
             f" || self.proxies.all(p, {_IS_AROUND} || has(p.checkpoint))",
             "sizes that start from random weights and sizes that continue a checkpoint have laws of their own:"
             " put them into two ScalingSweeps",
             lambda spec: len({p.checkpoint is None for p in spec.fitted_proxies}) < 2,
         ),
-        Rule(
+        fields.Rule(
             f"self.search.strategy != 'Sequential' || !self.proxies.exists(p, {_IS_AROUND})",
             "search.strategy Sequential chooses points for laws, and sizes with grid.around have none: put these into a"
             " ScalingSweep of their own",
             lambda spec: not spec.searches or len(spec.fitted_proxies) == len(spec.proxies),
         ),
-        Rule(
+        fields.Rule(
             f"{_UNCHECKED} || self.search.strategy == 'Sequential' || self.proxies.all(p,"
             f" {_LEARNING_RATES} >= {FEWEST_LINES})",
             f"a grid of two learning rates shows no best one: give at least {FEWEST_LINES} to every size, or set"
             f" search.strategy to Sequential, which adds points{_ASK_FOR_IT}",
             lambda spec: spec.shows_minima(lambda grid: len(grid.learning_rates)),
         ),
-        Rule(
+        fields.Rule(
             f"{_UNCHECKED} || self.search.strategy == 'Sequential' || {_ONE_BATCH_SIZE} || self.proxies.all(p,"
             f" {_BATCH_SIZES} >= {FEWEST_LINES})",
             f"these batch sizes show no best one: give at least {FEWEST_LINES} to every size, set search.strategy to"
@@ -190,12 +180,12 @@ class ScalingSweepSpec(ApiType):
                 spec.has_one_batch_size or spec.shows_minima(lambda grid: len(grid.batch_sizes))
             ),
         ),
-        Rule(
+        fields.Rule(
             f"self.search.strategy != 'Sequential' || self.proxies.all(p, {_BATCH_SIZES} >= 2)",
             "search.strategy Sequential adds batch sizes at the distance of those given: give at least 2 to every size",
             lambda spec: not spec.searches or all(len(g.batch_sizes) >= 2 for g in spec.grids),
         ),
-        Rule(
+        fields.Rule(
             f"{_UNCHECKED} || self.proxies.all(p,"
             f" {_LARGEST_BATCH} * self.data.sequenceLength * {FEWEST_STEPS} <= p.tokens)",
             f"every proxy's tokens must last for {FEWEST_STEPS} steps of its largest batch"
@@ -209,7 +199,7 @@ class ScalingSweepSpec(ApiType):
                 )
             ),
         ),
-        Rule(
+        fields.Rule(
             "!has(self.optimizer.warmupTokens) || self.proxies.all(p,"
             f" self.optimizer.warmupTokens * {WARMUP_MULTIPLE} < p.tokens)",
             f"every proxy's tokens must be more than {WARMUP_MULTIPLE} x optimizer.warmupTokens: earlier evaluations"
@@ -219,12 +209,12 @@ class ScalingSweepSpec(ApiType):
                 for p in spec.proxies
             ),
         ),
-        Rule(
+        fields.Rule(
             "self.proxies.all(p, self.evaluation.firstTokens < p.tokens)",
             "evaluation.firstTokens (100000000 unless set) must be less than every proxy's tokens",
             lambda spec: all(spec.evaluation.first_tokens < p.tokens for p in spec.proxies),
         ),
-        Rule(
+        fields.Rule(
             "self.search.strategy != 'Sequential' || self.training.additionalSeeds.size() == 0",
             "search.strategy Sequential trains every point with one seed: remove training.additionalSeeds",
             lambda spec: not spec.searches or not spec.training.additional_seeds,
@@ -239,8 +229,8 @@ class ScalingSweepSpec(ApiType):
     """Corpus. Immutable except for podTemplate."""
     proxies: Annotated[
         tuple[Proxy, ...],
-        Field(min_length=1, max_length=20, json_schema_extra=BY_NAME),
-        AfterValidator(names_are_unique),
+        Field(min_length=1, max_length=20, json_schema_extra=fields.BY_NAME),
+        AfterValidator(fields.names_are_unique),
     ]
     """Model sizes. Fitting the laws takes at least two; those with grid.around are not fitted."""
     grid: Grid | None = None
@@ -249,9 +239,9 @@ class ScalingSweepSpec(ApiType):
     """Checked refuses a design that can give no laws: a single size, fewer than three learning rates or batch sizes
     if no search adds points, runs of fewer than 100 steps. A single batch size in spec.grid is allowed: it answers
     predictions that set spec.batchSize to it. Unchecked trains any design."""
-    optimizer: Annotated[Optimizer, IDENTITY] = Optimizer()
+    optimizer: Annotated[Optimizer, fields.IDENTITY] = Optimizer()
     """Optimizer of every run. Immutable."""
-    evaluation: Annotated[Evaluation, IDENTITY] = Evaluation()
+    evaluation: Annotated[Evaluation, fields.IDENTITY] = Evaluation()
     """Evaluation schedule of every run. Immutable."""
     training: Training = Training()
     """Precision, seeds and checkpoints of every run."""
@@ -269,7 +259,7 @@ class ScalingSweepSpec(ApiType):
     """Settings of all Jobs."""
     queue: Queue | None = None
     """Kueue queue of the Jobs. When absent, Jobs start without admission."""
-    pod_template: PodTemplate | None = None
+    pod_template: fields.PodTemplate | None = None
     """Merged into every pod, after the operator's defaults."""
 
     def grid_of(self, proxy: Proxy) -> Grid:

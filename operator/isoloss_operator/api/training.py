@@ -6,64 +6,54 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from isoloss_operator.api.fields import (
-    IDENTITY,
-    ApiType,
-    Decimal,
-    Fraction,
-    LossWeight,
-    NonNegativeDecimal,
-    NonNegativeTokens,
-    PositiveTokens,
-    Rule,
-)
+from isoloss_operator.api import fields
 
 
-class Optimizer(ApiType):
+class Optimizer(fields.ApiType):
     """Settings of AdamW."""
 
-    beta1: Fraction = "0.9"
+    beta1: fields.Fraction = "0.9"
     """Decay rate of the first moment."""
-    beta2: Fraction = "0.999"
+    beta2: fields.Fraction = "0.999"
     """Decay rate of the second moment."""
-    epsilon: Decimal = "1e-8"
+    epsilon: fields.Decimal = "1e-8"
     """Added to the denominator of the update."""
-    weight_decay: NonNegativeDecimal = "0.01"
+    weight_decay: fields.NonNegativeDecimal = "0.01"
     """Decoupled weight decay."""
-    gradient_clip: Decimal = "1.0"
+    gradient_clip: fields.Decimal = "1.0"
     """Maximum norm of the gradient."""
-    warmup_tokens: NonNegativeTokens | None = None
+    warmup_tokens: fields.NonNegativeTokens | None = None
     """Length of the linear learning-rate warm-up in tokens, for every batch size. When absent, as many tokens as the
     size has active parameters, at most just under half of evaluation.firstTokens; `isoloss plan` prints it. 0:
     none."""
-    second_moment_tokens: NonNegativeTokens = 0
+    second_moment_tokens: fields.NonNegativeTokens = 0
     """Time constant of the second moment in tokens, in place of beta2, for every batch size. 0: beta2 applies."""
-    weight_decay_tokens: NonNegativeTokens = 0
+    weight_decay_tokens: fields.NonNegativeTokens = 0
     """Time constant of the weight decay in tokens, in place of weightDecay, for every batch size and learning rate.
     At least ten of the largest batches. 0: weightDecay applies."""
-    z_loss: LossWeight = "0"
+    z_loss: fields.LossWeight = "0"
     """Weight of the squared log of the softmax's denominator in the gradient, which keeps logits small; not part of
     reported losses."""
     schedule: Literal["Constant"] = "Constant"
     """Learning rate after the warm-up."""
 
 
-class Evaluation(ApiType):
+class Evaluation(fields.ApiType):
     """When runs are evaluated: at firstTokens * 10^(i / perDecade)."""
 
-    first_tokens: PositiveTokens = 100_000_000
+    first_tokens: fields.PositiveTokens = 100_000_000
     """Tokens at the first evaluation."""
     per_decade: int = Field(default=24, ge=4, le=100)
     """Number of evaluations per factor of ten in tokens."""
-    averaging_tokens: NonNegativeTokens = 0
+    averaging_tokens: fields.NonNegativeTokens = 0
     """Time constant of the averaged weights in tokens. 0 means a tenth of the tokens seen."""
 
 
-class Training(ApiType):
+class Training(fields.ApiType):
     """Precision, seeds and checkpoints."""
 
     rules: ClassVar = (
-        Rule(
+        fields.Rule(
             "self.additionalSeeds.all(a, a != self.seed"
             " && self.additionalSeeds.exists_one(b, a == b))",
             "additionalSeeds must differ from each other and from seed",
@@ -71,9 +61,9 @@ class Training(ApiType):
         ),
     )
 
-    precision: Annotated[Literal["BFloat16", "Float32"], IDENTITY] = "BFloat16"
+    precision: Annotated[Literal["BFloat16", "Float32"], fields.IDENTITY] = "BFloat16"
     """Precision of the matrix products. Weights and moments are always float32. Immutable."""
-    seed: Annotated[int, Field(ge=0, le=2_147_483_647), IDENTITY] = 0
+    seed: Annotated[int, Field(ge=0, le=2_147_483_647), fields.IDENTITY] = 0
     """Seed of initialisation and data order. Immutable."""
     additional_seeds: Annotated[
         tuple[Annotated[int, Field(ge=0, le=2_147_483_647)], ...], Field(max_length=20)

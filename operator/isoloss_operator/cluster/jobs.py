@@ -7,18 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from isoloss_operator.cluster.client import JOB, Cluster, ClusterError, Conflict, NotFound, Refused
+from isoloss_operator.cluster import client
 from isoloss_operator.cluster.manifests import Owner, job_manifest
 from isoloss_operator.cluster.observe import Object, is_owned_by
 from isoloss_operator.cluster.template_fields import BadPodTemplate
-from isoloss_operator.decide.observation import (
-    LABEL_ATTEMPT,
-    LABEL_KEY,
-    LABEL_KIND,
-    LABEL_OWNER_UID,
-    LABEL_RECORDED,
-    LABEL_STORE,
-)
+from isoloss_operator.decide import observation
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest
 from isoloss_operator.pass_deadline import with_deadline
 from isoloss_operator.settings import Settings
@@ -26,7 +19,13 @@ from isoloss_operator.settings import Settings
 Item = TypeVar("Item")
 FORBIDDEN = 403
 TIME_TO_LIVE: Final = "ttlSecondsAfterFinished"
-IDENTIFYING = (LABEL_OWNER_UID, LABEL_KIND, LABEL_KEY, LABEL_ATTEMPT, LABEL_STORE)
+IDENTIFYING = (
+    observation.LABEL_OWNER_UID,
+    observation.LABEL_KIND,
+    observation.LABEL_KEY,
+    observation.LABEL_ATTEMPT,
+    observation.LABEL_STORE,
+)
 """Labels by which a Job is found again. They are part of its name, so that a namesake has the same."""
 
 
@@ -56,7 +55,7 @@ class JobWriter:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: client.Cluster,
         settings: Settings,
         *,
         writers: int,
@@ -85,7 +84,7 @@ class JobWriter:
         """Delete Jobs, unless they were recreated. Raises ClusterError."""
 
         def delete_one(deletion: JobDeletion) -> None:
-            self._cluster.delete(JOB, owner.namespace, deletion.name, deletion.uid)
+            self._cluster.delete(client.JOB, owner.namespace, deletion.name, deletion.uid)
             self._on_write("delete", "")
 
         self._each(owner, list(deletions), delete_one)
@@ -95,12 +94,12 @@ class JobWriter:
 
         def expire_one(expiry: JobExpiry) -> None:
             change = {
-                "metadata": {"labels": {LABEL_RECORDED: "true"}},
+                "metadata": {"labels": {observation.LABEL_RECORDED: "true"}},
                 "spec": {TIME_TO_LIVE: expiry.seconds},
             }
             try:
-                self._cluster.patch(JOB, owner.namespace, expiry.name, change)
-            except NotFound:
+                self._cluster.patch(client.JOB, owner.namespace, expiry.name, change)
+            except client.NotFound:
                 return
 
         self._each(owner, list(expiries), expire_one)
@@ -112,13 +111,13 @@ class JobWriter:
     def _create_one(self, owner: Owner, request: JobRequest) -> None:
         try:
             body = job_manifest(request, owner, self._settings)
-            self._keep(self._cluster.create(JOB, owner.namespace, body))
-        except Conflict as error:
+            self._keep(self._cluster.create(client.JOB, owner.namespace, body))
+        except client.Conflict as error:
             if taken := self._name_taken(owner, request):
                 raise CreateRefused(taken) from error
         except BadPodTemplate as error:
             raise CreateRefused(str(error)) from error
-        except Refused as error:
+        except client.Refused as error:
             # 403: quota, admission policy or missing rights. The rest is about the Job itself.
             raise CreateRefused(str(error), may_pass=error.status == FORBIDDEN) from error
         else:
@@ -130,18 +129,18 @@ class JobWriter:
         if job["spec"].get(TIME_TO_LIVE) is None:
             return
         name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
-        kept = self._cluster.patch(JOB, namespace, name, {"spec": {TIME_TO_LIVE: None}})
+        kept = self._cluster.patch(client.JOB, namespace, name, {"spec": {TIME_TO_LIVE: None}})
         if kept["spec"].get(TIME_TO_LIVE) is not None:
-            self._cluster.delete(JOB, namespace, name, job["metadata"]["uid"])
+            self._cluster.delete(client.JOB, namespace, name, job["metadata"]["uid"])
             raise CreateRefused(
                 f"an admission policy sets spec.{TIME_TO_LIVE} of Job {name}, which may go before its outcome is "
-                f"recorded: exempt Jobs with the label {LABEL_OWNER_UID}"
+                f"recorded: exempt Jobs with the label {observation.LABEL_OWNER_UID}"
             )
 
     def _name_taken(self, owner: Owner, request: JobRequest) -> str:
         """Why the Job of that name cannot be the requested one; empty: it is."""
         fields = f"metadata.name={request.name}"
-        existing = self._cluster.list(JOB, owner.namespace, fields=fields)
+        existing = self._cluster.list(client.JOB, owner.namespace, fields=fields)
         for job in existing:
             if not is_owned_by(job, owner.uid) and not self._taken_back(owner, job):
                 return f"a Job named {request.name} exists and does not belong to {owner.name}: delete it"
@@ -151,10 +150,10 @@ class JobWriter:
                     f"a Job named {request.name} exists and its labels {changed} were changed: "
                     "restore them, or delete it"
                 )
-            if LABEL_RECORDED in (job["metadata"].get("labels") or {}):
+            if observation.LABEL_RECORDED in (job["metadata"].get("labels") or {}):
                 # By a ledger that was lost: the next pass sees it and records it again.
-                change = {"metadata": {"labels": {LABEL_RECORDED: None}}}
-                self._cluster.patch(JOB, owner.namespace, request.name, change)
+                change = {"metadata": {"labels": {observation.LABEL_RECORDED: None}}}
+                self._cluster.patch(client.JOB, owner.namespace, request.name, change)
         return ""
 
     def _taken_back(self, owner: Owner, job: Object) -> bool:
@@ -162,11 +161,11 @@ class JobWriter:
         of another owner is left alone."""
         metadata = job["metadata"]
         references = list(metadata.get("ownerReferences") or ())
-        is_ours = (metadata.get("labels") or {}).get(LABEL_OWNER_UID) == owner.uid
+        is_ours = (metadata.get("labels") or {}).get(observation.LABEL_OWNER_UID) == owner.uid
         if not is_ours or any(each.get("controller") for each in references):
             return False
         change = {"metadata": {"ownerReferences": [*references, owner.reference()]}}
-        self._cluster.patch(JOB, owner.namespace, metadata["name"], change)
+        self._cluster.patch(client.JOB, owner.namespace, metadata["name"], change)
         return True
 
     def _each(self, owner: Owner, items: Sequence[Item], write: Callable[[Item], None]) -> None:
@@ -181,7 +180,7 @@ class JobWriter:
                 return
             try:
                 write(item)
-            except (CreateRefused, ClusterError):
+            except (CreateRefused, client.ClusterError):
                 failed.set()
                 raise
 

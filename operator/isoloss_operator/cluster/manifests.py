@@ -8,20 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isoloss_contract import records
 from isoloss_contract.checkpointing import (
     STORE_BYTES_PER_SECOND,
     checkpoint_bytes,
     needed_grace,
-)
-from isoloss_contract.records import (
-    GRACE_VARIABLE,
-    POD_ADDRESS_VARIABLE,
-    SCRATCH_VARIABLE,
-    TASK_VARIABLE,
-    TERMINATION_VARIABLE,
-    ExitCode,
-    PrepareTask,
-    TrainTask,
 )
 from isoloss_operator.cluster.accelerators import (
     CONTAINER,
@@ -55,14 +46,14 @@ SCRATCH = "/scratch"
 SHARED_MEMORY = "/dev/shm"
 TERMINATION_LOG = "/dev/termination-log"
 FINAL_EXIT_CODES = (
-    ExitCode.DIVERGED,
-    ExitCode.OUT_OF_MEMORY,
-    ExitCode.BAD_CONFIGURATION,
-    ExitCode.BAD_DATA,
+    records.ExitCode.DIVERGED,
+    records.ExitCode.OUT_OF_MEMORY,
+    records.ExitCode.BAD_CONFIGURATION,
+    records.ExitCode.BAD_DATA,
     # A replaced pod would find the claim again, and start without the delay between attempts.
-    ExitCode.CLAIMED_ELSEWHERE,
+    records.ExitCode.CLAIMED_ELSEWHERE,
     # The other pods wait for the one that has ended.
-    ExitCode.MEMORY_REFUSED,
+    records.ExitCode.MEMORY_REFUSED,
 )
 """The Job ends at once; whether and when another attempt follows is the operator's decision."""
 
@@ -122,9 +113,9 @@ def job_manifest(request: JobRequest, owner: Owner, settings: Settings) -> Json:
 def _pods(request: JobRequest) -> int:
     """How many pods share the work of a preparation or train a point together, by their index."""
     task = request.task
-    if isinstance(task, PrepareTask):
+    if isinstance(task, records.PrepareTask):
         return task.pods
-    return task.nodes if isinstance(task, TrainTask) else 1
+    return task.nodes if isinstance(task, records.TrainTask) else 1
 
 
 def _completions(request: JobRequest) -> Json:
@@ -153,7 +144,10 @@ def _pod_failure_policy() -> Json:
     codes = {"containerName": CONTAINER, "operator": "In"}
     return {
         "rules": [
-            {"action": "Ignore", "onExitCodes": {**codes, "values": [int(ExitCode.INTERRUPTED)]}},
+            {
+                "action": "Ignore",
+                "onExitCodes": {**codes, "values": [int(records.ExitCode.INTERRUPTED)]},
+            },
             # The server's own default, but the schemas of 1.31 to 1.34 require it.
             {
                 "action": "Ignore",
@@ -296,7 +290,7 @@ def _default_template(grace_seconds: int, container: Json) -> Json:
 
 
 def _grace_seconds(request: JobRequest, settings: Settings) -> int:
-    if not isinstance(request.task, TrainTask):
+    if not isinstance(request.task, records.TrainTask):
         return settings.termination_grace_seconds
     try:
         counts = parameter_counts(request.task.point.model)
@@ -358,10 +352,10 @@ def _fixed_template(
                     "terminationMessagePath": TERMINATION_LOG,
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "env": [
-                        {"name": TASK_VARIABLE, "value": task_text(request)},
-                        {"name": SCRATCH_VARIABLE, "value": SCRATCH},
-                        {"name": TERMINATION_VARIABLE, "value": TERMINATION_LOG},
-                        {"name": GRACE_VARIABLE, "value": str(grace_seconds or 0)},
+                        {"name": records.TASK_VARIABLE, "value": task_text(request)},
+                        {"name": records.SCRATCH_VARIABLE, "value": SCRATCH},
+                        {"name": records.TERMINATION_VARIABLE, "value": TERMINATION_LOG},
+                        {"name": records.GRACE_VARIABLE, "value": str(grace_seconds or 0)},
                         *_address(request),
                     ],
                 }
@@ -375,7 +369,10 @@ def _address(request: JobRequest) -> list[Json]:
     if request.kind != "train" or _pods(request) == 1:
         return []
     return [
-        {"name": POD_ADDRESS_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        {
+            "name": records.POD_ADDRESS_VARIABLE,
+            "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+        }
     ]
 
 

@@ -11,18 +11,7 @@ from typing import Any, get_args
 from isoloss_contract.records import ExitCode
 from isoloss_operator.cluster.accelerators import CONTAINER, accelerators_of
 from isoloss_operator.cluster.manifests import INDEXED, QUEUE_LABEL
-from isoloss_operator.decide.observation import (
-    LABEL_ATTEMPT,
-    LABEL_GENERATION,
-    LABEL_KEY,
-    LABEL_KIND,
-    LABEL_STORE,
-    LABEL_TEMPLATE,
-    JobKind,
-    ObservedJob,
-    ObservedPod,
-    ObservedWorkload,
-)
+from isoloss_operator.decide import observation
 
 Object = Mapping[str, Any]
 FAR = datetime.max.replace(tzinfo=UTC)
@@ -69,26 +58,26 @@ class PodFacts:
     start: datetime | None
     end: datetime | None
     """End of the trainer container; None: not yet or unknown."""
-    observed: ObservedPod
+    observed: observation.ObservedPod
 
 
-def observe_job(job: Object) -> ObservedJob | None:
+def observe_job(job: Object) -> observation.ObservedJob | None:
     """A Job without its pods; None for one without our labels, or with labels that we cannot have given it."""
     metadata, spec, status = job["metadata"], job["spec"], job.get("status") or {}
     labels = metadata.get("labels") or {}
-    kind = labels.get(LABEL_KIND, "")
-    attempt = labels.get(LABEL_ATTEMPT, "")
-    if kind not in get_args(JobKind) or not ATTEMPT.fullmatch(attempt):
+    kind = labels.get(observation.LABEL_KIND, "")
+    attempt = labels.get(observation.LABEL_ATTEMPT, "")
+    if kind not in get_args(observation.JobKind) or not ATTEMPT.fullmatch(attempt):
         return None
-    generation = labels.get(LABEL_GENERATION, "")
+    generation = labels.get(observation.LABEL_GENERATION, "")
     ended = condition(status, "Complete") or condition(status, "Failed")
-    return ObservedJob(
+    return observation.ObservedJob(
         name=metadata["name"],
         uid=metadata["uid"],
         kind=kind,
-        key=labels.get(LABEL_KEY, ""),
+        key=labels.get(observation.LABEL_KEY, ""),
         attempt=int(attempt),
-        store=labels.get(LABEL_STORE, ""),
+        store=labels.get(observation.LABEL_STORE, ""),
         created=_time(metadata["creationTimestamp"]),
         started=_time(status["startTime"]) if status.get("startTime") else None,
         suspended=bool(spec.get("suspend")),
@@ -99,7 +88,7 @@ def observe_job(job: Object) -> ObservedJob | None:
         deleting="deletionTimestamp" in metadata,
         unfinished_pods=_counted(status, ended),
         generation=int(generation) if generation.isdecimal() else 0,
-        template=labels.get(LABEL_TEMPLATE, ""),
+        template=labels.get(observation.LABEL_TEMPLATE, ""),
         accelerators=accelerators_of(spec.get("template")),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
         workload=_unqueued(job),
@@ -110,12 +99,12 @@ def observe_job(job: Object) -> ObservedJob | None:
     )
 
 
-def _unqueued(job: Object) -> ObservedWorkload | None:
+def _unqueued(job: Object) -> observation.ObservedWorkload | None:
     """What stands for the Workload of a suspended Job in no queue: who suspended it is not known."""
     metadata, spec = job["metadata"], job["spec"]
     if not spec.get("suspend") or QUEUE_LABEL in (metadata.get("labels") or {}):
         return None
-    return ObservedWorkload(
+    return observation.ObservedWorkload(
         name="",
         message=f"spec.suspend of Job {metadata['name']} was set to true, and the sweep names no queue: set it back, or give "
         "the sweep spec.queue if Kueue manages every Job here",
@@ -144,7 +133,7 @@ def observe_pod(pod: Object, *, is_lost: bool = False, is_outlived: bool = False
     start, end = _work(pod)
     return PodFacts(
         job_uid=labels.get(JOB_UID_LABEL, ""),
-        key=labels.get(LABEL_KEY, ""),
+        key=labels.get(observation.LABEL_KEY, ""),
         name=metadata["name"],
         node=(pod.get("spec") or {}).get("nodeName") or "",
         created=metadata["creationTimestamp"],
@@ -157,7 +146,9 @@ def observe_pod(pod: Object, *, is_lost: bool = False, is_outlived: bool = False
     )
 
 
-def with_pods(jobs: Iterable[ObservedJob], pods: Iterable[PodFacts]) -> tuple[ObservedJob, ...]:
+def with_pods(
+    jobs: Iterable[observation.ObservedJob], pods: Iterable[PodFacts]
+) -> tuple[observation.ObservedJob, ...]:
     """The Jobs with what their pods say."""
     by_job: dict[str, list[PodFacts]] = {}
     for pod in pods:
@@ -172,7 +163,7 @@ def orphaned_pods(known: Container[str], pods: Iterable[PodFacts]) -> tuple[PodF
     )
 
 
-def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:
+def _with_pods(job: observation.ObservedJob, pods: list[PodFacts]) -> observation.ObservedJob:
     if not pods:
         return job
     alive = sum(not pod.has_ended and not pod.is_lost for pod in pods)
@@ -198,7 +189,7 @@ def _with_pods(job: ObservedJob, pods: list[PodFacts]) -> ObservedJob:
     return _outlived(seen, telling) if telling.is_outlived else seen
 
 
-def _outlived(job: ObservedJob, pod: PodFacts) -> ObservedJob:
+def _outlived(job: observation.ObservedJob, pod: PodFacts) -> observation.ObservedJob:
     """A Job that Kubernetes will not end while another container than the trainer runs, such as a mesh's proxy.
 
     The exit of the trainer ends the attempt.
@@ -207,7 +198,7 @@ def _outlived(job: ObservedJob, pod: PodFacts) -> ObservedJob:
     return replace(job, outlived=True, complete=succeeded, failed=not succeeded, ended=pod.end)
 
 
-def _lost(job: ObservedJob, pod: PodFacts) -> ObservedJob:
+def _lost(job: observation.ObservedJob, pod: PodFacts) -> observation.ObservedJob:
     """A Job that Kubernetes will not end: it waits for a pod of which nobody will hear again."""
     place = f" on node {pod.node}" if pod.node else ""
     message = (
@@ -252,7 +243,7 @@ def has_ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in ENDED
 
 
-def _telling(job: ObservedJob, pods: list[PodFacts]) -> PodFacts:
+def _telling(job: observation.ObservedJob, pods: list[PodFacts]) -> PodFacts:
     """The pod that tells how the Job stands: the newest, of an Indexed Job the first one that failed,
     which takes the others with it, or else the newest that has not started, at work, or done."""
     if not job.indexed:
@@ -279,14 +270,14 @@ def _newest(pods: list[PodFacts]) -> PodFacts:
     return max(pods, key=lambda pod: (pod.created, not pod.has_ended, pod.name))
 
 
-def _observe_pod(pod: Object) -> ObservedPod:
+def _observe_pod(pod: Object) -> observation.ObservedPod:
     status = pod.get("status") or {}
     container = _container_status(status)
     state = container.get("state") or {}
     ended, waiting = state.get("terminated") or {}, state.get("waiting") or {}
     if not waiting:
         waiting = _waiting_init_container(status)
-    return ObservedPod(
+    return observation.ObservedPod(
         phase=status.get("phase") or "Pending",
         exit_code=ended.get("exitCode"),
         reason=ended.get("reason") or status.get("reason") or "",

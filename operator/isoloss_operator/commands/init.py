@@ -18,6 +18,7 @@ from isoloss.errors import BadInput
 from isoloss.laws_files import write_file
 from isoloss.usual import PUBLISHED_WASTE
 from isoloss.yaml_text import read_documents
+from isoloss_operator.commands import options
 from isoloss_operator.commands.costs import (
     Pace,
     Planned,
@@ -44,15 +45,6 @@ from isoloss_operator.commands.manifest_writer import (
     Written,
     guesses,
     manifests,
-)
-from isoloss_operator.commands.options import (
-    PricePerHour,
-    corpus_parts,
-    folder,
-    name_of,
-    read_checkpoint,
-    sequence_length,
-    tokenizer,
 )
 from isoloss_operator.commands.printed import price_sentence, print_plan
 from isoloss_operator.commands.worth import (
@@ -158,7 +150,7 @@ def init(
         int | None,
         typer.Option("--sequence-length", min=8, help="Of the continued run, in tokens."),
     ] = None,
-    price_per_hour: PricePerHour = None,
+    price_per_hour: options.PricePerHour = None,
     out: Annotated[Path | None, typer.Option(help="File to write. By default NAME.yaml.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
@@ -168,16 +160,16 @@ def init(
     pace = replace(PACE, price_per_hour=price_per_hour)
     if validate is not None and not 0.0 < validate <= 1.0:
         raise BadInput(f"--validate: must be above 0 and at most 1, not {validate:g}")
-    parts = corpus_parts(corpus)
-    found = read_checkpoint(checkpoint)
-    called = name_of("--name", name, found.uri)
+    parts = options.corpus_parts(corpus)
+    found = options.read_checkpoint(checkpoint)
+    called = options.name_of("--name", name, found.uri)
     if validate is not None and len(called + VALIDATION) > MAX_NAME:
         raise BadInput(f"--name: {called}{VALIDATION} is longer than {MAX_NAME} characters")
     path = out or Path(f"{called}.yaml")
     if path.exists():
         raise BadInput(f"--out: {path} exists: name another file, or remove it")
     is_length_guessed = length is None
-    length = sequence_length(length, found.config)
+    length = options.sequence_length(length, found.config)
     cap = _spend(spend)
     try:
         compared = designs(found.config, cpt_tokens, accelerators, length, searches=not grid)
@@ -187,13 +179,13 @@ def init(
     each = chosen.accelerators(accelerators, None, searches=not grid)
     written = Written(
         name=called,
-        namespace=None if namespace is None else name_of("--namespace", namespace, ""),
+        namespace=None if namespace is None else options.name_of("--namespace", namespace, ""),
         checkpoint=found,
         cpt_tokens=cpt_tokens,
-        storage=folder("--storage", storage or f"{found.uri.rpartition('/')[0]}/isoloss"),
+        storage=options.folder("--storage", storage or f"{found.uri.rpartition('/')[0]}/isoloss"),
         is_storage_guessed=storage is None,
-        secret=None if secret is None else name_of("--secret", secret, ""),
-        tokenizer=tokenizer(tokenizer_uri, found.uri),
+        secret=None if secret is None else options.name_of("--secret", secret, ""),
+        tokenizer=options.tokenizer(tokenizer_uri, found.uri),
         sequence_length=length,
         is_sequence_length_guessed=is_length_guessed,
         corpus=parts,

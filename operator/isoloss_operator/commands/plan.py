@@ -13,15 +13,7 @@ from isoloss.cli.inputs import AsJson, optional_count, positive, refuse_idle
 from isoloss.cli.outcome import ANSWERED, command, print_document, print_warnings
 from isoloss.design import Target
 from isoloss.errors import BadInput
-from isoloss_operator.commands.costs import (
-    Pace,
-    out_of_reach,
-    planned,
-    price_document,
-    search_document,
-    sizes_document,
-    with_continued_models,
-)
+from isoloss_operator.commands import costs
 from isoloss_operator.commands.manifest_reader import pod_warnings, read_checkpoints, read_manifest
 from isoloss_operator.commands.options import PricePerHour
 from isoloss_operator.commands.printed import print_plan, print_refused, print_validations
@@ -84,28 +76,28 @@ def plan(
     try:
         sweep, predictions, judging, elsewhere = read_manifest(manifest)
         checkpoints = read_checkpoints(sweep, *judging.values())
-        found = planned(with_continued_models(sweep, checkpoints))
+        found = costs.planned(costs.with_continued_models(sweep, checkpoints))
         validations = {
-            name: planned(with_continued_models(spec, checkpoints))
+            name: costs.planned(costs.with_continued_models(spec, checkpoints))
             for name, spec in judging.items()
         }
     except InvalidSpec as error:
         raise BadInput(str(error)) from error
     of_pods = [each for spec in (sweep, *judging.values()) for each in pod_warnings(spec)]
     warnings = [*elsewhere, *of_pods]
-    refused = out_of_reach(found.sizes, predictions, checkpoints)
+    refused = costs.out_of_reach(found.sizes, predictions, checkpoints)
     cost = found.cost(*target) if target else None
     outlook = outlooks(found, Target(*target)) if target else None
     if as_json:
         print_document(
             {
-                **sizes_document(found.sizes, pace, cost),
-                "search": search_document(found),
+                **costs.sizes_document(found.sizes, pace, cost),
+                "search": costs.search_document(found),
                 "elapsed": asdict(found.elapsed(pace)),
-                **price_document(found, pace),
+                **costs.price_document(found, pace),
                 "placed": [asdict(each) for each in found.placed],
                 "validations": {
-                    name: sizes_document(each.sizes, pace, None)
+                    name: costs.sizes_document(each.sizes, pace, None)
                     for name, each in validations.items()
                 },
                 "refused_predictions": refused,
@@ -128,7 +120,7 @@ def _pace(
     utilisation: float | None,
     peak_flops: float,
     price_per_hour: float | None,
-) -> Pace:
+) -> costs.Pace:
     """Raises BadInput for an impossible number, and for one that would do nothing."""
     for option, value in (
         ("--tokens-per-second", tokens_per_second),
@@ -144,7 +136,7 @@ def _pace(
         )
     if utilisation is not None and utilisation > 1:
         raise BadInput(f"--utilisation: must be at most 1, not {utilisation:g}")
-    return Pace(tokens_per_second, peak_flops, utilisation, price_per_hour)
+    return costs.Pace(tokens_per_second, peak_flops, utilisation, price_per_hour)
 
 
 def _target(params: str | None, tokens: str | None) -> tuple[float, float] | None:

@@ -22,16 +22,7 @@ from isoloss.published import published_opinions
 from isoloss.savings import search_cost
 from isoloss_contract.reading import value_of
 from isoloss_contract.records import EvaluationResult
-from isoloss_operator.api import (
-    BatchSizeRangeStatus,
-    ExpectedRegretStatus,
-    ExtrapolationStatus,
-    HyperparamPredictionSpec,
-    HyperparamPredictionStatus,
-    ScalingSweepSpec,
-    SearchCostStatus,
-    VariantStatus,
-)
+from isoloss_operator import api
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import Measurement
 from isoloss_operator.decide.fits import FitOutcome
@@ -46,7 +37,7 @@ from isoloss_operator.decide.prediction_checks import AcceptedPrediction
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_reference import final_fit
 
-NO_NUMBERS: Final = HyperparamPredictionStatus()
+NO_NUMBERS: Final = api.HyperparamPredictionStatus()
 
 
 @dataclass(frozen=True)
@@ -59,9 +50,9 @@ class Answer:
     """The answer of the final laws, or why there is none; batch sizes in sequences of the sweep's length."""
     prediction: Prediction | Finding
     """The same in sequences of the target's length."""
-    status: HyperparamPredictionStatus
+    status: api.HyperparamPredictionStatus
     """As the status shows it, without the initial loss; empty if there is none."""
-    preview: HyperparamPredictionStatus | None
+    preview: api.HyperparamPredictionStatus | None
     """The answer of provisional laws, to look at while the sweep runs; None without one."""
 
 
@@ -83,7 +74,7 @@ def answer_to(asked: AcceptedPrediction, measured: Measurement) -> Answer:
 
 def _preview(
     asked: AcceptedPrediction, result: EvaluationResult | None
-) -> HyperparamPredictionStatus | None:
+) -> api.HyperparamPredictionStatus | None:
     fit = value_of(asked.observed.fit)
     if fit is None or fit.laws is None or fit.laws.status != "provisional":
         return None
@@ -129,8 +120,8 @@ ROUTES: Final[dict[Route, str]] = {
 
 def question(
     laws: Laws,
-    spec: HyperparamPredictionSpec,
-    sweep: ScalingSweepSpec,
+    spec: api.HyperparamPredictionSpec,
+    sweep: api.ScalingSweepSpec,
     result: EvaluationResult | None,
 ) -> PredictionQuery:
     """What a prediction asks the laws; their answer is in sequences of the sweep's length.
@@ -155,13 +146,13 @@ def question(
     )
 
 
-def target_length(spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec) -> int:
+def target_length(spec: api.HyperparamPredictionSpec, sweep: api.ScalingSweepSpec) -> int:
     """Tokens per sequence of the planned run."""
     return spec.target_sequence_length or sweep.data.sequence_length
 
 
 def target_parameters(
-    spec: HyperparamPredictionSpec, result: EvaluationResult | None
+    spec: api.HyperparamPredictionSpec, result: EvaluationResult | None
 ) -> float | None:
     """Active parameters of the target: measured, or from the spec."""
     if result is not None:
@@ -193,12 +184,12 @@ def _answered(
     result: EvaluationResult | None,
     prediction: Prediction,
     fit: FitOutcome,
-) -> HyperparamPredictionStatus:
+) -> api.HyperparamPredictionStatus:
     """The status of an answer, without its initial loss."""
     spec, sweep, reference, unnoticed = asked.spec, asked.sweep, asked.reference, asked.unnoticed
     distance = prediction.extrapolation
     params, length = target_parameters(spec, result), target_length(spec, sweep)
-    return HyperparamPredictionStatus(
+    return api.HyperparamPredictionStatus(
         equivalent_flops=interval_status(prediction.equivalent_flops),
         planned_flops=precise(prediction.cpt_flops),
         total_flops=interval_status(prediction.total_flops),
@@ -208,7 +199,7 @@ def _answered(
         batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
         batch_size_cost=interval_status(prediction.batch_size_cost),
         affordable_batch_sizes=_affordable(prediction.affordable),
-        expected_regret=ExpectedRegretStatus(
+        expected_regret=api.ExpectedRegretStatus(
             nats=precise(prediction.expected_regret),
             planned_share=precise(
                 prediction.expected_regret_flops
@@ -216,7 +207,7 @@ def _answered(
             ),
         ),
         search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
-        extrapolation=ExtrapolationStatus(
+        extrapolation=api.ExtrapolationStatus(
             compute_factor=precise(distance.compute_factor),
             loss_distance=loss(distance.loss_distance),
             parameters_factor=precise(distance.params_factor),
@@ -235,10 +226,10 @@ def _answered(
     )
 
 
-def _affordable(found: BatchSizeRange | None) -> BatchSizeRangeStatus | None:
+def _affordable(found: BatchSizeRange | None) -> api.BatchSizeRangeStatus | None:
     if found is None:
         return None
-    return BatchSizeRangeStatus(
+    return api.BatchSizeRangeStatus(
         tolerance=number(found.tolerance),
         smallest=batch_size(found.smallest),
         largest=batch_size(found.largest),
@@ -255,8 +246,8 @@ def _warnings(result: EvaluationResult | None) -> tuple[str, ...]:
 
 
 def search_cost_status(
-    spec: ScalingSweepSpec, status: Mapping[str, Any], cpt_flops: float | None
-) -> SearchCostStatus | None:
+    spec: api.ScalingSweepSpec, status: Mapping[str, Any], cpt_flops: float | None
+) -> api.SearchCostStatus | None:
     """The sweep compared with a search on the target with the planned budget, both as 6 N D; None: one is unknown."""
     try:
         cost = search_cost(
@@ -266,7 +257,7 @@ def search_cost_status(
         )
     except ValueError:
         return None
-    return SearchCostStatus(
+    return api.SearchCostStatus(
         sweep_flops=precise(cost.proxy_flops),
         direct_flops=precise(cost.direct_flops),
         direct_runs=spec.direct_runs,
@@ -277,11 +268,11 @@ def search_cost_status(
 
 def second_opinions(
     prediction: Prediction, params: float | None, sequence_length: int
-) -> tuple[VariantStatus, ...]:
+) -> tuple[api.VariantStatus, ...]:
     """The published laws that have something to say."""
     published, _ = published_opinions(total_flops=prediction.total_flops.value, params=params)
     opinions = [
-        VariantStatus(
+        api.VariantStatus(
             name=opinion.name,
             learning_rate=learning_rate(opinion.learning_rate),
             batch_size=batch_size(opinion.batch_size(sequence_length)),
@@ -292,8 +283,8 @@ def second_opinions(
     return tuple(opinions[:MAX_ENTRIES])
 
 
-def _variant(name: str, point: Point) -> VariantStatus:
-    return VariantStatus(
+def _variant(name: str, point: Point) -> api.VariantStatus:
+    return api.VariantStatus(
         name=name,
         learning_rate=learning_rate(point.learning_rate.value),
         batch_size=batch_size(point.batch_size.value),

@@ -11,27 +11,11 @@ from typing import Any
 
 from isoloss.formatting import are, counted
 from isoloss.validation import Place
+from isoloss_contract import reading
 from isoloss_contract.ledger import KnownCheckpoint, Ledger, Neighbourhood, Placement
-from isoloss_contract.reading import (
-    ABSENT,
-    Newer,
-    Read,
-    Unanswered,
-    Unreadable,
-    is_unknown,
-    problem_of,
-    value_of,
-)
 from isoloss_contract.records import DataManifest
 from isoloss_operator.api import Proxy, ScalingSweepSpec
-from isoloss_operator.decide.conditions import (
-    READY,
-    STALE,
-    Finding,
-    Findings,
-    not_accepted,
-    previous_findings,
-)
+from isoloss_operator.decide import conditions
 from isoloss_operator.decide.jobs.requests import by_attempt, store_label, store_uri
 from isoloss_operator.decide.known_ledger import Recorded, sweep_ledger
 from isoloss_operator.decide.observation import (
@@ -89,7 +73,7 @@ class AcceptedSweep:
     """Those that sizes continue."""
     neighbourhoods: tuple[Neighbourhood, ...]
     """Places of sizes whose points lie around an answer."""
-    unplaced: Finding | None
+    unplaced: conditions.Finding | None
     """Why sizes wait for their first points; None: every size has places."""
 
     @property
@@ -98,26 +82,28 @@ class AcceptedSweep:
         return Continued.of(self.checkpoints, self.neighbourhoods)
 
 
-def check_sweep(observed: ObservedSweep) -> AcceptedSweep | Findings:
+def check_sweep(observed: ObservedSweep) -> AcceptedSweep | conditions.Findings:
     """The sweep if it may go on, or what its conditions say if not."""
     spec, ledger = observed.spec, observed.ledger
     if isinstance(spec, InvalidSpec):
-        return not_accepted(Reason.INVALID_SPEC, str(spec))
+        return conditions.not_accepted(Reason.INVALID_SPEC, str(spec))
     if observed.storage_refusal:
-        return not_accepted(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
-    if isinstance(ledger, Newer):
-        return not_accepted(Reason.LEDGER_NEWER, f"{ledger.message}. Upgrade the operator again.")
+        return conditions.not_accepted(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
+    if isinstance(ledger, reading.Newer):
+        return conditions.not_accepted(
+            Reason.LEDGER_NEWER, f"{ledger.message}. Upgrade the operator again."
+        )
     key = prepare_config(spec).key
     known = sweep_ledger(observed, spec, key)
     if message := _store_unanswered(observed, spec, known.ledger.checkpoints):
         # A sweep that was ready stays so: its laws do not depend on the store.
-        found = Finding.false(Reason.STORAGE_UNREACHABLE, message)
-        before = previous_findings(observed.previous_conditions, observed.generation)
-        return replace(before or Findings(ready=found), accepted=found)
+        found = conditions.Finding.false(Reason.STORAGE_UNREACHABLE, message)
+        before = conditions.previous_findings(observed.previous_conditions, observed.generation)
+        return replace(before or conditions.Findings(ready=found), accepted=found)
     try:
         sweep = _accepted(observed, spec, key, known)
     except InvalidSpec as error:
-        return not_accepted(Reason.INVALID_SPEC, str(error))
+        return conditions.not_accepted(Reason.INVALID_SPEC, str(error))
     return sweep
 
 
@@ -150,13 +136,13 @@ def _accepted(
         known=known,
         prepare_key=prepare_key,
         prepare_jobs=_prepare_jobs(observed.jobs, store_label(store_uri(spec)), prepare_key),
-        manifest=None if problem else value_of(observed.manifest),
+        manifest=None if problem else reading.value_of(observed.manifest),
         manifest_problem=problem,
         placements=placed,
         former_placements=former,
         checkpoints=checkpoints,
-        neighbourhoods=() if isinstance(around, Finding) else around,
-        unplaced=around if isinstance(around, Finding) else None,
+        neighbourhoods=() if isinstance(around, conditions.Finding) else around,
+        unplaced=around if isinstance(around, conditions.Finding) else None,
     )
 
 
@@ -169,15 +155,15 @@ def _store_unanswered(
     """An error that says nothing about what is stored: nothing may be concluded from it. Empty: there is none."""
     results = tuple(observed.results.values())
     # A store that returns some results is there: what it withholds concerns those points alone.
-    if not all(isinstance(result, Unanswered) and not result.alone for result in results):
+    if not all(isinstance(result, reading.Unanswered) and not result.alone for result in results):
         results = ()
     reads = (observed.manifest, observed.ledger, *results)
-    unanswered = (read.message for read in reads if isinstance(read, Unanswered))
+    unanswered = (read.message for read in reads if isinstance(read, reading.Unanswered))
     message = observed.store_error or next(unanswered, "")
     message = message or _unanswered_checkpoint(
         checkpoint_uris(spec).values(), known, observed.checkpoints
     )
-    if isinstance(observed.manifest, Newer):
+    if isinstance(observed.manifest, reading.Newer):
         message = message or observed.manifest.message
     return message
 
@@ -189,9 +175,11 @@ def _prepare_jobs(
     return by_attempt(job for job in own if job.key == prepare_key)
 
 
-def _manifest_problem(found: Read[DataManifest], spec: ScalingSweepSpec, prepare_key: str) -> str:
+def _manifest_problem(
+    found: reading.Read[DataManifest], spec: ScalingSweepSpec, prepare_key: str
+) -> str:
     """Why what is stored as the manifest is not the corpus of the spec; empty: it is, or nothing is."""
-    if isinstance(found, Unreadable):
+    if isinstance(found, reading.Unreadable):
         return found.message
     if not isinstance(found, DataManifest):
         return ""
@@ -232,12 +220,14 @@ def _known_checkpoint(
     uri: str, before: KnownCheckpoint | None, seen: ObservedCheckpoint | None
 ) -> KnownCheckpoint:
     """Raises UnknownModel."""
-    config, stamp = (seen.config, seen.stamp) if seen is not None else (ABSENT, ABSENT)
-    found, known_stamp = value_of(config), value_of(stamp)
+    config, stamp = (
+        (seen.config, seen.stamp) if seen is not None else (reading.ABSENT, reading.ABSENT)
+    )
+    found, known_stamp = reading.value_of(config), reading.value_of(stamp)
     if before is not None and (found is None or known_stamp is None):
         return before
-    if found is None or isinstance(stamp, Unreadable):
-        raise UnknownModel(problem_of(config) or problem_of(stamp) or "not found")
+    if found is None or isinstance(stamp, reading.Unreadable):
+        raise UnknownModel(reading.problem_of(config) or reading.problem_of(stamp) or "not found")
     return KnownCheckpoint(uri, known_stamp or "", checkpoint_model(found))
 
 
@@ -246,11 +236,11 @@ def _unanswered_checkpoint(
 ) -> str:
     """Why a checkpoint that no point was planned with yet is not known; empty: all are, or are known to be none."""
     before = {each.uri for each in known}
-    reads: list[Read[Any]] = []
+    reads: list[reading.Read[Any]] = []
     for uri in uris:
         if uri not in before and uri in seen:
             reads += [seen[uri].config, seen[uri].stamp]
-    return next((read.message for read in reads if is_unknown(read)), "")
+    return next((read.message for read in reads if reading.is_unknown(read)), "")
 
 
 # -------------------------------------------------------------------------- places around an answer
@@ -258,7 +248,7 @@ def _unanswered_checkpoint(
 
 def _neighbourhoods(
     name: str, spec: ScalingSweepSpec, ledger: Ledger, answers: Mapping[str, ObservedAnswer]
-) -> tuple[Neighbourhood, ...] | Finding:
+) -> tuple[Neighbourhood, ...] | conditions.Finding:
     """One for each size around an answer, or why it has no points yet: where its points are, if the answer is still near
     them, or there is none now. `name` is the sweep's.
 
@@ -271,7 +261,7 @@ def _neighbourhoods(
         known = _known_neighbourhood(proxy, spec, ledger)
         names = {proxy.name} if known is None else {proxy.name, known.proxy}
         answer = _answer(answers.get(proxy.around.prediction), name, index, proxy)
-        if isinstance(answer, Finding):
+        if isinstance(answer, conditions.Finding):
             if known is None:
                 return answer
             found.append(replace(known, proxy=proxy.name))
@@ -312,7 +302,7 @@ class _Answer:
 
 def _answer(
     answer: ObservedAnswer | None, sweep: str, index: int, proxy: Proxy
-) -> _Answer | Finding:
+) -> _Answer | conditions.Finding:
     """Raises InvalidSpec."""
     assert proxy.around is not None
     name, field = proxy.around.prediction, f"spec.proxies[{index}]"
@@ -320,11 +310,15 @@ def _answer(
         message = (
             f"{field}.grid.around: there is no HyperparamPrediction {name} in this namespace."
         )
-        return Finding.false(Reason.PREDICTION_NOT_FOUND, message)
-    asked, ready, stale = answer.spec, answer.conditions.get(READY), answer.conditions.get(STALE)
+        return conditions.Finding.false(Reason.PREDICTION_NOT_FOUND, message)
+    asked, ready, stale = (
+        answer.spec,
+        answer.conditions.get(conditions.READY),
+        answer.conditions.get(conditions.STALE),
+    )
     if isinstance(asked, InvalidSpec):
         message = f"The spec of HyperparamPrediction {name} is invalid: {asked}"
-        return Finding.false(Reason.PREDICTION_NOT_READY, message)
+        return conditions.Finding.false(Reason.PREDICTION_NOT_READY, message)
     if asked.sweep_ref.name == sweep:
         message = (
             f"HyperparamPrediction {name} answers from the laws of this sweep, which it would wait for: put the size into "
@@ -339,14 +333,14 @@ def _answer(
         cause = "the operator has not processed it yet" if ready is None else ready.message
         reason = "" if ready is None else f" ({ready.reason})"
         message = f"HyperparamPrediction {name} is not ready{reason}: {cause}"
-        return Finding.false(Reason.PREDICTION_NOT_READY, message)
+        return conditions.Finding.false(Reason.PREDICTION_NOT_READY, message)
     if stale is not None and stale.status == "True":
         message = f"The answer of HyperparamPrediction {name} is about to change: {stale.message}"
-        return Finding.false(Reason.PREDICTION_NOT_READY, message)
+        return conditions.Finding.false(Reason.PREDICTION_NOT_READY, message)
     numbers = _numbers(answer)
     if numbers is None:
         message = f"The status of HyperparamPrediction {name} has no answer that can be read."
-        return Finding.false(Reason.PREDICTION_NOT_READY, message)
+        return conditions.Finding.false(Reason.PREDICTION_NOT_READY, message)
     return _Answer(answer, *numbers)
 
 
@@ -388,7 +382,7 @@ def _neighbourhood(
 # ------------------------------------------------------------------ once it is known what they train on
 
 
-def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> Findings | None:
+def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> conditions.Findings | None:
     """Other data or weights than those of the points that are trained; None: there are none."""
     ledger = sweep.known.ledger
     return _checkpoint_changed(sweep.spec, ledger, sweep.checkpoints) or _data_changed(
@@ -396,7 +390,9 @@ def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> Findings | None:
     )
 
 
-def _data_changed(prepare_key: str, ledger: Ledger, corpus: DataManifest) -> Findings | None:
+def _data_changed(
+    prepare_key: str, ledger: Ledger, corpus: DataManifest
+) -> conditions.Findings | None:
     """Points of another corpus would take the place of those that are trained, and of their cost."""
     digest = corpus.digest
     trained = sum(record.trained_for > 0 for record in ledger.points)
@@ -408,12 +404,12 @@ def _data_changed(prepare_key: str, ledger: Ledger, corpus: DataManifest) -> Fin
         f"{counted(trained, 'point')} are of {ledger.data_digest[:16]}: it was prepared again, and its sources had changed. Put the former "
         "one back, or create another ScalingSweep for the new one."
     )
-    return not_accepted(Reason.DATA_CHANGED, message)
+    return conditions.not_accepted(Reason.DATA_CHANGED, message)
 
 
 def _checkpoint_changed(
     spec: ScalingSweepSpec, ledger: Ledger, checkpoints: Sequence[KnownCheckpoint]
-) -> Findings | None:
+) -> conditions.Findings | None:
     """Points of other weights would take the place of those that are trained, and of their cost. Those around an answer
     follow the prediction, which measures the other weights."""
     before = {each.uri: each.stamp for each in ledger.checkpoints}
@@ -428,4 +424,4 @@ def _checkpoint_changed(
         f"The files of {sizes[hit[0].proxy]} were replaced, and {counted(len(hit), 'point')} {are(len(hit))} trained from the "
         "former ones. Put these back, or create another ScalingSweep for the new ones."
     )
-    return not_accepted(Reason.CHECKPOINT_CHANGED, message)
+    return conditions.not_accepted(Reason.CHECKPOINT_CHANGED, message)

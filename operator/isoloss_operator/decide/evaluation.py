@@ -8,9 +8,8 @@ from typing import Final
 
 from isoloss.formatting import loss
 from isoloss.laws import Interval
-from isoloss_contract import layout
+from isoloss_contract import layout, reading
 from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
-from isoloss_contract.reading import Absent, Newer, Read, Unreadable, is_unknown, value_of
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
 from isoloss_operator.api import (
     Checkpoint,
@@ -19,18 +18,7 @@ from isoloss_operator.api import (
     ScalingSweepSpec,
 )
 from isoloss_operator.decide.conditions import Finding
-from isoloss_operator.decide.jobs.requests import (
-    by_attempt,
-    deletions,
-    evaluate_request,
-    evaluate_template,
-    expiries,
-    lost_deletions,
-    quarantine,
-    store_label,
-    store_uri,
-    template_label,
-)
+from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.known_ledger import known_ledger, under_present
 from isoloss_operator.decide.law_status import interval_status
 from isoloss_operator.decide.observation import ObservedJob
@@ -72,31 +60,36 @@ def measure(asked: AcceptedPrediction) -> Measurement:
     if checkpoint is None:
         return _given(asked.spec.initial_loss or "", sweep, observed.jobs)
     stamp, result = observed.checkpoint_stamp, observed.evaluation
-    if asked.is_checkpoint_gone and isinstance(stamp, Unreadable):
+    if asked.is_checkpoint_gone and isinstance(stamp, reading.Unreadable):
         # What was measured is no longer there, and so cannot be measured again.
         message = f"{stamp.message}: put them back, or give spec.initialLoss"
         found = Finding.false(Reason.NOT_A_CHECKPOINT, message)
-        return Measurement(found, writes=TaskWrites(delete=deletions(observed.jobs)))
+        return Measurement(found, writes=TaskWrites(delete=requests.deletions(observed.jobs)))
     config = evaluate_config(sweep, asked.manifest, checkpoint, stamp)
-    store = store_label(store_uri(sweep))
-    own = by_attempt(job for job in observed.jobs if (job.key, job.store) == (config.key, store))
+    store = requests.store_label(requests.store_uri(sweep))
+    own = requests.by_attempt(
+        job for job in observed.jobs if (job.key, job.store) == (config.key, store)
+    )
     # Of evaluations that are no longer asked for, or that write to the store of a former sweep.
     others = [job for job in observed.jobs if job not in own]
     if isinstance(result, EvaluationResult):
         if result.key == config.key:
             return _measured(result, sweep, own, others)
-        result = Unreadable(f"it is the result of {result.key}")
-    if is_unknown(observed.ledger):
+        result = reading.Unreadable(f"it is the result of {result.key}")
+    if reading.is_unknown(observed.ledger):
         # Nothing may start: what failed for good or is in the ledger would be tried again.
-        is_newer = isinstance(observed.ledger, Newer)
+        is_newer = isinstance(observed.ledger, reading.Newer)
         reason = Reason.LEDGER_NEWER if is_newer else Reason.STORAGE_UNREACHABLE
         unknown = Finding.false(reason, observed.ledger.message)
-        return Measurement(unknown, writes=TaskWrites(delete=deletions(others)))
+        return Measurement(unknown, writes=TaskWrites(delete=requests.deletions(others)))
     return _under_way(asked, checkpoint, config, result, own, others)
 
 
 def evaluate_config(
-    sweep: ScalingSweepSpec, manifest: DataManifest, checkpoint: Checkpoint, stamp: Read[str]
+    sweep: ScalingSweepSpec,
+    manifest: DataManifest,
+    checkpoint: Checkpoint,
+    stamp: reading.Read[str],
 ) -> EvaluateConfig:
     """What determines the initial loss: the sweep's own validation sequences, weighted as there.
 
@@ -106,7 +99,7 @@ def evaluate_config(
         data_digest=manifest.digest,
         mixture=mixture(sweep),
         checkpoint=checkpoint.uri.rstrip("/"),
-        checkpoint_stamp=value_of(stamp) or "",
+        checkpoint_stamp=reading.value_of(stamp) or "",
         sequence_length=sweep.data.sequence_length,
         sequences_per_domain=sweep.data.validation.sequences_per_domain,
         precision=PRECISIONS[sweep.training.precision],
@@ -119,7 +112,7 @@ def _given(initial_loss: str, sweep: ScalingSweepSpec, jobs: Sequence[ObservedJo
     return Measurement(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
         status=HyperparamPredictionStatus(initial_loss=IntervalStatus(value=initial_loss)),
-        writes=TaskWrites(delete=deletions(jobs), expire=expiries(sweep, jobs)),
+        writes=TaskWrites(delete=requests.deletions(jobs), expire=requests.expiries(sweep, jobs)),
     )
 
 
@@ -140,11 +133,11 @@ def _measured(
         HyperparamPredictionStatus(
             initial_loss=interval_status(interval, loss),
             domain_losses=domains or None,
-            evaluation_uri=f"{store_uri(sweep)}/{layout.evaluation_result(result.key)}",
+            evaluation_uri=f"{requests.store_uri(sweep)}/{layout.evaluation_result(result.key)}",
         ),
         TaskWrites(
-            delete=deletions(others) + lost_deletions(own),
-            expire=expiries(sweep, [*own, *others]),
+            delete=requests.deletions(others) + requests.lost_deletions(own),
+            expire=requests.expiries(sweep, [*own, *others]),
         ),
     )
 
@@ -153,7 +146,7 @@ def _under_way(
     asked: AcceptedPrediction,
     checkpoint: Checkpoint,
     config: EvaluateConfig,
-    stored: Read[EvaluationResult],
+    stored: reading.Read[EvaluationResult],
     own: tuple[ObservedJob, ...],
     others: Sequence[ObservedJob],
 ) -> Measurement:
@@ -170,23 +163,27 @@ def _under_way(
     ended = _attempts(known.ledger, config).ended
     recorded = [job for job in own if job.attempt <= ended]
     quarantined = known.quarantined if ledger != known.ledger else ()
-    if isinstance(stored, Unreadable) and not measuring.active:
+    if isinstance(stored, reading.Unreadable) and not measuring.active:
         suffix = f"unreadable-{measuring.attempts.ended + 1}"
-        quarantined += (quarantine(layout.evaluation_result(config.key), suffix),)
+        quarantined += (requests.quarantine(layout.evaluation_result(config.key), suffix),)
     create: tuple[JobRequest, ...] = ()
     finding, starts = measuring.finding(), measuring.starts
     if asked.removed_data and not measuring.active:
         message = f"{asked.removed_data}, or give spec.initialLoss."
         finding = Finding.false(Reason.DATA_REMOVED, message, stalled=True)
     elif starts is not None:
-        create = (evaluate_request(observed, sweep, checkpoint, config, starts, asked.manifest),)
+        create = (
+            requests.evaluate_request(observed, sweep, checkpoint, config, starts, asked.manifest),
+        )
     return Measurement(
         finding,
         writes=TaskWrites(
             ledger=ledger if ledger != known.ledger else None,
             create=create,
-            delete=deletions(others) + lost_deletions(recorded) + measuring.delete,
-            expire=expiries(sweep, [*others, *recorded]),
+            delete=requests.deletions(others)
+            + requests.lost_deletions(recorded)
+            + measuring.delete,
+            expire=requests.expiries(sweep, [*others, *recorded]),
             quarantined=quarantined,
         ),
         requeue_after=30.0 if measuring.active else max(30.0, measuring.seconds_until_due),
@@ -197,13 +194,16 @@ def _task(
     asked: AcceptedPrediction,
     checkpoint: Checkpoint,
     config: EvaluateConfig,
-    stored: Read[EvaluationResult],
+    stored: reading.Read[EvaluationResult],
     own: tuple[ObservedJob, ...],
     ledger: Ledger,
 ) -> SingleTask:
     """What is to be done by one Job at a time."""
     observed, sweep = asked.observed, asked.sweep
-    template, store = evaluate_template(sweep, checkpoint), store_label(store_uri(sweep))
+    template, store = (
+        requests.evaluate_template(sweep, checkpoint),
+        requests.store_label(requests.store_uri(sweep)),
+    )
     stopped = (job for job in observed.stopped if (job.key, job.store) == (config.key, store))
     return SingleTask(
         labels=LABELS,
@@ -215,12 +215,12 @@ def _task(
         refused=_own_error(ledger) if ledger.evaluate_key == config.key else None,
         # Changes with all that a person can change about the pod: charges under another one start at zero.
         template=f"{observed.generation}-{template}",
-        asked=template_label(observed.operator_template, sweep, template),
+        asked=requests.template_label(observed.operator_template, sweep, template),
         domains=list(config.mixture),
         retries=sweep.failure_policy.retries_per_point,
         suspend=asked.spec.suspend,
-        is_missing=isinstance(stored, Absent),
-        problem=stored.message if isinstance(stored, Unreadable) else "",
+        is_missing=isinstance(stored, reading.Absent),
+        problem=stored.message if isinstance(stored, reading.Unreadable) else "",
         bad_data_counts=asked.question.is_answered,
     )
 

@@ -11,16 +11,8 @@ from isoloss.formatting import are, counted
 from isoloss_contract.ledger import DONE, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown
 from isoloss_operator.api import ScalingSweepSpec
+from isoloss_operator.decide import conditions
 from isoloss_operator.decide.choose import Chosen, slots_taken
-from isoloss_operator.decide.conditions import (
-    ALL_ACCEPTED,
-    Finding,
-    Findings,
-    data_prepared,
-    shortened,
-    storage_not_writable,
-    write_refused,
-)
 from isoloss_operator.decide.fit_inputs import FEWEST_FOR_PROVISIONAL
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.failures import FailureClass, waits_for
@@ -35,30 +27,34 @@ MAX_NAMED: Final = 5
 MAX_WORDS: Final = 300
 
 
-def sweep_findings(chosen: Chosen) -> Findings:
+def sweep_findings(chosen: Chosen) -> conditions.Findings:
     """What the conditions say after a pass."""
     fit = _fit(chosen)
-    return Findings(
+    return conditions.Findings(
         ready=_ready(chosen, fit),
         accepted=_accepted(chosen),
-        data=data_prepared(chosen.tasks.corpus, chosen.ledger.prepare_key),
+        data=conditions.data_prepared(chosen.tasks.corpus, chosen.ledger.prepare_key),
         progressing=_finished(chosen),
         fit=fit,
         changes=_changes(chosen, chosen.tasks.observed),
     )
 
 
-def _accepted(chosen: Chosen) -> Finding:
+def _accepted(chosen: Chosen) -> conditions.Finding:
     observed = chosen.tasks.observed
     # Once no Job is wanted none will be created, which alone would take the refusal of one back.
     of_jobs = None if chosen.is_over else _job_refused(observed)
     refused = (
-        storage_not_writable(observed.store_write_error)
+        conditions.storage_not_writable(observed.store_write_error)
         or _bad_configuration(chosen.ledger)
         or of_jobs
     )
-    refused = refused or write_refused(observed.write_error)
-    return Finding.false(refused.reason, refused.message) if refused else ALL_ACCEPTED
+    refused = refused or conditions.write_refused(observed.write_error)
+    return (
+        conditions.Finding.false(refused.reason, refused.message)
+        if refused
+        else conditions.ALL_ACCEPTED
+    )
 
 
 def _changes(chosen: Chosen, observed: ObservedSweep) -> str:
@@ -83,14 +79,18 @@ def _report_pending(observed: ObservedSweep, inputs: str) -> bool:
 # --------------------------------------------------------------------------------------------- Ready
 
 
-def _ready(chosen: Chosen, fit: Finding) -> Finding:
+def _ready(chosen: Chosen, fit: conditions.Finding) -> conditions.Finding:
     """The first that speaks, in the order of the state table in operator/README.md. `fit` is what FitReady says."""
     observed, spec, ledger = chosen.tasks.observed, chosen.tasks.spec, chosen.ledger
     jobs = [job for job in chosen.tasks.active if not job.is_finished]
     waits = [wait for job in jobs if (wait := waits_for(job))]
     return (
         # Final laws are kept all the same: what a ledger learns after them is of none of their points.
-        (storage_not_writable(observed.store_write_error) if chosen.final_laws is None else None)
+        (
+            conditions.storage_not_writable(observed.store_write_error)
+            if chosen.final_laws is None
+            else None
+        )
         or _bad_configuration(ledger)
         or _too_many_failed(chosen.failed, spec.failure_policy.max_failed_points)
         # No point is running and none will: the laws decide, also while the sweep is suspended.
@@ -105,17 +105,17 @@ def _ready(chosen: Chosen, fit: Finding) -> Finding:
     )
 
 
-def _bad_configuration(ledger: Ledger) -> Finding | None:
+def _bad_configuration(ledger: Ledger) -> conditions.Finding | None:
     """A pod refused what the spec says; nothing starts until it changes."""
     error = ledger.configuration_error
     if error is None:
         return None
     where = f"{error.field}: " if error.field else ""
     message = f"{where}{error.message} (found by {error.where})"
-    return Finding.false(Reason.BAD_CONFIGURATION, message, stalled=True)
+    return conditions.Finding.false(Reason.BAD_CONFIGURATION, message, stalled=True)
 
 
-def _too_many_failed(failed: Sequence[PointRecord], allowed: int) -> Finding | None:
+def _too_many_failed(failed: Sequence[PointRecord], allowed: int) -> conditions.Finding | None:
     """More points failed for good than the failure policy allows."""
     if len(failed) <= allowed:
         return None
@@ -123,33 +123,33 @@ def _too_many_failed(failed: Sequence[PointRecord], allowed: int) -> Finding | N
         f"{counted(len(failed), 'point')} failed for good, more than the {allowed} of "
         f"failurePolicy.maxFailedPoints: {_failed_in_words(failed)}"
     )
-    return Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
+    return conditions.Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
 
 
-def _suspended(observed: ObservedSweep, spec: ScalingSweepSpec) -> Finding | None:
+def _suspended(observed: ObservedSweep, spec: ScalingSweepSpec) -> conditions.Finding | None:
     if not spec.suspend:
         return None
     finding = suspension(observed, suspend=True)
-    return Finding.false(finding.reason, finding.message)
+    return conditions.Finding.false(finding.reason, finding.message)
 
 
-def _budget_spent(spent: str, active: int) -> Finding | None:
+def _budget_spent(spent: str, active: int) -> conditions.Finding | None:
     """Running attempts are stopped with a checkpoint: a larger budget continues them."""
     if not spent or not active:
         return None
     message = f"{spent}: {counted(active, 'running point')} {are(active)} stopped."
-    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
+    return conditions.Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
-def _job_refused(observed: ObservedSweep) -> Finding | None:
+def _job_refused(observed: ObservedSweep) -> conditions.Finding | None:
     """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
     error, stalled = observed.create_error, not observed.refusal_may_pass
-    return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
+    return conditions.Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
 
 
 def _all_jobs_wait(
-    jobs: Sequence[ObservedJob], waits: Sequence[Finding], *, starts: bool
-) -> Finding | None:
+    jobs: Sequence[ObservedJob], waits: Sequence[conditions.Finding], *, starts: bool
+) -> conditions.Finding | None:
     """Nothing trains: every Job waits for its queue, a node, an image or a Secret."""
     if not jobs or starts or len(waits) < len(jobs):
         return None
@@ -159,16 +159,16 @@ def _all_jobs_wait(
     if troubles and not (queued and len(deactivated) == len(troubles)):
         message = _in_trouble(troubles, len(jobs))
         is_hopeless = len(deactivated) == len(waits)
-        return Finding.false(troubles[0].reason, message, stalled=is_hopeless)
+        return conditions.Finding.false(troubles[0].reason, message, stalled=is_hopeless)
     # Those in the queue are admitted by themselves: the others do not hold the sweep up.
     message = (
         f"{counted(len(queued), 'Job')} {are(len(queued))} waiting for Kueue: {queued[0].message}"
     )
     message += f" {_in_trouble(troubles, len(jobs))}" if troubles else ""
-    return Finding.false(Reason.QUEUED, message)
+    return conditions.Finding.false(Reason.QUEUED, message)
 
 
-def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> Finding | None:
+def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> conditions.Finding | None:
     """How long a point waits that was preempted twice, or crashed: jobs/attempts.py."""
     waiting = chosen.admission.waiting
     if not waiting or jobs or chosen.starts:
@@ -176,22 +176,26 @@ def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> Finding |
     records = chosen.ledger.points
     message = f"{_done_in_words(records)}; {waiting} {are(waiting)} retried after a delay."
     message += "".join(f" {cause}." for cause in _node_failures(records))
-    return Finding.false(Reason.WAITING_TO_RETRY, message)
+    return conditions.Finding.false(Reason.WAITING_TO_RETRY, message)
 
 
-def _searching(chosen: Chosen) -> Finding | None:
+def _searching(chosen: Chosen) -> conditions.Finding | None:
     """Every point has reached its target: the search decides in the process of a fit, the next pass follows it."""
     search, fit = chosen.search, chosen.tasks.observed.fit
     if search.request is None:
         return None
     if fit is not None and search.step is None and fit.inputs == search.inputs:
         message = f"The search cannot go on: {fit.error or 'its process gave no answer'}."
-        return Finding.false(Reason.FIT_FAILED, message)
+        return conditions.Finding.false(Reason.FIT_FAILED, message)
     done = _done_in_words(chosen.ledger.points)
-    return Finding.false(Reason.SEARCHING, f"{done}; the search decides which train next.")
+    return conditions.Finding.false(
+        Reason.SEARCHING, f"{done}; the search decides which train next."
+    )
 
 
-def _training(chosen: Chosen, jobs: Sequence[ObservedJob], waits: Sequence[Finding]) -> Finding:
+def _training(
+    chosen: Chosen, jobs: Sequence[ObservedJob], waits: Sequence[conditions.Finding]
+) -> conditions.Finding:
     """How far the points are."""
     queued = sum(wait.reason is Reason.QUEUED for wait in waits)
     training = sum(job.is_at_work for job in jobs)
@@ -207,7 +211,7 @@ def _training(chosen: Chosen, jobs: Sequence[ObservedJob], waits: Sequence[Findi
         message += f" {_in_trouble(troubles, len(jobs))}"
     elif not jobs and not chosen.starts and (left := left_behind(chosen.tasks.observed)):
         message += f" {left}"
-    return Finding.false(Reason.TRAINING, message)
+    return conditions.Finding.false(Reason.TRAINING, message)
 
 
 def _done_in_words(records: Sequence[PointRecord]) -> str:
@@ -220,7 +224,7 @@ def _failed_in_words(failed: Sequence[PointRecord]) -> str:
     """The failed points by name and class, in one bounded sentence."""
     named = [f"{r.name} ({r.attempts.last_failure or r.state})" for r in failed[:MAX_NAMED]]
     more = f" and {len(failed) - MAX_NAMED} more" if len(failed) > MAX_NAMED else ""
-    return shortened(", ".join(named) + more, MAX_WORDS)
+    return conditions.shortened(", ".join(named) + more, MAX_WORDS)
 
 
 def _node_failures(records: Sequence[PointRecord]) -> tuple[str, ...]:
@@ -234,18 +238,18 @@ def _node_failures(records: Sequence[PointRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(causes))[:MAX_NAMED]
 
 
-def _troubles(waits: Sequence[Finding]) -> list[Finding]:
+def _troubles(waits: Sequence[conditions.Finding]) -> list[conditions.Finding]:
     return [wait for wait in waits if wait.reason is not Reason.QUEUED]
 
 
-def _in_trouble(troubles: Sequence[Finding], jobs: int) -> str:
+def _in_trouble(troubles: Sequence[conditions.Finding], jobs: int) -> str:
     return f"{len(troubles)} of {counted(jobs, 'Job')} cannot start: {troubles[0].message}"
 
 
 # ------------------------------------------------------------------------- FitReady, and Progressing
 
 
-def _fit(chosen: Chosen) -> Finding:
+def _fit(chosen: Chosen) -> conditions.Finding:
     """FitReady: final once the sweep is over, else of what is done so far."""
     spec, fit, final = chosen.tasks.spec, chosen.tasks.observed.fit, chosen.is_over
     if not spec.fitted_proxies:
@@ -253,43 +257,45 @@ def _fit(chosen: Chosen) -> Finding:
     done = len(chosen.fitted)
     if not done:
         message = _why_no_results(chosen) if final else "No point has a result yet."
-        return Finding.false(Reason.NO_RESULTS, message, stalled=final)
+        return conditions.Finding.false(Reason.NO_RESULTS, message, stalled=final)
     if final and (fit is None or fit.inputs != chosen.search.inputs):
         says = "wait to be fitted" if chosen.tasks.observed.fit_waits else "are being fitted"
         message = f"The laws {says} to {counted(done, 'point')}"
         if chosen.tasks.observed.fit_waits:
             message += ": the processes of fits (fitProcesses) work for other resources"
-        return Finding.false(Reason.FITTING, f"{message}.")
+        return conditions.Finding.false(Reason.FITTING, f"{message}.")
     return _fitted(fit, done, final=final)
 
 
-def _fitted(fit: FitOutcome | None, done: int, *, final: bool) -> Finding:
+def _fitted(fit: FitOutcome | None, done: int, *, final: bool) -> conditions.Finding:
     """Of the newest fit, once `done` points have a result."""
     if fit is None or (fit.laws is None and not fit.points and not fit.error):
         lack = "too few for a first fit" if done < FEWEST_FOR_PROVISIONAL else "not fitted yet"
         message = f"{counted(done, 'point')} {'has' if done == 1 else 'have'} a result: {lack}."
-        return Finding.false(Reason.NO_RESULTS, message)
+        return conditions.Finding.false(Reason.NO_RESULTS, message)
     if fit.laws is None:
         message = fit.error or "The fit could not run."
-        return Finding.false(Reason.FIT_FAILED, message, stalled=final and not fit.may_pass)
+        return conditions.Finding.false(
+            Reason.FIT_FAILED, message, stalled=final and not fit.may_pass
+        )
     return laws_finding(fit.laws, fit.points, final=final)
 
 
-def _nothing_to_fit(chosen: Chosen) -> Finding:
+def _nothing_to_fit(chosen: Chosen) -> conditions.Finding:
     """Of a sweep all of whose points lie around answers."""
     done = sum(record.is_fitted for record in chosen.ledger.points)
     if not chosen.is_over:
-        return Finding.false(
+        return conditions.Finding.false(
             Reason.TRAINING, "No laws will be fitted: the points lie around answers."
         )
     if not done:
-        return Finding.false(Reason.NO_RESULTS, _why_no_results(chosen), stalled=True)
+        return conditions.Finding.false(Reason.NO_RESULTS, _why_no_results(chosen), stalled=True)
     names = dict.fromkeys(each.prediction for each in chosen.ledger.neighbourhoods)
     message = (
         f"{counted(done, 'point')} around the answer of HyperparamPrediction {', '.join(names)} "
         f"{'is' if done == 1 else 'are'} done; no laws are fitted to them."
     )
-    return Finding.true(Reason.NOTHING_TO_FIT, message)
+    return conditions.Finding.true(Reason.NOTHING_TO_FIT, message)
 
 
 def _why_no_results(chosen: Chosen) -> str:
@@ -301,7 +307,7 @@ def _why_no_results(chosen: Chosen) -> str:
     return "No point produced a result."
 
 
-def _finished(chosen: Chosen) -> Finding | None:
+def _finished(chosen: Chosen) -> conditions.Finding | None:
     """Progressing once the sweep is over; None: as Ready."""
     if not chosen.is_over:
         return None
@@ -311,30 +317,30 @@ def _finished(chosen: Chosen) -> Finding | None:
     return (
         _budget_exhausted(chosen)
         or _first_rung_unaffordable(chosen)
-        or Finding.false(Reason.FINISHED, message)
+        or conditions.Finding.false(Reason.FINISHED, message)
     )
 
 
-def _budget_exhausted(chosen: Chosen) -> Finding | None:
+def _budget_exhausted(chosen: Chosen) -> conditions.Finding | None:
     """Once nothing runs: the remaining points do not fit into the budget, see `account` for what counts."""
     unaffordable = chosen.admission.unaffordable
     if chosen.budget_spent:
         left = sum(record.state is PointState.PENDING for record in chosen.ledger.points)
         message = f"{chosen.budget_spent}: {counted(left, 'point')} {are(left)} not finished."
-        return Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
+        return conditions.Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
     if not unaffordable:
         return None
     count, why = len(unaffordable), chosen.admission.budget_message
     message = f"{counted(count, 'point')} {are(count)} not started: {why}. Raise the budget."
-    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
+    return conditions.Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
-def _first_rung_unaffordable(chosen: Chosen) -> Finding | None:
+def _first_rung_unaffordable(chosen: Chosen) -> conditions.Finding | None:
     """The search ended before it chose any point: less than its first rung would tell nothing."""
     step = chosen.search.step
     if step is None or step.first_rung_flops is None:
         return None
-    return Finding.false(Reason.BUDGET_EXHAUSTED, step_ended_in_words(step))
+    return conditions.Finding.false(Reason.BUDGET_EXHAUSTED, step_ended_in_words(step))
 
 
 # ----------------------------------------------------------------------------- what to watch out for

@@ -6,15 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from isoloss.laws import Laws
-from isoloss_operator.decide.conditions import (
-    FIT_READY,
-    READY,
-    RECONCILING,
-    STALLED,
-    Finding,
-    reconciling,
-    stalled,
-)
+from isoloss_operator.decide import conditions
 from isoloss_operator.decide.law_status import hyperparameter_law, laws_finding, loss_compute_law
 
 
@@ -36,13 +28,13 @@ def page_resource(
         ).document()
         status["lossComputeLaw"] = loss_compute_law(laws, provisional=provisional).document()
     before = {each["type"]: each["status"] for each in status.get("conditions", ())}
-    if final and before.get(STALLED) != "True":
+    if final and before.get(conditions.STALLED) != "True":
         found = laws_finding(laws, points, final=True)
         by_type = {
-            READY: found,
-            FIT_READY: found,
-            STALLED: stalled(found),
-            RECONCILING: reconciling(found, ""),
+            conditions.READY: found,
+            conditions.FIT_READY: found,
+            conditions.STALLED: conditions.stalled(found),
+            conditions.RECONCILING: conditions.reconciling(found, ""),
         }
         status["conditions"] = [
             _as(each, by_type.get(each["type"])) for each in status.get("conditions", ())
@@ -50,7 +42,7 @@ def page_resource(
     return {**resource, "status": status}
 
 
-def _as(condition: Mapping[str, Any], found: Finding | None) -> dict[str, Any]:
+def _as(condition: Mapping[str, Any], found: conditions.Finding | None) -> dict[str, Any]:
     """The condition as a finding has it."""
     if found is None:
         return dict(condition)

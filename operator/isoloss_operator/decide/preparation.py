@@ -17,17 +17,7 @@ from isoloss_operator.decide.conditions import (
     storage_not_writable,
     write_refused,
 )
-from isoloss_operator.decide.jobs.requests import (
-    deletions,
-    expiries,
-    lost_deletions,
-    prepare_request,
-    prepare_template,
-    quarantine,
-    store_label,
-    store_uri,
-    template_label,
-)
+from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.known_ledger import corpus_of_ledger
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobRequest, SweepPlan
@@ -60,7 +50,7 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     if sweep.manifest_problem:
         suffix = f"unreadable-{prepared.attempts.ended + 1}"
         path = layout.data_manifest(observed.corpus_key or sweep.prepare_key)
-        quarantined = (*quarantined, quarantine(path, suffix))
+        quarantined = (*quarantined, requests.quarantine(path, suffix))
     requeue_after = 30.0
     if prepared.not_before is not None and not any(job.holds_a_slot for job in observed.jobs):
         requeue_after = min(300.0, prepared.seconds_until_due)
@@ -70,8 +60,12 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
         status=status,
         ledger=None if ledger == observed.ledger else ledger,
         quarantined=quarantined,
-        delete=(*deletions(obsolete), *lost_deletions(recorded), *prepared.delete),
-        expire=expiries(spec, [*obsolete, *recorded]),
+        delete=(
+            *requests.deletions(obsolete),
+            *requests.lost_deletions(recorded),
+            *prepared.delete,
+        ),
+        expire=requests.expiries(spec, [*obsolete, *recorded]),
         create=() if starts is None else (_request(sweep, ledger, starts),),
         events=events,
         requeue_after=requeue_after,
@@ -83,13 +77,13 @@ def _request(sweep: AcceptedSweep, ledger: Ledger, attempt: int) -> JobRequest:
     observed, spec = sweep.observed, sweep.spec
     known = corpus_of_ledger(spec, ledger)
     if known is not None:
-        return prepare_request(observed, spec, attempt, known)
-    return prepare_request(observed, spec, attempt, prepare_config(spec), observed.uid)
+        return requests.prepare_request(observed, spec, attempt, known)
+    return requests.prepare_request(observed, spec, attempt, prepare_config(spec), observed.uid)
 
 
 def _task(sweep: AcceptedSweep) -> SingleTask:
     observed, spec, ledger = sweep.observed, sweep.spec, sweep.known.ledger
-    template = prepare_template(spec)
+    template = requests.prepare_template(spec)
     return SingleTask(
         labels=LABELS,
         observed=observed,
@@ -98,7 +92,7 @@ def _task(sweep: AcceptedSweep) -> SingleTask:
         attempts=ledger.preparation,
         refused=ledger.configuration_error,
         template=template,
-        asked=template_label(observed.operator_template, spec, template),
+        asked=requests.template_label(observed.operator_template, spec, template),
         domains=[domain.name for domain in spec.data.domains],
         retries=spec.failure_policy.retries_per_point,
         suspend=spec.suspend,
@@ -124,7 +118,7 @@ def _obsolete(sweep: AcceptedSweep) -> list[ObservedJob]:
     observed, stored = sweep.observed, value_of(sweep.observed.ledger)
     wanted = {job.uid for job in sweep.prepare_jobs}
     if stored is not None and stored.prepare_key == sweep.prepare_key:
-        store = store_label(store_uri(sweep.spec))
+        store = requests.store_label(requests.store_uri(sweep.spec))
         wanted = {job.uid for job in observed.jobs if job.store == store}
     return [job for job in observed.jobs if job.uid not in wanted]
 
@@ -132,7 +126,7 @@ def _obsolete(sweep: AcceptedSweep) -> list[ObservedJob]:
 def _stopped_training(sweep: AcceptedSweep, obsolete: Sequence[ObservedJob]) -> list[ObservedJob]:
     """Train Jobs that a suspension stopped, as they were then, and those that go with the former corpus: they may be gone
     before there is another one, and what they cost with them."""
-    stopped, store = sweep.observed.stopped, store_label(store_uri(sweep.spec))
+    stopped, store = sweep.observed.stopped, requests.store_label(requests.store_uri(sweep.spec))
     jobs = {job.uid: job for job in (*obsolete, *stopped)}.values()
     return [job for job in jobs if job.kind == "train" and job.store == store]
 
@@ -172,7 +166,7 @@ def reporting_tasks(sweep: AcceptedSweep) -> TaskSet | None:
 def _facts(sweep: AcceptedSweep, ledger: Ledger) -> SweepFacts:
     """If the corpus was there before, its points have keys, and those that train go on."""
     observed, spec = sweep.observed, sweep.spec
-    tasks, uri = reporting_tasks(sweep), store_uri(spec)
+    tasks, uri = reporting_tasks(sweep), requests.store_uri(spec)
     if tasks is None:
         planned = () if sweep.unplaced else plan_points(spec, continued=sweep.continued)
         return SweepFacts(uri, planned, ledger, account_without_points(observed, ledger))

@@ -12,19 +12,11 @@ from isoloss_contract.ledger import (
     PointState,
 )
 from isoloss_contract.reading import is_unknown, value_of
+from isoloss_operator.decide import observation
 from isoloss_operator.decide.checks import AcceptedSweep, accepted_sweep
 from isoloss_operator.decide.choose import choose
 from isoloss_operator.decide.evaluation import evaluate_config
 from isoloss_operator.decide.jobs.requests import store_uri
-from isoloss_operator.decide.observation import (
-    FirstReads,
-    ObservedJob,
-    ObservedPrediction,
-    ObservedReference,
-    ObservedSweep,
-    ObservedTasks,
-    PointReads,
-)
 from isoloss_operator.decide.prediction_checks import corpus_of_laws
 from isoloss_operator.decide.preparation import reporting_tasks
 from isoloss_operator.decide.record import STOPPING, is_done, record, unrecorded
@@ -43,12 +35,14 @@ NEW_SECONDS = 30.0
 """How long after its creation a Job without a working pod is not asked for its progress."""
 
 
-def first_reads(sweep: ObservedSweep | ObservedReference | None) -> FirstReads | None:
+def first_reads(
+    sweep: observation.ObservedSweep | observation.ObservedReference | None,
+) -> observation.FirstReads | None:
     """Where manifest, ledger, laws and models of a sweep are; None if there is none, or its spec is invalid."""
     if sweep is None or isinstance(sweep.spec, InvalidSpec):
         return None
     spec = sweep.spec
-    return FirstReads(
+    return observation.FirstReads(
         store_uri=store_uri(spec),
         folder=layout.sweep_folder(sweep.name, sweep.uid),
         corpus=layout.corpus_of(prepare_config(spec).key, sweep.uid),
@@ -56,7 +50,7 @@ def first_reads(sweep: ObservedSweep | ObservedReference | None) -> FirstReads |
     )
 
 
-def checkpoints_to_read(observed: ObservedSweep) -> tuple[str, ...]:
+def checkpoints_to_read(observed: observation.ObservedSweep) -> tuple[str, ...]:
     """URIs of the checkpoints that sizes continue."""
     spec = observed.spec
     if isinstance(spec, InvalidSpec):
@@ -64,7 +58,7 @@ def checkpoints_to_read(observed: ObservedSweep) -> tuple[str, ...]:
     return tuple(dict.fromkeys(checkpoint_uris(spec).values()))
 
 
-def predictions_to_read(observed: ObservedSweep) -> tuple[str, ...]:
+def predictions_to_read(observed: observation.ObservedSweep) -> tuple[str, ...]:
     """Names of the predictions around whose answers points lie."""
     spec = observed.spec
     if isinstance(spec, InvalidSpec):
@@ -73,7 +67,7 @@ def predictions_to_read(observed: ObservedSweep) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.prediction for each in around if each is not None))
 
 
-def needs_manifest(observed: ObservedSweep) -> bool:
+def needs_manifest(observed: observation.ObservedSweep) -> bool:
     """Whether the manifest is to be read, all else being known: no sweep needs it that has nothing left to train."""
     try:
         return planned_tasks(accepted_sweep(observed)) is None
@@ -81,7 +75,9 @@ def needs_manifest(observed: ObservedSweep) -> bool:
         return True
 
 
-def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
+def sweep_reads(
+    observed: observation.ObservedSweep, stored: frozenset[str]
+) -> observation.PointReads:
     """Which results and progress to read, once Jobs, manifest and ledger are known.
 
     `stored` are the names under points/: points without a folder have no result.
@@ -93,17 +89,17 @@ def sweep_reads(observed: ObservedSweep, stored: frozenset[str]) -> PointReads:
             return _point_reads(tasks, stored)
         return _reads_without_corpus(sweep, stored)
     except InvalidSpec:
-        return PointReads()
+        return observation.PointReads()
 
 
-def _reads_without_corpus(sweep: AcceptedSweep, stored: frozenset[str]) -> PointReads:
+def _reads_without_corpus(sweep: AcceptedSweep, stored: frozenset[str]) -> observation.PointReads:
     """Points train on while their corpus is prepared again: the status says how far they are, and what they cost."""
     known, records = reporting_tasks(sweep), sweep.known.ledger.by_key
     active = () if known is None else known.active
     ending = unrecorded((*sweep.observed.jobs, *sweep.observed.stopped), records)
     over = [job.key for job in ending if job.is_finished]
     left = _left_unplanned(sweep.known.ledger, (), stored)
-    return PointReads(
+    return observation.PointReads(
         results=tuple(dict.fromkeys((*over, *left))),
         progress=tuple(dict.fromkeys((*(job.key for job in (*active, *ending)), *left))),
         stall_seconds=sweep.spec.failure_policy.stall_seconds,
@@ -122,7 +118,7 @@ def planned_tasks(sweep: AcceptedSweep) -> TaskSet | None:
     return None
 
 
-def _point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
+def _point_reads(tasks: TaskSet, stored: frozenset[str]) -> observation.PointReads:
     observed, points, records = tasks.observed, tasks.points.values(), tasks.known.ledger.by_key
     jobs = [job for of_point in tasks.jobs.values() for job in of_point]
     # One that a suspension stopped works no more: it may have written its result on its way out.
@@ -158,7 +154,7 @@ def _point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
         for key in results
         if key in records and records[key].state in FAILED_FOR_GOOD and key not in lost
     }
-    return PointReads(
+    return observation.PointReads(
         results=tuple(key for key in results if key not in failed),
         results_of_failed=tuple(key for key in results if key in failed),
         progress=tuple(key for key in dict.fromkeys((*tasks.points, *records)) if key in wanted),
@@ -167,7 +163,7 @@ def _point_reads(tasks: TaskSet, stored: frozenset[str]) -> PointReads:
 
 
 def _without_jobs(
-    tasks: TaskSet, jobs: Sequence[ObservedJob], stored: frozenset[str]
+    tasks: TaskSet, jobs: Sequence[observation.ObservedJob], stored: frozenset[str]
 ) -> frozenset[str]:
     """Points whose last Job may have been deleted by hand, and that were not told to wait: what it had done is known
     by its last report alone."""
@@ -196,7 +192,7 @@ def _left_unplanned(
     )
 
 
-def _is_new(job: ObservedJob, observed: ObservedTasks) -> bool:
+def _is_new(job: observation.ObservedJob, observed: observation.ObservedTasks) -> bool:
     """Whether it was created just now and no pod of it works yet: there is nothing it could have reported."""
     age = (observed.now - job.created).total_seconds()
     return age < NEW_SECONDS and job.working_since is None and not job.worked_seconds
@@ -205,7 +201,7 @@ def _is_new(job: ObservedJob, observed: ObservedTasks) -> bool:
 # ----------------------------------------------------------------------------------- of a prediction
 
 
-def needs_ledger(observed: ObservedPrediction) -> bool:
+def needs_ledger(observed: observation.ObservedPrediction) -> bool:
     """Whether the prediction's ledger is to be read: it is as long as something is to be measured."""
     is_measured = value_of(observed.evaluation) is not None
     return bool(observed.stopped) or (
@@ -213,7 +209,7 @@ def needs_ledger(observed: ObservedPrediction) -> bool:
     )
 
 
-def evaluation_path(observed: ObservedPrediction) -> str | None:
+def evaluation_path(observed: observation.ObservedPrediction) -> str | None:
     """Where the evaluation's result is, once the manifest is read; None: nothing is measured."""
     spec, reference = observed.spec, observed.sweep
     manifest = corpus_of_laws(observed)
@@ -229,7 +225,7 @@ def evaluation_path(observed: ObservedPrediction) -> str | None:
     )
 
 
-def checkpoint_of_evaluation(observed: ObservedPrediction) -> str | None:
+def checkpoint_of_evaluation(observed: observation.ObservedPrediction) -> str | None:
     """URI of the checkpoint whose files are looked at before its initial loss; None: nothing is measured."""
     spec = observed.spec
     if isinstance(spec, InvalidSpec) or spec.checkpoint is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from isoloss_contract import layout
+from isoloss_contract import layout, reading
 from isoloss_contract.ledger import (
     DONE,
     MAX_VERSIONS,
@@ -21,16 +21,6 @@ from isoloss_contract.ledger import (
     PointRecord,
     PointState,
     Spend,
-)
-from isoloss_contract.reading import (
-    ABSENT,
-    Absent,
-    Newer,
-    Read,
-    Unanswered,
-    Unreadable,
-    is_unknown,
-    value_of,
 )
 from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened, timestamp
@@ -137,7 +127,7 @@ class _Seen:
     """In order of attempts."""
     ended: tuple[ObservedJob, ...]
     """Those that have finished and whose end is not in the ledger yet."""
-    result: Read[PointResult]
+    result: reading.Read[PointResult]
     """What is stored as its result; Unreadable also if it is another point's, Unanswered also while a Job that has just
     ended may have one."""
     failures: tuple[tuple[ObservedJob, Failure], ...]
@@ -149,12 +139,12 @@ def _seen(tasks: TaskSet, point: PlannedPoint, record: PointRecord) -> _Seen:
     jobs, known = tasks.jobs.get(point.key, ()), record.attempts.ended
     ended = tuple(job for job in jobs if job.is_finished and job.attempt > known)
     result = tasks.result(point.key)
-    if isinstance(result, Absent) and record.state not in DONE:
+    if isinstance(result, reading.Absent) and record.state not in DONE:
         awaited = [job for job in ended if awaits_result(job, tasks.observed.now)]
         if awaited:
-            result = Unanswered(f"no result of Job {awaited[-1].name} yet")
+            result = reading.Unanswered(f"no result of Job {awaited[-1].name} yet")
     elif isinstance(result, PointResult) and (problem := unusable(point, result)):
-        result = Unreadable(problem)
+        result = reading.Unreadable(problem)
     failures = () if record.state in DONE else _failures(record, point, ended, result)
     return _Seen(jobs, ended, result, failures, tasks.progress.get(point.key))
 
@@ -163,16 +153,16 @@ def _failures(
     record: PointRecord,
     point: PlannedPoint,
     ended: Sequence[ObservedJob],
-    result: Read[PointResult],
+    result: reading.Read[PointResult],
 ) -> tuple[tuple[ObservedJob, Failure], ...]:
     match result:
-        case Newer() | Unanswered():
+        case reading.Newer() | reading.Unanswered():
             return ()
         case PointResult() if is_enough(point, result):
             return ()
         case PointResult(outcome=Outcome.SUCCEEDED) if result.wanted_tokens > record.trained_for:
             return ()  # the spec asked for more tokens while it ran: its work counts and is continued
-        case Unreadable(message):
+        case reading.Unreadable(message):
             failure = Failure(FailureClass.RESULT_UNREADABLE, message)
             return tuple((job, failure) for job in ended)
         case _:
@@ -185,10 +175,10 @@ def _brought_up_to_date(
     """The record with what is observed since; `uid` is the sweep's."""
     if seen.failures:
         return _failed(record, point, seen, now)
-    if is_unknown(seen.result):
+    if reading.is_unknown(seen.result):
         return record
     before, adopted = record, _is_adopted(record, seen, uid)
-    own = None if adopted else value_of(seen.result)
+    own = None if adopted else reading.value_of(seen.result)
     record = paid_late(record, seen.progress, own)
     if not seen.jobs and before.state not in DONE:
         record = vanished(record, seen.progress, now, own)
@@ -234,7 +224,7 @@ def _is_adopted(record: PointRecord, seen: _Seen, uid: str) -> bool:
 def _quarantined(record: PointRecord, seen: _Seen) -> tuple[Quarantine, ...]:
     """Its result, if it cannot be used and no running attempt is about to overwrite it."""
     is_running = any(job.holds_a_slot for job in seen.jobs) and not seen.ended
-    if record.state in DONE or is_running or not isinstance(seen.result, Unreadable):
+    if record.state in DONE or is_running or not isinstance(seen.result, reading.Unreadable):
         return ()
     suffix = f"unreadable-{record.attempts.ended + 1}"
     return (quarantine(layout.point_result(record.key), suffix),)
@@ -427,13 +417,13 @@ def dropped(
     record: PointRecord,
     jobs: Sequence[ObservedJob],
     progress: PointProgress | None,
-    result: Read[PointResult],
+    result: reading.Read[PointResult],
     observed: ObservedSweep,
 ) -> PointRecord:
     """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
     own = own_result(observed, record.key)
     record = _ended_unplanned(record, jobs, progress, own, observed.now, is_gone=not jobs)
-    is_going = jobs or record.key in observed.orphaned_pods or is_unknown(result)
+    is_going = jobs or record.key in observed.orphaned_pods or reading.is_unknown(result)
     is_over = record.state in DONE or not is_going
     return replace(record, intent=Intent() if is_over else STOPPING)
 
@@ -460,7 +450,7 @@ def _ended_unplanned(
 
 def own_result(observed: ObservedSweep, key: str) -> PointResult | None:
     """What is stored as the result of a point, unless it says that another sweep trained it."""
-    found = value_of(observed.results.get(key, ABSENT))
+    found = reading.value_of(observed.results.get(key, reading.ABSENT))
     is_others = found and found.claimant and found.claimant.sweep_uid != observed.uid
     return None if is_others else found
 

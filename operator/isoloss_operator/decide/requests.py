@@ -16,19 +16,11 @@ from isoloss_contract.ledger import PointRecord, PointState
 from isoloss_contract.reading import value_of
 from isoloss_contract.records import content_key
 from isoloss_operator.api import ScalingSweepSpec, ScalingSweepStatus
+from isoloss_operator.decide import fits
 from isoloss_operator.decide.choose import Chosen, next_look
 from isoloss_operator.decide.events import attempt_events
 from isoloss_operator.decide.fit_inputs import (
     FEWEST_FOR_PROVISIONAL,
-)
-from isoloss_operator.decide.fits import (
-    PAGE_SECONDS,
-    FitOutcome,
-    FitPoint,
-    FitRequest,
-    MissingPoint,
-    SweepPage,
-    SweepRequest,
 )
 from isoloss_operator.decide.jobs.requests import expiries, train_request
 from isoloss_operator.decide.observation import ObservedSweep
@@ -74,7 +66,7 @@ def sweep_plan(chosen: Chosen, status: ScalingSweepStatus, events: tuple[Event, 
 # --------------------------------------------------------------------------------------------- fits
 
 
-def _fit_request(chosen: Chosen, status: ScalingSweepStatus) -> FitRequest | None:
+def _fit_request(chosen: Chosen, status: ScalingSweepStatus) -> fits.FitRequest | None:
     """The fit to run now, in place of one that runs; None: no fit is needed, or one is running. Its page shows `status`.
 
     One whose outcome is known is made again only for its report: the outcome is kept meanwhile. A step of the search is part
@@ -95,12 +87,12 @@ def _fit_request(chosen: Chosen, status: ScalingSweepStatus) -> FitRequest | Non
     ):
         return None
     request = _sweep_request(chosen, status, inputs)
-    return FitRequest(
+    return fits.FitRequest(
         **vars(replace(request, provisional=not final)), options=_asked(spec)[0], search=search
     )
 
 
-def _sweep_request(chosen: Chosen, status: ScalingSweepStatus, inputs: str) -> SweepRequest:
+def _sweep_request(chosen: Chosen, status: ScalingSweepStatus, inputs: str) -> fits.SweepRequest:
     """What fits and pages of a sweep have in common, of the sweep as it is now. A page without a fit also draws points
     around answers."""
     observed, spec, ledger = chosen.tasks.observed, chosen.tasks.spec, chosen.stopped_ledger
@@ -108,7 +100,7 @@ def _sweep_request(chosen: Chosen, status: ScalingSweepStatus, inputs: str) -> S
     if not spec.fitted_proxies:
         fitted = tuple(record for record in ledger.points if record.is_fitted)
     folder = layout.sweep_folder(observed.name, observed.uid)
-    return SweepRequest(
+    return fits.SweepRequest(
         inputs=inputs,
         points=tuple(_fit_point(record, chosen.tasks.points[record.key]) for record in fitted),
         weights=WEIGHTS[spec.fit.weights],
@@ -133,7 +125,9 @@ def _resource(observed: ObservedSweep, status: ScalingSweepStatus) -> dict[str, 
     }
 
 
-def _supersedes(running: FitRequest, spec: ScalingSweepSpec, inputs: str, *, final: bool) -> bool:
+def _supersedes(
+    running: fits.FitRequest, spec: ScalingSweepSpec, inputs: str, *, final: bool
+) -> bool:
     """Whether a fit with these inputs replaces the one that runs, rather than waiting for it.
 
     More points do not end a provisional fit: if they come faster than fits end, none ever would.
@@ -154,7 +148,7 @@ def _asked(spec: ScalingSweepSpec) -> tuple[FitOptions, Weights]:
     return options, WEIGHTS[spec.fit.weights]
 
 
-def _is_worth_it(fit: FitOutcome | None, spec: ScalingSweepSpec, done: int) -> bool:
+def _is_worth_it(fit: fits.FitOutcome | None, spec: ScalingSweepSpec, done: int) -> bool:
     if done < FEWEST_FOR_PROVISIONAL:
         return False
     if fit is None:
@@ -165,8 +159,8 @@ def _is_worth_it(fit: FitOutcome | None, spec: ScalingSweepSpec, done: int) -> b
     return abs(done - fit.points) >= max(1.0, WORTH_REFITTING * fit.points)
 
 
-def _fit_point(record: PointRecord, point: PlannedPoint) -> FitPoint:
-    return FitPoint(
+def _fit_point(record: PointRecord, point: PlannedPoint) -> fits.FitPoint:
+    return fits.FitPoint(
         key=record.key,
         name=record.name,
         config=point.config,
@@ -177,9 +171,9 @@ def _fit_point(record: PointRecord, point: PlannedPoint) -> FitPoint:
     )
 
 
-def _missing_point(record: PointRecord) -> MissingPoint:
+def _missing_point(record: PointRecord) -> fits.MissingPoint:
     failures = record.attempts.failures
-    return MissingPoint(
+    return fits.MissingPoint(
         name=record.name,
         batch_size=record.batch_size,
         learning_rate=record.learning_rate,
@@ -192,14 +186,14 @@ def _missing_point(record: PointRecord) -> MissingPoint:
 
 
 def _sweep_page(
-    chosen: Chosen, status: ScalingSweepStatus, fit: FitRequest | None
-) -> SweepPage | None:
+    chosen: Chosen, status: ScalingSweepStatus, fit: fits.FitRequest | None
+) -> fits.SweepPage | None:
     """The page of a sweep on the way, to draw now: from the first report of a point on, once a minute at most, and
     only if it would show something new. The fits draw the others."""
     observed, ledger = chosen.tasks.observed, chosen.stopped_ledger
     if fit is not None or (chosen.is_quiet and chosen.tasks.spec.fitted_proxies):
         return None
-    if observed.page_seconds < PAGE_SECONDS or observed.fit_in_backoff:
+    if observed.page_seconds < fits.PAGE_SECONDS or observed.fit_in_backoff:
         return None
     reported = {key: each.tokens for key, each in observed.progress.items()}
     if not any(reported.values()) and not any(record.tokens for record in ledger.points):
@@ -208,7 +202,7 @@ def _sweep_page(
     shows = content_key([ledger.digest, reported, conditions])
     if shows == observed.page_shows:
         return None
-    return SweepPage(
+    return fits.SweepPage(
         **vars(_sweep_request(chosen, status, shows)),
         laws=observed.fit.laws if observed.fit is not None else None,
     )

@@ -13,20 +13,13 @@ from typing import Final
 
 from isoloss_contract.ledger import Attempts, ConfigurationError
 from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.jobs import failures
 from isoloss_operator.decide.jobs.attempts import (
     after_failure,
     after_stop,
     charges,
     next_attempt,
     not_before,
-)
-from isoloss_operator.decide.jobs.failures import (
-    FailureClass,
-    awaits_result,
-    classify,
-    configuration_error,
-    spec_field,
-    waits_for,
 )
 from isoloss_operator.decide.jobs.requests import deletions
 from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
@@ -35,9 +28,9 @@ from isoloss_operator.decide.reasons import Reason, bad_data_reason
 
 MAX_LAST_MESSAGE: Final = 1000
 _INTERRUPTIONS: Final = (
-    FailureClass.INTERRUPTED,
-    FailureClass.POD_VANISHED,
-    FailureClass.NODE_LOST,
+    failures.FailureClass.INTERRUPTED,
+    failures.FailureClass.POD_VANISHED,
+    failures.FailureClass.NODE_LOST,
 )
 
 
@@ -119,7 +112,7 @@ class SinglePass:
     def awaited(self) -> ObservedJob | None:
         """A Job that has just succeeded and whose result is not there yet."""
         is_lacking = not self.task.problem
-        found = (job for job in self.jobs if is_lacking and awaits_result(job, self.now))
+        found = (job for job in self.jobs if is_lacking and failures.awaits_result(job, self.now))
         return next(found, None)
 
     @property
@@ -127,7 +120,7 @@ class SinglePass:
         """Bad data mostly do not count: the corpus or checkpoint may be fixed where it is stored."""
         counted, bad_data = charges(self.attempts, self.task.template), 0
         if not self.task.bad_data_counts:
-            bad_data = self.attempts.charged.get(FailureClass.BAD_DATA, 0)
+            bad_data = self.attempts.charged.get(failures.FailureClass.BAD_DATA, 0)
         return counted > 0 and counted - bad_data > self.task.retries
 
     @property
@@ -173,7 +166,7 @@ class SinglePass:
             message = f"spec.suspend is true: the {labels.name} Job waits."
             return Finding.false(Reason.SUSPENDED, message)
         if (job := self.active) is not None:
-            if wait := waits_for(job):
+            if wait := failures.waits_for(job):
                 return Finding.false(wait.reason, f"Job {job.name}: {wait.message}")
             return Finding.false(labels.active, f"Job {job.name} is {labels.doing}.")
         if (job := self.awaited) is not None:
@@ -185,7 +178,7 @@ class SinglePass:
         if self.retries_used_up:
             message = f"{self.message} (attempt {attempts.ended}, the last one allowed)"
             return Finding.false(labels.failed, message, stalled=True)
-        if failure == FailureClass.BAD_DATA:
+        if failure == failures.FailureClass.BAD_DATA:
             # Retried forever, but only in case the data have been replaced: nothing changes by itself.
             code, reason = attempts.last_code, bad_data_reason(attempts.last_code)
             prefix = f"{code}: " if code and reason is Reason.BAD_DATA else ""
@@ -203,7 +196,7 @@ class SinglePass:
         name = self.task.labels.name
         if failure in _INTERRUPTIONS:
             return f"The {name} Job was interrupted and is retried."
-        if failure == FailureClass.STORE_UNAVAILABLE:
+        if failure == failures.FailureClass.STORE_UNAVAILABLE:
             return f"The {name} Job is retried: the store did not answer it."
         return f"The {name} Job is retried after attempt {self.attempts.ended}: {self.message}"
 
@@ -224,17 +217,21 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
     for job in task.jobs:
         if not job.is_finished or job.attempt <= attempts.ended:
             continue
-        if task.is_missing and awaits_result(job, observed.now):
+        if task.is_missing and failures.awaits_result(job, observed.now):
             break
-        failure = classify(job)
-        if failure.kind is FailureClass.RESULT_MISSING and job.template not in ("", task.asked):
+        failure = failures.classify(job)
+        if failure.kind is failures.FailureClass.RESULT_MISSING and job.template not in (
+            "",
+            task.asked,
+        ):
             attempts = after_stop(attempts, job, observed.now)
             continue  # another version's, which may have written something else
-        field = spec_field(failure.field, domains=task.domains)
+        field = failures.spec_field(failure.field, domains=task.domains)
         ended = after_failure(attempts, job, failure, template=task.template, now=observed.now)
         attempts = replace(ended, last_message=failure.in_words(field, MAX_LAST_MESSAGE))
         where, asked = task.labels.name, task.asked
         refused = (
-            configuration_error(failure, job, observed.generation, where, field, asked) or refused
+            failures.configuration_error(failure, job, observed.generation, where, field, asked)
+            or refused
         )
     return attempts, refused

@@ -20,15 +20,8 @@ from isoloss_contract.ledger import (
     PointState,
 )
 from isoloss_contract.records import PointProgress
-from isoloss_operator.api import (
-    ActivePoint,
-    FailedPoint,
-    LedgerReference,
-    PointCounts,
-    ScalingSweepStatus,
-    SearchStatus,
-    SizeStatus,
-)
+from isoloss_operator import api
+from isoloss_operator.decide import law_status
 from isoloss_operator.decide.choose import Chosen, Spending, remaining_flops
 from isoloss_operator.decide.conditions import (
     ACCEPTED,
@@ -45,14 +38,6 @@ from isoloss_operator.decide.conditions import (
 from isoloss_operator.decide.events import condition_events, lost_in_words
 from isoloss_operator.decide.findings import sweep_findings, sweep_warnings
 from isoloss_operator.decide.jobs.requests import store_uri
-from isoloss_operator.decide.law_status import (
-    MAX_ENTRIES,
-    hyperparameter_law,
-    loss_compute_law,
-    optimum_statuses,
-    precise,
-    texts,
-)
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.search import search_status
@@ -66,7 +51,7 @@ _ANNOUNCED: Final = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
 """Conditions whose changes are worth an event; the others change all the time."""
 
 
-def sweep_status(chosen: Chosen) -> tuple[ScalingSweepStatus, tuple[Event, ...]]:
+def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, ...]]:
     """The status after a pass, and the events of the conditions that changed."""
     tasks, ledger = chosen.tasks, chosen.next_ledger
     observed, spec, points = tasks.observed, tasks.spec, tuple(tasks.points.values())
@@ -104,12 +89,12 @@ class SweepFacts:
     shows_page: bool = False
     """Whether the page of a sweep on the way is named, once it is in the store."""
     warnings: Sequence[str] = ()
-    search: SearchStatus | None = None
+    search: api.SearchStatus | None = None
     added: int = 0
     """How many of `points`, the last ones, a search added to those of the spec."""
 
 
-def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> ScalingSweepStatus:
+def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> api.ScalingSweepStatus:
     """A status with its numbers, and without conditions."""
     ledger, records, fit = facts.ledger, facts.ledger.points, observed.fit
     counts = _counts(facts.points, records, facts.active)
@@ -123,29 +108,35 @@ def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> ScalingSweepStatus
     reports = {
         job.key: observed.progress[job.key] for job in facts.active if job.key in observed.progress
     }
-    return ScalingSweepStatus(
+    return api.ScalingSweepStatus(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
-        planned_flops=precise(
+        planned_flops=law_status.precise(
             sum(point.flops for point in facts.points[: len(facts.points) - facts.added])
         ),
-        spent_flops=precise(facts.spent.flops),
-        accelerator_hours=precise(facts.spent.accelerator_seconds / 3600),
+        spent_flops=law_status.precise(facts.spent.flops),
+        accelerator_hours=law_status.precise(facts.spent.accelerator_seconds / 3600),
         estimated_completion=_estimated_completion(observed.now, observed.progress, facts),
-        learning_rate_law=hyperparameter_law(laws.learning_rate, provisional=provisional)
+        learning_rate_law=law_status.hyperparameter_law(
+            laws.learning_rate, provisional=provisional
+        )
         if laws
         else None,
-        batch_size_law=hyperparameter_law(laws.batch_size, provisional=provisional)
+        batch_size_law=law_status.hyperparameter_law(laws.batch_size, provisional=provisional)
         if laws
         else None,
-        loss_compute_law=loss_compute_law(laws, provisional=provisional) if laws else None,
-        optima=optimum_statuses(laws.frontier, sizes) if laws else (),
+        loss_compute_law=law_status.loss_compute_law(laws, provisional=provisional)
+        if laws
+        else None,
+        optima=law_status.optimum_statuses(laws.frontier, sizes) if laws else (),
         sizes=size_statuses(records, reports),
         active=_active(observed.progress, facts.active),
         failures=_failures(records),
-        warnings=texts([*_lost(ledger), *facts.warnings, *(laws.warnings if laws else ())]),
+        warnings=law_status.texts(
+            [*_lost(ledger), *facts.warnings, *(laws.warnings if laws else ())]
+        ),
         data_digest=ledger.data_digest,
-        ledger=LedgerReference(uri=layout.ledger_in(folder), sha256=ledger.digest),
+        ledger=api.LedgerReference(uri=layout.ledger_in(folder), sha256=ledger.digest),
         search=facts.search,
         laws_uri=layout.laws_in(folder) if laws else "",
         laws_sha256=fit.laws_sha256 if fit and laws else "",
@@ -161,17 +152,17 @@ def _counts(
     points: Sequence[PlannedPoint],
     records: Sequence[PointRecord],
     active_jobs: Iterable[ObservedJob],
-) -> PointCounts:
+) -> api.PointCounts:
     """Points by state; a pending point with a Job is active.
 
     Before the corpus is prepared the points have no keys and no records, but are counted.
     """
     if not all(point.key for point in points):
-        return PointCounts(total=len(points), pending=len(points))
+        return api.PointCounts(total=len(points), pending=len(points))
     with_job = {job.key for job in active_jobs}
     active = sum(r.key in with_job for r in records if r.state is PointState.PENDING)
     pending = sum(r.state is PointState.PENDING for r in records)
-    return PointCounts(
+    return api.PointCounts(
         total=len(records),
         pending=pending - active,
         active=active,
@@ -184,19 +175,21 @@ def _counts(
 
 def _active(
     reports: Mapping[str, PointProgress], jobs: Iterable[ObservedJob]
-) -> tuple[ActivePoint, ...]:
+) -> tuple[api.ActivePoint, ...]:
     rows = []
-    for job in sorted(jobs, key=lambda job: job.name)[:MAX_ENTRIES]:
+    for job in sorted(jobs, key=lambda job: job.name)[: law_status.MAX_ENTRIES]:
         progress = reports.get(job.key)
         tokens, newest = (progress.tokens, progress.loss) if progress else (0, None)
-        rows.append(ActivePoint(name=job.name, tokens=tokens, loss=loss(newest)))
+        rows.append(api.ActivePoint(name=job.name, tokens=tokens, loss=loss(newest)))
     return tuple(rows)
 
 
-def _failures(records: Sequence[PointRecord]) -> tuple[FailedPoint, ...]:
-    failed = [record for record in records if record.state in FAILED_FOR_GOOD][:MAX_ENTRIES]
+def _failures(records: Sequence[PointRecord]) -> tuple[api.FailedPoint, ...]:
+    failed = [record for record in records if record.state in FAILED_FOR_GOOD][
+        : law_status.MAX_ENTRIES
+    ]
     return tuple(
-        FailedPoint(
+        api.FailedPoint(
             name=record.name,
             reason=record.attempts.last_failure or str(record.state),
             message=record.attempts.failures[-1].message if record.attempts.failures else "",
@@ -210,7 +203,7 @@ def _failures(records: Sequence[PointRecord]) -> tuple[FailedPoint, ...]:
 
 def size_statuses(
     records: Sequence[PointRecord], reports: Mapping[str, PointProgress]
-) -> tuple[SizeStatus, ...]:
+) -> tuple[api.SizeStatus, ...]:
     """A line per size, in the order of the records. `reports` are those of the points that have a Job, by key."""
     by_size: dict[str, list[PointRecord]] = {}
     for record in records:
@@ -220,13 +213,13 @@ def size_statuses(
 
 def _size_status(
     name: str, records: Sequence[PointRecord], reports: Mapping[str, PointProgress]
-) -> SizeStatus:
+) -> api.SizeStatus:
     seen = [_tokens_seen(record, reports.get(record.key)) for record in records]
     wanted = sum(
         max(tokens, _wanted_tokens(record)) for record, tokens in zip(records, seen, strict=True)
     )
     done = sum(record.state in DONE for record in records)
-    return SizeStatus(
+    return api.SizeStatus(
         proxy=name,
         progress=f"{done}/{len(records)}",
         # Rounded down: 100 says that nothing is left.
@@ -305,8 +298,8 @@ def _is_wanted(record: PointRecord) -> bool:
 
 
 def stated(
-    observed: ObservedSweep, findings: Findings, numbers: ScalingSweepStatus | None = None
-) -> tuple[ScalingSweepStatus, tuple[Event, ...]]:
+    observed: ObservedSweep, findings: Findings, numbers: api.ScalingSweepStatus | None = None
+) -> tuple[api.ScalingSweepStatus, tuple[Event, ...]]:
     """The status with its conditions, and the events of those that changed.
 
     Without `numbers` those of the status stay as they were, but for Jobs that ended.
@@ -328,8 +321,8 @@ def stated(
 
 
 def _previous_numbers(
-    previous: ScalingSweepStatus, jobs: Iterable[ObservedJob]
-) -> ScalingSweepStatus:
+    previous: api.ScalingSweepStatus, jobs: Iterable[ObservedJob]
+) -> api.ScalingSweepStatus:
     """The numbers of the status while nothing is known of the points: Jobs that ended train none of them."""
     names = {job.name for job in jobs if job.kind == "train" and not job.is_finished}
     points, active = previous.points, min(previous.points.active, len(names))

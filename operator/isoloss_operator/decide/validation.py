@@ -26,14 +26,7 @@ from isoloss.validation import Reason as Judged
 from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, Ledger, PointRecord, PointState
 from isoloss_contract.reading import is_unknown, problem_of, value_of
 from isoloss_contract.records import EvaluationResult
-from isoloss_operator.api import (
-    HyperparamPredictionSpec,
-    ProbeStatus,
-    Proxy,
-    RefinedStatus,
-    ScalingSweepSpec,
-    ValidationStatus,
-)
+from isoloss_operator import api
 from isoloss_operator.decide.answer import Answer, question, target_length
 from isoloss_operator.decide.conditions import READY, STALLED, VALIDATED, Finding
 from isoloss_operator.decide.evaluation import measure
@@ -62,8 +55,8 @@ class ValidationStep:
 
     finding: Finding | None = None
     """None: the spec asks for no validation."""
-    status: ValidationStatus | None = None
-    refined: RefinedStatus | None = None
+    status: api.ValidationStatus | None = None
+    refined: api.RefinedStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ class JudgedPoints:
     """Points that continue the checkpoint of a prediction as its laws are asked about it."""
 
     reference: ObservedReference
-    sweep: ScalingSweepSpec
+    sweep: api.ScalingSweepSpec
     records: tuple[PointRecord, ...]
 
 
@@ -186,7 +179,7 @@ def judged_points(
 def _of_the_checkpoint(
     asked: AcceptedPrediction,
     result: EvaluationResult | None,
-    sweep: ScalingSweepSpec,
+    sweep: api.ScalingSweepSpec,
     ledger: Ledger,
 ) -> tuple[PointRecord, ...] | Finding:
     assert asked.spec.validation is not None
@@ -209,11 +202,11 @@ def _of_the_checkpoint(
     return tuple(record for record in ledger.points if record.proxy in sizes)
 
 
-def _sizes(sweep: ScalingSweepSpec, uri: str) -> tuple[Proxy, ...]:
+def _sizes(sweep: api.ScalingSweepSpec, uri: str) -> tuple[api.Proxy, ...]:
     return tuple(proxy for proxy in sweep.proxies if checkpoint_uri(proxy) == uri)
 
 
-def _optimizer(sweep: ScalingSweepSpec) -> dict[str, object]:
+def _optimizer(sweep: api.ScalingSweepSpec) -> dict[str, object]:
     return sweep.optimizer.model_dump(exclude={"warmup_tokens"})
 
 
@@ -287,7 +280,7 @@ def courses_to_read(observed: ObservedPrediction) -> CourseReads:
     return CourseReads(digests, raw=asked.sweep.fit.weights == "Raw")
 
 
-def _budget_tokens(spec: HyperparamPredictionSpec, result: EvaluationResult | None) -> float:
+def _budget_tokens(spec: api.HyperparamPredictionSpec, result: EvaluationResult | None) -> float:
     """Infinite before the checkpoint's size is known."""
     budget = spec.budget
     if budget.tokens:
@@ -303,16 +296,16 @@ def _compared_at(points: JudgedPoints, most: float) -> float:
     return min(*ends, most) if ends else 0.0
 
 
-def _end(sweep: ScalingSweepSpec, record: PointRecord) -> float | None:
+def _end(sweep: api.ScalingSweepSpec, record: PointRecord) -> float | None:
     """The loss of a point that did not diverge; None if it did, or is not over."""
     return _loss(sweep, record) if record.state is PointState.SUCCEEDED else None
 
 
-def _loss(sweep: ScalingSweepSpec, record: PointRecord) -> float | None:
+def _loss(sweep: api.ScalingSweepSpec, record: PointRecord) -> float | None:
     return record.loss if sweep.fit.weights == "Raw" else record.averaged_loss
 
 
-def _is_longer(sweep: ScalingSweepSpec, record: PointRecord, tokens: float) -> bool:
+def _is_longer(sweep: api.ScalingSweepSpec, record: PointRecord, tokens: float) -> bool:
     return _end(sweep, record) is not None and record.tokens > tokens * ALIKE
 
 
@@ -375,7 +368,7 @@ def _cut(record: PointRecord, tokens: float, course: Course) -> PointRecord:
     return replace(record, tokens=round(tokens), loss=loss_then, averaged_loss=loss_then)
 
 
-def _run(sweep: ScalingSweepSpec, record: PointRecord) -> Run:
+def _run(sweep: api.ScalingSweepSpec, record: PointRecord) -> Run:
     """A point as the law engine sees runs, with its last loss."""
     end = _end(sweep, record)
     return Run(
@@ -414,9 +407,9 @@ def _finding(found: Validation, sweep: str) -> Finding:
 Seeds = Sequence[PointRecord]
 
 
-def _status(points: JudgedPoints, verdict: Verdict) -> ValidationStatus:
+def _status(points: JudgedPoints, verdict: Verdict) -> api.ValidationStatus:
     found = verdict.validation
-    return ValidationStatus(
+    return api.ValidationStatus(
         places=_places(points, verdict),
         tokens=verdict.tokens or max((r.wanted_tokens for r in points.records), default=0),
         beats_neighbours=found.beats_neighbours if found else None,
@@ -426,14 +419,14 @@ def _status(points: JudgedPoints, verdict: Verdict) -> ValidationStatus:
 
 
 def _refined(
-    found: Validation | None, spec: HyperparamPredictionSpec, sweep: ScalingSweepSpec
-) -> RefinedStatus | None:
+    found: Validation | None, spec: api.HyperparamPredictionSpec, sweep: api.ScalingSweepSpec
+) -> api.RefinedStatus | None:
     """Laws and points together, in sequences of the planned run."""
     if found is None or found.refined is None:
         return None
     refined, ratio = found.refined, sweep.data.sequence_length / target_length(spec, sweep)
     batch = refined.batch_size
-    return RefinedStatus(
+    return api.RefinedStatus(
         learning_rate=interval_status(refined.learning_rate, learning_rate),
         batch_size=interval_status(
             Interval(batch.value * ratio, batch.low * ratio, batch.high * ratio), batch_size
@@ -442,7 +435,7 @@ def _refined(
     )
 
 
-def _places(points: JudgedPoints, verdict: Verdict) -> tuple[ProbeStatus, ...]:
+def _places(points: JudgedPoints, verdict: Verdict) -> tuple[api.ProbeStatus, ...]:
     """In planned order: around an answer that comes first."""
     found, judged = verdict.validation, {record.key: record for record in verdict.records}
     by_place: dict[tuple[float, int], list[PointRecord]] = {}
@@ -460,10 +453,13 @@ def _places(points: JudgedPoints, verdict: Verdict) -> tuple[ProbeStatus, ...]:
 
 
 def _place(
-    sweep: ScalingSweepSpec, place: tuple[float, int], seeds: Seeds, comparison: Comparison | None
-) -> ProbeStatus:
+    sweep: api.ScalingSweepSpec,
+    place: tuple[float, int],
+    seeds: Seeds,
+    comparison: Comparison | None,
+) -> api.ProbeStatus:
     is_compared = comparison is not None and not comparison.neighbour.diverged
-    return ProbeStatus(
+    return api.ProbeStatus(
         learning_rate=learning_rate(place[0]),
         batch_size=batch_size(place[1]),
         state=_state(seeds),

@@ -31,15 +31,7 @@ from isoloss_contract.store import (
     parse_record,
 )
 from isoloss_contract.trajectories import read_finished
-from isoloss_operator.decide.fits import (
-    AnswerPage,
-    FitOutcome,
-    FitPoint,
-    FitRequest,
-    SearchStep,
-    SweepPage,
-    SweepRequest,
-)
+from isoloss_operator.decide import fits
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
 from isoloss_operator.decide.page_resource import page_resource
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
@@ -66,7 +58,7 @@ class Unreadable:
     """The store does not show it, perhaps not yet."""
 
 
-def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: None) -> FitEnd:
+def fit(job: FitJob, on_laws: Callable[[fits.FitOutcome], None] = lambda _outcome: None) -> FitEnd:
     """The outcome of a fit or a page; NotFitted if the store is unavailable.
 
     `on_laws` gets it as soon as laws.json and its record are written: nobody waits for the report, which takes longer.
@@ -74,16 +66,16 @@ def fit(job: FitJob, on_laws: Callable[[FitOutcome], None] = lambda _outcome: No
     # Thousands of trajectories: a store that is down must cost one timeout here, too.
     store = Store(job.store_uri, PATIENCE, anchor=job.store_anchor, circuit=Circuit())
     match job.request:
-        case AnswerPage() as page:
+        case fits.AnswerPage() as page:
             return _answer_page(store, job, page)
-        case SweepPage() as page:
+        case fits.SweepPage() as page:
             return _sweep_page(store, job, page)
-        case FitRequest() as request:
+        case fits.FitRequest() as request:
             return _fit_and_report(store, job, request, on_laws)
 
 
 def _fit_and_report(
-    store: Store, job: FitJob, request: FitRequest, on_laws: Callable[[FitOutcome], None]
+    store: Store, job: FitJob, request: fits.FitRequest, on_laws: Callable[[fits.FitOutcome], None]
 ) -> FitEnd:
     try:
         read = read_runs(store, job, request)
@@ -114,7 +106,7 @@ def _fit_and_report(
         return NotFitted(str(error), may_pass=True)
 
 
-def _sweep_page(store: Store, job: FitJob, page: SweepPage) -> FitEnd:
+def _sweep_page(store: Store, job: FitJob, page: fits.SweepPage) -> FitEnd:
     """The page of a sweep on the way, with the laws and the trajectories that there are."""
     try:
         runs = [each for each in read_runs(store, job, page, looks=0) if isinstance(each, Run)]
@@ -122,10 +114,10 @@ def _sweep_page(store: Store, job: FitJob, page: SweepPage) -> FitEnd:
         return NotFitted(str(error), may_pass=True)
     laws = page.laws or fit_laws((), provisional=True)
     written = _write_report(store, job, page, runs, laws)
-    return FitOutcome(inputs=page.inputs, laws=None, report_written=written)
+    return fits.FitOutcome(inputs=page.inputs, laws=None, report_written=written)
 
 
-def _answer_page(store: Store, job: FitJob, page: AnswerPage) -> FitEnd:
+def _answer_page(store: Store, job: FitJob, page: fits.AnswerPage) -> FitEnd:
     """The page of a prediction: the answer on the laws, and its validation."""
     answer = page.prediction
     try:
@@ -144,16 +136,16 @@ def _answer_page(store: Store, job: FitJob, page: AnswerPage) -> FitEnd:
         )
     except Exception:
         logger.exception("page of %s failed", job.title)
-        return FitOutcome(inputs=page.inputs, laws=None)
+        return fits.FitOutcome(inputs=page.inputs, laws=None)
     content = shown_first(page.inputs, drawn)
     written = _write_at_last(store, page.report_path, content)
-    return FitOutcome(inputs=page.inputs, laws=None, report_written=written)
+    return fits.FitOutcome(inputs=page.inputs, laws=None, report_written=written)
 
 
 def read_runs(
     store: Store,
     job: FitJob,
-    request: SweepRequest,
+    request: fits.SweepRequest,
     sleep: Callable[[float], None] = time.sleep,
     looks: int = math.ceil(RESULT_SECONDS / REREAD_SECONDS),
 ) -> list[Run | Unreadable]:
@@ -162,7 +154,7 @@ def read_runs(
     What is missing is looked for `looks` times more: to train a point again costs more.
     """
     found: dict[str, Run | Unreadable] = {}
-    wanted: Sequence[FitPoint] = request.points
+    wanted: Sequence[fits.FitPoint] = request.points
     for look in range(looks + 1):
         if look:
             sleep(REREAD_SECONDS)
@@ -180,7 +172,7 @@ def _is_missing(read: Run | Unreadable) -> bool:
 
 
 def _read_run(
-    store: Store, job: FitJob, request: SweepRequest, point: FitPoint
+    store: Store, job: FitJob, request: fits.SweepRequest, point: fits.FitPoint
 ) -> Run | Unreadable:
     try:
         path = layout.point_result(point.key)
@@ -204,7 +196,7 @@ def _read_run(
         return Unreadable(point.key, str(error))
 
 
-def _fit(store: Store, job: FitJob, request: FitRequest, runs: list[Run]) -> FitOutcome:
+def _fit(store: Store, job: FitJob, request: fits.FitRequest, runs: list[Run]) -> fits.FitOutcome:
     """The outcome without its report; the laws, if there are any, are in the store."""
     try:
         step = _search(request, runs)
@@ -218,7 +210,7 @@ def _fit(store: Store, job: FitJob, request: FitRequest, runs: list[Run]) -> Fit
         return failed(request, f"{type(error).__name__}: {error}"[:1000])
     document = laws_document(laws)
     store.write(request.laws_path, document)
-    return FitOutcome(
+    return fits.FitOutcome(
         inputs=request.inputs,
         laws=laws,
         laws_sha256=hashlib.sha256(document).hexdigest(),
@@ -228,7 +220,7 @@ def _fit(store: Store, job: FitJob, request: FitRequest, runs: list[Run]) -> Fit
     )
 
 
-def _search(request: FitRequest, runs: list[Run]) -> SearchStep | None:
+def _search(request: fits.FitRequest, runs: list[Run]) -> fits.SearchStep | None:
     """The next step of the search; None if none was asked for."""
     if request.search is None:
         return None
@@ -239,7 +231,7 @@ def _search(request: FitRequest, runs: list[Run]) -> SearchStep | None:
 def _write_report(
     store: Store,
     job: FitJob,
-    request: SweepRequest,
+    request: fits.SweepRequest,
     runs: list[Run],
     laws: Laws,
     *,
@@ -284,7 +276,7 @@ def _write_at_last(store: Store, path: str, content: bytes) -> bool:
             return True
 
 
-def _missing_rows(request: SweepRequest) -> tuple[PointRow, ...]:
+def _missing_rows(request: fits.SweepRequest) -> tuple[PointRow, ...]:
     """The points without a run: failed ones with their termination message, and pending ones."""
     return tuple(
         PointRow(
@@ -301,7 +293,7 @@ def _missing_rows(request: SweepRequest) -> tuple[PointRow, ...]:
     )
 
 
-def _facts(job: FitJob, request: SweepRequest, runs: list[Run]) -> dict[str, str]:
+def _facts(job: FitJob, request: fits.SweepRequest, runs: list[Run]) -> dict[str, str]:
     return {
         "points": str(len(runs)),
         "weights": request.weights,

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from isoloss import search
 from isoloss.laws import FitOptions, Run
-from isoloss.search import (
-    Decision,
-    Point,
-    Seen,
-    Size,
-    StopReason,
-    next_step,
-)
 from isoloss_contract.ledger import IntentAction
 from isoloss_operator.decide.fits import PointDecision, SearchRequest, SearchStep
 
@@ -37,18 +30,18 @@ def search_step(
         budget_flops=_budget(request.flops_left, sizes, seen),
         fit=replace(fit_options, bootstrap_samples=samples),
     )
-    step = next_step(request.sizes, seen, options)
+    step = search.next_step(request.sizes, seen, options)
     wanted = {s.point: s.wanted for s in seen}
     decisions = tuple(
         _decision(decision) for decision in step.decisions if _is_new(decision, wanted)
     )
-    nothing = "" if decisions else StopReason.NOTHING_LEFT
+    nothing = "" if decisions else search.StopReason.NOTHING_LEFT
     return SearchStep(
         decisions, str(step.stop or nothing), step.first_rung_flops, step.first_rung_seconds
     )
 
 
-def _seen(seen: Seen, size: Size) -> Seen:
+def _seen(seen: search.Seen, size: search.Size) -> search.Seen:
     # It has ended, or nothing would be decided now: what it lacks is evaluations with a finite loss.
     is_short = seen.tokens < SHORT_OF_WANTED * seen.wanted
     # An added one, if the size's tokens were lowered since.
@@ -56,7 +49,9 @@ def _seen(seen: Seen, size: Size) -> Seen:
     return replace(seen, failed=True) if is_short or lacks_a_step else seen
 
 
-def _budget(left: float | None, sizes: Mapping[str, Size], seen: Iterable[Seen]) -> float | None:
+def _budget(
+    left: float | None, sizes: Mapping[str, search.Size], seen: Iterable[search.Seen]
+) -> float | None:
     """FLOPs for everything seen and still to come: the search counts what others trained as well."""
     if left is None:
         return None
@@ -64,13 +59,13 @@ def _budget(left: float | None, sizes: Mapping[str, Size], seen: Iterable[Seen])
     return max(left, 0.0) + sum(spent)
 
 
-def _is_new(decision: Decision, wanted: Mapping[Point, float]) -> bool:
+def _is_new(decision: search.Decision, wanted: Mapping[search.Point, float]) -> bool:
     """Whether it asks for more than is wanted already."""
     is_run = decision.action is IntentAction.RUN
     return not is_run or round(decision.tokens) > wanted.get(decision.point, 0.0)
 
 
-def _decision(decision: Decision) -> PointDecision:
+def _decision(decision: search.Decision) -> PointDecision:
     point = decision.point
     return PointDecision(
         size=point.size,

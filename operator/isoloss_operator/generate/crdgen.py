@@ -13,19 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isoloss.yaml_text import to_yaml
-from isoloss_operator.api import (
-    GROUP,
-    PREDICTION_KIND,
-    PREDICTION_PLURAL,
-    SWEEP_KIND,
-    SWEEP_PLURAL,
-    VERSION,
-    ApiType,
-    HyperparamPredictionSpec,
-    HyperparamPredictionStatus,
-    ScalingSweepSpec,
-    ScalingSweepStatus,
-)
+from isoloss_operator import api
 from isoloss_operator.api.crd_schema import Schema, structural_schema
 from isoloss_operator.cluster import rbac
 from isoloss_operator.generate.apidoc import api_page
@@ -33,7 +21,7 @@ from isoloss_operator.generate.reasondoc import reasons_page
 
 HEADER = "# Written by `python -m isoloss_operator.generate.crdgen` from isoloss_operator.api; do not edit.\n"
 ROOT_FIELDS: Schema = {
-    "apiVersion": {"description": f"{GROUP}/{VERSION}.", "type": "string"},
+    "apiVersion": {"description": f"{api.GROUP}/{api.VERSION}.", "type": "string"},
     "kind": {"description": "Kind of the resource.", "type": "string"},
     "metadata": {"type": "object"},  # the API server describes it
 }
@@ -89,7 +77,7 @@ def generated_files() -> dict[str, str]:
     files, crds = {}, definitions()
     for crd in crds:
         name, text = crd["spec"]["names"]["plural"], to_yaml(crd)
-        files[f"crds/{GROUP}_{name}.yaml"] = HEADER + text
+        files[f"crds/{api.GROUP}_{name}.yaml"] = HEADER + text
         files[f"helm/isoloss/templates/crds/{name}.yaml"] = _chart_template(text)
     files["helm/isoloss/templates/_rules.tpl"] = _chart_rules()
     files["docs/reference/api.md"] = api_page(crds)
@@ -100,15 +88,15 @@ def generated_files() -> dict[str, str]:
 def definitions() -> tuple[Schema, Schema]:
     """The two CustomResourceDefinitions."""
     sweep = _definition(
-        names=_names(SWEEP_KIND, SWEEP_PLURAL, ["ssweep"]),
-        spec=ScalingSweepSpec,
-        status=ScalingSweepStatus,
+        names=_names(api.SWEEP_KIND, api.SWEEP_PLURAL, ["ssweep"]),
+        spec=api.ScalingSweepSpec,
+        status=api.ScalingSweepStatus,
         columns=SWEEP_COLUMNS,
     )
     prediction = _definition(
-        names=_names(PREDICTION_KIND, PREDICTION_PLURAL, ["hpred"]),
-        spec=HyperparamPredictionSpec,
-        status=HyperparamPredictionStatus,
+        names=_names(api.PREDICTION_KIND, api.PREDICTION_PLURAL, ["hpred"]),
+        spec=api.HyperparamPredictionSpec,
+        status=api.HyperparamPredictionStatus,
         columns=PREDICTION_COLUMNS,
     )
     return sweep, prediction
@@ -134,10 +122,10 @@ def _chart_rules() -> str:
 
 
 def _definition(
-    *, names: Schema, spec: type[ApiType], status: type[ApiType], columns: list[Schema]
+    *, names: Schema, spec: type[api.ApiType], status: type[api.ApiType], columns: list[Schema]
 ) -> Schema:
     version = {
-        "name": VERSION,
+        "name": api.VERSION,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
@@ -147,12 +135,12 @@ def _definition(
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{names['plural']}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+        "metadata": {"name": f"{names['plural']}.{api.GROUP}"},
+        "spec": {"group": api.GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
     }
 
 
-def _root(spec: type[ApiType], status: type[ApiType]) -> Schema:
+def _root(spec: type[api.ApiType], status: type[api.ApiType]) -> Schema:
     spec_schema = structural_schema(spec)
     return {
         "description": spec_schema["description"],

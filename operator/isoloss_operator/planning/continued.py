@@ -12,6 +12,7 @@ from isoloss.validation import AT_THE_ANSWER, Place, probe_cross
 from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood
 from isoloss_contract.schedule import whole_steps
 from isoloss_operator.api import Model, ScalingSweepSpec
+from isoloss_operator.planning import specs
 from isoloss_operator.planning.architectures import (
     UnsupportedModel,
     completed,
@@ -19,14 +20,6 @@ from isoloss_operator.planning.architectures import (
     unknown_keys,
 )
 from isoloss_operator.planning.parameters import attention_shapes, parameter_counts
-from isoloss_operator.planning.specs import (
-    InvalidSpec,
-    SpecError,
-    checkpoint_uri,
-    checkpoint_uris,
-    position_errors,
-    same_model_errors,
-)
 
 # ---------------------------------------------------------------------- the models of checkpoints
 
@@ -64,16 +57,16 @@ def with_checkpoint_models(
     """
     models = {each.uri: Model(config=dict(each.config)) for each in known}
     proxies = tuple(
-        proxy.model_copy(update={"model": models[checkpoint_uri(proxy)]})
+        proxy.model_copy(update={"model": models[specs.checkpoint_uri(proxy)]})
         if proxy.checkpoint is not None
         else proxy
         for proxy in spec.proxies
     )
-    if not checkpoint_uris(spec):
+    if not specs.checkpoint_uris(spec):
         return spec
     found = spec.model_copy(update={"proxies": proxies})
-    if errors := [*position_errors(found), *same_model_errors(found)]:
-        raise InvalidSpec(errors)
+    if errors := [*specs.position_errors(found), *specs.same_model_errors(found)]:
+        raise specs.InvalidSpec(errors)
     return found
 
 
@@ -157,7 +150,7 @@ def _about(
     return tuple(p if p.batch_size == centre.batch_size else had(p) for p in places)
 
 
-def neighbourhood_errors(spec: ScalingSweepSpec, found: Neighbourhood) -> list[SpecError]:
+def neighbourhood_errors(spec: ScalingSweepSpec, found: Neighbourhood) -> list[specs.SpecError]:
     """What keeps the points of a size from being trained, or from being compared once they are."""
     index = next(i for i, proxy in enumerate(spec.proxies) if proxy.name == found.proxy)
     tokens, length = spec.proxies[index].tokens, spec.data.sequence_length
@@ -169,4 +162,4 @@ def neighbourhood_errors(spec: ScalingSweepSpec, found: Neighbourhood) -> list[S
         f"{tokens} tokens are so few steps of {largest} x {length} tokens, a batch next to the answer of "
         f"HyperparamPrediction {found.prediction}, that points of different batch sizes end at different tokens: raise it"
     )
-    return [SpecError(f"spec.proxies[{index}].tokens", message)]
+    return [specs.SpecError(f"spec.proxies[{index}].tokens", message)]

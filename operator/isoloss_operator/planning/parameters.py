@@ -12,14 +12,7 @@ from typing import Any
 
 from isoloss_contract.footprint import ModelShape, copied_numbers, kept_numbers
 from isoloss_contract.records import AttentionShape, ParameterCounts
-from isoloss_operator.planning.architectures import (
-    FAMILIES,
-    ConfigReader,
-    UnsupportedModel,
-    completed,
-    known_keys,
-    model_type,
-)
+from isoloss_operator.planning import architectures
 
 
 def parameter_counts(config: Mapping[str, Any]) -> ParameterCounts:
@@ -39,17 +32,19 @@ def parameter_counts(config: Mapping[str, Any]) -> ParameterCounts:
         body_total=layers * attention.matrices + sum(n * f.total for n, f in feed_forwards),
         head=hidden * vocabulary,
         embedding=0 if tied else hidden * vocabulary,
-        other=layers * (attention.other + FAMILIES[kind].norms * hidden)
+        other=layers * (attention.other + architectures.FAMILIES[kind].norms * hidden)
         + hidden
         + sum(n * f.other for n, f in feed_forwards),
     )
 
 
-def _read(config: Mapping[str, Any]) -> tuple[str, ConfigReader]:
+def _read(config: Mapping[str, Any]) -> tuple[str, architectures.ConfigReader]:
     """What transformers reads of it: settings that the model type does not have are ignored."""
-    kind = model_type(config)
-    known = known_keys(kind)
-    return kind, ConfigReader({k: each for k, each in completed(config).items() if k in known})
+    kind = architectures.model_type(config)
+    known = architectures.known_keys(kind)
+    return kind, architectures.ConfigReader(
+        {k: each for k, each in architectures.completed(config).items() if k in known}
+    )
 
 
 def attention_shapes(config: Mapping[str, Any]) -> tuple[AttentionShape, ...]:
@@ -76,15 +71,17 @@ def attention_shapes(config: Mapping[str, Any]) -> tuple[AttentionShape, ...]:
     )
 
 
-def _narrow_layers(shape: ConfigReader, kind: str, layers: int) -> tuple[int, int | None]:
+def _narrow_layers(
+    shape: architectures.ConfigReader, kind: str, layers: int
+) -> tuple[int, int | None]:
     """How many layers attend to no more than so many tokens."""
     if kind == "llama4_text":
         usual, chunk = layers - _without_positions(shape, layers), 0
         if not shape.is_absent("attention_chunk_size"):
             chunk = shape.count("attention_chunk_size")
         return _named(shape, "chunked_attention", layers, usual, chunk) if chunk else (0, None)
-    where = FAMILIES[kind].window
-    has_switch = "use_sliding_window" in FAMILIES[kind].keys
+    where = architectures.FAMILIES[kind].window
+    has_switch = "use_sliding_window" in architectures.FAMILIES[kind].keys
     if where == "none" or (has_switch and not shape.flag("use_sliding_window", default=False)):
         return 0, None
     if has_switch and shape.is_absent("sliding_window"):
@@ -106,7 +103,7 @@ def _narrow_layers(shape: ConfigReader, kind: str, layers: int) -> tuple[int, in
 
 
 def _named(
-    shape: ConfigReader, kind_of_layer: str, layers: int, usual: int, window: int
+    shape: architectures.ConfigReader, kind_of_layer: str, layers: int, usual: int, window: int
 ) -> tuple[int, int | None]:
     """Layers that layer_types calls so; the usual number where it is left out."""
     named = shape.by_layer("layer_types", layers)
@@ -114,7 +111,7 @@ def _named(
     return count, window if count else None
 
 
-def _without_positions(shape: ConfigReader, layers: int) -> int:
+def _without_positions(shape: architectures.ConfigReader, layers: int) -> int:
     """Layers that do not rotate queries and keys."""
     listed = shape.by_layer("no_rope_layers", layers)
     return listed.count(0) if listed else layers // shape.count("no_rope_layer_interval")
@@ -128,7 +125,7 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
     feed_forwards = _FEED_FORWARDS.get(kind, _dense_layers)(shape, layers)
     largest = max(f.total + f.other for n, f in feed_forwards if n)
     # What transformers fills in where a config leaves it out.
-    given = completed(config)
+    given = architectures.completed(config)
     if kind == "deepseek_v3":
         given["n_shared_experts"] = shape.count("n_shared_experts", 1)
     else:
@@ -137,7 +134,7 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape:
         parameters=counts.total,
         largest_layer=attention.matrices
         + attention.other
-        + FAMILIES[kind].norms * hidden
+        + architectures.FAMILIES[kind].norms * hidden
         + largest,
         outside_layers=counts.head + counts.embedding + hidden,
         hidden=hidden,
@@ -161,24 +158,28 @@ class _FeedForwardCounts:
     other: int = 0
 
 
-def head_dim(shape: ConfigReader, kind: str) -> int:
+def head_dim(shape: architectures.ConfigReader, kind: str) -> int:
     """Width of a head without latent attention. Raises UnsupportedModel as parameter_counts."""
     heads, hidden = shape.count("num_attention_heads"), shape.count("hidden_size")
-    given = shape.count_or_zero("head_dim", 0) or FAMILIES[kind].defaults.get("head_dim", 0)
+    given = shape.count_or_zero("head_dim", 0) or architectures.FAMILIES[kind].defaults.get(
+        "head_dim", 0
+    )
     if not given and hidden % heads:
-        raise UnsupportedModel(
+        raise architectures.UnsupportedModel(
             "num_attention_heads", f"{heads} does not divide hidden_size {hidden}; set head_dim"
         )
     return int(given or hidden // heads)
 
 
-def key_value_heads(shape: ConfigReader, kind: str) -> int:
+def key_value_heads(shape: architectures.ConfigReader, kind: str) -> int:
     """Heads of keys and values without latent attention. Raises UnsupportedModel as parameter_counts."""
     heads = shape.count("num_attention_heads")
     usual = heads if kind in _A_KEY_FOR_EACH_QUERY else None
     kv_heads = shape.count("num_key_value_heads", usual)
     if heads % kv_heads:
-        raise UnsupportedModel("num_key_value_heads", f"{kv_heads} does not divide {heads} heads")
+        raise architectures.UnsupportedModel(
+            "num_key_value_heads", f"{kv_heads} does not divide {heads} heads"
+        )
     return kv_heads
 
 
@@ -186,10 +187,10 @@ _A_KEY_FOR_EACH_QUERY = ("llama", "olmo2", "phi3", "granite")
 """Those for which transformers takes as many heads of keys as of queries, unless told."""
 
 
-def _attention(shape: ConfigReader, kind: str) -> _AttentionCounts:
+def _attention(shape: architectures.ConfigReader, kind: str) -> _AttentionCounts:
     if kind == "deepseek_v3":
         return _mla(shape)
-    family, hidden = FAMILIES[kind], shape.count("hidden_size")
+    family, hidden = architectures.FAMILIES[kind], shape.count("hidden_size")
     width, heads = head_dim(shape, kind), shape.count("num_attention_heads")
     key_value = key_value_heads(shape, kind) * width
     widths = {"q": heads * width, "k": key_value, "v": key_value, "o": hidden}
@@ -202,7 +203,7 @@ def _attention(shape: ConfigReader, kind: str) -> _AttentionCounts:
     return _AttentionCounts(2 * hidden * widths["q"] + 2 * hidden * key_value, other)
 
 
-def _mla(shape: ConfigReader) -> _AttentionCounts:
+def _mla(shape: architectures.ConfigReader) -> _AttentionCounts:
     """Multi-head latent attention: queries and keys/values through low-rank products."""
     hidden, heads = shape.count("hidden_size"), shape.count("num_attention_heads")
     nope, rope = shape.count("qk_nope_head_dim"), shape.count("qk_rope_head_dim")
@@ -229,7 +230,7 @@ Layers = list[tuple[int, _FeedForwardCounts]]
 """So many layers of each kind: multiplied, as a config may ask for hundreds of millions."""
 
 
-def _dense_layers(shape: ConfigReader, layers: int) -> Layers:
+def _dense_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     hidden, width = shape.count("hidden_size"), shape.count("intermediate_size")
     matrices = _gated(hidden, width)
     biases = 2 * width + hidden if shape.flag("mlp_bias", default=False) else 0
@@ -237,23 +238,25 @@ def _dense_layers(shape: ConfigReader, layers: int) -> Layers:
 
 
 def _experts(
-    shape: ConfigReader, *, width: int, experts: int, shared_width: int = 0
+    shape: architectures.ConfigReader, *, width: int, experts: int, shared_width: int = 0
 ) -> _FeedForwardCounts:
     hidden, chosen = shape.count("hidden_size"), shape.count("num_experts_per_tok")
     if chosen > experts:
-        raise UnsupportedModel("num_experts_per_tok", f"{chosen} is more than {experts} experts")
+        raise architectures.UnsupportedModel(
+            "num_experts_per_tok", f"{chosen} is more than {experts} experts"
+        )
     always = hidden * experts + _gated(hidden, shared_width)
     return _FeedForwardCounts(
         always + chosen * _gated(hidden, width), always + experts * _gated(hidden, width)
     )
 
 
-def _mixtral_layers(shape: ConfigReader, layers: int) -> Layers:
+def _mixtral_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     experts = shape.either("num_local_experts", "num_experts")
     return [(layers, _experts(shape, width=shape.count("intermediate_size"), experts=experts))]
 
 
-def _gpt_oss_layers(shape: ConfigReader, layers: int) -> Layers:
+def _gpt_oss_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     """Router and experts have biases."""
     ((_, found),) = _mixtral_layers(shape, layers)
     experts = shape.either("num_local_experts", "num_experts")
@@ -261,7 +264,7 @@ def _gpt_oss_layers(shape: ConfigReader, layers: int) -> Layers:
     return [(layers, replace(found, other=experts * biases))]
 
 
-def _llama4_layers(shape: ConfigReader, layers: int) -> Layers:
+def _llama4_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     """A shared expert as wide as the others; layers between mixtures are dense and of another width."""
     width, hidden = shape.count("intermediate_size"), shape.count("hidden_size")
     experts = shape.either("num_local_experts", "num_experts")
@@ -273,7 +276,7 @@ def _llama4_layers(shape: ConfigReader, layers: int) -> Layers:
     return [(layers - mixtures, _FeedForwardCounts(dense, dense)), (mixtures, sparse)]
 
 
-def _qwen3_moe_layers(shape: ConfigReader, layers: int) -> Layers:
+def _qwen3_moe_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     hidden, dense_width = shape.count("hidden_size"), shape.count("intermediate_size")
     dense = _FeedForwardCounts(_gated(hidden, dense_width), _gated(hidden, dense_width))
     sparse = _experts(
@@ -287,7 +290,7 @@ def _qwen3_moe_layers(shape: ConfigReader, layers: int) -> Layers:
     return [(layers - mixtures, dense), (mixtures, sparse)]
 
 
-def _deepseek_layers(shape: ConfigReader, layers: int) -> Layers:
+def _deepseek_layers(shape: architectures.ConfigReader, layers: int) -> Layers:
     hidden, dense_width = shape.count("hidden_size"), shape.count("intermediate_size")
     dense_layers = min(layers, shape.count_or_zero("first_k_dense_replace"))
     dense = _FeedForwardCounts(_gated(hidden, dense_width), _gated(hidden, dense_width))
@@ -301,7 +304,7 @@ def _deepseek_layers(shape: ConfigReader, layers: int) -> Layers:
     return [(dense_layers, dense), (layers - dense_layers, sparse)]
 
 
-_FEED_FORWARDS: Mapping[str, Callable[[ConfigReader, int], Layers]] = {
+_FEED_FORWARDS: Mapping[str, Callable[[architectures.ConfigReader, int], Layers]] = {
     "qwen3_moe": _qwen3_moe_layers,
     "mixtral": _mixtral_layers,
     "deepseek_v3": _deepseek_layers,

@@ -18,14 +18,7 @@ from isoloss.published import NotApplicable
 from isoloss.validation import Place
 from isoloss_contract.ledger import MAX_PLACEMENTS, Placement
 from isoloss_contract.records import content_key
-from isoloss_operator.api import (
-    FEWEST_STEPS,
-    Grid,
-    Proxy,
-    ProxyGrid,
-    ScalingSweepSpec,
-    SearchPlacement,
-)
+from isoloss_operator import api
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config
 
@@ -40,14 +33,16 @@ GIVE_A_GRID: Final = "give a grid"
 """How refusals end: what helps where there is a manifest."""
 
 
-def sizes_to_place(spec: ScalingSweepSpec) -> tuple[Proxy, ...]:
+def sizes_to_place(spec: api.ScalingSweepSpec) -> tuple[api.Proxy, ...]:
     """Proxies for which a search is to find its own first points."""
     if not spec.searches or spec.grid is not None:
         return ()
     return tuple(proxy for proxy in spec.proxies if proxy.grid is None)
 
 
-def placements(spec: ScalingSweepSpec, known: Sequence[Placement] = ()) -> tuple[Placement, ...]:
+def placements(
+    spec: api.ScalingSweepSpec, known: Sequence[Placement] = ()
+) -> tuple[Placement, ...]:
     """One for each size to place, in order of the proxies: as `known`, else by the published law.
 
     Raises InvalidSpec if the law does not apply.
@@ -64,18 +59,18 @@ def placements(spec: ScalingSweepSpec, known: Sequence[Placement] = ()) -> tuple
     return tuple(found)
 
 
-def _by_law(spec: ScalingSweepSpec, proxy: Proxy) -> Placement:
+def _by_law(spec: api.ScalingSweepSpec, proxy: api.Proxy) -> Placement:
     counts = parameter_counts(model_config(proxy.model))
     place = placed_by_law(counts.body_total, proxy.tokens, spec.data.sequence_length)
     return Placement(proxy.name, place.learning_rate, place.batch_size, SOURCE, model_key(proxy))
 
 
-def model_key(proxy: Proxy) -> str:
+def model_key(proxy: api.Proxy) -> str:
     """What a size is, whatever it is called."""
     return content_key(model_config(proxy.model))
 
 
-def kept_places(spec: ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, Placement]:
+def kept_places(spec: api.ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, Placement]:
     """The places that sizes have already, by the sizes' present names: also under a name that no size has now."""
     former = former_names(spec, known)
     by_size = {(place.proxy, place.model): place for place in reversed(known)}
@@ -86,7 +81,7 @@ def kept_places(spec: ScalingSweepSpec, known: Sequence[Placement]) -> dict[str,
     return {name: replace(place, proxy=name) for name, place in found.items() if place is not None}
 
 
-def former_names(spec: ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, str]:
+def former_names(spec: api.ScalingSweepSpec, known: Sequence[Placement]) -> dict[str, str]:
     """The former names of placed sizes that were renamed, by their present ones."""
     names = {proxy.name for proxy in spec.proxies}
     placed = {(place.proxy, place.model) for place in known}
@@ -113,7 +108,9 @@ def former_places(
     return tuple(former[max(0, len(former) - MAX_PLACEMENTS) :])
 
 
-def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> ScalingSweepSpec:
+def with_placed_grids(
+    spec: api.ScalingSweepSpec, placed: Iterable[Placement]
+) -> api.ScalingSweepSpec:
     """The spec with a grid for every size that is placed. Raises InvalidSpec if a lattice cannot be trained."""
     by_name = {placement.proxy: placement for placement in placed}
     to_place = {proxy.name for proxy in sizes_to_place(spec)} & by_name.keys()
@@ -130,7 +127,7 @@ def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> Sc
             reason = _beyond_limits(error.errors(include_url=False)[0], spec.search.placement)
             errors.append(_give_a_grid(spec, proxy, reason, "lower these, or "))
             continue
-        own = ProxyGrid(batch_sizes=grid.batch_sizes, learning_rates=grid.learning_rates)
+        own = api.ProxyGrid(batch_sizes=grid.batch_sizes, learning_rates=grid.learning_rates)
         proxies.append(proxy.model_copy(update={"grid": own}))
         errors += _grid_errors(spec, proxy, grid)
     if errors:
@@ -138,7 +135,7 @@ def with_placed_grids(spec: ScalingSweepSpec, placed: Iterable[Placement]) -> Sc
     return spec.model_copy(update={"proxies": tuple(proxies)})
 
 
-def placed_grid(placement: Placement, shape: SearchPlacement) -> Grid:
+def placed_grid(placement: Placement, shape: api.SearchPlacement) -> api.Grid:
     """The lattice about a centre, as a user would write it. Raises ValidationError if no user could."""
     found = lattice(
         Place(placement.learning_rate, placement.batch_size),
@@ -146,15 +143,15 @@ def placed_grid(placement: Placement, shape: SearchPlacement) -> Grid:
         float(shape.learning_rate_factor),
         float(shape.batch_size_factor),
     )
-    return Grid(
+    return api.Grid(
         batch_sizes=found.batch_sizes,
         learning_rates=tuple(repr(rate) for rate in found.learning_rates),
     )
 
 
 def placed_sizes(
-    spec: ScalingSweepSpec, placed: Iterable[Placement]
-) -> Iterator[tuple[Placement, Grid]]:
+    spec: api.ScalingSweepSpec, placed: Iterable[Placement]
+) -> Iterator[tuple[Placement, api.Grid]]:
     """What is placed with its grid, in order of the proxies. `spec` has a grid for every size."""
     by_name = {placement.proxy: placement for placement in placed}
     for proxy in spec.proxies:
@@ -162,9 +159,9 @@ def placed_sizes(
             yield by_name[proxy.name], spec.grid_of(proxy)
 
 
-def _grid_errors(spec: ScalingSweepSpec, proxy: Proxy, grid: Grid) -> list[SpecError]:
+def _grid_errors(spec: api.ScalingSweepSpec, proxy: api.Proxy, grid: api.Grid) -> list[SpecError]:
     largest, length = grid.batch_sizes[-1], spec.data.sequence_length
-    step, fewest = largest * length, FEWEST_STEPS if spec.is_checked else 1
+    step, fewest = largest * length, api.FEWEST_STEPS if spec.is_checked else 1
     if fewest * step <= proxy.tokens:
         return []
     reason = (
@@ -174,7 +171,7 @@ def _grid_errors(spec: ScalingSweepSpec, proxy: Proxy, grid: Grid) -> list[SpecE
     return [_give_a_grid(spec, proxy, reason)]
 
 
-def _beyond_limits(detail: ErrorDetails, shape: SearchPlacement) -> str:
+def _beyond_limits(detail: ErrorDetails, shape: api.SearchPlacement) -> str:
     """Which of the placed values no grid may have, and the fields that put it there."""
     kind, *index = detail["loc"]
     is_rate = kind == "learning_rates"
@@ -192,7 +189,7 @@ def _as_rule(message: str) -> str:
 
 
 def _give_a_grid(
-    spec: ScalingSweepSpec, proxy: Proxy, reason: str, otherwise: str = ""
+    spec: api.ScalingSweepSpec, proxy: api.Proxy, reason: str, otherwise: str = ""
 ) -> SpecError:
     field = f"spec.proxies[{spec.proxies.index(proxy)}].grid"
     advice = f"{otherwise}{GIVE_A_GRID}"

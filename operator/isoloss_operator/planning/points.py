@@ -13,15 +13,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from isoloss_contract import records
 from isoloss_contract.ledger import AddedPoint, KnownCheckpoint, Neighbourhood
-from isoloss_contract.records import (
-    DataManifest,
-    EvaluationConfig,
-    OptimizerConfig,
-    ParameterCounts,
-    PointConfig,
-    content_key,
-)
 from isoloss_contract.schedule import whole_steps
 from isoloss_operator.api import Proxy, ScalingSweepSpec
 from isoloss_operator.planning.flops import six_nd
@@ -47,10 +40,10 @@ class PlannedProxy:
     tokens: int
     """Wanted per point, as in the spec."""
     model: dict[str, Any]
-    parameters: ParameterCounts
+    parameters: records.ParameterCounts
     warmup_tokens: int
-    evaluation: EvaluationConfig
-    base: PointConfig | None
+    evaluation: records.EvaluationConfig
+    base: records.PointConfig | None
     """A point's config apart from batch size and learning rate; None before the corpus is prepared."""
     pod_template: dict[str, Any] | None
     nodes: int
@@ -100,7 +93,7 @@ class PlannedPoint:
         return six_nd(self.proxy.parameters, trained)
 
     @property
-    def config(self) -> PointConfig:
+    def config(self) -> records.PointConfig:
         """The trainer's input. Raises ValueError before the corpus is prepared."""
         if self.proxy.base is None:
             raise ValueError(f"{self.name}: the corpus is not prepared yet")
@@ -142,7 +135,7 @@ class _Keyed:
 
 def plan_points(
     spec: ScalingSweepSpec,
-    manifest: DataManifest | None = None,
+    manifest: records.DataManifest | None = None,
     additions: tuple[AddedPoint, ...] = (),
     continued: Continued = FROM_SCRATCH,
 ) -> tuple[PlannedPoint, ...]:
@@ -168,7 +161,9 @@ def _plan(
 ) -> tuple[PlannedPoint, ...]:
     # The keys of 10,000 points take a second to compute, and every pass asks for the same ones.
     spec = keyed.spec
-    manifest = None if manifest_json is None else DataManifest.model_validate_json(manifest_json)
+    manifest = (
+        None if manifest_json is None else records.DataManifest.model_validate_json(manifest_json)
+    )
     if manifest is not None and (errors := _corpus_errors(spec, manifest)):
         raise InvalidSpec(errors)
     points = tuple(
@@ -180,7 +175,7 @@ def _plan(
 
 
 def _proxy_points(
-    spec: ScalingSweepSpec, index: int, manifest: DataManifest | None, continued: Continued
+    spec: ScalingSweepSpec, index: int, manifest: records.DataManifest | None, continued: Continued
 ) -> Iterator[PlannedPoint]:
     planned = planned_proxy(spec, index, manifest, dict(continued.stamps))
     for rate, batch_size in _places(spec, spec.proxies[index], continued):
@@ -240,7 +235,7 @@ def planned_point(
 def planned_proxy(
     spec: ScalingSweepSpec,
     index: int,
-    manifest: DataManifest | None,
+    manifest: records.DataManifest | None,
     stamps: Mapping[str, str] = MappingProxyType({}),
 ) -> PlannedProxy:
     """What the points of spec.proxies[index] share; `stamps` are of checkpoints, by URI. Raises UnsupportedModel."""
@@ -275,7 +270,7 @@ def template_digest(
 ) -> str:
     """Short hash of all that shapes a pod of this sweep. `own`: of the proxy, the data or the checkpoint, as `secret`."""
     further = [*([nodes] if nodes > 1 else []), *([secret] if secret else [])]
-    return content_key([spec.pod_template, own, spec.storage.secret_name, *further])[:16]
+    return records.content_key([spec.pod_template, own, spec.storage.secret_name, *further])[:16]
 
 
 def mixture(spec: ScalingSweepSpec) -> dict[str, float]:
@@ -292,13 +287,13 @@ def _base_config(
     spec: ScalingSweepSpec,
     proxy: Proxy,
     model: dict[str, Any],
-    optimizer: OptimizerConfig,
-    evaluation: EvaluationConfig,
-    manifest: DataManifest,
+    optimizer: records.OptimizerConfig,
+    evaluation: records.EvaluationConfig,
+    manifest: records.DataManifest,
     stamps: Mapping[str, str],
-) -> PointConfig:
+) -> records.PointConfig:
     start = proxy.checkpoint.uri.rstrip("/") if proxy.checkpoint is not None else None
-    return PointConfig(
+    return records.PointConfig(
         data_digest=manifest.digest,
         mixture=mixture(spec),
         model=model,
@@ -315,20 +310,20 @@ def _base_config(
     )
 
 
-def evaluation_config(spec: ScalingSweepSpec) -> EvaluationConfig:
+def evaluation_config(spec: ScalingSweepSpec) -> records.EvaluationConfig:
     """When and on how much text every run of the sweep is evaluated."""
     sequences = spec.data.validation.sequences_per_domain
-    return EvaluationConfig(**spec.evaluation.model_dump(), sequences_per_domain=sequences)
+    return records.EvaluationConfig(**spec.evaluation.model_dump(), sequences_per_domain=sequences)
 
 
 def _with_grid_point(
-    base: PointConfig, batch_size: int, learning_rate: float, seed: int
-) -> PointConfig:
+    base: records.PointConfig, batch_size: int, learning_rate: float, seed: int
+) -> records.PointConfig:
     changes = {"batch_size": batch_size, "learning_rate": learning_rate, "seed": seed}
     return base.model_copy(update=changes)
 
 
-def without_shards(manifest: DataManifest) -> DataManifest:
+def without_shards(manifest: records.DataManifest) -> records.DataManifest:
     """All of a manifest by which points are planned: what a ledger keeps of it."""
     domains = (domain.model_copy(update={"training": ()}) for domain in manifest.domains)
     return manifest.model_copy(update={"domains": tuple(domains)})
@@ -337,7 +332,7 @@ def without_shards(manifest: DataManifest) -> DataManifest:
 # ---------------------------------------------------------------------------- corpus against spec
 
 
-def _corpus_errors(spec: ScalingSweepSpec, manifest: DataManifest) -> list[SpecError]:
+def _corpus_errors(spec: ScalingSweepSpec, manifest: records.DataManifest) -> list[SpecError]:
     errors = []
     for index, proxy in enumerate(spec.proxies):
         vocabulary = model_config(proxy.model)["vocab_size"]
@@ -367,7 +362,7 @@ def _corpus_errors(spec: ScalingSweepSpec, manifest: DataManifest) -> list[SpecE
     return errors
 
 
-def repeated_domains(spec: ScalingSweepSpec, manifest: DataManifest) -> dict[str, float]:
+def repeated_domains(spec: ScalingSweepSpec, manifest: records.DataManifest) -> dict[str, float]:
     """Epochs of the longest run over each domain that it sees more than once."""
     longest = max(proxy.tokens for proxy in spec.proxies)
     shares = mixture(spec)
@@ -394,7 +389,9 @@ def job_name(owner: str, what: str, identity: Sequence[str], attempt: int) -> st
     At most 63 characters: the owner is cut first. `identity` distinguishes Jobs of one spelling (owner's
     uid, store, content key).
     """
-    suffix = "-" + content_key(list(identity))[:8] + (f"-a{attempt}" if attempt > 1 else "")
+    suffix = (
+        "-" + records.content_key(list(identity))[:8] + (f"-a{attempt}" if attempt > 1 else "")
+    )
     room = MAX_JOB_NAME - len(suffix)
     label = _slug(what)[: room - 2]
     stem = _slug(owner)[: room - len(label) - 1].strip("-") or "x"

@@ -16,15 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from isoloss_contract import corpus_files
-from isoloss_contract.records import (
-    WARMUP_MULTIPLE,
-    DomainSource,
-    OptimizerConfig,
-    ParameterCounts,
-    PrepareConfig,
-    content_key,
-)
+from isoloss_contract import corpus_files, records
 from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
 from isoloss_operator.planning.architectures import UnsupportedModel, unknown_keys
 from isoloss_operator.planning.invalid_values import problem
@@ -121,14 +113,15 @@ def _positions_problem(config: Mapping[str, Any]) -> str:
     return "" if is_known else "must be set, a positive integer"
 
 
-def prepare_config(spec: ScalingSweepSpec, sources_stamp: str = "") -> PrepareConfig:
+def prepare_config(spec: ScalingSweepSpec, sources_stamp: str = "") -> records.PrepareConfig:
     """What determines the tokenised corpus of a sweep: that of files with this stamp, or the first of these URIs."""
     data = spec.data
-    return PrepareConfig(
+    return records.PrepareConfig(
         tokenizer=data.tokenizer,
         sequence_length=data.sequence_length,
         domains=tuple(
-            DomainSource(name=d.name, uri=d.uri, text_field=d.text_field) for d in data.domains
+            records.DomainSource(name=d.name, uri=d.uri, text_field=d.text_field)
+            for d in data.domains
         ),
         validation_documents_per_thousand=data.validation.documents_per_thousand,
         bad_documents=data.bad_documents,
@@ -136,7 +129,7 @@ def prepare_config(spec: ScalingSweepSpec, sources_stamp: str = "") -> PrepareCo
     )
 
 
-def warmup_tokens(spec: ScalingSweepSpec, parameters: ParameterCounts) -> int:
+def warmup_tokens(spec: ScalingSweepSpec, parameters: records.ParameterCounts) -> int:
     """Tokens of the linear warm-up of a size, the same for every batch size.
 
     As given; else one token per active parameter (Porian et al. 2406.19146), at most as many as leave
@@ -147,15 +140,17 @@ def warmup_tokens(spec: ScalingSweepSpec, parameters: ParameterCounts) -> int:
     if given is not None:
         return given
     # Fitted are evaluations beyond WARMUP_MULTIPLE x the warm-up; the first is at firstTokens.
-    longest = (spec.evaluation.first_tokens - 1) // WARMUP_MULTIPLE
+    longest = (spec.evaluation.first_tokens - 1) // records.WARMUP_MULTIPLE
     return min(parameters.active, longest)
 
 
-def optimizer_config(spec: ScalingSweepSpec, parameters: ParameterCounts) -> OptimizerConfig:
+def optimizer_config(
+    spec: ScalingSweepSpec, parameters: records.ParameterCounts
+) -> records.OptimizerConfig:
     """The trainer's optimizer settings for a size."""
     values = {**spec.optimizer.model_dump(), "warmup_tokens": warmup_tokens(spec, parameters)}
     # The API's decimals are texts.
-    return OptimizerConfig.model_validate(values, strict=False)
+    return records.OptimizerConfig.model_validate(values, strict=False)
 
 
 def model_config(model: Model | None) -> dict[str, Any]:
@@ -272,7 +267,7 @@ def same_model_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     configs = known_models(spec)
     starts = {proxy.name: proxy.checkpoint for proxy in spec.proxies if proxy.checkpoint}
     keys = {
-        name: content_key([config, starts[name].uri] if name in starts else config)
+        name: records.content_key([config, starts[name].uri] if name in starts else config)
         for name, config in configs.items()
     }
     found = [*same_model_problems(spec, keys)]
@@ -290,7 +285,7 @@ def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
     warmup = (
         spec.optimizer.warmup_tokens or 0
     )  # the default ends before the first evaluation counts
-    start = max(spec.evaluation.first_tokens, WARMUP_MULTIPLE * warmup)
+    start = max(spec.evaluation.first_tokens, records.WARMUP_MULTIPLE * warmup)
     fewest = math.ceil(JUDGED_AFTER * start / FIRST_JUDGED_SHARE)
     for index, proxy in enumerate(spec.proxies):
         if proxy.tokens < fewest:

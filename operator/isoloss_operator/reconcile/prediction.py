@@ -14,14 +14,7 @@ from isoloss_operator.cluster.jobs import FORBIDDEN
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.observe import is_of_namesake, is_owned_by
 from isoloss_operator.cluster.resource_keys import ResourceKey
-from isoloss_operator.decide.observation import (
-    LABEL_OWNER_UID,
-    FirstReads,
-    ObservedPrediction,
-    ObservedReference,
-    ObservedValidation,
-    PublishedAnswer,
-)
+from isoloss_operator.decide import observation
 from isoloss_operator.decide.plans import ConfigMapDeletion, PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.publication import says_otherwise
@@ -52,13 +45,13 @@ class PredictionSteps:
 
     # --------------------------------------------------------------------------------- observe
 
-    def observe(self, resource: Resource) -> ObservedPrediction:
+    def observe(self, resource: Resource) -> observation.ObservedPrediction:
         """Jobs, its sweep, ConfigMaps, then what the store says of corpus, checkpoint, laws and the sweep that judges."""
         seen = first_look(self._services, resource, parse_prediction_spec)
         asked, memory = resource.body.get("spec") or {}, resource.memory
         published = self._published(resource.owner)
         wanted = self._wanted(resource.namespace, asked, published)
-        observed = ObservedPrediction(
+        observed = observation.ObservedPrediction(
             **vars(seen),
             sweep=self._sweep(resource.namespace, asked),
             config_map=wanted,
@@ -66,7 +59,7 @@ class PredictionSteps:
             config_map_goes=wanted is not None
             and is_of_namesake(wanted, PREDICTION.kind, seen.name, seen.uid),
             published={
-                name: PublishedAnswer(each["metadata"]["uid"], each.get("data") or {})
+                name: observation.PublishedAnswer(each["metadata"]["uid"], each.get("data") or {})
                 for name, each in published.items()
             },
             publish_error=memory.publish_error,
@@ -89,7 +82,7 @@ class PredictionSteps:
             hold_marks(resource.memory, observed.now)
             return replace(observed, store_error=str(error))
 
-    def _sweep(self, namespace: str, spec: Object) -> ObservedReference | None:
+    def _sweep(self, namespace: str, spec: Object) -> observation.ObservedReference | None:
         name = (spec.get("sweepRef") or {}).get("name")
         if not isinstance(name, str) or not name:
             return None
@@ -97,7 +90,7 @@ class PredictionSteps:
 
     def _published(self, owner: Owner) -> Mapping[str, Object]:
         """ConfigMaps with its label and its owner reference, keyed by name."""
-        labels = f"{LABEL_OWNER_UID}={owner.uid}"
+        labels = f"{observation.LABEL_OWNER_UID}={owner.uid}"
         found = self._services.cluster.list(CONFIG_MAP, owner.namespace, labels=labels)
         return {each["metadata"]["name"]: each for each in found if is_owned_by(each, owner.uid)}
 
@@ -111,8 +104,11 @@ class PredictionSteps:
         return published.get(name) or self._services.cluster.get(CONFIG_MAP, namespace, name)
 
     def _read_store(
-        self, resource: Resource, observed: ObservedPrediction, reads: FirstReads
-    ) -> ObservedPrediction:
+        self,
+        resource: Resource,
+        observed: observation.ObservedPrediction,
+        reads: observation.FirstReads,
+    ) -> observation.ObservedPrediction:
         storage, uri = self._services.storage, reads.store_uri
         folder = layout.prediction_folder(observed.name, observed.uid)
         look_for_page(self._services, resource, uri, layout.report_in(folder))
@@ -135,32 +131,34 @@ class PredictionSteps:
             observed = replace(observed, ledger=self._services.ledgers.read(uri, folder))
         return replace(observed, validation=self._validation(observed))
 
-    def _validation(self, observed: ObservedPrediction) -> ObservedValidation:
+    def _validation(
+        self, observed: observation.ObservedPrediction
+    ) -> observation.ObservedValidation:
         """The sweep that is to judge the answer, and what is stored of it."""
         spec, services = observed.spec, self._services
         if isinstance(spec, InvalidSpec) or spec.validation is None:
-            return ObservedValidation()
+            return observation.ObservedValidation()
         reference = read_reference(services, observed.namespace, spec.validation.sweep_ref.name)
         reads = first_reads(reference)
         if reads is None:
-            return ObservedValidation(reference)
+            return observation.ObservedValidation(reference)
         if not services.settings.allows_storage(observed.namespace, reads.store_uri):
             refusal = services.settings.storage_refusal(observed.namespace)
-            return ObservedValidation(reference, storage_refusal=refusal)
+            return observation.ObservedValidation(reference, storage_refusal=refusal)
         ledger = services.ledgers.read(reads.store_uri, reads.folder)
-        found = ObservedValidation(reference, ledger=ledger)
+        found = observation.ObservedValidation(reference, ledger=ledger)
         wanted = courses_to_read(replace(observed, validation=found))
         courses = services.storage.courses(reads.store_uri, wanted.digests, raw=wanted.raw)
         return replace(found, courses=courses)
 
     # ------------------------------------------------------------------------- decide and apply
 
-    def decide(self, observed: ObservedPrediction) -> PredictionPlan:
+    def decide(self, observed: observation.ObservedPrediction) -> PredictionPlan:
         """See decide/prediction.py."""
         return decide_prediction(observed)
 
     def apply(
-        self, resource: Resource, observed: ObservedPrediction, plan: PredictionPlan
+        self, resource: Resource, observed: observation.ObservedPrediction, plan: PredictionPlan
     ) -> None:
         """The answer, then the evaluation."""
         services, folder = self._services, self.folder(observed)
@@ -201,14 +199,16 @@ class PredictionSteps:
 
     # ------------------------------------------------------------------------------- and the rest
 
-    def folder(self, observed: ObservedPrediction) -> Folder | None:
+    def folder(self, observed: observation.ObservedPrediction) -> Folder | None:
         """Its own, in the storage of its sweep."""
         reads = first_reads(observed.sweep)
         if reads is None or observed.storage_refusal:
             return None
         return Folder(reads.store_uri, layout.prediction_folder(observed.name, observed.uid))
 
-    def show(self, resource: Resource, observed: ObservedPrediction, plan: PredictionPlan) -> None:
+    def show(
+        self, resource: Resource, observed: observation.ObservedPrediction, plan: PredictionPlan
+    ) -> None:
         """Metrics of the status."""
         name = (resource.key.namespace, resource.key.name)
         self._services.metrics.statuses.show_prediction(name, plan.status)

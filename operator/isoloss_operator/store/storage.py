@@ -19,16 +19,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from isoloss_contract import layout
-from isoloss_contract.reading import ABSENT, Newer, Read, Unanswered, Unreadable, is_unknown
-from isoloss_contract.records import (
-    DataManifest,
-    EvaluationResult,
-    PointProgress,
-    PointResult,
-    SweepCorpus,
-    TrajectoryRow,
-)
+from isoloss_contract import layout, reading, records
 from isoloss_contract.store import (
     BadRecord,
     Circuit,
@@ -51,14 +42,7 @@ from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import Course
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.settings import normal_uri
-from isoloss_operator.store.fit_files import (
-    NEWEST_FIT,
-    SHOWN_BYTES,
-    FitRecord,
-    fit_path,
-    read_outcome,
-    shown_in,
-)
+from isoloss_operator.store import fit_files
 from isoloss_operator.store.recent import Recent
 
 MODEL_CONFIG = "config.json"
@@ -95,18 +79,18 @@ Value = TypeVar("Value")
 Item = TypeVar("Item")
 
 
-def read_of(call: Callable[[], Value]) -> Read[Value]:
+def read_of(call: Callable[[], Value]) -> reading.Read[Value]:
     """What came of a call that raises StoreError, as a value."""
     try:
         return call()
     except NotFound:
-        return ABSENT
+        return reading.ABSENT
     except BadRecord as error:
-        return Unreadable(str(error))
+        return reading.Unreadable(str(error))
     except NewerRecord as error:
-        return Newer(str(error))
+        return reading.Newer(str(error))
     except StoreError as error:
-        return Unanswered(str(error))
+        return reading.Unanswered(str(error))
 
 
 class Storage:
@@ -143,42 +127,46 @@ class Storage:
         self._laws: Recent[tuple[str, str, str], str] = Recent(256, clock)
         """Stamp of laws.json as it was when the fit with these laws was last known to be there."""
         self._stores: Recent[str, Store] = Recent(256)
-        self._manifests: Recent[tuple[str, str], tuple[str, DataManifest]] = Recent(64, clock)
+        self._manifests: Recent[tuple[str, str], tuple[str, records.DataManifest]] = Recent(
+            64, clock
+        )
         """With their stamp; put again whenever they are known to be there still."""
-        self._corpora: Recent[tuple[str, str], SweepCorpus] = Recent(256, clock)
-        self._progress: Recent[tuple[str, str], Read[PointProgress]] = Recent(4096, clock)
-        self._checkpoint_stamps: Recent[str, Read[str]] = Recent(256, clock)
+        self._corpora: Recent[tuple[str, str], records.SweepCorpus] = Recent(256, clock)
+        self._progress: Recent[tuple[str, str], reading.Read[records.PointProgress]] = Recent(
+            4096, clock
+        )
+        self._checkpoint_stamps: Recent[str, reading.Read[str]] = Recent(256, clock)
         self._model_configs: Recent[str, dict[str, Any]] = Recent(256, clock)
         self._fits: Recent[tuple[str, str, str], FitOutcome] = Recent(16)
 
     # --------------------------------------------------------------------------------- reading
 
-    def manifest(self, uri: str, path: str) -> Read[DataManifest]:
+    def manifest(self, uri: str, path: str) -> reading.Read[records.DataManifest]:
         """The tokenized corpus."""
         if (known := self._manifests.get((uri, path), MANIFEST_SECONDS)) is not None:
             return known[1]
         kept = self._manifests.get((uri, path))
         stamp = read_of(lambda: self.timed("stamp", lambda: self.store(uri).stamp(path)))
-        if kept is not None and (stamp == kept[0] or isinstance(stamp, Unanswered)):
+        if kept is not None and (stamp == kept[0] or isinstance(stamp, reading.Unanswered)):
             self._manifests.put((uri, path), kept)
             return kept[1]
         self._manifests.drop((uri, path))
-        found = self._read_record(uri, path, DataManifest, "manifest", limits.MANIFEST)
-        if isinstance(found, DataManifest) and isinstance(stamp, str):
+        found = self._read_record(uri, path, records.DataManifest, "manifest", limits.MANIFEST)
+        if isinstance(found, records.DataManifest) and isinstance(stamp, str):
             self._manifests.put((uri, path), (stamp, found))
         return found
 
-    def sweep_corpus(self, uri: str, path: str) -> Read[SweepCorpus]:
+    def sweep_corpus(self, uri: str, path: str) -> reading.Read[records.SweepCorpus]:
         """Which corpus is a sweep's."""
         kept = self._corpora.get((uri, path), CORPUS_SECONDS)
         if kept is not None:
             return kept
-        found = self._read_record(uri, path, SweepCorpus, "corpus", limits.PROGRESS)
-        if isinstance(found, SweepCorpus):
+        found = self._read_record(uri, path, records.SweepCorpus, "corpus", limits.PROGRESS)
+        if isinstance(found, records.SweepCorpus):
             self._corpora.put((uri, path), found)
         return found
 
-    def model_config(self, checkpoint: str) -> Read[dict[str, Any]]:
+    def model_config(self, checkpoint: str) -> reading.Read[dict[str, Any]]:
         """A checkpoint's config.json, a minute old at most."""
         kept = self._model_configs.get(checkpoint, MODEL_CONFIG_SECONDS)
         if kept is not None:
@@ -189,7 +177,7 @@ class Storage:
             self._model_configs.put(checkpoint, found)
         return found
 
-    def checkpoint_stamp(self, checkpoint: str) -> Read[str]:
+    def checkpoint_stamp(self, checkpoint: str) -> reading.Read[str]:
         """What changes whenever a file of the checkpoint is replaced, a minute old at most.
 
         Absent if the store does not let the operator list them; Unanswered if it once did: what was measured of them
@@ -199,7 +187,7 @@ class Storage:
         if kept is not None:
             return kept
         found = read_of(lambda: self._stamp_of_files(checkpoint))
-        if not isinstance(found, Unanswered):
+        if not isinstance(found, reading.Unanswered):
             self._checkpoint_stamps.put(checkpoint, found)
         return found
 
@@ -238,12 +226,14 @@ class Storage:
                 self._names.put(uri, names)
             return names
 
-    def results(self, uri: str, keys: Iterable[str]) -> dict[str, Read[PointResult]]:
+    def results(
+        self, uri: str, keys: Iterable[str]
+    ) -> dict[str, reading.Read[records.PointResult]]:
         """Results by point key; absent ones are left out. One that cannot be read holds up no other."""
 
-        def read_one(key: str) -> Read[PointResult]:
+        def read_one(key: str) -> reading.Read[records.PointResult]:
             path = layout.point_result(key)
-            return self._read_record(uri, path, PointResult, "result", limits.RESULT)
+            return self._read_record(uri, path, records.PointResult, "result", limits.RESULT)
 
         began = self._clock()
         if self._suspects.get(uri):
@@ -251,8 +241,10 @@ class Storage:
             control = layout.point_claim("none")
             read_of(lambda: self.timed("control", lambda: self.store(uri).stamp(control)))
         answers = self._each(list(dict.fromkeys(keys)), read_one, RESULTS_SECONDS)
-        found = {key: read for key, read in answers.items() if read != ABSENT}
-        lacking = {key: read for key, read in found.items() if isinstance(read, Unanswered)}
+        found = {key: read for key, read in answers.items() if read != reading.ABSENT}
+        lacking = {
+            key: read for key, read in found.items() if isinstance(read, reading.Unanswered)
+        }
         self._suspects.put(uri, bool(lacking))
         circuit = self._circuit(uri)
         if lacking and circuit.has_answered_since(began):
@@ -260,20 +252,24 @@ class Storage:
             found |= {key: replace(read, alone=True) for key, read in lacking.items()}
         return found
 
-    def progress(self, uri: str, keys: Iterable[str]) -> dict[str, Read[PointProgress]]:
+    def progress(
+        self, uri: str, keys: Iterable[str]
+    ) -> dict[str, reading.Read[records.PointProgress]]:
         """Progress of each point key, a few seconds old at most; what is unusable is absent."""
 
-        def read_one(key: str) -> Read[PointProgress]:
+        def read_one(key: str) -> reading.Read[records.PointProgress]:
             kept = self._progress.get((uri, key), PROGRESS_SECONDS)
             if kept is not None:
                 return kept
             path = layout.point_progress(key)
-            found = self._read_record(uri, path, PointProgress, "progress", limits.PROGRESS)
-            if isinstance(found, Unanswered):
+            found = self._read_record(
+                uri, path, records.PointProgress, "progress", limits.PROGRESS
+            )
+            if isinstance(found, reading.Unanswered):
                 return found
-            is_others = isinstance(found, PointProgress) and found.key != key
-            if is_others or isinstance(found, Unreadable):
-                found = ABSENT  # its trainer soon writes another
+            is_others = isinstance(found, records.PointProgress) and found.key != key
+            if is_others or isinstance(found, reading.Unreadable):
+                found = reading.ABSENT  # its trainer soon writes another
             self._progress.put((uri, key), found)
             return found
 
@@ -301,12 +297,12 @@ class Storage:
 
     def courses(
         self, uri: str, digests: Mapping[str, str], *, raw: bool
-    ) -> dict[str, Read[Course]]:
+    ) -> dict[str, reading.Read[Course]]:
         """Losses of finished points by key, of the raw or the averaged weights; `digests` are of their trajectories."""
         store = self.store(uri)
 
-        def read_one(key: str) -> Read[Course]:
-            def rows() -> Sequence[TrajectoryRow]:
+        def read_one(key: str) -> reading.Read[Course]:
+            def rows() -> Sequence[records.TrajectoryRow]:
                 return read_finished(store, key, digests[key], MAX_COURSE_BYTES)
 
             def course() -> Course:
@@ -318,11 +314,15 @@ class Storage:
 
         return self._each(list(digests), read_one, RESULTS_SECONDS)
 
-    def evaluation(self, uri: str, path: str) -> Read[EvaluationResult]:
+    def evaluation(self, uri: str, path: str) -> reading.Read[records.EvaluationResult]:
         """A checkpoint's initial loss."""
-        return self._read_record(uri, path, EvaluationResult, "evaluation", limits.EVALUATION)
+        return self._read_record(
+            uri, path, records.EvaluationResult, "evaluation", limits.EVALUATION
+        )
 
-    def fit_outcome(self, uri: str, laws_path: str, known_sha256: str = "") -> Read[FitOutcome]:
+    def fit_outcome(
+        self, uri: str, laws_path: str, known_sha256: str = ""
+    ) -> reading.Read[FitOutcome]:
         """What the newest fit left. Laws of a digest that is known already are read only once."""
         kept = self._fits.get((uri, laws_path, known_sha256)) if known_sha256 else None
         if kept is not None:
@@ -332,7 +332,7 @@ class Storage:
         def read(path: str, max_bytes: int) -> bytes:
             return self.timed("laws", lambda: store.read(path, max_bytes=max_bytes))
 
-        outcome = read_of(lambda: read_outcome(read, laws_path))
+        outcome = read_of(lambda: fit_files.read_outcome(read, laws_path))
         if isinstance(outcome, FitOutcome) and outcome.laws is not None:
             self._fits.put((uri, laws_path, outcome.laws_sha256), outcome)
         return outcome
@@ -349,17 +349,22 @@ class Storage:
             return False
         store = self.store(uri)
         record = self._read_record(
-            uri, fit_path(laws_path), FitRecord, "fit", limits.FIT, NEWEST_FIT
+            uri,
+            fit_files.fit_path(laws_path),
+            fit_files.FitRecord,
+            "fit",
+            limits.FIT,
+            fit_files.NEWEST_FIT,
         )
         stamp = read_of(lambda: self.timed("stamp", lambda: store.stamp(laws_path)))
-        if is_unknown(record) or is_unknown(stamp):
+        if reading.is_unknown(record) or reading.is_unknown(stamp):
             return False
-        is_named = isinstance(record, FitRecord) and record.laws_sha256 == laws_sha256
+        is_named = isinstance(record, fit_files.FitRecord) and record.laws_sha256 == laws_sha256
         is_sound, before = is_named and isinstance(stamp, str), self._laws.get(key)
         # At first sight this process has just written or read the laws.
         if is_sound and before not in (None, stamp):
             found = self.fit_outcome(uri, laws_path)
-            if is_unknown(found):
+            if reading.is_unknown(found):
                 return False
             is_sound = isinstance(found, FitOutcome)
         if is_sound and isinstance(stamp, str):
@@ -372,10 +377,10 @@ class Storage:
         """What a page says of itself in its first line, see fit_files.shown_first; empty if it is not there."""
         store = self.store(uri)
         try:
-            first = self.timed("page", lambda: store.read_range(path, 0, SHOWN_BYTES))
+            first = self.timed("page", lambda: store.read_range(path, 0, fit_files.SHOWN_BYTES))
         except StoreError:
             return ""
-        return shown_in(first)
+        return fit_files.shown_in(first)
 
     # --------------------------------------------------------------------------------- writing
 
@@ -449,7 +454,7 @@ class Storage:
         name: str,
         limit: Limit,
         newest: tuple[str, int] = CONTRACT,
-    ) -> Read[Record]:
+    ) -> reading.Read[Record]:
         store = self.store(uri)
 
         def read() -> Record:

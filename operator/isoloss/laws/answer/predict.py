@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from isoloss.laws.answer import optimum
 from isoloss.laws.answer.batch_sizes import (
     affordable,
     batch_cost,
@@ -32,15 +33,6 @@ from isoloss.laws.answer.limits import (
     refuse_distance,
     too_far,
     too_few_steps,
-)
-from isoloss.laws.answer.optimum import (
-    Optimum,
-    best_pair,
-    expected_regret,
-    exponential,
-    rate_at_batch,
-    target_loss,
-    too_vague,
 )
 from isoloss.laws.answer.query_refusals import law_figures, refuse_query, unseen_sentences
 from isoloss.laws.answer.question import Question, resolve
@@ -128,7 +120,7 @@ def _in_words(refused: Refused, length: int) -> Refused:
 
 
 def _best_pair(laws: Laws, question: Question, unseen: Sequence[str]) -> Prediction | Refused:
-    found = best_pair(laws, question)
+    found = optimum.best_pair(laws, question)
     if found is None:
         return Refused(_no_place(laws), laws.warnings)
     answer = composed(found.point, question, laws.options.interval)
@@ -165,7 +157,7 @@ def _at_batch(laws: Laws, question: Question, unseen: Sequence[str]) -> Predicti
     refusal = refuse_batch(laws, question)
     if refusal is not None:
         return Refused((refusal,), laws.warnings)
-    found = rate_at_batch(laws, question)
+    found = optimum.rate_at_batch(laws, question)
     answer = composed(found.point, question, laws.options.interval)
     refusal = _refuse(laws, question, found, answer)
     if refusal is not None:
@@ -178,7 +170,7 @@ def _at_batch(laws: Laws, question: Question, unseen: Sequence[str]) -> Predicti
         *composition_sentences(question),
     )
     prediction = _prediction(laws, question, found, answer, warnings)
-    pair = best_pair(laws, replace(question, batch_size=None))
+    pair = optimum.best_pair(laws, replace(question, batch_size=None))
     if pair is None or pair.route != "surface":
         return replace(prediction, batch_size_given=True)
     best = composed(pair.point, replace(question, batch_size=None), laws.options.interval)
@@ -198,12 +190,14 @@ def _no_place(laws: Laws) -> tuple[Refusal, ...]:
     )
 
 
-def _refuse(laws: Laws, question: Question, found: Optimum, answer: Point) -> Refusal | None:
+def _refuse(
+    laws: Laws, question: Question, found: optimum.Optimum, answer: Point
+) -> Refusal | None:
     return (
         implausible(laws, found.point)
         or too_few_steps(laws, question, answer.batch_size.value)
-        or too_vague(laws, found)
-        or too_far(laws, question, expected_regret(laws, question, found).tokens)
+        or optimum.too_vague(laws, found)
+        or too_far(laws, question, optimum.expected_regret(laws, question, found).tokens)
     )
 
 
@@ -221,22 +215,30 @@ def _rounds_far(question: Question, batch_size: float) -> bool:
 
 
 def _prediction(
-    laws: Laws, question: Question, found: Optimum, answer: Point, warnings: tuple[str, ...]
+    laws: Laws,
+    question: Question,
+    found: optimum.Optimum,
+    answer: Point,
+    warnings: tuple[str, ...],
 ) -> Prediction:
     level, length = laws.options.interval, float(laws.sequence_length or 1)
     batch, equivalent = answer.batch_size, question.log_equivalent
-    past = None if equivalent is None else exponential(float(equivalent[0]), equivalent[1:], level)
+    past = (
+        None
+        if equivalent is None
+        else optimum.exponential(float(equivalent[0]), equivalent[1:], level)
+    )
     errors = found.covariance + composition_covariance(question)
-    regret = expected_regret(laws, question, replace(found, covariance=errors))
+    regret = optimum.expected_regret(laws, question, replace(found, covariance=errors))
     return Prediction(
         learning_rate=answer.learning_rate,
         batch_size=batch,
         batch_size_raw=batch.value,
         batch_size_tokens=Interval(batch.value * length, batch.low * length, batch.high * length),
-        target_loss=target_loss(laws, question),
+        target_loss=optimum.target_loss(laws, question),
         equivalent_flops=past,
         cpt_flops=question.cpt_flops,
-        total_flops=exponential(question.log_flops, question.log_total[1:], level),
+        total_flops=optimum.exponential(question.log_flops, question.log_total[1:], level),
         extrapolation=_extrapolation(laws, question),
         route=found.route,
         variants=_variants(laws, question, found),
@@ -273,7 +275,7 @@ def _with_context(
 
 
 def _extrapolation(laws: Laws, question: Question) -> Extrapolation:
-    target, lowest = target_loss(laws, question), laws.data.lowest_loss
+    target, lowest = optimum.target_loss(laws, question), laws.data.lowest_loss
     flops, log_params = float(np.exp(question.log_flops)), question.log_params
     factor = None if log_params is None else float(np.exp(log_params)) / max(laws.data.sizes)
     return Extrapolation(
@@ -283,7 +285,7 @@ def _extrapolation(laws: Laws, question: Question) -> Extrapolation:
     )
 
 
-def _variants(laws: Laws, question: Question, found: Optimum) -> dict[str, Point]:
+def _variants(laws: Laws, question: Question, found: optimum.Optimum) -> dict[str, Point]:
     """The laws' answer at C_total by the other composition; and the paper's ablations: A without the
     checkpoint's compute, B with that of its raw tokens."""
     if question.cpt_flops is None or not question.composes:
@@ -297,9 +299,9 @@ def _variants(laws: Laws, question: Question, found: Optimum) -> dict[str, Point
     for name, flops in budgets.items():
         there = question.at(laws, flops)
         if found.route == "fixed-batch":
-            point: Optimum | None = rate_at_batch(laws, there)
+            point: optimum.Optimum | None = optimum.rate_at_batch(laws, there)
         else:
-            point = best_pair(laws, there)
+            point = optimum.best_pair(laws, there)
         if point is not None and point.route == found.route:
             variants[name] = composed(point.point, there, level)
     return variants

@@ -5,34 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from isoloss_contract import layout
+from isoloss_contract import layout, records
 from isoloss_contract.ledger import Attempts
-from isoloss_contract.records import (
-    Claimant,
-    DataManifest,
-    EvaluateConfig,
-    EvaluateTask,
-    PrepareConfig,
-    PrepareTask,
-    TrainTask,
-    content_key,
-)
 from isoloss_operator.api import Checkpoint, Jobs, ScalingSweepSpec
+from isoloss_operator.decide import observation
 from isoloss_operator.decide.jobs.attempts import halvings
-from isoloss_operator.decide.observation import (
-    LABEL_ATTEMPT,
-    LABEL_GENERATION,
-    LABEL_KEY,
-    LABEL_KIND,
-    LABEL_OWNER_UID,
-    LABEL_STORE,
-    LABEL_SWEEP,
-    LABEL_TEMPLATE,
-    ObservedJob,
-    ObservedPrediction,
-    ObservedSweep,
-    ObservedTasks,
-)
 from isoloss_operator.decide.plans import JobDeletion, JobExpiry, JobRequest, Quarantine
 from isoloss_operator.planning.points import PlannedPoint, job_name, template_digest
 from isoloss_operator.planning.specs import prepare_config
@@ -49,14 +26,14 @@ def store_uri(spec: ScalingSweepSpec) -> str:
 
 def store_label(uri: str) -> str:
     """LABEL_STORE of Jobs that write to a store."""
-    return content_key(uri)[:16]
+    return records.content_key(uri)[:16]
 
 
 def template_label(operator_template: str, spec: ScalingSweepSpec, template: str) -> str:
     """LABEL_TEMPLATE of Jobs whose pods the operator's configuration shapes as the first digest says, and the resources as
     `template` does."""
     queue = spec.queue.model_dump() if spec.queue else None
-    return content_key([operator_template, template, queue])[:16]
+    return records.content_key([operator_template, template, queue])[:16]
 
 
 def prepare_template(spec: ScalingSweepSpec) -> str:
@@ -70,15 +47,15 @@ def evaluate_template(sweep: ScalingSweepSpec, checkpoint: Checkpoint) -> str:
 
 
 def prepare_request(
-    observed: ObservedSweep,
+    observed: observation.ObservedSweep,
     spec: ScalingSweepSpec,
     attempt: int,
-    config: PrepareConfig,
+    config: records.PrepareConfig,
     new_sweep: str = "",
 ) -> JobRequest:
     """The Job that tokenizes the corpus; `new_sweep` as PrepareTask.sweep_uid. Its label has the key of what the spec asks
     for, whichever corpus that comes to."""
-    task = PrepareTask(
+    task = records.PrepareTask(
         config=config, store_uri=store_uri(spec), pods=spec.data.parallelism, sweep_uid=new_sweep
     )
     templates = (spec.pod_template, spec.data.pod_template)
@@ -88,20 +65,20 @@ def prepare_request(
 
 
 def train_request(
-    observed: ObservedTasks,
+    observed: observation.ObservedTasks,
     spec: ScalingSweepSpec,
     point: PlannedPoint,
     attempts: Attempts,
     attempt: int,
-    corpus: DataManifest,
+    corpus: records.DataManifest,
 ) -> JobRequest:
     """The Job that trains a point on a corpus."""
-    task = TrainTask(
+    task = records.TrainTask(
         point=point.config,
         tokens=point.wanted_tokens,
         store_uri=store_uri(spec),
         data_uri=_data_uri(spec, corpus),
-        claimant=Claimant(sweep_uid=observed.uid, attempt=attempt),
+        claimant=records.Claimant(sweep_uid=observed.uid, attempt=attempt),
         nodes=point.proxy.nodes,
         micro_batch_halvings=halvings(attempts, point.proxy.template_digest),
         deterministic=spec.training.deterministic,
@@ -119,16 +96,16 @@ def train_request(
 
 
 def evaluate_request(
-    observed: ObservedPrediction,
+    observed: observation.ObservedPrediction,
     sweep: ScalingSweepSpec,
     checkpoint: Checkpoint,
-    config: EvaluateConfig,
+    config: records.EvaluateConfig,
     attempt: int,
-    corpus: DataManifest,
+    corpus: records.DataManifest,
 ) -> JobRequest:
     """The Job that measures a checkpoint's initial loss on a corpus."""
     data_uri = _data_uri(sweep, corpus)
-    task = EvaluateTask(config=config, store_uri=store_uri(sweep), data_uri=data_uri)
+    task = records.EvaluateTask(config=config, store_uri=store_uri(sweep), data_uri=data_uri)
     templates = (sweep.pod_template, checkpoint.pod_template)
     digest, secret = evaluate_template(sweep, checkpoint), checkpoint.secret_name
     return _request(
@@ -136,14 +113,14 @@ def evaluate_request(
     )
 
 
-def _data_uri(spec: ScalingSweepSpec, corpus: DataManifest) -> str:
+def _data_uri(spec: ScalingSweepSpec, corpus: records.DataManifest) -> str:
     return f"{store_uri(spec)}/{layout.data_folder(corpus.prepare_key)}"
 
 
 def _request(
-    parent: ObservedTasks,
+    parent: observation.ObservedTasks,
     spec: ScalingSweepSpec,
-    task: PrepareTask | TrainTask | EvaluateTask,
+    task: records.PrepareTask | records.TrainTask | records.EvaluateTask,
     what: str,
     key: str,
     attempt: int,
@@ -155,15 +132,15 @@ def _request(
     besides the store's."""
     uri, queue = store_uri(spec), spec.queue
     labels = {
-        LABEL_OWNER_UID: parent.uid,
-        LABEL_KIND: task.kind,
-        LABEL_KEY: key,
-        LABEL_ATTEMPT: str(attempt),
-        LABEL_STORE: store_label(uri),
-        LABEL_GENERATION: str(parent.generation),
-        LABEL_TEMPLATE: template_label(parent.operator_template, spec, digest),
+        observation.LABEL_OWNER_UID: parent.uid,
+        observation.LABEL_KIND: task.kind,
+        observation.LABEL_KEY: key,
+        observation.LABEL_ATTEMPT: str(attempt),
+        observation.LABEL_STORE: store_label(uri),
+        observation.LABEL_GENERATION: str(parent.generation),
+        observation.LABEL_TEMPLATE: template_label(parent.operator_template, spec, digest),
         # A label holds 63 characters, a name up to 253.
-        **({LABEL_SWEEP: parent.name} if len(parent.name) <= MAX_LABEL else {}),
+        **({observation.LABEL_SWEEP: parent.name} if len(parent.name) <= MAX_LABEL else {}),
     }
     return JobRequest(
         name=job_name(parent.name, what, [parent.uid, uri, key], attempt),
@@ -183,12 +160,12 @@ def _request(
 # ----------------------------------------------------------------------------------------- what goes
 
 
-def by_attempt(jobs: Iterable[ObservedJob]) -> tuple[ObservedJob, ...]:
+def by_attempt(jobs: Iterable[observation.ObservedJob]) -> tuple[observation.ObservedJob, ...]:
     """Jobs in order of their attempts."""
     return tuple(sorted(jobs, key=lambda job: job.attempt))
 
 
-def deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
+def deletions(jobs: Iterable[observation.ObservedJob]) -> tuple[JobDeletion, ...]:
     """Deletions of the unfinished among `jobs` that are not being deleted already."""
     return tuple(
         JobDeletion(job.name, job.uid)
@@ -197,13 +174,15 @@ def deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
     )
 
 
-def lost_deletions(jobs: Iterable[ObservedJob]) -> tuple[JobDeletion, ...]:
+def lost_deletions(jobs: Iterable[observation.ObservedJob]) -> tuple[JobDeletion, ...]:
     """Deletions of those among `jobs` that Kubernetes will not end. Only recorded Jobs may be given, as with
     expiries."""
     return deletions(job for job in jobs if job.must_be_deleted)
 
 
-def expiries(spec: ScalingSweepSpec | None, jobs: Iterable[ObservedJob]) -> tuple[JobExpiry, ...]:
+def expiries(
+    spec: ScalingSweepSpec | None, jobs: Iterable[observation.ObservedJob]
+) -> tuple[JobExpiry, ...]:
     """Expiries of the finished among `jobs` whose pods have ended. Only recorded Jobs may expire, and those of a sweep
     that is gone (None), without which nothing can be recorded: as spec.jobs says where nobody sets it."""
     ttl = (Jobs() if spec is None else spec.jobs).ttl_seconds_after_finished
