@@ -241,7 +241,7 @@ def _node_info() -> Json:
         "kernelVersion": system.release,
         "osImage": "local processes (test double of a kubelet)",
         "containerRuntimeVersion": "process://1",
-        "kubeletVersion": "v1.36.3-process-node",
+        "kubeletVersion": "v1.37.2-process-node",
         "kubeProxyVersion": "",
         "operatingSystem": "linux",
         "architecture": system.machine,

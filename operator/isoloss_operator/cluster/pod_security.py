@@ -1,7 +1,7 @@
 """The restricted Pod Security Standard, those parts that a pod template can violate. Pure.
 
 Checked before a Job is created: the API server's own admission looks at pods, so that a Job that violates it
-would exist and never get one. No looser than the standard of any supported version (1.31 to 1.36); if those
+would exist and never get one. No looser than the standard of any supported version (1.31 to 1.37); if those
 differ (sysctls, volumes of images), the strictest counts.
 https://kubernetes.io/docs/concepts/security/pod-security-standards/
 """
