@@ -548,12 +548,15 @@ def _tokens_of(
     """Tokens behind the point when an attempt began, and those that it reached.
 
     An attempt that reported nothing reached nothing. One that does not say where it began did so where the last one
-    ended.
+    ended, or anew if it is not that far: others' result, which is further, may have come while it trained.
     """
     began = reached = record.reached_tokens
     if progress is not None and progress.claimant.attempt == attempt:
         reached = progress.tokens
-        began = began if progress.began_tokens is None else progress.began_tokens
+        if progress.began_tokens is not None:
+            began = progress.began_tokens
+        elif reached < began:
+            began = 0
     claimant = None if result is None else result.claimant
     if result is not None and (claimant is None or claimant.attempt == attempt):
         reached = max(reached, result.tokens)

@@ -528,6 +528,18 @@ def test_what_a_stopped_job_trains_after_its_point_is_dropped_is_spent(how: str)
     assert next(iter(ledger_of(back).points)).intent.action is IntentAction.RUN
 
 
+def test_what_a_job_trained_is_spent_where_another_sweeps_result_came_meanwhile() -> None:
+    """It was taken to have begun where that result ended, and its work for none."""
+    half = {FIRST.key: progress(FIRST, FIRST.tokens // 2)}
+    other = {FIRST.key: result(FIRST, claimant=Claimant(sweep_uid="another", attempt=1))}
+    working = training(jobs=(job(FIRST),), progress=half)
+    expected = six_nd(FIRST.proxy.parameters, FIRST.tokens // 2)
+    assert told(working) == pytest.approx(expected)
+    stopped = known(edited(replace(working, results=other), suspend=True))
+    assert ledger_of(stopped).points[0].adopted
+    assert told(stopped) == pytest.approx(expected, rel=1e-5)
+
+
 def test_another_sweeps_result_of_a_point_that_is_dropped_costs_nothing() -> None:
     dropped = without_first_rate(training(jobs=(job(FIRST),)))
     other = result(FIRST, claimant=Claimant(sweep_uid="another", attempt=1))
