@@ -24,7 +24,7 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_contract.store import Store
-from isoloss_trainer import run
+from isoloss_trainer import model
 from isoloss_trainer.__main__ import ALLOCATOR, main
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
@@ -122,7 +122,7 @@ def test_bad_data_names_the_field(corpus: Path, tmp_path: Path, termination_file
 
 @pytest.mark.parametrize(
     "phase",
-    [(Learner, "__init__"), (Learner, "on_host"), (Learner, "copied"), (run, "build_network")],
+    [(Learner, "__init__"), (Learner, "on_host"), (Learner, "copied"), (model, "build_network")],
 )
 def test_memory_refused_outside_a_step_is_out_of_memory(
     prepared: Prepared,

@@ -152,7 +152,7 @@ def test_a_checkpoint_larger_than_the_machine_is_refused_before_it_is_loaded(
     limit = tmp_path / "memory.max"
     limit.write_text("50000")
     monkeypatch.setattr(placement, "CGROUP_LIMITS", (limit,))
-    monkeypatch.setattr("isoloss_trainer.evaluate.load_network", None)
+    monkeypatch.setattr("isoloss_trainer.foreign_model.load_network", None)
     build_network(DEEP, seed=0).save_pretrained(tmp_path / "model")
     config = evaluate_task(prepared.manifest, prepared.uri, uri(tmp_path / "model")).config
     with pytest.raises(OutOfMemory, match="available: 47,500 bytes"):

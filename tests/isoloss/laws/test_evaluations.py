@@ -69,5 +69,5 @@ def test_a_single_evaluation_of_every_run_is_said_to_leave_open_what_tokens_chan
         laws = fit_laws(given, OPTIONS)
         assert laws.surface.planes is not None
         assert laws.rate_at_batch.curve is not None
-        said = [w for w in laws.warnings if w.startswith("Every size was evaluated at a single")]
+        said = [w for w in laws.warnings if w.startswith("Every size was evaluated at one number")]
         assert bool(said) is is_said

@@ -214,7 +214,9 @@ def test_laws_linear_in_log_compute_answer_where_that_form_is_asked_for():
     )
     found = answer(alone, **asked)
     assert found.route == "surface"
-    assert any("LinearInLogCompute was asked for" in warning for warning in found.warnings)
+    assert any(
+        "which alone have the form LinearInLogCompute" in warning for warning in found.warnings
+    )
 
 
 def test_the_joint_surface_answers_or_nothing_does():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from isoloss import runs
 from isoloss_contract.ledger import AddedPoint
+from isoloss_contract.records import WARMUP_MULTIPLE
 from isoloss_operator.planning.points import (
     decimal_label,
     job_name,
@@ -19,7 +20,6 @@ from isoloss_operator.planning.points import (
     template_digest,
 )
 from isoloss_operator.planning.specs import (
-    WARMUP_MULTIPLE,
     InvalidSpec,
     parse_sweep_spec,
     sources,
