@@ -231,7 +231,9 @@ def test_the_page_has_the_verdict_and_escapes_its_message(laws: Laws, answer: Pr
     assert '<span class="status against">Better answer nearby</span>' in page
     assert "&lt;b&gt;it loses" in page
     assert "learning rate 2.5e-3" in page
+    assert "expected to lose, before validation<b>" in page
     assert '<h2 id="validation">' not in plain
+    assert "before validation" not in plain
     assert '<span class="status open">Not validated</span>' in plain
 
 
