@@ -16,24 +16,3 @@ from isoloss_contract.store.errors import (
 )
 from isoloss_contract.store.parsing import parse_json_object, parse_record, parse_record_lines
 from isoloss_contract.store.store import Store, check_uri
-
-__all__ = [
-    "BadRecord",
-    "BadStoreUri",
-    "Circuit",
-    "NewerRecord",
-    "NotFound",
-    "Patience",
-    "Store",
-    "StoreError",
-    "StoreNotInstalled",
-    "StoreRefused",
-    "StoreUnavailable",
-    "WriteConflict",
-    "check_uri",
-    "limits",
-    "parse_json_object",
-    "parse_record",
-    "parse_record_lines",
-    "time_limit",
-]
