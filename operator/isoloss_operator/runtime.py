@@ -16,14 +16,8 @@ import kopf
 from kubernetes.client import ApiClient
 
 from isoloss_operator.api import GROUP, VERSION
-from isoloss_operator.cluster.client import (
-    PREDICTION,
-    SWEEP,
-    Cluster,
-    ClusterError,
-    Unavailable,
-    load_configuration,
-)
+from isoloss_operator.cluster import client
+from isoloss_operator.cluster.client import Cluster
 from isoloss_operator.cluster.job_watch import JobWatch
 from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.live_jobs import JobReader
@@ -49,7 +43,7 @@ from isoloss_operator.settings import Settings
 from isoloss_operator.store.ledgers import Ledgers, NotLeading
 from isoloss_operator.store.storage import Storage
 
-KINDS = frozenset({SWEEP.plural, PREDICTION.plural})
+KINDS = frozenset({client.SWEEP.plural, client.PREDICTION.plural})
 START_RETRY_SECONDS = 2.0
 PATIENCE_SECONDS = 8.0
 """For an API server that answers without our CRDs or roles."""
@@ -141,7 +135,7 @@ class Operator:
 
     def _connect(self) -> Cluster:
         settings = self.settings
-        configuration = load_configuration(settings.workers + settings.job_writers + 4)
+        configuration = client.load_configuration(settings.workers + settings.job_writers + 4)
         limit = RateLimit(settings.api_qps, settings.api_burst)
         return Cluster(ApiClient(configuration), limit=limit, on_call=self._count_call)
 
@@ -160,10 +154,10 @@ class Operator:
             settings.renew_deadline_seconds,
             settings.renew_period_seconds,
         )
-        client = ApiClient(load_configuration(LEASE_CONNECTIONS))
+        own_client = ApiClient(client.load_configuration(LEASE_CONNECTIONS))
         return Elector(
             Cluster(
-                client,
+                own_client,
                 call_seconds=terms.call_seconds,
                 limit=RateLimit(longest_pause=terms.period),
                 on_call=self._count_call,
@@ -233,8 +227,8 @@ class Operator:
 
     def _workers(self) -> Workers[ResourceKey]:
         reconcile: dict[str, Callable[[ResourceKey], float | None]] = {
-            SWEEP.kind: Reconciler(self.services, SweepSteps(self.services)),
-            PREDICTION.kind: Reconciler(self.services, PredictionSteps(self.services)),
+            client.SWEEP.kind: Reconciler(self.services, SweepSteps(self.services)),
+            client.PREDICTION.kind: Reconciler(self.services, PredictionSteps(self.services)),
         }
 
         def done(key: ResourceKey, seconds: float, error: BaseException | None) -> None:
@@ -274,7 +268,7 @@ class Operator:
             problem = self._why_not_installed()
             if problem is None:
                 return
-            if isinstance(problem, Unavailable):
+            if isinstance(problem, client.Unavailable):
                 answers_since = math.inf
             else:
                 answers_since = min(answers_since, time.monotonic())
@@ -283,10 +277,10 @@ class Operator:
             logger.warning("Waiting for the API server: %s", problem)
             time.sleep(START_RETRY_SECONDS)
 
-    def _why_not_installed(self) -> NotInstalled | ClusterError | None:
+    def _why_not_installed(self) -> NotInstalled | client.ClusterError | None:
         try:
             missing = sorted(KINDS - self.cluster.served_kinds(GROUP, VERSION))
-        except ClusterError as error:
+        except client.ClusterError as error:
             return error
         return NotInstalled(_not_installed(missing)) if missing else None
 
@@ -295,9 +289,11 @@ class Operator:
         router = EventRouter(self.queue, self.watchdog, self.metrics)
         namespaces, seconds = self.settings.namespaces, self.settings.watch_seconds
         refused = RefusedWatches(self.metrics.watch_refused, namespaces)
-        client = ApiClient(load_configuration(max(1, len(namespaces))))
+        of_watches = ApiClient(client.load_configuration(max(1, len(namespaces))))
         watches = [
-            JobWatch(client, each, router.job, on_answer=refused.answered, server_seconds=seconds)
+            JobWatch(
+                of_watches, each, router.job, on_answer=refused.answered, server_seconds=seconds
+            )
             for each in namespaces or ("",)
         ]
         for watch in watches:

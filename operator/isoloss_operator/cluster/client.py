@@ -18,16 +18,10 @@ from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 
 from isoloss_operator import api
+from isoloss_operator.cluster import transport
 from isoloss_operator.cluster.json_depth import parsed
 from isoloss_operator.cluster.rate_limit import RateLimit
 from isoloss_operator.cluster.server_clock import ServerClock
-from isoloss_operator.cluster.transport import (
-    BROKEN_CONNECTION,
-    TRANSPORT_ERRORS,
-    Answer,
-    Request,
-    Transport,
-)
 from isoloss_operator.pass_deadline import pass_deadline
 
 FIELD_MANAGER = "isoloss-operator"
@@ -142,7 +136,7 @@ class Cluster:
         `call_seconds` limit a call with all its waiting: for `limit`, and if the server is overloaded and
         asks to come back later.
         """
-        self._transport = Transport(client, user_agent=FIELD_MANAGER)
+        self._transport = transport.Transport(client, user_agent=FIELD_MANAGER)
         self._call_seconds = call_seconds
         self._limit = limit or RateLimit()
         self.clock = ServerClock()
@@ -258,20 +252,20 @@ class Cluster:
     ) -> Object:
         if method in WRITES:
             query = [("fieldManager", FIELD_MANAGER), *query]
-        request = Request(method, path, body, query, content_type)
+        request = transport.Request(method, path, body, query, content_type)
         deadline = min(time.monotonic() + self._call_seconds, pass_deadline())
         try:
             try:
                 answer = self._answer(request, deadline)
-            except BROKEN_CONNECTION:
+            except transport.BROKEN_CONNECTION:
                 if method != "GET":  # a write may have been carried out
                     raise
                 answer = self._answer(request, deadline)
-        except TRANSPORT_ERRORS as error:
+        except transport.TRANSPORT_ERRORS as error:
             raise Unavailable(f"{request}: {type(error).__name__}: {error}") from error
         return _checked(request, answer)
 
-    def _answer(self, request: Request, deadline: float) -> Answer:
+    def _answer(self, request: transport.Request, deadline: float) -> transport.Answer:
         """The server's answer, waited for while it is overloaded. Raises TRANSPORT_ERRORS, Unavailable."""
         while True:
             if self._stopped.is_set():
@@ -286,7 +280,7 @@ class Cluster:
             if time.monotonic() >= deadline:
                 return answer
 
-    def _send(self, request: Request, deadline: float) -> Answer:
+    def _send(self, request: transport.Request, deadline: float) -> transport.Answer:
         status, began = 0, time.monotonic()
         try:
             answer = self._transport.send(request, deadline)
@@ -297,7 +291,7 @@ class Cluster:
         return answer
 
 
-def _checked(request: Request, answer: Answer) -> Object:
+def _checked(request: transport.Request, answer: transport.Answer) -> Object:
     """The answer's object. Raises ClusterError if it is none or a refusal."""
     if answer.status >= 400:
         kind = KINDS_OF_ERROR.get(answer.status, Unavailable)

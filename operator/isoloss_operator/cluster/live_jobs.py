@@ -11,20 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from isoloss_operator.cluster import observe
 from isoloss_operator.cluster.client import JOB, POD, Cluster
 from isoloss_operator.cluster.event_reader import EventReader
 from isoloss_operator.cluster.manifests import Owner
-from isoloss_operator.cluster.observe import (
-    Object,
-    PodFacts,
-    has_ended,
-    is_abandoned,
-    is_owned_by,
-    observe_job,
-    observe_pod,
-    orphaned_pods,
-    with_pods,
-)
+from isoloss_operator.cluster.observe import Object, PodFacts, orphaned_pods
 from isoloss_operator.cluster.workloads import WorkloadReader
 from isoloss_operator.decide.observation import LABEL_OWNER_UID, LABEL_RECORDED, ObservedJob
 
@@ -87,7 +78,7 @@ class JobReader:
         pods = self._pods(owner, labels, reduced, seen)
         jobs = self._with_workloads(owner, reduced, seen)
         orphaned = orphaned_pods(versions, pods)
-        found = self._with_events(owner, with_pods(jobs, pods), pods, seen)
+        found = self._with_events(owner, observe.with_pods(jobs, pods), pods, seen)
         self._since[owner.uid] = seen.kept
         return LiveJobs(
             found,
@@ -139,12 +130,12 @@ class JobReader:
         for pod in pods:
             metadata = pod["metadata"]
             is_lost = is_outlived = False
-            if "deletionTimestamp" in metadata and not has_ended(pod):
+            if "deletionTimestamp" in metadata and not observe.has_ended(pod):
                 grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
                 is_lost = since.seconds(f"ending {metadata['uid']}") > grace + self._lost_seconds
-            if is_abandoned(pod):
+            if observe.is_abandoned(pod):
                 is_outlived = since.seconds(f"abandoned {metadata['uid']}") > OUTLIVED_SECONDS
-            yield observe_pod(pod, is_lost=is_lost, is_outlived=is_outlived)
+            yield observe.observe_pod(pod, is_lost=is_lost, is_outlived=is_outlived)
 
     def _with_events(
         self,
@@ -178,7 +169,7 @@ class JobReader:
             some = ",".join(job_names[start : start + JOBS_PER_LIST])
             labels = f"{LABEL_OWNER_UID}={owner.uid},{JOB_NAME_LABEL} in ({some})"
             pods = self._cluster.list(POD, owner.namespace, labels=labels)
-            yield from (observe_pod(pod) for pod in pods if has_ended(pod))
+            yield from (observe.observe_pod(pod) for pod in pods if observe.has_ended(pod))
 
 
 @dataclass
@@ -226,10 +217,10 @@ def _reduced_jobs(
 ) -> Iterator[ObservedJob]:
     """The Jobs of `owner`. The versions of all, also of those without our labels, go to `versions` by uid."""
     for job in listed:
-        if not is_owned_by(job, owner.uid):
+        if not observe.is_owned_by(job, owner.uid):
             continue
         metadata = job["metadata"]
         versions[metadata["uid"]] = metadata["resourceVersion"]
-        observed = observe_job(job)
+        observed = observe.observe_job(job)
         if observed is not None:
             yield observed

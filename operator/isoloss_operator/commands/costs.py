@@ -22,12 +22,7 @@ from isoloss_contract.footprint import Fit, fit
 from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood
 from isoloss_contract.memory import DEVICES, StateMemory, state_memory
 from isoloss_contract.store import StoreError
-from isoloss_operator.api import (
-    FEWEST_STEPS,
-    MAX_NEIGHBOURHOOD,
-    HyperparamPredictionSpec,
-    ScalingSweepSpec,
-)
+from isoloss_operator import api
 from isoloss_operator.cluster.accelerators import accelerators_of, misplaced_accelerators
 from isoloss_operator.cluster.manifests import default_grace, grace_of
 from isoloss_operator.cluster.pod_templates import merge
@@ -108,7 +103,7 @@ class SizePlan:
         return 1 - len(self.stretches) / sum(self.stretches)
 
 
-def _sizes(spec: ScalingSweepSpec) -> list[SizePlan]:
+def _sizes(spec: api.ScalingSweepSpec) -> list[SizePlan]:
     """Every size, in the order of the manifest. Raises BadInput for a pod template that cannot be read."""
     by_size: dict[str, list[PlannedPoint]] = defaultdict(list)
     for point in plan_points(spec, continued=_assumed(spec)):
@@ -116,7 +111,7 @@ def _sizes(spec: ScalingSweepSpec) -> list[SizePlan]:
     return [_size(spec, points) for points in by_size.values()]
 
 
-def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
+def _size(spec: api.ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
     proxy = points[0].proxy
     per_token = token_flops(proxy.model, spec.data.sequence_length)
     tokens = float(sum(point.tokens for point in points))
@@ -150,7 +145,7 @@ def _size(spec: ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
 
 
 def _fits(
-    spec: ScalingSweepSpec, proxy: PlannedProxy, batch: int, accelerators: int
+    spec: api.ScalingSweepSpec, proxy: PlannedProxy, batch: int, accelerators: int
 ) -> dict[str, Fit | None]:
     """At most its share of `batch` sequences on each accelerator."""
     precision, share = PRECISIONS[spec.training.precision], -(-batch // accelerators)
@@ -159,7 +154,7 @@ def _fits(
     return {name: f and Fit(min(f.sequences, share), f.recompute) for name, f in found.items()}
 
 
-def _pods(spec: ScalingSweepSpec, proxy: PlannedProxy) -> tuple[int, int | None]:
+def _pods(spec: api.ScalingSweepSpec, proxy: PlannedProxy) -> tuple[int, int | None]:
     """Accelerators of each, and the seconds of grace that the templates give it."""
     template: dict[str, Any] = {}
     try:
@@ -241,7 +236,7 @@ class PlacedSize:
 class Planned:
     """What a sweep would train."""
 
-    spec: ScalingSweepSpec
+    spec: api.ScalingSweepSpec
     """With a grid for every size."""
     placed: Sequence[PlacedSize]
     sizes: Sequence[SizePlan]
@@ -291,8 +286,8 @@ ASSUMED_BATCH: Final = 1024
 
 
 def with_continued_models(
-    spec: ScalingSweepSpec, configs: Mapping[str, Mapping[str, Any] | StoreError]
-) -> ScalingSweepSpec:
+    spec: api.ScalingSweepSpec, configs: Mapping[str, Mapping[str, Any] | StoreError]
+) -> api.ScalingSweepSpec:
     """The spec with the models of the checkpoints that sizes continue, by their config.json. Raises InvalidSpec."""
     known, errors = {}, []
     for field, uri in checkpoint_uris(spec).items():
@@ -309,20 +304,20 @@ def with_continued_models(
     return with_checkpoint_models(spec, tuple(known.values()))
 
 
-def _assumed(spec: ScalingSweepSpec) -> Continued:
+def _assumed(spec: api.ScalingSweepSpec) -> Continued:
     """Places around answers that are not known yet: as many as there may be, which cost the same wherever they are."""
     found = []
     for proxy in spec.proxies:
         if proxy.around is not None:
-            steps = FEWEST_STEPS if spec.is_checked else 1
+            steps = api.FEWEST_STEPS if spec.is_checked else 1
             most = proxy.tokens // (steps * spec.data.sequence_length)
             batch = max(min(ASSUMED_BATCH, most), 1)
-            places = tuple((1e-4 * n, batch) for n in range(1, MAX_NEIGHBOURHOOD + 1))
+            places = tuple((1e-4 * n, batch) for n in range(1, api.MAX_NEIGHBOURHOOD + 1))
             found.append(Neighbourhood(proxy.name, proxy.around.prediction, places))
     return Continued((), tuple(found))
 
 
-def planned(written: ScalingSweepSpec) -> Planned:
+def planned(written: api.ScalingSweepSpec) -> Planned:
     """The plan of a manifest's spec. Raises BadInput if it cannot be trained."""
     try:
         places = placements(written)
@@ -345,7 +340,7 @@ def planned(written: ScalingSweepSpec) -> Planned:
     return Planned(spec, placed, sizes, estimate, first)
 
 
-def _first_step(spec: ScalingSweepSpec, points: Sequence[PlannedPoint]) -> Step:
+def _first_step(spec: api.ScalingSweepSpec, points: Sequence[PlannedPoint]) -> Step:
     """Asked of the search itself, with the hours that the operator assumes before any point has run."""
     budget = spec.budget
     options = SearchOptions(
@@ -360,7 +355,7 @@ def _first_step(spec: ScalingSweepSpec, points: Sequence[PlannedPoint]) -> Step:
 
 def out_of_reach(
     sizes: Sequence[SizePlan],
-    predictions: Mapping[str, HyperparamPredictionSpec],
+    predictions: Mapping[str, api.HyperparamPredictionSpec],
     checkpoints: Mapping[str, Mapping[str, Any] | StoreError],
 ) -> dict[str, str]:
     """Why predictions will be refused for the size of their target, by name; those whose size is known here.

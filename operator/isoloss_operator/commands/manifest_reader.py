@@ -11,13 +11,7 @@ import yaml
 from isoloss.errors import BadInput, why_unreadable
 from isoloss.yaml_text import read_documents
 from isoloss_contract.store import Store, StoreError
-from isoloss_operator.api import (
-    API_VERSION,
-    PREDICTION_KIND,
-    SWEEP_KIND,
-    HyperparamPredictionSpec,
-    ScalingSweepSpec,
-)
+from isoloss_operator import api
 from isoloss_operator.cluster.manifests import security_problem
 from isoloss_operator.cluster.resource_keys import DNS_NAME
 from isoloss_operator.cluster.template_fields import BadPodTemplate
@@ -34,23 +28,25 @@ LONGEST_NAME = 63
 """Characters of a name: it becomes a label of the Jobs (generate/crdgen.py)."""
 
 
-Validations = dict[str, ScalingSweepSpec]
+Validations = dict[str, api.ScalingSweepSpec]
 
 
 def read_manifest(
     path: Path,
-) -> tuple[ScalingSweepSpec, dict[str, HyperparamPredictionSpec], Validations, tuple[str, ...]]:
+) -> tuple[
+    api.ScalingSweepSpec, dict[str, api.HyperparamPredictionSpec], Validations, tuple[str, ...]
+]:
     """The specs of the one ScalingSweep in a YAML file that fits laws, of its predictions and of the sweeps around
     their answers, these by name, and warnings. A sweep around answers may also be alone.
 
     No model is read from a checkpoint yet: only the file is read. Raises BadInput or InvalidSpec.
     """
     documents = [item for item in _documents(path) if isinstance(item, dict)]
-    objects = [item for item in documents if item.get("apiVersion") == API_VERSION]
+    objects = [item for item in documents if item.get("apiVersion") == api.API_VERSION]
     for item in objects:
         _check_names(path, item)
-    predictions = _specs(path, objects, PREDICTION_KIND, parse_prediction_spec)
-    sweeps = _specs(path, objects, SWEEP_KIND, parse_sweep_spec)
+    predictions = _specs(path, objects, api.PREDICTION_KIND, parse_prediction_spec)
+    sweeps = _specs(path, objects, api.SWEEP_KIND, parse_sweep_spec)
     fitted = [spec for _, spec in sweeps if spec.fitted_proxies]
     validations = {name: spec for name, spec in sweeps if not spec.fitted_proxies}
     if not fitted and len(validations) == 1:
@@ -59,7 +55,7 @@ def read_manifest(
         kinds = {f"{each.get('kind')} ({each.get('apiVersion')})" for each in documents}
         found = f", only {', '.join(sorted(kinds))}" if kinds else ""
         raise BadInput(
-            f"{path}: has no {SWEEP_KIND} ({API_VERSION}){found}: give the file of the sweep"
+            f"{path}: has no {api.SWEEP_KIND} ({api.API_VERSION}){found}: give the file of the sweep"
         )
     if len(fitted) != 1:
         raise BadInput(
@@ -67,7 +63,7 @@ def read_manifest(
         )
     names = {name for name, _ in sweeps}
     elsewhere = tuple(
-        f"{path}: {PREDICTION_KIND} {name}: spec.sweepRef.name: {spec.sweep_ref.name} is not in this file"
+        f"{path}: {api.PREDICTION_KIND} {name}: spec.sweepRef.name: {spec.sweep_ref.name} is not in this file"
         for name, spec in predictions
         if spec.sweep_ref.name not in names
     )
@@ -123,7 +119,7 @@ def _check_names(path: Path, item: dict[str, Any]) -> None:
             )
 
 
-def pod_warnings(spec: ScalingSweepSpec) -> tuple[str, ...]:
+def pod_warnings(spec: api.ScalingSweepSpec) -> tuple[str, ...]:
     """What Pod Security 'restricted' refuses of the sweep's pods, which the operator follows unless its chart says otherwise.
 
     Raises BadInput for templates of which no pod can be made.
@@ -165,7 +161,7 @@ def _documents(path: Path) -> list[Any]:
         raise BadInput(f"{path}: not YAML: {error}") from error
 
 
-def read_checkpoints(*specs: ScalingSweepSpec) -> dict[str, dict[str, Any] | StoreError]:
+def read_checkpoints(*specs: api.ScalingSweepSpec) -> dict[str, dict[str, Any] | StoreError]:
     """The config.json of the checkpoints that sizes continue, by URI."""
     uris = {uri for spec in specs for uri in checkpoint_uris(spec).values()}
     return {uri: _model_config(uri) for uri in sorted(uris)}

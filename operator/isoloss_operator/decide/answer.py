@@ -23,16 +23,10 @@ from isoloss.savings import search_cost
 from isoloss_contract.reading import value_of
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator import api
+from isoloss_operator.decide import law_status
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import Measurement
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.law_status import (
-    MAX_ENTRIES,
-    interval_status,
-    precise,
-    refused_in_words,
-    texts,
-)
 from isoloss_operator.decide.prediction_checks import AcceptedPrediction
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.sweep_reference import final_fit
@@ -101,7 +95,7 @@ def _predicted(
         found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
         return found, found
     if not isinstance(outcome, Prediction):
-        found = Finding.false(*refused_in_words(outcome), stalled=True)
+        found = Finding.false(*law_status.refused_in_words(outcome), stalled=True)
         return found, found
     lengths = sweep.data.sequence_length, target_length(spec, sweep)
     return outcome, for_length(outcome, spec.batch_size_multiple_of, *lengths)
@@ -190,33 +184,33 @@ def _answered(
     distance = prediction.extrapolation
     params, length = target_parameters(spec, result), target_length(spec, sweep)
     return api.HyperparamPredictionStatus(
-        equivalent_flops=interval_status(prediction.equivalent_flops),
-        planned_flops=precise(prediction.cpt_flops),
-        total_flops=interval_status(prediction.total_flops),
-        target_loss=interval_status(prediction.target_loss, loss),
-        learning_rate=interval_status(prediction.learning_rate, learning_rate),
-        batch_size=interval_status(prediction.batch_size, batch_size),
+        equivalent_flops=law_status.interval_status(prediction.equivalent_flops),
+        planned_flops=law_status.precise(prediction.cpt_flops),
+        total_flops=law_status.interval_status(prediction.total_flops),
+        target_loss=law_status.interval_status(prediction.target_loss, loss),
+        learning_rate=law_status.interval_status(prediction.learning_rate, learning_rate),
+        batch_size=law_status.interval_status(prediction.batch_size, batch_size),
         batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
-        batch_size_cost=interval_status(prediction.batch_size_cost),
+        batch_size_cost=law_status.interval_status(prediction.batch_size_cost),
         affordable_batch_sizes=_affordable(prediction.affordable),
         expected_regret=api.ExpectedRegretStatus(
-            nats=precise(prediction.expected_regret),
-            planned_share=precise(
+            nats=law_status.precise(prediction.expected_regret),
+            planned_share=law_status.precise(
                 prediction.expected_regret_flops
                 / (prediction.cpt_flops or prediction.total_flops.value)
             ),
         ),
         search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
         extrapolation=api.ExtrapolationStatus(
-            compute_factor=precise(distance.compute_factor),
+            compute_factor=law_status.precise(distance.compute_factor),
             loss_distance=loss(distance.loss_distance),
-            parameters_factor=precise(distance.params_factor),
+            parameters_factor=law_status.precise(distance.params_factor),
         ),
         variants=tuple(
             _variant(name, point) for name, point in sorted(prediction.variants.items())
         ),
         second_opinions=second_opinions(prediction, params, length),
-        warnings=texts(
+        warnings=law_status.texts(
             [*_warnings(result), *([unnoticed] if unnoticed else []), *prediction.warnings]
         ),
         sweep_generation=reference.generation,
@@ -258,11 +252,11 @@ def search_cost_status(
     except ValueError:
         return None
     return api.SearchCostStatus(
-        sweep_flops=precise(cost.proxy_flops),
-        direct_flops=precise(cost.direct_flops),
+        sweep_flops=law_status.precise(cost.proxy_flops),
+        direct_flops=law_status.precise(cost.direct_flops),
         direct_runs=spec.direct_runs,
-        saving=precise(cost.saving),
-        planned_share=precise(cost.share_of_run),
+        saving=law_status.precise(cost.saving),
+        planned_share=law_status.precise(cost.share_of_run),
     )
 
 
@@ -280,7 +274,7 @@ def second_opinions(
         )
         for opinion in published
     ]
-    return tuple(opinions[:MAX_ENTRIES])
+    return tuple(opinions[: law_status.MAX_ENTRIES])
 
 
 def _variant(name: str, point: Point) -> api.VariantStatus:

@@ -25,27 +25,9 @@ from isoloss_operator.decide.observation import (
     ObservedSweep,
 )
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.planning.continued import (
-    UnknownModel,
-    checkpoint_model,
-    neighbourhood_errors,
-    places_around,
-    with_checkpoint_models,
-)
-from isoloss_operator.planning.placement import (
-    former_names,
-    former_places,
-    placements,
-    with_placed_grids,
-)
+from isoloss_operator.planning import continued, placement, specs
+from isoloss_operator.planning.placement import placements
 from isoloss_operator.planning.points import Continued
-from isoloss_operator.planning.specs import (
-    InvalidSpec,
-    SpecError,
-    checkpoint_uri,
-    checkpoint_uris,
-    prepare_config,
-)
 
 
 @dataclass(frozen=True)
@@ -85,7 +67,7 @@ class AcceptedSweep:
 def check_sweep(observed: ObservedSweep) -> AcceptedSweep | conditions.Findings:
     """The sweep if it may go on, or what its conditions say if not."""
     spec, ledger = observed.spec, observed.ledger
-    if isinstance(spec, InvalidSpec):
+    if isinstance(spec, specs.InvalidSpec):
         return conditions.not_accepted(Reason.INVALID_SPEC, str(spec))
     if observed.storage_refusal:
         return conditions.not_accepted(Reason.STORAGE_NOT_ALLOWED, observed.storage_refusal)
@@ -93,7 +75,7 @@ def check_sweep(observed: ObservedSweep) -> AcceptedSweep | conditions.Findings:
         return conditions.not_accepted(
             Reason.LEDGER_NEWER, f"{ledger.message}. Upgrade the operator again."
         )
-    key = prepare_config(spec).key
+    key = specs.prepare_config(spec).key
     known = sweep_ledger(observed, spec, key)
     if message := _store_unanswered(observed, spec, known.ledger.checkpoints):
         # A sweep that was ready stays so: its laws do not depend on the store.
@@ -102,7 +84,7 @@ def check_sweep(observed: ObservedSweep) -> AcceptedSweep | conditions.Findings:
         return replace(before or conditions.Findings(ready=found), accepted=found)
     try:
         sweep = _accepted(observed, spec, key, known)
-    except InvalidSpec as error:
+    except specs.InvalidSpec as error:
         return conditions.not_accepted(Reason.INVALID_SPEC, str(error))
     return sweep
 
@@ -113,9 +95,9 @@ def accepted_sweep(observed: ObservedSweep) -> AcceptedSweep:
     Raises InvalidSpec if the spec is, a checkpoint is none, or no law places a grid.
     """
     spec = observed.spec
-    if isinstance(spec, InvalidSpec):
-        raise InvalidSpec(spec.errors)
-    key = prepare_config(spec).key
+    if isinstance(spec, specs.InvalidSpec):
+        raise specs.InvalidSpec(spec.errors)
+    key = specs.prepare_config(spec).key
     return _accepted(observed, spec, key, sweep_ledger(observed, spec, key))
 
 
@@ -124,15 +106,15 @@ def _accepted(
 ) -> AcceptedSweep:
     ledger = known.ledger
     checkpoints = _known_checkpoints(spec, ledger.checkpoints, observed.checkpoints)
-    spec = with_checkpoint_models(spec, checkpoints)
+    spec = continued.with_checkpoint_models(spec, checkpoints)
     before = (*ledger.placements, *ledger.former_placements)
     placed = placements(spec, before)
-    former = former_places(before, placed, former_names(spec, before))
+    former = placement.former_places(before, placed, placement.former_names(spec, before))
     around = _neighbourhoods(observed.name, spec, ledger, observed.answers)
     problem = _manifest_problem(observed.manifest, spec, observed.corpus_key or prepare_key)
     return AcceptedSweep(
         observed=observed,
-        spec=with_placed_grids(spec, placed),
+        spec=placement.with_placed_grids(spec, placed),
         known=known,
         prepare_key=prepare_key,
         prepare_jobs=_prepare_jobs(observed.jobs, store_label(store_uri(spec)), prepare_key),
@@ -161,7 +143,7 @@ def _store_unanswered(
     unanswered = (read.message for read in reads if isinstance(read, reading.Unanswered))
     message = observed.store_error or next(unanswered, "")
     message = message or _unanswered_checkpoint(
-        checkpoint_uris(spec).values(), known, observed.checkpoints
+        specs.checkpoint_uris(spec).values(), known, observed.checkpoints
     )
     if isinstance(observed.manifest, reading.Newer):
         message = message or observed.manifest.message
@@ -206,13 +188,13 @@ def _known_checkpoints(
     """
     before = {each.uri: each for each in known}
     found, errors = {}, []
-    for field, uri in checkpoint_uris(spec).items():
+    for field, uri in specs.checkpoint_uris(spec).items():
         try:
             found[uri] = _known_checkpoint(uri, before.get(uri), seen.get(uri))
-        except UnknownModel as error:
-            errors.append(SpecError(field, f"{uri}/config.json: {error}"))
+        except continued.UnknownModel as error:
+            errors.append(specs.SpecError(field, f"{uri}/config.json: {error}"))
     if errors:
-        raise InvalidSpec(errors)
+        raise specs.InvalidSpec(errors)
     return tuple(found.values())
 
 
@@ -227,8 +209,10 @@ def _known_checkpoint(
     if before is not None and (found is None or known_stamp is None):
         return before
     if found is None or isinstance(stamp, reading.Unreadable):
-        raise UnknownModel(reading.problem_of(config) or reading.problem_of(stamp) or "not found")
-    return KnownCheckpoint(uri, known_stamp or "", checkpoint_model(found))
+        raise continued.UnknownModel(
+            reading.problem_of(config) or reading.problem_of(stamp) or "not found"
+        )
+    return KnownCheckpoint(uri, known_stamp or "", continued.checkpoint_model(found))
 
 
 def _unanswered_checkpoint(
@@ -270,8 +254,8 @@ def _neighbourhoods(
         mine = [(r.learning_rate, r.batch_size) for r in records if r.proxy in names]
         known_places = dict.fromkeys((*(known.places if known else ()), *mine))
         placed = _neighbourhood(spec, proxy, answer, [Place(*each) for each in known_places])
-        if errors := neighbourhood_errors(spec, placed):
-            raise InvalidSpec(errors)
+        if errors := continued.neighbourhood_errors(spec, placed):
+            raise specs.InvalidSpec(errors)
         found.append(placed)
     return tuple(found)
 
@@ -316,7 +300,7 @@ def _answer(
         answer.conditions.get(conditions.READY),
         answer.conditions.get(conditions.STALE),
     )
-    if isinstance(asked, InvalidSpec):
+    if isinstance(asked, specs.InvalidSpec):
         message = f"The spec of HyperparamPrediction {name} is invalid: {asked}"
         return conditions.Finding.false(Reason.PREDICTION_NOT_READY, message)
     if asked.sweep_ref.name == sweep:
@@ -324,11 +308,11 @@ def _answer(
             f"HyperparamPrediction {name} answers from the laws of this sweep, which it would wait for: put the size into "
             "a ScalingSweep of its own"
         )
-        raise InvalidSpec([SpecError(f"{field}.grid.around.prediction", message)])
+        raise specs.InvalidSpec([specs.SpecError(f"{field}.grid.around.prediction", message)])
     theirs = "" if asked.checkpoint is None else asked.checkpoint.uri.rstrip("/")
-    if theirs != checkpoint_uri(proxy):
+    if theirs != specs.checkpoint_uri(proxy):
         message = f"HyperparamPrediction {name} is about {theirs or 'no checkpoint, but a given loss'}: name the same checkpoint"
-        raise InvalidSpec([SpecError(f"{field}.checkpoint.uri", message)])
+        raise specs.InvalidSpec([specs.SpecError(f"{field}.checkpoint.uri", message)])
     if ready is None or ready.status != "True" or ready.observed_generation != answer.generation:
         cause = "the operator has not processed it yet" if ready is None else ready.message
         reason = "" if ready is None else f" ({ready.reason})"
@@ -360,12 +344,12 @@ def _neighbourhood(
     """Of batch sizes in sequences of this sweep at equal tokens per step."""
     asked, length = answer.observed.spec, spec.data.sequence_length
     assert proxy.around is not None
-    assert not isinstance(asked, InvalidSpec)
+    assert not isinstance(asked, specs.InvalidSpec)
     batch_size = max(answer.batch_size * (asked.target_sequence_length or length) / length, 1.0)
     multiple_of = 1 if asked.target_sequence_length else asked.batch_size_multiple_of
     if asked.batch_size is not None:
         multiple_of = round(batch_size)
-    places = places_around(
+    places = continued.places_around(
         answer.learning_rate,
         batch_size,
         float(proxy.around.factor),
@@ -416,7 +400,7 @@ def _checkpoint_changed(
     replaced = {
         each.uri for each in checkpoints if before.get(each.uri, "") not in ("", each.stamp)
     }
-    sizes = {proxy.name: checkpoint_uri(proxy) for proxy in spec.fitted_proxies}
+    sizes = {proxy.name: specs.checkpoint_uri(proxy) for proxy in spec.fitted_proxies}
     hit = [r for r in ledger.points if r.trained_for > 0 and sizes.get(r.proxy) in replaced]
     if not hit:
         return None

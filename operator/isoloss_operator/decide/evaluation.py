@@ -11,12 +11,7 @@ from isoloss.laws import Interval
 from isoloss_contract import layout, reading
 from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
-from isoloss_operator.api import (
-    Checkpoint,
-    HyperparamPredictionStatus,
-    IntervalStatus,
-    ScalingSweepSpec,
-)
+from isoloss_operator import api
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.known_ledger import known_ledger, under_present
@@ -47,7 +42,7 @@ class Measurement:
     """True once it is known."""
     result: EvaluationResult | None = None
     """The measured loss, once it is there and right; None also if the spec has it."""
-    status: HyperparamPredictionStatus = field(default_factory=HyperparamPredictionStatus)
+    status: api.HyperparamPredictionStatus = field(default_factory=api.HyperparamPredictionStatus)
     """As the status shows it, without an answer."""
     writes: TaskWrites = field(default_factory=TaskWrites)
     """The ledger among them if it has changed."""
@@ -86,9 +81,9 @@ def measure(asked: AcceptedPrediction) -> Measurement:
 
 
 def evaluate_config(
-    sweep: ScalingSweepSpec,
+    sweep: api.ScalingSweepSpec,
     manifest: DataManifest,
-    checkpoint: Checkpoint,
+    checkpoint: api.Checkpoint,
     stamp: reading.Read[str],
 ) -> EvaluateConfig:
     """What determines the initial loss: the sweep's own validation sequences, weighted as there.
@@ -106,19 +101,21 @@ def evaluate_config(
     )
 
 
-def _given(initial_loss: str, sweep: ScalingSweepSpec, jobs: Sequence[ObservedJob]) -> Measurement:
+def _given(
+    initial_loss: str, sweep: api.ScalingSweepSpec, jobs: Sequence[ObservedJob]
+) -> Measurement:
     """Nothing to measure: the spec has the initial loss, which comes without an interval."""
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return Measurement(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
-        status=HyperparamPredictionStatus(initial_loss=IntervalStatus(value=initial_loss)),
+        status=api.HyperparamPredictionStatus(initial_loss=api.IntervalStatus(value=initial_loss)),
         writes=TaskWrites(delete=requests.deletions(jobs), expire=requests.expiries(sweep, jobs)),
     )
 
 
 def _measured(
     result: EvaluationResult,
-    sweep: ScalingSweepSpec,
+    sweep: api.ScalingSweepSpec,
     own: Sequence[ObservedJob],
     others: Sequence[ObservedJob],
 ) -> Measurement:
@@ -130,7 +127,7 @@ def _measured(
     return Measurement(
         Finding.true(Reason.EVALUATED, message),
         result,
-        HyperparamPredictionStatus(
+        api.HyperparamPredictionStatus(
             initial_loss=interval_status(interval, loss),
             domain_losses=domains or None,
             evaluation_uri=f"{requests.store_uri(sweep)}/{layout.evaluation_result(result.key)}",
@@ -144,7 +141,7 @@ def _measured(
 
 def _under_way(
     asked: AcceptedPrediction,
-    checkpoint: Checkpoint,
+    checkpoint: api.Checkpoint,
     config: EvaluateConfig,
     stored: reading.Read[EvaluationResult],
     own: tuple[ObservedJob, ...],
@@ -192,7 +189,7 @@ def _under_way(
 
 def _task(
     asked: AcceptedPrediction,
-    checkpoint: Checkpoint,
+    checkpoint: api.Checkpoint,
     config: EvaluateConfig,
     stored: reading.Read[EvaluationResult],
     own: tuple[ObservedJob, ...],
@@ -225,7 +222,7 @@ def _task(
     )
 
 
-def _ledger_template(operator_template: str, sweep: ScalingSweepSpec) -> str:
+def _ledger_template(operator_template: str, sweep: api.ScalingSweepSpec) -> str:
     """Ledger.template as it is now: of the operator's configuration, and of what a prediction has of its sweep."""
     training = sweep.training.model_dump(mode="json", exclude_defaults=True)
     return content_key([operator_template, template_digest(sweep), training])[:16]

@@ -11,14 +11,8 @@ from pydantic import Field
 from isoloss.laws import FitOptions, Laws, Prediction
 from isoloss.runs import Weights
 from isoloss.search import SearchOptions, Seen, Size
+from isoloss_contract import records
 from isoloss_contract.ledger import MAX_ADDITIONS, IntentAction
-from isoloss_contract.records import (
-    Finite,
-    Name,
-    PointConfig,
-    PositiveFinite,
-    Tokens,
-)
 
 PAGE_SECONDS: Final = 60.0
 """Between two pages of one resource."""
@@ -46,19 +40,19 @@ Text = Annotated[str, Field(max_length=64)]
 class PointDecision:
     """What is newly wanted of one point."""
 
-    size: Name
+    size: records.Name
     batch_size: int
-    learning_rate: PositiveFinite
+    learning_rate: records.PositiveFinite
     action: IntentAction
-    tokens: Tokens
+    tokens: records.Tokens
     """To train until; of a pruned point 0."""
     reason: Text
     """One of isoloss.search.Reason."""
-    bound: Finite | None
+    bound: records.Finite | None
     """For a pruned point: nats by which it would end above the leader at the least."""
-    flops: Finite
+    flops: records.Finite
     """What following a decision to run costs; what one to prune saves."""
-    risk: Finite
+    risk: records.Finite
     """For a pruned point: probability that it would have ended below the leader."""
     added: bool
     replicate: int = 0
@@ -72,9 +66,9 @@ class SearchStep:
     decisions: Annotated[tuple[PointDecision, ...], Field(max_length=MAX_ADDITIONS)] = ()
     ended: Text = ""
     """One of isoloss.search.StopReason; empty: the search goes on, and there are decisions."""
-    first_rung_flops: Finite | None = None
+    first_rung_flops: records.Finite | None = None
     """What the first rung costs, if the budget does not cover it and the search is over before it began."""
-    first_rung_seconds: Finite | None = None
+    first_rung_seconds: records.Finite | None = None
     """Accelerator seconds that it takes, if it is these that the budget does not cover."""
 
 
@@ -87,7 +81,7 @@ class FitPoint:
 
     key: str
     name: str
-    config: PointConfig
+    config: records.PointConfig
     trajectory_sha256: str
     diverged: bool
     finished: bool = True

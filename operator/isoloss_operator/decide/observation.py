@@ -16,13 +16,7 @@ from typing import Any, Literal
 from isoloss_contract.ledger import Ledger, LostLedger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, EvaluationResult, PointProgress, PointResult
-from isoloss_operator.api import (
-    Condition,
-    HyperparamPredictionSpec,
-    HyperparamPredictionStatus,
-    ScalingSweepSpec,
-    ScalingSweepStatus,
-)
+from isoloss_operator import api
 from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.fits import FitOutcome, FitRequest
 from isoloss_operator.planning.specs import InvalidSpec
@@ -266,7 +260,7 @@ class ObservedTasks:
 class ObservedResource(ObservedTasks):
     """What a pass knows of a resource of either kind before it asks the store."""
 
-    spec: ScalingSweepSpec | HyperparamPredictionSpec | InvalidSpec
+    spec: api.ScalingSweepSpec | api.HyperparamPredictionSpec | InvalidSpec
     """Parsed once per pass."""
     status: Mapping[str, Any] = field(default_factory=dict)
     """As the API server returned it: transition times are kept from here."""
@@ -282,7 +276,7 @@ class ObservedResource(ObservedTasks):
     """Whether this process has drawn one."""
 
     @cached_property
-    def previous_conditions(self) -> Mapping[str, Condition]:
+    def previous_conditions(self) -> Mapping[str, api.Condition]:
         """What the conditions of the status say, by type."""
         return parse_conditions(self.status)
 
@@ -317,7 +311,7 @@ class StoredPoints(PointFiles):
 class ObservedSweep(ObservedResource, StoredPoints):
     """A ScalingSweep and everything it depends on, at one moment."""
 
-    spec: ScalingSweepSpec | InvalidSpec
+    spec: api.ScalingSweepSpec | InvalidSpec
     corpus_key: str = ""
     """Key of the corpus that `manifest` is of; empty: not known."""
     manifest: Read[DataManifest] = ABSENT
@@ -338,9 +332,9 @@ class ObservedSweep(ObservedResource, StoredPoints):
     """The last fit took so long, and ended so lately, that the next provisional one is to wait."""
 
     @cached_property
-    def previous_status(self) -> ScalingSweepStatus:
+    def previous_status(self) -> api.ScalingSweepStatus:
         """What the last pass wrote; an empty status if that cannot be read."""
-        return ScalingSweepStatus.read(self.status)
+        return api.ScalingSweepStatus.read(self.status)
 
 
 @dataclass(frozen=True)
@@ -385,18 +379,18 @@ class ObservedReference:
     name: str
     uid: str
     generation: int
-    spec: ScalingSweepSpec | InvalidSpec
+    spec: api.ScalingSweepSpec | InvalidSpec
     status: Mapping[str, Any]
 
     @cached_property
-    def conditions(self) -> Mapping[str, Condition]:
+    def conditions(self) -> Mapping[str, api.Condition]:
         """What its conditions say, by type."""
         return parse_conditions(self.status)
 
     @cached_property
-    def parsed_status(self) -> ScalingSweepStatus:
+    def parsed_status(self) -> api.ScalingSweepStatus:
         """Its numbers; an empty status if they cannot be read."""
-        return ScalingSweepStatus.read(self.status)
+        return api.ScalingSweepStatus.read(self.status)
 
 
 @dataclass(frozen=True)
@@ -414,18 +408,18 @@ class ObservedAnswer:
     """The prediction around whose answer points of a sweep lie."""
 
     generation: int
-    spec: HyperparamPredictionSpec | InvalidSpec
+    spec: api.HyperparamPredictionSpec | InvalidSpec
     status: Mapping[str, Any]
 
     @cached_property
-    def conditions(self) -> Mapping[str, Condition]:
+    def conditions(self) -> Mapping[str, api.Condition]:
         """What its conditions say, by type."""
         return parse_conditions(self.status)
 
     @cached_property
-    def parsed_status(self) -> HyperparamPredictionStatus:
+    def parsed_status(self) -> api.HyperparamPredictionStatus:
         """Its numbers; an empty status if they cannot be read."""
-        return HyperparamPredictionStatus.read(self.status)
+        return api.HyperparamPredictionStatus.read(self.status)
 
 
 Course = Sequence[tuple[int, float]]
@@ -457,7 +451,7 @@ class PublishedAnswer:
 class ObservedPrediction(ObservedResource):
     """A HyperparamPrediction and everything it depends on, at one moment; `jobs` are those of the evaluation."""
 
-    spec: HyperparamPredictionSpec | InvalidSpec
+    spec: api.HyperparamPredictionSpec | InvalidSpec
     sweep: ObservedReference | None = None
     manifest: Read[DataManifest] = ABSENT
     """Manifest of the sweep's corpus."""
@@ -486,6 +480,6 @@ class ObservedPrediction(ObservedResource):
     validation: ObservedValidation = ObservedValidation()
 
     @cached_property
-    def previous_status(self) -> HyperparamPredictionStatus:
+    def previous_status(self) -> api.HyperparamPredictionStatus:
         """What the last pass wrote; an empty status if that cannot be read."""
-        return HyperparamPredictionStatus.read(self.status)
+        return api.HyperparamPredictionStatus.read(self.status)

@@ -17,24 +17,9 @@ from isoloss.laws import RefusalReason
 from isoloss.validation import is_verdict
 from isoloss_contract import layout
 from isoloss_operator.api import Condition, HyperparamPredictionStatus
+from isoloss_operator.decide import conditions
 from isoloss_operator.decide.answer import NO_NUMBERS, Answer, answer_to, predicted_in_words
-from isoloss_operator.decide.conditions import (
-    ACCEPTED,
-    EVALUATED,
-    READY,
-    RECONCILING,
-    STALE,
-    STALLED,
-    SUSPENDED,
-    VALIDATED,
-    Finding,
-    changed,
-    dated,
-    reconciling,
-    stalled,
-    storage_not_writable,
-    write_refused,
-)
+from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import Measurement, measure
 from isoloss_operator.decide.events import condition_events
 from isoloss_operator.decide.fits import FitOutcome
@@ -53,7 +38,14 @@ from isoloss_operator.decide.suspension import suspension
 from isoloss_operator.decide.validation import ValidationStep, validate_answer, validation_kept
 from isoloss_operator.planning.specs import InvalidSpec
 
-_ANNOUNCED: Final = (ACCEPTED, EVALUATED, READY, STALE, VALIDATED, STALLED)
+_ANNOUNCED: Final = (
+    conditions.ACCEPTED,
+    conditions.EVALUATED,
+    conditions.READY,
+    conditions.STALE,
+    conditions.VALIDATED,
+    conditions.STALLED,
+)
 _WAITING: Final = frozenset({Reason.SWEEP_NOT_READY, Reason.PROVISIONAL})
 """Both mean a sweep that is still running: as its provisional laws come and go, so do these."""
 _PREVIEW: Final = "The numbers shown are provisional and will change: wait for Ready."
@@ -121,8 +113,8 @@ def _as_it_was(observed: ObservedPrediction, found: Finding) -> State:
     return State(
         ready=_previous_ready(observed),
         accepted=found,
-        evaluated=before.get(EVALUATED, Finding.unknown()),
-        stale=before.get(STALE, NO_ANSWER),
+        evaluated=before.get(conditions.EVALUATED, Finding.unknown()),
+        stale=before.get(conditions.STALE, NO_ANSWER),
         measurement=None,
         answer=None,
         requeue_after=30.0,
@@ -131,7 +123,7 @@ def _as_it_was(observed: ObservedPrediction, found: Finding) -> State:
 
 def _nothing_measured(observed: ObservedPrediction, question: Question, found: Finding) -> State:
     """The previous answer, if there is one, with what was measured for it."""
-    before = observed.previous_conditions.get(EVALUATED)
+    before = observed.previous_conditions.get(conditions.EVALUATED)
     evaluated = Finding.of(before) if before and question.is_of_status else Finding.unknown()
     state = State(ready=found, evaluated=evaluated, requeue_after=30.0)
     if not question.is_answered:
@@ -154,7 +146,7 @@ def _kept(
 
 def _previous_ready(observed: ObservedPrediction) -> Finding:
     """Ready of an answer that is kept: what was Ready stays so, and Accepted says if it cannot be published by now."""
-    ready = observed.previous_conditions.get(READY)
+    ready = observed.previous_conditions.get(conditions.READY)
     if ready is not None and ready.status == "True":
         return Finding.of(ready)
     return _publication_problem(observed) or KEPT
@@ -223,10 +215,11 @@ def _publication_problem(observed: ObservedPrediction) -> Finding | None:
             return Finding.false(Reason.CONFIG_MAP_TAKEN, message)
         message = f"{taken}another owner: choose another name or delete it."
         return Finding.false(Reason.CONFIG_MAP_TAKEN, message, stalled=True)
-    error, stalled = observed.publish_error, not observed.publish_error_may_pass
-    if not error:
+    if not observed.publish_error:
         return None
-    return Finding.false(Reason.CONFIG_MAP_REFUSED, f"spec.publish: {error}", stalled=stalled)
+    message = f"spec.publish: {observed.publish_error}"
+    is_final = not observed.publish_error_may_pass
+    return Finding.false(Reason.CONFIG_MAP_REFUSED, message, stalled=is_final)
 
 
 # -------------------------------------------------------------------------------------- the plan
@@ -241,14 +234,14 @@ def _plan(
     answer: Answer | None = None,
 ) -> PredictionPlan:
     """`asked` and `answer` are None before its sweep and store are known."""
-    refused = storage_not_writable(observed.store_write_error) or write_refused(
-        observed.write_error
-    )
+    refused = conditions.storage_not_writable(
+        observed.store_write_error
+    ) or conditions.write_refused(observed.write_error)
     refused = refused or _publication_problem(observed)
     if refused and state.accepted.holds:
         state = replace(state, accepted=refused)
     previous = observed.previous_conditions
-    conditions = dated(
+    current = conditions.dated(
         _findings(observed, state, validation.finding),
         previous,
         generation=observed.generation,
@@ -261,7 +254,7 @@ def _plan(
     status = _with_measurement(state.answer or before, state.measurement or before).model_copy(
         update={
             "observed_generation": observed.generation,
-            "conditions": conditions,
+            "conditions": current,
             "question_digest": question.digest or before.question_digest,
             "validation": judged,
             "refined": validation.refined,
@@ -273,7 +266,7 @@ def _plan(
     if asked is not None and answer is not None and state.stale != NO_ANSWER:
         result = None if measured is None else measured.result
         page, page_seconds = answer_page(asked, result, answer, status)
-    news = _news(conditions, previous)
+    news = _news(current, previous)
     return PredictionPlan(
         status=status,
         **vars(TaskWrites() if measured is None else measured.writes),
@@ -309,7 +302,7 @@ def _report_uri(
 
 
 def _news(
-    conditions: Sequence[Condition], previous: Mapping[str, Condition]
+    current: Sequence[Condition], previous: Mapping[str, Condition]
 ) -> tuple[Condition, ...]:
     """Conditions that changed, but for those that waited for their sweep before and still do."""
 
@@ -317,7 +310,7 @@ def _news(
         before = previous.get(condition.type)
         return before is not None and {before.reason, condition.reason} <= _WAITING
 
-    return tuple(c for c in changed(conditions, previous) if not waits_on(c))
+    return tuple(c for c in conditions.changed(current, previous) if not waits_on(c))
 
 
 def _findings(
@@ -327,14 +320,14 @@ def _findings(
     changes = "The evaluate Job is being started." if creates else ""
     holds_up = _holds_up(state)
     return {
-        ACCEPTED: state.accepted,
-        EVALUATED: state.evaluated,
-        READY: state.ready,
-        STALE: state.stale,
-        **({VALIDATED: validated} if validated else {}),
-        SUSPENDED: suspension(observed, suspend=observed.spec.suspend),
-        STALLED: stalled(holds_up),
-        RECONCILING: reconciling(holds_up, changes),
+        conditions.ACCEPTED: state.accepted,
+        conditions.EVALUATED: state.evaluated,
+        conditions.READY: state.ready,
+        conditions.STALE: state.stale,
+        **({conditions.VALIDATED: validated} if validated else {}),
+        conditions.SUSPENDED: suspension(observed, suspend=observed.spec.suspend),
+        conditions.STALLED: conditions.stalled(holds_up),
+        conditions.RECONCILING: conditions.reconciling(holds_up, changes),
     }
 
 

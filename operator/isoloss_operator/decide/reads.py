@@ -21,12 +21,7 @@ from isoloss_operator.decide.prediction_checks import corpus_of_laws
 from isoloss_operator.decide.preparation import reporting_tasks
 from isoloss_operator.decide.record import STOPPING, is_done, record, unrecorded
 from isoloss_operator.decide.tasks import TaskSet, corpora, plan_tasks
-from isoloss_operator.planning.specs import (
-    InvalidSpec,
-    checkpoint_uris,
-    prepare_config,
-    sources,
-)
+from isoloss_operator.planning import specs
 
 # ------------------------------------------------------------------------- of a sweep, and of points
 
@@ -39,29 +34,29 @@ def first_reads(
     sweep: observation.ObservedSweep | observation.ObservedReference | None,
 ) -> observation.FirstReads | None:
     """Where manifest, ledger, laws and models of a sweep are; None if there is none, or its spec is invalid."""
-    if sweep is None or isinstance(sweep.spec, InvalidSpec):
+    if sweep is None or isinstance(sweep.spec, specs.InvalidSpec):
         return None
     spec = sweep.spec
     return observation.FirstReads(
         store_uri=store_uri(spec),
         folder=layout.sweep_folder(sweep.name, sweep.uid),
-        corpus=layout.corpus_of(prepare_config(spec).key, sweep.uid),
-        sources=sources(spec),
+        corpus=layout.corpus_of(specs.prepare_config(spec).key, sweep.uid),
+        sources=specs.sources(spec),
     )
 
 
 def checkpoints_to_read(observed: observation.ObservedSweep) -> tuple[str, ...]:
     """URIs of the checkpoints that sizes continue."""
     spec = observed.spec
-    if isinstance(spec, InvalidSpec):
+    if isinstance(spec, specs.InvalidSpec):
         return ()
-    return tuple(dict.fromkeys(checkpoint_uris(spec).values()))
+    return tuple(dict.fromkeys(specs.checkpoint_uris(spec).values()))
 
 
 def predictions_to_read(observed: observation.ObservedSweep) -> tuple[str, ...]:
     """Names of the predictions around whose answers points lie."""
     spec = observed.spec
-    if isinstance(spec, InvalidSpec):
+    if isinstance(spec, specs.InvalidSpec):
         return ()
     around = (proxy.around for proxy in spec.proxies)
     return tuple(dict.fromkeys(each.prediction for each in around if each is not None))
@@ -71,7 +66,7 @@ def needs_manifest(observed: observation.ObservedSweep) -> bool:
     """Whether the manifest is to be read, all else being known: no sweep needs it that has nothing left to train."""
     try:
         return planned_tasks(accepted_sweep(observed)) is None
-    except InvalidSpec:
+    except specs.InvalidSpec:
         return True
 
 
@@ -88,7 +83,7 @@ def sweep_reads(
         if tasks is not None:
             return _point_reads(tasks, stored)
         return _reads_without_corpus(sweep, stored)
-    except InvalidSpec:
+    except specs.InvalidSpec:
         return observation.PointReads()
 
 
@@ -213,9 +208,9 @@ def evaluation_path(observed: observation.ObservedPrediction) -> str | None:
     """Where the evaluation's result is, once the manifest is read; None: nothing is measured."""
     spec, reference = observed.spec, observed.sweep
     manifest = corpus_of_laws(observed)
-    if isinstance(spec, InvalidSpec) or spec.checkpoint is None or manifest is None:
+    if isinstance(spec, specs.InvalidSpec) or spec.checkpoint is None or manifest is None:
         return None
-    if reference is None or isinstance(reference.spec, InvalidSpec):
+    if reference is None or isinstance(reference.spec, specs.InvalidSpec):
         return None
     if is_unknown(observed.checkpoint_stamp):
         return None
@@ -228,6 +223,6 @@ def evaluation_path(observed: observation.ObservedPrediction) -> str | None:
 def checkpoint_of_evaluation(observed: observation.ObservedPrediction) -> str | None:
     """URI of the checkpoint whose files are looked at before its initial loss; None: nothing is measured."""
     spec = observed.spec
-    if isinstance(spec, InvalidSpec) or spec.checkpoint is None:
+    if isinstance(spec, specs.InvalidSpec) or spec.checkpoint is None:
         return None
     return spec.checkpoint.uri.rstrip("/")

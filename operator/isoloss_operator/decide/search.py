@@ -23,13 +23,7 @@ from isoloss_contract.ledger import (
     PointState,
 )
 from isoloss_contract.records import MAX_BATCH_SIZE, DataManifest
-from isoloss_operator.api import (
-    FEWEST_STEPS,
-    MAX_POINTS,
-    PlacedSizeStatus,
-    ScalingSweepSpec,
-    SearchStatus,
-)
+from isoloss_operator import api
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.events import MAX_EVENT_MESSAGE, NAMED
 from isoloss_operator.decide.fits import (
@@ -75,7 +69,7 @@ ENDINGS: Final[Mapping[str, str]] = {
 
 
 def search_request(
-    spec: ScalingSweepSpec,
+    spec: api.ScalingSweepSpec,
     ledger: Ledger,
     points: Mapping[str, PlannedPoint],
     flops_left: float,
@@ -84,7 +78,7 @@ def search_request(
 ) -> SearchRequest:
     """The step to decide now. What is left of the budget is infinite if that does not limit it; `seconds_per_flop` by size."""
     search = spec.search
-    room = max(MAX_POINTS - len(ledger.points), 0)
+    room = max(api.MAX_POINTS - len(ledger.points), 0)
     repeated = sum(points[record.key].seed != spec.training.seed for record in ledger.points)
     most = search.extend_grid.limit(len(ledger.placements))
     return SearchRequest(
@@ -102,7 +96,7 @@ def search_request(
 
 
 def search_sizes(
-    spec: ScalingSweepSpec,
+    spec: api.ScalingSweepSpec,
     points: Iterable[PlannedPoint],
     seconds_per_flop: Mapping[str, float],
 ) -> tuple[Size, ...]:
@@ -113,17 +107,17 @@ def search_sizes(
     )
 
 
-def replicate_number(spec: ScalingSweepSpec, point: PlannedPoint) -> int:
+def replicate_number(spec: api.ScalingSweepSpec, point: PlannedPoint) -> int:
     """n of a repeat with the n-th seed after the sweep's, 0 of a point with the sweep's own."""
     return (point.seed - spec.training.seed) % SEEDS
 
 
-def replicate_seed(spec: ScalingSweepSpec, number: int) -> int:
+def replicate_seed(spec: api.ScalingSweepSpec, number: int) -> int:
     """The seed of the repeat of this number."""
     return (spec.training.seed + number) % SEEDS
 
 
-def _size(spec: ScalingSweepSpec, proxy: PlannedProxy, seconds_per_flop: float) -> Size:
+def _size(spec: api.ScalingSweepSpec, proxy: PlannedProxy, seconds_per_flop: float) -> Size:
     grid = spec.grid_of(spec.proxies[proxy.index])
     return Size(
         name=proxy.name,
@@ -137,13 +131,13 @@ def _size(spec: ScalingSweepSpec, proxy: PlannedProxy, seconds_per_flop: float) 
     )
 
 
-def _largest_batch(spec: ScalingSweepSpec, tokens: int) -> int:
+def _largest_batch(spec: api.ScalingSweepSpec, tokens: int) -> int:
     """Sequences of the largest batch that may be added: what is too short for a batch of the spec's is for any."""
-    fewest = FEWEST_STEPS if spec.is_checked else 1
+    fewest = api.FEWEST_STEPS if spec.is_checked else 1
     return max(min(tokens // (fewest * spec.data.sequence_length), MAX_BATCH_SIZE), 1)
 
 
-def _seen(spec: ScalingSweepSpec, point: PlannedPoint, record: PointRecord) -> Seen:
+def _seen(spec: api.ScalingSweepSpec, point: PlannedPoint, record: PointRecord) -> Seen:
     """As the ledger has it, without its trajectory."""
     return Seen(
         _point(spec, point),
@@ -153,7 +147,7 @@ def _seen(spec: ScalingSweepSpec, point: PlannedPoint, record: PointRecord) -> S
     )
 
 
-def _point(spec: ScalingSweepSpec, point: PlannedPoint) -> Point:
+def _point(spec: api.ScalingSweepSpec, point: PlannedPoint) -> Point:
     """What it is to the search."""
     number = replicate_number(spec, point)
     return Point(point.proxy.name, point.batch_size, point.learning_rate, number)
@@ -166,7 +160,7 @@ def stepped(
     ledger: Ledger,
     planned_points: Mapping[str, PlannedPoint],
     step: SearchStep,
-    spec: ScalingSweepSpec,
+    spec: api.ScalingSweepSpec,
     manifest: DataManifest,
 ) -> Ledger:
     """The ledger of the planned points once a step's decisions are in it."""
@@ -197,7 +191,7 @@ def _intent(decision: PointDecision, record: PointRecord) -> Intent:
 def _with_added(
     ledger: Ledger,
     decisions: Iterable[PointDecision],
-    spec: ScalingSweepSpec,
+    spec: api.ScalingSweepSpec,
     manifest: DataManifest,
 ) -> Ledger:
     """The points of decisions that the ledger does not have, planned like any other from now on."""
@@ -218,7 +212,7 @@ def _with_added(
     )
 
 
-def _addition(spec: ScalingSweepSpec, decision: PointDecision) -> AddedPoint:
+def _addition(spec: api.ScalingSweepSpec, decision: PointDecision) -> AddedPoint:
     seed = replicate_seed(spec, decision.replicate) if decision.replicate else None
     return AddedPoint(
         decision.size, decision.batch_size, decision.learning_rate, decision.reason, seed
@@ -229,11 +223,11 @@ def _addition(spec: ScalingSweepSpec, decision: PointDecision) -> AddedPoint:
 
 
 def search_status(
-    spec: ScalingSweepSpec,
+    spec: api.ScalingSweepSpec,
     ledger: Ledger,
     points: Iterable[PlannedPoint],
     ended: str,
-) -> SearchStatus:
+) -> api.SearchStatus:
     """`points` are the planned ones, `ended` says why the search is over; empty: it goes on."""
     records = ledger.points
     pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
@@ -243,7 +237,7 @@ def search_status(
     grid = planned[: spec.points]
     repeated = {point.key for point in planned if replicate_number(spec, point)}
     not_beyond = repeated | {point.key for point in grid}
-    return SearchStatus(
+    return api.SearchStatus(
         ended=ended,
         finished=len(finished),
         paused=sum(_is_paused(r) for r in records),
@@ -253,7 +247,7 @@ def search_status(
         replicates=sum(r.key in repeated for r in records),
         saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
         placed=tuple(
-            PlacedSizeStatus(
+            api.PlacedSizeStatus(
                 proxy=placement.proxy,
                 source=placement.source,
                 learning_rates=grid.learning_rates,

@@ -21,20 +21,9 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.records import PointProgress
 from isoloss_operator import api
-from isoloss_operator.decide import law_status
+from isoloss_operator.decide import conditions, law_status
 from isoloss_operator.decide.choose import Chosen, Spending, remaining_flops
-from isoloss_operator.decide.conditions import (
-    ACCEPTED,
-    DATA_READY,
-    FIT_READY,
-    READY,
-    STALLED,
-    SUSPENDED,
-    Findings,
-    changed,
-    dated,
-    timestamp,
-)
+from isoloss_operator.decide.conditions import Findings
 from isoloss_operator.decide.events import condition_events, lost_in_words
 from isoloss_operator.decide.findings import sweep_findings, sweep_warnings
 from isoloss_operator.decide.jobs.requests import store_uri
@@ -47,7 +36,14 @@ from isoloss_operator.planning.points import PlannedPoint
 FARTHEST_COMPLETION: Final = timedelta(days=3650)
 AS_FAR: Final = 0.99
 """Share of the tokens of the point that came furthest from which the losses of others compare with its own."""
-_ANNOUNCED: Final = (ACCEPTED, DATA_READY, FIT_READY, READY, SUSPENDED, STALLED)
+_ANNOUNCED: Final = (
+    conditions.ACCEPTED,
+    conditions.DATA_READY,
+    conditions.FIT_READY,
+    conditions.READY,
+    conditions.SUSPENDED,
+    conditions.STALLED,
+)
 """Conditions whose changes are worth an event; the others change all the time."""
 
 
@@ -269,7 +265,7 @@ def _estimated_completion(
     seconds = _seconds_left(reports, facts)
     if seconds is None or seconds > FARTHEST_COMPLETION.total_seconds():
         return ""
-    return timestamp(now + timedelta(seconds=seconds))
+    return conditions.timestamp(now + timedelta(seconds=seconds))
 
 
 def _seconds_left(reports: Mapping[str, PointProgress], facts: SweepFacts) -> float | None:
@@ -307,15 +303,15 @@ def stated(
     numbers = numbers or _previous_numbers(observed.previous_status, observed.jobs)
     suspended = suspension(observed, suspend=observed.spec.suspend)
     previous = observed.previous_conditions
-    conditions = dated(
+    current = conditions.dated(
         findings.by_condition(suspended),
         previous,
         generation=observed.generation,
         now=observed.now,
     )
-    news = changed(conditions, previous)
+    news = conditions.changed(current, previous)
     status = numbers.model_copy(
-        update={"observed_generation": observed.generation, "conditions": conditions}
+        update={"observed_generation": observed.generation, "conditions": current}
     )
     return status, condition_events(news, _ANNOUNCED, stalled=findings.ready.stalled)
 

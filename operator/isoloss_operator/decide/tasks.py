@@ -15,13 +15,8 @@ from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.api import Condition, ScalingSweepSpec
 from isoloss_operator.decide.checks import AcceptedSweep
 from isoloss_operator.decide.conditions import DATA_READY
+from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.jobs.attempts import after_result
-from isoloss_operator.decide.jobs.requests import (
-    by_attempt,
-    store_label,
-    store_uri,
-    template_label,
-)
 from isoloss_operator.decide.known_ledger import Recorded
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.planning.points import PlannedPoint, plan_points, without_shards
@@ -77,12 +72,13 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
         corpus=corpus,
         points=points,
         known=replace(sweep.known, ledger=ledger),
-        jobs=_jobs_by_key(observed, store_label(store_uri(spec))),
+        jobs=_jobs_by_key(observed, requests.store_label(requests.store_uri(spec))),
         active=tuple(job for job in holding if job.key in points),
         kept=_ending_preparations(sweep),
         progress=own_progress(observed),
         templates={
-            each: template_label(observed.operator_template, spec, each) for each in digests
+            each: requests.template_label(observed.operator_template, spec, each)
+            for each in digests
         },
     )
 
@@ -181,7 +177,7 @@ def _jobs_by_key(observed: ObservedSweep, store: str) -> dict[str, tuple[Observe
     for job in (*present, *stopped.values()):
         if job.kind == "train" and job.store == store:
             by_key.setdefault(job.key, []).append(job)
-    return {key: by_attempt(jobs) for key, jobs in by_key.items()}
+    return {key: requests.by_attempt(jobs) for key, jobs in by_key.items()}
 
 
 def _ending_preparations(sweep: AcceptedSweep) -> frozenset[str]:

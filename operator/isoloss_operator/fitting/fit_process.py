@@ -20,16 +20,7 @@ from isoloss.runs import BadTrajectory, run_from_point
 from isoloss.status import View
 from isoloss_contract import layout
 from isoloss_contract.records import PointResult
-from isoloss_contract.store import (
-    BadRecord,
-    Circuit,
-    NotFound,
-    Store,
-    StoreError,
-    StoreRefused,
-    limits,
-    parse_record,
-)
+from isoloss_contract.store import Circuit, Store, errors, limits, parse_record
 from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide import fits
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
@@ -102,7 +93,7 @@ def _fit_and_report(
         if written:
             _write_at_last(store, record, fit_document(outcome))
         return outcome
-    except StoreError as error:
+    except errors.StoreError as error:
         return NotFitted(str(error), may_pass=True)
 
 
@@ -110,7 +101,7 @@ def _sweep_page(store: Store, job: FitJob, page: fits.SweepPage) -> FitEnd:
     """The page of a sweep on the way, with the laws and the trajectories that there are."""
     try:
         runs = [each for each in read_runs(store, job, page, looks=0) if isinstance(each, Run)]
-    except StoreError as error:
+    except errors.StoreError as error:
         return NotFitted(str(error), may_pass=True)
     laws = page.laws or fit_laws((), provisional=True)
     written = _write_report(store, job, page, runs, laws)
@@ -190,9 +181,9 @@ def _read_run(
             stopped=point.stopped,
             tokenizer=job.tokenizer,
         )
-    except NotFound as error:
+    except errors.NotFound as error:
         return Unreadable(point.key, str(error), missing=True)
-    except (BadRecord, BadTrajectory) as error:
+    except (errors.BadRecord, BadTrajectory) as error:
         return Unreadable(point.key, str(error))
 
 
@@ -266,8 +257,8 @@ def _write_at_last(store: Store, path: str, content: bytes) -> bool:
     while True:
         try:
             store.write(path, content)
-        except StoreError as error:
-            if isinstance(error, StoreRefused) or time.monotonic() >= deadline:
+        except errors.StoreError as error:
+            if isinstance(error, errors.StoreRefused) or time.monotonic() >= deadline:
                 logger.warning("%s is not written: %s", path, error)
                 return False
             logger.warning("%s is written again: %s", path, error)

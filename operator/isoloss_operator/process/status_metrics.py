@@ -14,13 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from isoloss_contract.timestamps import parse_timestamp
-from isoloss_operator.api.statuses import (
-    Condition,
-    HyperparamPredictionStatus,
-    IntervalStatus,
-    PointCounts,
-    ScalingSweepStatus,
-)
+from isoloss_operator.api import statuses
 from isoloss_operator.process.sweep_load import SweepLoad
 
 OBJECT = ("namespace", "name")
@@ -33,7 +27,7 @@ Samples = Mapping[tuple[str, ...], float | None]
 
 @dataclass(frozen=True)
 class _Sweep:
-    status: ScalingSweepStatus
+    status: statuses.ScalingSweepStatus
     load: SweepLoad
     reached: tuple[int, str]
     """Points done, and FLOPs spent: those grow with what attempts report beyond what others of the point had reached
@@ -44,7 +38,7 @@ class _Sweep:
 
 @dataclass(frozen=True)
 class _Prediction:
-    status: HyperparamPredictionStatus
+    status: statuses.HyperparamPredictionStatus
 
 
 Shown = TypeVar("Shown", bound=_Sweep | _Prediction)
@@ -59,7 +53,7 @@ class StatusCollector(Collector):
         self._predictions: dict[Name, _Prediction] = {}
 
     def show_sweep(
-        self, name: Name, status: ScalingSweepStatus, load: SweepLoad, now: float
+        self, name: Name, status: statuses.ScalingSweepStatus, load: SweepLoad, now: float
     ) -> None:
         """Publish a sweep's status and what it occupies. `now` in Unix seconds."""
         shown = _Sweep(status, load, _reached(status), now)
@@ -69,7 +63,7 @@ class StatusCollector(Collector):
                 shown = replace(shown, since=before.since)
             self._sweeps[name] = shown
 
-    def show_prediction(self, name: Name, status: HyperparamPredictionStatus) -> None:
+    def show_prediction(self, name: Name, status: statuses.HyperparamPredictionStatus) -> None:
         """Publish a prediction's status."""
         with self._lock:
             self._predictions[name] = _Prediction(status)
@@ -96,7 +90,7 @@ class StatusCollector(Collector):
         yield from _families("isoloss_hyperparamprediction", PREDICTION_GAUGES, predictions)
 
 
-def _reached(status: ScalingSweepStatus) -> tuple[int, str]:
+def _reached(status: statuses.ScalingSweepStatus) -> tuple[int, str]:
     return status.points.succeeded + status.points.diverged, status.spent_flops
 
 
@@ -130,22 +124,22 @@ def _each(values: Mapping[str, float]) -> Samples:
     return {(label,): value for label, value in values.items()}
 
 
-def _by_state(points: PointCounts) -> Samples:
+def _by_state(points: statuses.PointCounts) -> Samples:
     return {(state,): getattr(points, state) for state in POINT_STATES}
 
 
-def _conditions(conditions: Iterable[Condition]) -> Samples:
+def _conditions(conditions: Iterable[statuses.Condition]) -> Samples:
     values = {"True": 1.0, "False": 0.0}
     return {(each.type, each.reason): values.get(each.status) for each in conditions}
 
 
-def _bounds(found: IntervalStatus | None) -> Samples:
+def _bounds(found: statuses.IntervalStatus | None) -> Samples:
     if found is None:
         return {}
     return {(bound,): _number(getattr(found, bound) or "") for bound in ("value", "low", "high")}
 
 
-def _share_done(points: PointCounts) -> float:
+def _share_done(points: statuses.PointCounts) -> float:
     return (points.succeeded + points.diverged) / points.total if points.total else 0.0
 
 

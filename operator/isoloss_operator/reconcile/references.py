@@ -20,12 +20,7 @@ from isoloss_operator.decide.observation import (
     ObservedSweep,
 )
 from isoloss_operator.decide.prediction_checks import needs_corpus
-from isoloss_operator.planning.specs import (
-    InvalidSpec,
-    parse_prediction_spec,
-    parse_sweep_spec,
-    prepare_config,
-)
+from isoloss_operator.planning import specs
 from isoloss_operator.reconcile.resource import parsed
 from isoloss_operator.reconcile.services import Services
 
@@ -40,7 +35,7 @@ def read_reference(services: Services, namespace: str, name: str) -> ObservedRef
         name=name,
         uid=metadata["uid"],
         generation=metadata["generation"],
-        spec=parsed(parse_sweep_spec, body),
+        spec=parsed(specs.parse_sweep_spec, body),
         status=body.get("status") or {},
     )
 
@@ -52,7 +47,7 @@ def read_answer(services: Services, namespace: str, name: str) -> ObservedAnswer
         return None
     return ObservedAnswer(
         generation=body["metadata"]["generation"],
-        spec=parsed(parse_prediction_spec, body),
+        spec=parsed(specs.parse_prediction_spec, body),
         status=body.get("status") or {},
     )
 
@@ -78,13 +73,13 @@ def corpus_of_sweep(
     if not isinstance(stored, SweepCorpus):
         return ABSENT
     # Anything else is no corpus of this spec: the Job runs again and says which is.
-    possible = {prepare_config(spec, stamp).key for stamp in ("", stored.sources_stamp)}
+    possible = {specs.prepare_config(spec, stamp).key for stamp in ("", stored.sources_stamp)}
     return stored.prepare_key if stored.prepare_key in possible else ABSENT
 
 
 def with_corpus(services: Services, reads: FirstReads, observed: ObservedSweep) -> ObservedSweep:
     """The sweep with the manifest of its corpus, once it is known which that is."""
-    assert not isinstance(observed.spec, InvalidSpec)  # first_reads says so
+    assert not isinstance(observed.spec, specs.InvalidSpec)  # first_reads says so
     ledger, uri, manifest = value_of(observed.ledger), reads.store_uri, services.storage.manifest
     key = corpus_of_sweep(services, reads, observed.spec, ledger)
     if isinstance(key, str):
@@ -93,7 +88,7 @@ def with_corpus(services: Services, reads: FirstReads, observed: ObservedSweep) 
     digest = observed.previous_status.data_digest
     if key == ABSENT and ledger is None and digest:
         # It began before prepare Jobs said so, and its ledger is lost: its Jobs train on what its status names.
-        asked = prepare_config(observed.spec).key
+        asked = specs.prepare_config(observed.spec).key
         found = manifest(uri, layout.data_manifest(asked))
         known = value_of(found)
         if known is not None and known.digest == digest:
@@ -105,12 +100,12 @@ def manifest_of(
     services: Services, reads: FirstReads, reference: ObservedReference | None
 ) -> Read[DataManifest]:
     """Manifest of the corpus of a sweep; absent if it has none yet."""
-    if reference is None or isinstance(reference.spec, InvalidSpec):
+    if reference is None or isinstance(reference.spec, specs.InvalidSpec):
         return ABSENT
     key = corpus_of_sweep(services, reads, reference.spec, None)
     if key == ABSENT and reference.parsed_status.data_digest:
         # It began before prepare Jobs said so, or what they said went with its data.
-        key = prepare_config(reference.spec).key
+        key = specs.prepare_config(reference.spec).key
     if not isinstance(key, str):
         return key
     return services.storage.manifest(reads.store_uri, layout.data_manifest(key))

@@ -9,21 +9,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from isoloss_operator.cluster.client import (
-    ClusterError,
-    Conflict,
-    NotFound,
-    Refused,
-    Unavailable,
-)
+from isoloss_operator.cluster import client
 from isoloss_operator.cluster.events import send_events
-from isoloss_operator.decide.conditions import (
-    Finding,
-    api_server_unavailable,
-    failed_pass,
-    internal_error,
-    request_refused,
-)
+from isoloss_operator.decide import conditions
 from isoloss_operator.decide.plans import Event
 from isoloss_operator.reconcile.intervals import status_pause
 from isoloss_operator.reconcile.resource import Resource
@@ -50,34 +38,34 @@ def reporting_failures(services: Services, resource: Resource) -> Iterator[None]
     try:
         yield
         resource.memory.unanswered = 0
-    except Unavailable as error:
+    except client.Unavailable as error:
         resource.memory.unanswered += 1
         if resource.memory.unanswered >= UNANSWERED_PASSES:
-            _report(services, resource, api_server_unavailable(error))
+            _report(services, resource, conditions.api_server_unavailable(error))
         raise
-    except Refused as error:
-        _report(services, resource, request_refused(error))
+    except client.Refused as error:
+        _report(services, resource, conditions.request_refused(error))
         raise
     except Exception as error:
         if not getattr(error, "expected", False):
-            _report(services, resource, internal_error(error))
+            _report(services, resource, conditions.internal_error(error))
         raise
 
 
-def _report(services: Services, resource: Resource, finding: Finding) -> None:
+def _report(services: Services, resource: Resource, finding: conditions.Finding) -> None:
     """Never raises: the error of the pass is the one to be logged."""
     body, now = resource.body, services.cluster.clock.now()
     generation = body["metadata"].get("generation", 0)
     try:
         try:
-            document = failed_pass(body.get("status") or {}, generation, now, finding)
+            document = conditions.failed_pass(body.get("status") or {}, generation, now, finding)
             write_status(services, resource, document, ())
         except (
-            Refused
+            client.Refused
         ):  # for what stands in the status, perhaps: say at least why nothing is written
-            document = failed_pass({}, generation, now, finding)
+            document = conditions.failed_pass({}, generation, now, finding)
             write_status(services, resource, document, ())
-    except (ClusterError, StatusChanged) as failed:
+    except (client.ClusterError, StatusChanged) as failed:
         owner = resource.owner
         logger.warning("%s %s: cannot report: %s", owner.kind.kind, owner.name, failed)
 
@@ -104,7 +92,7 @@ def write_status(
         return wait
     try:
         services.cluster.apply_status(owner.kind, body["metadata"], dict(document))
-    except (NotFound, Conflict) as error:
+    except (client.NotFound, client.Conflict) as error:
         raise StatusChanged(f"{owner.kind.kind} {owner.name} changed meanwhile") from error
     memory.written_at = time.monotonic()
     _send(services, resource, events)

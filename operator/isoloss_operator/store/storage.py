@@ -21,16 +21,10 @@ from pydantic import BaseModel
 
 from isoloss_contract import layout, reading, records
 from isoloss_contract.store import (
-    BadRecord,
     Circuit,
-    NewerRecord,
-    NotFound,
     Patience,
     Store,
-    StoreError,
-    StoreRefused,
-    StoreUnavailable,
-    WriteConflict,
+    errors,
     limits,
     parse_record,
     time_limit,
@@ -83,13 +77,13 @@ def read_of(call: Callable[[], Value]) -> reading.Read[Value]:
     """What came of a call that raises StoreError, as a value."""
     try:
         return call()
-    except NotFound:
+    except errors.NotFound:
         return reading.ABSENT
-    except BadRecord as error:
+    except errors.BadRecord as error:
         return reading.Unreadable(str(error))
-    except NewerRecord as error:
+    except errors.NewerRecord as error:
         return reading.Newer(str(error))
-    except StoreError as error:
+    except errors.StoreError as error:
         return reading.Unanswered(str(error))
 
 
@@ -204,13 +198,13 @@ class Storage:
             names = self.timed("checkpoint", lambda: store.names(""))
             files = sorted(name for name in names if name.endswith(CHECKPOINT_FILES))
             stamps = self._each(files[:MAX_CHECKPOINT_FILES], stamp, RESULTS_SECONDS)
-        except StoreRefused as error:
+        except errors.StoreRefused as error:
             if isinstance(self._checkpoint_stamps.get(checkpoint), str):
                 message = f"{error}; the files could be listed before: grant that again"
-                raise StoreUnavailable(message) from error
-            raise NotFound(str(error)) from error
+                raise errors.StoreUnavailable(message) from error
+            raise errors.NotFound(str(error)) from error
         if MODEL_CONFIG not in stamps or not any(name.endswith(WEIGHTS) for name in stamps):
-            raise BadRecord(f"{checkpoint}: config.json or the {WEIGHTS} files are missing")
+            raise errors.BadRecord(f"{checkpoint}: config.json or the {WEIGHTS} files are missing")
         return hashlib.sha256(json.dumps(stamps, sort_keys=True).encode()).hexdigest()
 
     def point_names(self, uri: str, max_age_seconds: float = 0.0) -> frozenset[str]:
@@ -285,7 +279,7 @@ class Storage:
 
         def begin(item: Item) -> Value:
             if self._closed.is_set():
-                raise StoreUnavailable("not asked: the operator ends")
+                raise errors.StoreUnavailable("not asked: the operator ends")
             return read(item)
 
         if not items:
@@ -378,7 +372,7 @@ class Storage:
         store = self.store(uri)
         try:
             first = self.timed("page", lambda: store.read_range(path, 0, fit_files.SHOWN_BYTES))
-        except StoreError:
+        except errors.StoreError:
             return ""
         return fit_files.shown_in(first)
 
@@ -390,9 +384,9 @@ class Storage:
         store = self.store(uri)
         try:
             content = self.timed("set-aside", lambda: store.read(request.path))
-        except NotFound:
+        except errors.NotFound:
             return
-        except BadRecord as error:
+        except errors.BadRecord as error:
             content = f"not kept: {error}\n".encode()
         try:
             kept = self._content(store, request.new_path)
@@ -402,7 +396,7 @@ class Storage:
                 digest = hashlib.sha256(content).hexdigest()[:8]
                 self.write("set-aside", uri, f"{request.new_path}-{digest}", content)
             self.timed("set-aside", lambda: store.remove(request.path))
-        except BadRecord:
+        except errors.BadRecord:
             # The folder is a link or a file. Removing it follows nothing.
             self.timed("set-aside", lambda: store.remove(request.path.rpartition("/")[0]))
 
@@ -410,7 +404,7 @@ class Storage:
         """None: there is none, or none that may be read, such as a link, of which a write takes the place."""
         try:
             return self.timed("set-aside", lambda: store.read(path))
-        except (NotFound, BadRecord):
+        except (errors.NotFound, errors.BadRecord):
             return None
 
     def write(self, name: str, uri: str, path: str, content: bytes) -> None:
@@ -421,9 +415,9 @@ class Storage:
         """What a call that writes returns; a store that is not there is unavailable."""
         try:
             return self.timed(name, write)
-        except NotFound as error:
+        except errors.NotFound as error:
             # A missing bucket: only a write can distinguish it from a missing object.
-            raise StoreUnavailable(f"{uri}: no such bucket or folder") from error
+            raise errors.StoreUnavailable(f"{uri}: no such bucket or folder") from error
 
     # ------------------------------------------------------------------------------------- calls
 
@@ -470,7 +464,7 @@ class Storage:
         try:
             value = call()
             answered = True
-        except (NotFound, BadRecord, NewerRecord, WriteConflict):
+        except (errors.NotFound, errors.BadRecord, errors.NewerRecord, errors.WriteConflict):
             answered = True
             raise
         finally:

@@ -12,12 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from isoloss_contract.ledger import (
-    MAX_FAILURE_MESSAGE,
-    MAX_FAILURES_KEPT,
-    Attempts,
-    FailureRecord,
-)
+from isoloss_contract import ledger
 from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.failures import (
@@ -30,7 +25,7 @@ from isoloss_operator.decide.jobs.failures import (
 from isoloss_operator.decide.observation import ObservedJob
 
 
-def charges(attempts: Attempts, template: str) -> int:
+def charges(attempts: ledger.Attempts, template: str) -> int:
     """Failures that count against the retries under a pod template.
 
     A bad configuration is recorded but does not count: the sweep stops until the spec changes.
@@ -42,17 +37,17 @@ def charges(attempts: Attempts, template: str) -> int:
     )
 
 
-def charged_as(attempts: Attempts, template: str, failure: FailureClass) -> int:
+def charged_as(attempts: ledger.Attempts, template: str, failure: FailureClass) -> int:
     """Charged failures of one class under a pod template."""
     return attempts.charged.get(failure, 0) if attempts.template == template else 0
 
 
-def halvings(attempts: Attempts, template: str) -> int:
+def halvings(attempts: ledger.Attempts, template: str) -> int:
     """Halvings of the micro-batch that the next attempt starts with."""
     return attempts.micro_batch_halvings if attempts.template == template else 0
 
 
-def next_attempt(attempts: Attempts, jobs: Iterable[ObservedJob]) -> int:
+def next_attempt(attempts: ledger.Attempts, jobs: Iterable[ObservedJob]) -> int:
     """Number of the next attempt: one after everything that ended, recorded or in the cluster."""
     return max([attempts.ended, *(job.attempt for job in jobs if job.is_finished)]) + 1
 
@@ -66,14 +61,14 @@ MAX_HALVINGS: Final = 20
 
 
 def after_failure(
-    attempts: Attempts,
+    attempts: ledger.Attempts,
     job: ObservedJob,
     failure: Failure,
     *,
     template: str,
     now: datetime,
     halvable: int = 0,
-) -> Attempts:
+) -> ledger.Attempts:
     """The attempts once `job` ended without a result; unchanged if that is recorded already.
 
     `halvable` is how often the micro-batch can be halved; beyond it, refused memory is final.
@@ -97,7 +92,7 @@ def after_failure(
     )
 
 
-def after_stop(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
+def after_stop(attempts: ledger.Attempts, job: ObservedJob, now: datetime) -> ledger.Attempts:
     """The attempts once the operator itself stops an unfinished Job: an interruption without delay."""
     if job.attempt <= attempts.ended:
         return attempts
@@ -109,7 +104,7 @@ def after_stop(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
     )
 
 
-def after_result(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
+def after_result(attempts: ledger.Attempts, job: ObservedJob, now: datetime) -> ledger.Attempts:
     """The attempts once a Job of a task that has its result ended."""
     if job.attempt <= attempts.ended:
         return attempts
@@ -118,29 +113,29 @@ def after_result(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempt
 
 
 def charged(
-    attempts: Attempts, failure: Failure, template: str, *, job_uid: str, attempt: int
-) -> Attempts:
+    attempts: ledger.Attempts, failure: Failure, template: str, *, job_uid: str, attempt: int
+) -> ledger.Attempts:
     """The attempts with one more charged failure under `template`."""
     fresh = under_template(attempts, template)
     kind = str(failure.kind)
-    message = shortened(failure.message, MAX_FAILURE_MESSAGE)
-    record = FailureRecord(attempt=attempt, job_uid=job_uid, failure=kind, message=message)
+    message = shortened(failure.message, ledger.MAX_FAILURE_MESSAGE)
+    record = ledger.FailureRecord(attempt=attempt, job_uid=job_uid, failure=kind, message=message)
     return replace(
         fresh,
         charged={**fresh.charged, kind: fresh.charged.get(kind, 0) + 1},
-        failures=(*fresh.failures, record)[-MAX_FAILURES_KEPT:],
+        failures=(*fresh.failures, record)[-ledger.MAX_FAILURES_KEPT :],
         idle_interruptions=0,
     )
 
 
-def under_template(attempts: Attempts, template: str) -> Attempts:
+def under_template(attempts: ledger.Attempts, template: str) -> ledger.Attempts:
     """The same attempts with charges and halvings of another template dropped."""
     if attempts.template == template:
         return attempts
     return replace(attempts, template=template, charged={}, micro_batch_halvings=0)
 
 
-def _ended(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
+def _ended(attempts: ledger.Attempts, job: ObservedJob, now: datetime) -> ledger.Attempts:
     """With the Job's own end, if the API server knows one: a pass that is repeated, as the store did not take what it
     wrote, then writes the same again."""
     ended = now
@@ -149,7 +144,9 @@ def _ended(attempts: Attempts, job: ObservedJob, now: datetime) -> Attempts:
     return replace(attempts, ended=job.attempt, last_ended_at=timestamp(ended))
 
 
-def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: int) -> Failure:
+def _exhausted(
+    attempts: ledger.Attempts, failure: Failure, template: str, halvable: int
+) -> Failure:
     """The failure, made final or charged if what was tolerated has happened too often."""
     used_up = min(halvable, MAX_HALVINGS)
     if failure.halves_micro_batch and halvings(attempts, template) >= used_up:
@@ -172,8 +169,8 @@ def _exhausted(attempts: Attempts, failure: Failure, template: str, halvable: in
 
 
 def _interrupted(
-    attempts: Attempts, job: ObservedJob, failure: Failure, now: datetime
-) -> Attempts:
+    attempts: ledger.Attempts, job: ObservedJob, failure: Failure, now: datetime
+) -> ledger.Attempts:
     if failure.kind is FailureClass.CLAIMED_ELSEWHERE:
         return attempts
     was_busy = job.started is not None and (now - job.started).total_seconds() >= BUSY_SECONDS
@@ -236,7 +233,7 @@ def delay_of(failure: str) -> Delay:
     return next((delay for kind, delay in DELAYS.items() if kind == failure), OTHERS)
 
 
-def delay_seconds(attempts: Attempts) -> float:
+def delay_seconds(attempts: ledger.Attempts) -> float:
     """How long the next attempt waits after the last one ended."""
     failure = attempts.last_failure
     if not failure:
@@ -246,7 +243,7 @@ def delay_seconds(attempts: Attempts) -> float:
     return delay_of(failure).seconds(max(1, attempts.charged.get(failure, 0)))
 
 
-def not_before(attempts: Attempts, template: str, now: datetime) -> datetime | None:
+def not_before(attempts: ledger.Attempts, template: str, now: datetime) -> datetime | None:
     """When the next attempt may start; None: at once.
 
     A charged failure under another pod template delays nothing: the change is taken for a fix. Nor does
