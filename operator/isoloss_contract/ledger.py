@@ -39,9 +39,13 @@ Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Word = Annotated[str, Field(max_length=64)]
 
+
 # Attempts and points are dataclasses, not models: mypy checks each name and type in
 # dataclasses.replace, and nothing checks those in a model's model_copy(update=...).
-_STRICT = ConfigDict(extra="forbid", strict=True)
+class _Strict:
+    """What is parsed into a dataclass has its fields, with their very types, and no others."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
 
 class PointState(StrEnum):
@@ -79,10 +83,8 @@ NOT_CHOSEN: Final = "NotChosenYet"
 
 
 @dataclass(frozen=True)
-class Intent:
+class Intent(_Strict):
     """A decision about a point that outlives the pass, and the process, that made it."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     action: IntentAction = IntentAction.RUN
     tokens: Tokens = 0
@@ -94,10 +96,8 @@ class Intent:
 
 
 @dataclass(frozen=True)
-class AddedPoint:
+class AddedPoint(_Strict):
     """A point that the operator added to those of the spec: a line of an extended grid, or a replicate."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     proxy: Name
     batch_size: Annotated[int, Field(ge=1)]
@@ -109,10 +109,8 @@ class AddedPoint:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(_Strict):
     """The centre of the first points of a size without a grid. Once it is in a ledger it moves no more."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     proxy: Name
     learning_rate: PositiveFinite
@@ -126,10 +124,8 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class KnownCheckpoint:
+class KnownCheckpoint(_Strict):
     """A checkpoint from which points start, as it was when they were planned."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     uri: Annotated[str, Field(max_length=1024)]
     """Without a trailing slash."""
@@ -140,10 +136,8 @@ class KnownCheckpoint:
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class Neighbourhood(_Strict):
     """Where the points of a size lie around the answer of a prediction."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     proxy: Name
     prediction: Annotated[str, Field(max_length=253)]
@@ -154,10 +148,8 @@ class Neighbourhood:
 
 
 @dataclass(frozen=True)
-class Spend:
+class Spend(_Strict):
     """What attempts cost."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     flops: Amount = 0.0
     """6 * active parameters * tokens."""
@@ -171,10 +163,8 @@ class Spend:
 
 
 @dataclass(frozen=True)
-class LostLedger:
+class LostLedger(_Strict):
     """A ledger that another took the place of, with all that it knew of spend, failures and decisions."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     at: Annotated[str, Field(max_length=40)]
     """RFC 3339, UTC: when the new one was begun."""
@@ -195,10 +185,8 @@ class FailureRecord(Record):
 
 
 @dataclass(frozen=True)
-class Attempts:
+class Attempts(_Strict):
     """What became of the Jobs of one task so far."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     ended: Count = 0
     """Number of the last attempt that ended; the next has one more."""
@@ -227,10 +215,8 @@ class Attempts:
 
 
 @dataclass(frozen=True)
-class PointRecord:
+class PointRecord(_Strict):
     """One planned point and what is known of it."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     key: Digest
     name: Annotated[str, Field(max_length=128)]

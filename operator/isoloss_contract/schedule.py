@@ -28,9 +28,4 @@ def evaluation_steps(config: EvaluationConfig, batch_tokens: int, steps: int) ->
     """The steps, counted from 1, after which a run of `steps` is evaluated by schedule: the first
     ones that reach each count."""
     counts = evaluation_tokens(config, steps * batch_tokens)
-    return frozenset(_reaching(counts, batch_tokens))
-
-
-def _reaching(counts: list[int], batch_tokens: int) -> list[int]:
-    """The first step that reaches each count."""
-    return [-(-count // batch_tokens) for count in counts]
+    return frozenset(-(-count // batch_tokens) for count in counts)

@@ -37,7 +37,7 @@ from isoloss_operator.process.watchdog import WatchDog
 from isoloss_operator.process.workqueue import Workers, WorkQueue
 from isoloss_operator.reconcile.prediction import PredictionSteps
 from isoloss_operator.reconcile.reconciler import Reconciler
-from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.resource import Services
 from isoloss_operator.reconcile.sweep import SweepSteps
 from isoloss_operator.settings import Settings
 from isoloss_operator.store.ledgers import Ledgers, NotLeading

@@ -91,7 +91,7 @@ class Circuit:
         try:
             yield
         except answers:
-            self._answered()
+            self.answered()
             raise
         except refusals:
             self._close()
@@ -99,16 +99,18 @@ class Circuit:
         except Exception as error:
             self._failed(began, error)
             raise
-        self._answered()
+        self.answered()
 
     def has_answered_since(self, moment: float) -> bool:
         """Whether any call was answered after `moment` of the clock."""
         with self._lock:
             return self._answered_at >= moment
 
-    def trust(self) -> None:
-        """Ask the store again at once: what failed is known to be one object's own fault."""
-        self._answered()
+    def answered(self) -> None:
+        """The store answers: it is asked again at once, whatever one object's own fault was."""
+        with self._lock:
+            self._answered_at = self._clock()
+        self._close()
 
     def _enter(self) -> float:
         with self._lock:
@@ -120,11 +122,6 @@ class Circuit:
                 raise NotAsked(f"not asked again so soon after: {self._message}")
             self._probe_since = now
             return now
-
-    def _answered(self) -> None:
-        with self._lock:
-            self._answered_at = self._clock()
-        self._close()
 
     def _close(self) -> None:
         with self._lock:

@@ -97,7 +97,8 @@ class FolderBackend:
             for entry in entries:
                 names.append(entry.name)
                 check_names(len(names))
-        return [name for name in names if not _is_internal(name)]
+        internal = (_PARTIAL, _LOCK)
+        return [each for each in names if not (each.startswith(".") and each.endswith(internal))]
 
     def remove(self, path: str) -> None:
         """A file or link itself, or all in a folder."""
@@ -145,10 +146,6 @@ def _parts(path: str) -> list[str]:
     return parts
 
 
-def _is_internal(name: str) -> bool:
-    return name.startswith(".") and name.endswith((_PARTIAL, _LOCK))
-
-
 def _create_anchor(anchor: Path) -> None:
     missing = []
     while not anchor.exists():
@@ -184,7 +181,8 @@ def _open_folder(above: int, name: str, shown: str, links: int, *, create: bool)
             raise
     except OSError:
         _refuse_link(above, name, shown)
-        _refuse_file(above, name, shown)
+        if stat.S_ISREG(_kind(above, name)):
+            raise Unusable(f"{shown} is a file where a folder should be") from None
         raise
     _make_folder(above, name)
     return _open_folder(above, name, shown, links, create=False)
@@ -208,11 +206,6 @@ def _opened(folder: int, name: str, links: int) -> BinaryIO:
 def _refuse_link(folder: int, name: str, shown: str) -> None:
     if stat.S_ISLNK(_kind(folder, name)):
         raise Unusable(f"{shown} is a symbolic link, which a store may not contain")
-
-
-def _refuse_file(folder: int, name: str, shown: str) -> None:
-    if stat.S_ISREG(_kind(folder, name)):
-        raise Unusable(f"{shown} is a file where a folder should be")
 
 
 def _kind(folder: int, name: str) -> int:

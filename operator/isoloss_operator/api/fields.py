@@ -28,10 +28,6 @@ from pydantic_core import PydanticCustomError, core_schema
 from isoloss_operator.api.crd_schema import QUOTED, RULES
 
 
-def _always(_: Any) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Rule:
     """A validation rule in CEL and in Python. Annotates a field, or is an item of `ApiType.rules`.
@@ -41,7 +37,7 @@ class Rule:
 
     cel: str
     message: str
-    holds: Callable[[Any], bool] = _always
+    holds: Callable[[Any], bool] = lambda _: True
 
     def check(self, value: Any) -> Any:
         """Return the value or raise the message."""
@@ -115,13 +111,8 @@ DECIMAL_PATTERN = r"^[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?$"
 
 
 def is_decimal_cel(variable: str) -> str:
-    """`is_decimal` in CEL."""
+    """Whether a text is a decimal number as the API writes it, in CEL."""
     return f"{variable}.matches(r'{DECIMAL_PATTERN}')"
-
-
-def is_decimal(text: str) -> bool:
-    """Whether `text` is a decimal number as the API writes it."""
-    return re.fullmatch(DECIMAL_PATTERN, text) is not None
 
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
@@ -140,7 +131,7 @@ def decimal(words: str, *bounds: tuple[str, float]) -> Rule:
         " && ".join([is_decimal_cel("self"), *in_cel]),
         f"must be {words}, in quotes",
         lambda text: (
-            is_decimal(text)
+            re.fullmatch(DECIMAL_PATTERN, text) is not None
             and all(COMPARISONS[sign](float(text), number) for sign, number in bounds)
         ),
     )

@@ -27,9 +27,8 @@ from isoloss_operator.decide import law_status
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import Measurement
 from isoloss_operator.decide.fits import FitOutcome
-from isoloss_operator.decide.prediction_checks import AcceptedPrediction
+from isoloss_operator.decide.prediction_checks import AcceptedPrediction, final_fit
 from isoloss_operator.decide.reasons import Reason
-from isoloss_operator.decide.sweep_reference import final_fit
 
 NO_NUMBERS: Final = api.HyperparamPredictionStatus()
 

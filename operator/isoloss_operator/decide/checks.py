@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from isoloss.formatting import are, counted
@@ -14,8 +15,9 @@ from isoloss.validation import Place
 from isoloss_contract import reading
 from isoloss_contract.ledger import KnownCheckpoint, Ledger, Neighbourhood, Placement
 from isoloss_contract.records import DataManifest
-from isoloss_operator.api import Proxy, ScalingSweepSpec
+from isoloss_operator.api import HyperparamPredictionSpec, Proxy, ScalingSweepSpec
 from isoloss_operator.decide import conditions
+from isoloss_operator.decide.conditions import Finding, Findings
 from isoloss_operator.decide.jobs.requests import by_attempt, store_label, store_uri
 from isoloss_operator.decide.known_ledger import Recorded, sweep_ledger
 from isoloss_operator.decide.observation import (
@@ -55,7 +57,7 @@ class AcceptedSweep:
     """Those that sizes continue."""
     neighbourhoods: tuple[Neighbourhood, ...]
     """Places of sizes whose points lie around an answer."""
-    unplaced: conditions.Finding | None
+    unplaced: Finding | None
     """Why sizes wait for their first points; None: every size has places."""
 
     @property
@@ -64,7 +66,7 @@ class AcceptedSweep:
         return Continued.of(self.checkpoints, self.neighbourhoods)
 
 
-def check_sweep(observed: ObservedSweep) -> AcceptedSweep | conditions.Findings:
+def check_sweep(observed: ObservedSweep) -> AcceptedSweep | Findings:
     """The sweep if it may go on, or what its conditions say if not."""
     spec, ledger = observed.spec, observed.ledger
     if isinstance(spec, specs.InvalidSpec):
@@ -79,14 +81,13 @@ def check_sweep(observed: ObservedSweep) -> AcceptedSweep | conditions.Findings:
     known = sweep_ledger(observed, spec, key)
     if message := _store_unanswered(observed, spec, known.ledger.checkpoints):
         # A sweep that was ready stays so: its laws do not depend on the store.
-        found = conditions.Finding.false(Reason.STORAGE_UNREACHABLE, message)
+        found = Finding.false(Reason.STORAGE_UNREACHABLE, message)
         before = conditions.previous_findings(observed.previous_conditions, observed.generation)
-        return replace(before or conditions.Findings(ready=found), accepted=found)
+        return replace(before or Findings(ready=found), accepted=found)
     try:
-        sweep = _accepted(observed, spec, key, known)
+        return _accepted(observed, spec, key, known)
     except specs.InvalidSpec as error:
         return conditions.not_accepted(Reason.INVALID_SPEC, str(error))
-    return sweep
 
 
 def accepted_sweep(observed: ObservedSweep) -> AcceptedSweep:
@@ -104,7 +105,7 @@ def accepted_sweep(observed: ObservedSweep) -> AcceptedSweep:
 def _accepted(
     observed: ObservedSweep, spec: ScalingSweepSpec, prepare_key: str, known: Recorded
 ) -> AcceptedSweep:
-    ledger = known.ledger
+    ledger, store = known.ledger, store_label(store_uri(spec))
     checkpoints = _known_checkpoints(spec, ledger.checkpoints, observed.checkpoints)
     spec = continued.with_checkpoint_models(spec, checkpoints)
     before = (*ledger.placements, *ledger.former_placements)
@@ -117,14 +118,18 @@ def _accepted(
         spec=placement.with_placed_grids(spec, placed),
         known=known,
         prepare_key=prepare_key,
-        prepare_jobs=_prepare_jobs(observed.jobs, store_label(store_uri(spec)), prepare_key),
+        prepare_jobs=by_attempt(
+            job
+            for job in observed.jobs
+            if (job.kind, job.store, job.key) == ("prepare", store, prepare_key)
+        ),
         manifest=None if problem else reading.value_of(observed.manifest),
         manifest_problem=problem,
         placements=placed,
         former_placements=former,
         checkpoints=checkpoints,
-        neighbourhoods=() if isinstance(around, conditions.Finding) else around,
-        unplaced=around if isinstance(around, conditions.Finding) else None,
+        neighbourhoods=() if isinstance(around, Finding) else around,
+        unplaced=around if isinstance(around, Finding) else None,
     )
 
 
@@ -148,13 +153,6 @@ def _store_unanswered(
     if isinstance(observed.manifest, reading.Newer):
         message = message or observed.manifest.message
     return message
-
-
-def _prepare_jobs(
-    jobs: Sequence[ObservedJob], store: str, prepare_key: str
-) -> tuple[ObservedJob, ...]:
-    own = (job for job in jobs if job.kind == "prepare" and job.store == store)
-    return by_attempt(job for job in own if job.key == prepare_key)
 
 
 def _manifest_problem(
@@ -202,9 +200,8 @@ def _known_checkpoint(
     uri: str, before: KnownCheckpoint | None, seen: ObservedCheckpoint | None
 ) -> KnownCheckpoint:
     """Raises UnknownModel."""
-    config, stamp = (
-        (seen.config, seen.stamp) if seen is not None else (reading.ABSENT, reading.ABSENT)
-    )
+    seen = seen or ObservedCheckpoint(reading.ABSENT, reading.ABSENT)
+    config, stamp = seen.config, seen.stamp
     found, known_stamp = reading.value_of(config), reading.value_of(stamp)
     if before is not None and (found is None or known_stamp is None):
         return before
@@ -232,7 +229,7 @@ def _unanswered_checkpoint(
 
 def _neighbourhoods(
     name: str, spec: ScalingSweepSpec, ledger: Ledger, answers: Mapping[str, ObservedAnswer]
-) -> tuple[Neighbourhood, ...] | conditions.Finding:
+) -> tuple[Neighbourhood, ...] | Finding:
     """One for each size around an answer, or why it has no points yet: where its points are, if the answer is still near
     them, or there is none now. `name` is the sweep's.
 
@@ -245,7 +242,7 @@ def _neighbourhoods(
         known = _known_neighbourhood(proxy, spec, ledger)
         names = {proxy.name} if known is None else {proxy.name, known.proxy}
         answer = _answer(answers.get(proxy.around.prediction), name, index, proxy)
-        if isinstance(answer, conditions.Finding):
+        if isinstance(answer, Finding):
             if known is None:
                 return answer
             found.append(replace(known, proxy=proxy.name))
@@ -278,7 +275,7 @@ def _known_neighbourhood(
 class _Answer:
     """A prediction with an answer to place points around."""
 
-    observed: ObservedAnswer
+    asked: HyperparamPredictionSpec
     learning_rate: float
     batch_size: float
     """Sequences of the target."""
@@ -286,7 +283,7 @@ class _Answer:
 
 def _answer(
     answer: ObservedAnswer | None, sweep: str, index: int, proxy: Proxy
-) -> _Answer | conditions.Finding:
+) -> _Answer | Finding:
     """Raises InvalidSpec."""
     assert proxy.around is not None
     name, field = proxy.around.prediction, f"spec.proxies[{index}]"
@@ -294,15 +291,12 @@ def _answer(
         message = (
             f"{field}.grid.around: there is no HyperparamPrediction {name} in this namespace."
         )
-        return conditions.Finding.false(Reason.PREDICTION_NOT_FOUND, message)
-    asked, ready, stale = (
-        answer.spec,
-        answer.conditions.get(conditions.READY),
-        answer.conditions.get(conditions.STALE),
-    )
+        return Finding.false(Reason.PREDICTION_NOT_FOUND, message)
+    asked, said = answer.spec, answer.conditions
+    ready, stale = said.get(conditions.READY), said.get(conditions.STALE)
+    not_ready = partial(Finding.false, Reason.PREDICTION_NOT_READY)
     if isinstance(asked, specs.InvalidSpec):
-        message = f"The spec of HyperparamPrediction {name} is invalid: {asked}"
-        return conditions.Finding.false(Reason.PREDICTION_NOT_READY, message)
+        return not_ready(f"The spec of HyperparamPrediction {name} is invalid: {asked}")
     if asked.sweep_ref.name == sweep:
         message = (
             f"HyperparamPrediction {name} answers from the laws of this sweep, which it would wait for: put the size into "
@@ -316,16 +310,17 @@ def _answer(
     if ready is None or ready.status != "True" or ready.observed_generation != answer.generation:
         cause = "the operator has not processed it yet" if ready is None else ready.message
         reason = "" if ready is None else f" ({ready.reason})"
-        message = f"HyperparamPrediction {name} is not ready{reason}: {cause}"
-        return conditions.Finding.false(Reason.PREDICTION_NOT_READY, message)
+        return not_ready(f"HyperparamPrediction {name} is not ready{reason}: {cause}")
     if stale is not None and stale.status == "True":
-        message = f"The answer of HyperparamPrediction {name} is about to change: {stale.message}"
-        return conditions.Finding.false(Reason.PREDICTION_NOT_READY, message)
+        return not_ready(
+            f"The answer of HyperparamPrediction {name} is about to change: {stale.message}"
+        )
     numbers = _numbers(answer)
     if numbers is None:
-        message = f"The status of HyperparamPrediction {name} has no answer that can be read."
-        return conditions.Finding.false(Reason.PREDICTION_NOT_READY, message)
-    return _Answer(answer, *numbers)
+        return not_ready(
+            f"The status of HyperparamPrediction {name} has no answer that can be read."
+        )
+    return _Answer(asked, *numbers)
 
 
 def _numbers(answer: ObservedAnswer) -> tuple[float, float] | None:
@@ -342,9 +337,8 @@ def _neighbourhood(
     spec: ScalingSweepSpec, proxy: Proxy, answer: _Answer, known: Sequence[Place]
 ) -> Neighbourhood:
     """Of batch sizes in sequences of this sweep at equal tokens per step."""
-    asked, length = answer.observed.spec, spec.data.sequence_length
+    asked, length = answer.asked, spec.data.sequence_length
     assert proxy.around is not None
-    assert not isinstance(asked, specs.InvalidSpec)
     batch_size = max(answer.batch_size * (asked.target_sequence_length or length) / length, 1.0)
     multiple_of = 1 if asked.target_sequence_length else asked.batch_size_multiple_of
     if asked.batch_size is not None:
@@ -366,7 +360,7 @@ def _neighbourhood(
 # ------------------------------------------------------------------ once it is known what they train on
 
 
-def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> conditions.Findings | None:
+def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> Findings | None:
     """Other data or weights than those of the points that are trained; None: there are none."""
     ledger = sweep.known.ledger
     return _checkpoint_changed(sweep.spec, ledger, sweep.checkpoints) or _data_changed(
@@ -374,9 +368,7 @@ def check_corpus(sweep: AcceptedSweep, corpus: DataManifest) -> conditions.Findi
     )
 
 
-def _data_changed(
-    prepare_key: str, ledger: Ledger, corpus: DataManifest
-) -> conditions.Findings | None:
+def _data_changed(prepare_key: str, ledger: Ledger, corpus: DataManifest) -> Findings | None:
     """Points of another corpus would take the place of those that are trained, and of their cost."""
     digest = corpus.digest
     trained = sum(record.trained_for > 0 for record in ledger.points)
@@ -393,7 +385,7 @@ def _data_changed(
 
 def _checkpoint_changed(
     spec: ScalingSweepSpec, ledger: Ledger, checkpoints: Sequence[KnownCheckpoint]
-) -> conditions.Findings | None:
+) -> Findings | None:
     """Points of other weights would take the place of those that are trained, and of their cost. Those around an answer
     follow the prediction, which measures the other weights."""
     before = {each.uri: each.stamp for each in ledger.checkpoints}

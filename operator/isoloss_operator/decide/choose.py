@@ -9,10 +9,10 @@ Each stage happens once and makes a value from those before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 from isoloss.formatting import flops as flops_in_words
 from isoloss.laws import Laws
@@ -39,9 +39,9 @@ from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.known_ledger import Recorded
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep
 from isoloss_operator.decide.plans import JobDeletion, Quarantine
-from isoloss_operator.decide.record import cost_of, end_recorded, own_result, unrecorded
+from isoloss_operator.decide.record import cost_of, end_recorded, reports_of, unrecorded
 from isoloss_operator.decide.search import search_request, stepped
-from isoloss_operator.decide.tasks import TaskSet, own_progress
+from isoloss_operator.decide.tasks import TaskSet
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.planning.pace import PEAK_FLOPS, assumed_utilisation
 from isoloss_operator.planning.points import PlannedPoint
@@ -63,18 +63,17 @@ class Spending:
     """By size: see `_paces`."""
 
 
-def account(tasks: TaskSet, ledger: Ledger) -> Spending:
-    """What all attempts cost so far: those that ended, and those that run."""
-    running = _in_flight(ledger.by_key, tasks.observed, tasks.progress)
+def account(observed: ObservedSweep, ledger: Ledger, tasks: TaskSet | None) -> Spending:
+    """What all attempts cost so far: those that ended, and those that run. Without paces (None) while it is not known which
+    points are planned."""
+    records = ledger.by_key
+    running = [
+        (records[job.key].proxy, cost_of(records[job.key], job, reports_of(observed, job.key)))
+        for job in unrecorded(observed.jobs, records)
+    ]
     spent = sum((cost for _, cost in running), ledger.spent)
-    return Spending(spent.flops, spent.accelerator_seconds, _paces(tasks, ledger, running))
-
-
-def account_without_points(observed: ObservedSweep, ledger: Ledger) -> Spending:
-    """The same while it is not known which points are planned, without paces."""
-    running = _in_flight(ledger.by_key, observed, own_progress(observed))
-    spent = sum((cost for _, cost in running), ledger.spent)
-    return Spending(spent.flops, spent.accelerator_seconds, {})
+    paces = {} if tasks is None else _paces(tasks, ledger, running)
+    return Spending(spent.flops, spent.accelerator_seconds, paces)
 
 
 Costs = Sequence[tuple[str, Spend]]
@@ -89,18 +88,14 @@ def _paces(tasks: TaskSet, ledger: Ledger, running: Costs) -> dict[str, float]:
     train first, each step waits for its own overhead, and larger ones are faster by several times. The first of them
     to end says how much.
     """
-    done = _costs(r for r in ledger.points if r.state in DONE)
-    costs = done if _pace(done) else [*_costs(ledger.points), *running]
+    done = [(r.proxy, r.spent) for r in ledger.points if r.state in DONE]
+    costs = done if _pace(done) else [*((r.proxy, r.spent) for r in ledger.points), *running]
     overall, paces = _pace(costs), dict[str, float]()
     for name, point in {point.proxy.name: point for point in tasks.points.values()}.items():
         assumed = assumed_seconds_per_flop([point])
         measured = _pace([cost for cost in costs if cost[0] == name])
         paces[name] = measured or min(overall or assumed, assumed)
     return paces
-
-
-def _costs(records: Iterable[PointRecord]) -> list[tuple[str, Spend]]:
-    return [(r.proxy, r.spent) for r in records]
 
 
 def _pace(costs: Costs) -> float:
@@ -116,27 +111,6 @@ def assumed_seconds_per_flop(points: Iterable[PlannedPoint]) -> float:
     ]
     total = sum(wanted for wanted, _ in flops)
     return sum(wanted / pace for wanted, pace in flops) / total if total else 0.0
-
-
-def _in_flight(
-    records: Mapping[str, PointRecord],
-    observed: ObservedSweep,
-    progress: Mapping[str, PointProgress],
-) -> list[tuple[str, Spend]]:
-    """What each attempt has cost whose end the ledger does not know, and its size."""
-    return [
-        (
-            records[job.key].proxy,
-            cost_of(
-                records[job.key],
-                job,
-                progress.get(job.key),
-                observed.now,
-                own_result(observed, job.key),
-            ),
-        )
-        for job in unrecorded(observed.jobs, records)
-    ]
 
 
 def remaining_flops(
@@ -200,20 +174,13 @@ def exceeded(budget: SweepBudget | None, spent: Spending) -> str:
     return ""
 
 
-class BudgetLeft(NamedTuple):
-    """What of a budget is not spent; infinite: it does not limit that."""
-
-    flops: float
-    seconds: float
-    """Accelerator seconds."""
-
-
-def budget_left(budget: SweepBudget | None, spent: Spending) -> BudgetLeft:
-    """Negative where more was spent."""
+def budget_left(budget: SweepBudget | None, spent: Spending) -> tuple[float, float]:
+    """FLOPs and accelerator seconds that are not spent: infinite where the budget does not limit them, negative where more
+    was spent."""
     flops = float(budget.flops) if budget and budget.flops else math.inf
     hours = budget.accelerator_hours if budget else None
     seconds = hours * 3600.0 if hours else math.inf
-    return BudgetLeft(flops - spent.flops, seconds - spent.accelerator_seconds)
+    return flops - spent.flops, seconds - spent.accelerator_seconds
 
 
 # -------------------------------------------------------------- intend: what is wanted of every task
@@ -235,37 +202,26 @@ def _if_chosen(record: PointRecord, *, searches: bool) -> PointRecord:
     """A new point waits until the search chooses it; without a search all run to their ends."""
     if searches and record.intent == Intent():
         return replace(record, intent=Intent(IntentAction.PAUSE, reason=NOT_CHOSEN))
-    if not searches and _is_of_a_search(record.intent):
+    is_of_a_search = record.intent.tokens > 0 or record.intent.reason == NOT_CHOSEN
+    if not searches and is_of_a_search:
         return replace(record, intent=Intent())
     return record
-
-
-def _is_of_a_search(intent: Intent) -> bool:
-    """Nobody else names tokens."""
-    return intent.tokens > 0 or intent.reason == NOT_CHOSEN
 
 
 def _if_paid(record: PointRecord, *, is_spent: bool, searches: bool) -> PointRecord:
     """A spent budget pauses every unfinished point, and one with room lets those run that it paused. Points that are
     paused or pruned for another reason stay so."""
     intent, is_paused = record.intent, record.intent.reason == BUDGET_SPENT
-    if is_spent and intent.action is IntentAction.RUN and _may_run(record):
+    stops = is_spent and record.state is PointState.PENDING
+    if stops and intent.action is IntentAction.RUN:
         return replace(record, intent=Intent(IntentAction.PAUSE, intent.tokens, BUDGET_SPENT))
-    if is_paused and not (is_spent and _may_run(record)):
-        return replace(record, intent=_resumed(intent.tokens, searches=searches))
-    return record
-
-
-def _resumed(tokens: int, *, searches: bool) -> Intent:
-    """To the tokens that a search wanted before the budget was spent; without any, as the spec asks, or not before the
-    search that the spec has by now chooses it."""
-    if tokens:
-        return Intent(IntentAction.RUN, tokens, BUDGET_RAISED)
-    return Intent(IntentAction.PAUSE, reason=NOT_CHOSEN) if searches else Intent()
-
-
-def _may_run(record: PointRecord) -> bool:
-    return record.state is PointState.PENDING
+    if stops or not is_paused:
+        return record
+    if intent.tokens:  # those that a search wanted before the budget was spent
+        return replace(record, intent=Intent(IntentAction.RUN, intent.tokens, BUDGET_RAISED))
+    # As the spec asks, or not before the search that the spec has by now chooses it.
+    waits = Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)
+    return replace(record, intent=waits if searches else Intent())
 
 
 # ---------------------------------------------------------------------------- admit: what starts now
@@ -400,46 +356,30 @@ def _start(tasks: TaskSet, attempts: Attempts, point: PlannedPoint) -> Start:
 
 def act(
     tasks: TaskSet, ledger: Ledger, recorded: Iterable[ObservedJob]
-) -> tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]:
+) -> tuple[tuple[JobDeletion, ...], list[ObservedJob]]:
     """Jobs to delete, and those among them whose tasks are stopped rather than dropped. `recorded` may go."""
     planned = {j.uid for key, jobs in tasks.jobs.items() if key in tasks.points for j in jobs}
     wanted = planned | tasks.kept
     obsolete = [job for job in tasks.observed.jobs if job.uid not in wanted]
-    unneeded = [job for job in tasks.active if _is_unneeded(ledger.by_key[job.key], job)]
-    ended = [
-        job
-        for job in tasks.active
-        if job not in unneeded and _has_ended(ledger.by_key[job.key], job)
-    ]
+    over, stopped = list[ObservedJob](), list[ObservedJob]()
+    for job in tasks.active:
+        record, is_ending = ledger.by_key[job.key], job.is_finished or job.deleting
+        # The operator ended it, for lack of progress or by suspension, and has yet to delete it.
+        if job.attempt <= record.attempts.ended or _is_unneeded(record, job):
+            over.append(job)
+        elif not is_ending and (tasks.spec.suspend or _is_unwanted(tasks, record, job, planned)):
+            stopped.append(job)
     lost = [job for job in recorded if job.uid in planned]
-    stop = tasks.active if tasks.spec.suspend else _unwanted(tasks, ledger, planned)
-    stopped = tuple(
-        job
-        for job in stop
-        if not job.is_finished and not job.deleting and job not in (*unneeded, *ended)
-    )
-    delete = deletions((*obsolete, *unneeded, *ended, *stopped)) + lost_deletions(lost)
+    delete = deletions((*obsolete, *over, *stopped)) + lost_deletions(lost)
     return delete, stopped
 
 
-def _unwanted(tasks: TaskSet, ledger: Ledger, planned: Collection[str]) -> tuple[ObservedJob, ...]:
-    """Jobs of tasks that the ledger says to pause or prune, and those of the `planned` that wait in vain for what is no
+def _is_unwanted(tasks: TaskSet, record: PointRecord, job: ObservedJob, planned: set[str]) -> bool:
+    """Whether the ledger says to pause or prune its task, or it is one of the `planned` and waits in vain for what is no
     longer asked for."""
-    paused = {r.key for r in ledger.points if r.intent.action is not IntentAction.RUN}
-    return tuple(
-        job
-        for job in tasks.active
-        if job.key in paused or (job.uid in planned and _is_outdated(tasks, job))
-    )
-
-
-def _is_outdated(tasks: TaskSet, job: ObservedJob) -> bool:
-    return job.is_outdated(tasks.templates[tasks.points[job.key].proxy.template_digest])
-
-
-def _has_ended(record: PointRecord, job: ObservedJob) -> bool:
-    """Whether the operator ended it, for lack of progress or by suspension, and has yet to delete it."""
-    return job.attempt <= record.attempts.ended
+    asked = tasks.templates[tasks.points[job.key].proxy.template_digest]
+    is_outdated = job.uid in planned and job.is_outdated(asked)
+    return record.intent.action is not IntentAction.RUN or is_outdated
 
 
 def _is_unneeded(record: PointRecord, job: ObservedJob) -> bool:
@@ -487,8 +427,7 @@ def due_step(
     spec, fit, request = tasks.spec, tasks.observed.fit, None
     if spec.searches and is_quiet and has_room:
         left = budget_left(spec.budget, spent)
-        paces = spent.seconds_per_flop
-        request = search_request(spec, ledger, tasks.points, *left, paces)
+        request = search_request(spec, ledger, tasks.points, *left, spent.seconds_per_flop)
     inputs = fit_inputs(spec, ledger.points, final=True, search=request is not None)
     if request is None:
         return DueStep(None, inputs, ended=BUDGET_SPENT if spec.searches and is_quiet else "")
@@ -541,7 +480,7 @@ class Chosen:
 def choose(tasks: TaskSet, recorded: Recorded) -> Chosen:
     """The stages in order, each once."""
     spec = tasks.spec
-    spending = account(tasks, recorded.ledger)
+    spending = account(tasks.observed, recorded.ledger, tasks)
     budget_spent = exceeded(spec.budget, spending)
     ledger = intend(tasks, recorded.ledger, is_spent=bool(budget_spent))
     missing = unread(tasks, ledger)

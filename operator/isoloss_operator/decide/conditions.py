@@ -264,14 +264,9 @@ def internal_error(error: Exception) -> Finding:
     return Finding.false(Reason.INTERNAL_ERROR, message)
 
 
-def request_refused(error: Exception) -> Finding:
-    """The API server does not let the operator read, or write, what a pass needs."""
-    return Finding.false(Reason.REQUEST_REFUSED, f"{error}; tried again.")
-
-
-def api_server_unavailable(error: Exception) -> Finding:
-    """Passes fail one after another for want of an answer, but the API server takes statuses."""
-    return Finding.false(Reason.API_SERVER_UNAVAILABLE, f"{error}; tried again.")
+def tried_again(reason: Reason, error: Exception) -> Finding:
+    """The API server refuses what a pass needs, or passes fail one after another for want of its answer."""
+    return Finding.false(reason, f"{error}; tried again.")
 
 
 def failed_pass(

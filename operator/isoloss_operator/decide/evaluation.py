@@ -197,10 +197,8 @@ def _task(
 ) -> SingleTask:
     """What is to be done by one Job at a time."""
     observed, sweep = asked.observed, asked.sweep
-    template, store = (
-        requests.evaluate_template(sweep, checkpoint),
-        requests.store_label(requests.store_uri(sweep)),
-    )
+    template = requests.evaluate_template(sweep, checkpoint)
+    store = requests.store_label(requests.store_uri(sweep))
     stopped = (job for job in observed.stopped if (job.key, job.store) == (config.key, store))
     return SingleTask(
         labels=LABELS,
@@ -236,17 +234,14 @@ def _with_attempts(ledger: Ledger, measured: SinglePass, config: EvaluateConfig)
     """Unchanged as long as no attempt has ended: a checkpoint that is measured at once needs no ledger."""
     if measured.attempts == _attempts(ledger, config):
         return ledger
+    others = None if _own_error(ledger) else ledger.configuration_error
     return ledger.replace(
         evaluate_key=config.key,
         evaluation=measured.attempts,
-        configuration_error=measured.refused or _without_refusal(ledger).configuration_error,
+        configuration_error=measured.refused or others,
     )
 
 
 def _own_error(ledger: Ledger) -> ConfigurationError | None:
     error = ledger.configuration_error
     return error if error is not None and error.where == LABELS.name else None
-
-
-def _without_refusal(ledger: Ledger) -> Ledger:
-    return ledger if _own_error(ledger) is None else ledger.replace(configuration_error=None)

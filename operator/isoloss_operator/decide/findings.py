@@ -13,6 +13,7 @@ from isoloss_contract.reading import is_unknown
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.choose import Chosen, slots_taken
+from isoloss_operator.decide.conditions import Finding, Findings
 from isoloss_operator.decide.fit_inputs import FEWEST_FOR_PROVISIONAL
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.jobs.failures import FailureClass, waits_for
@@ -27,10 +28,10 @@ MAX_NAMED: Final = 5
 MAX_WORDS: Final = 300
 
 
-def sweep_findings(chosen: Chosen) -> conditions.Findings:
+def sweep_findings(chosen: Chosen) -> Findings:
     """What the conditions say after a pass."""
     fit = _fit(chosen)
-    return conditions.Findings(
+    return Findings(
         ready=_ready(chosen, fit),
         accepted=_accepted(chosen),
         data=conditions.data_prepared(chosen.tasks.corpus, chosen.ledger.prepare_key),
@@ -40,7 +41,7 @@ def sweep_findings(chosen: Chosen) -> conditions.Findings:
     )
 
 
-def _accepted(chosen: Chosen) -> conditions.Finding:
+def _accepted(chosen: Chosen) -> Finding:
     observed = chosen.tasks.observed
     # Once no Job is wanted none will be created, which alone would take the refusal of one back.
     of_jobs = None if chosen.is_over else _job_refused(observed)
@@ -50,11 +51,7 @@ def _accepted(chosen: Chosen) -> conditions.Finding:
         or of_jobs
     )
     refused = refused or conditions.write_refused(observed.write_error)
-    return (
-        conditions.Finding.false(refused.reason, refused.message)
-        if refused
-        else conditions.ALL_ACCEPTED
-    )
+    return Finding.false(refused.reason, refused.message) if refused else conditions.ALL_ACCEPTED
 
 
 def _changes(chosen: Chosen, observed: ObservedSweep) -> str:
@@ -79,7 +76,7 @@ def _report_pending(observed: ObservedSweep, inputs: str) -> bool:
 # --------------------------------------------------------------------------------------------- Ready
 
 
-def _ready(chosen: Chosen, fit: conditions.Finding) -> conditions.Finding:
+def _ready(chosen: Chosen, fit: Finding) -> Finding:
     """The first that speaks, in the order of the state table in operator/README.md. `fit` is what FitReady says."""
     observed, spec, ledger = chosen.tasks.observed, chosen.tasks.spec, chosen.ledger
     jobs = [job for job in chosen.tasks.active if not job.is_finished]
@@ -105,17 +102,17 @@ def _ready(chosen: Chosen, fit: conditions.Finding) -> conditions.Finding:
     )
 
 
-def _bad_configuration(ledger: Ledger) -> conditions.Finding | None:
+def _bad_configuration(ledger: Ledger) -> Finding | None:
     """A pod refused what the spec says; nothing starts until it changes."""
     error = ledger.configuration_error
     if error is None:
         return None
     where = f"{error.field}: " if error.field else ""
     message = f"{where}{error.message} (found by {error.where})"
-    return conditions.Finding.false(Reason.BAD_CONFIGURATION, message, stalled=True)
+    return Finding.false(Reason.BAD_CONFIGURATION, message, stalled=True)
 
 
-def _too_many_failed(failed: Sequence[PointRecord], allowed: int) -> conditions.Finding | None:
+def _too_many_failed(failed: Sequence[PointRecord], allowed: int) -> Finding | None:
     """More points failed for good than the failure policy allows."""
     if len(failed) <= allowed:
         return None
@@ -123,33 +120,33 @@ def _too_many_failed(failed: Sequence[PointRecord], allowed: int) -> conditions.
         f"{counted(len(failed), 'point')} failed for good, more than the {allowed} of "
         f"failurePolicy.maxFailedPoints: {_failed_in_words(failed)}"
     )
-    return conditions.Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
+    return Finding.false(Reason.TOO_MANY_FAILED_POINTS, message, stalled=True)
 
 
-def _suspended(observed: ObservedSweep, spec: ScalingSweepSpec) -> conditions.Finding | None:
+def _suspended(observed: ObservedSweep, spec: ScalingSweepSpec) -> Finding | None:
     if not spec.suspend:
         return None
-    finding = suspension(observed, suspend=True)
-    return conditions.Finding.false(finding.reason, finding.message)
+    finding = suspension(observed)
+    return Finding.false(finding.reason, finding.message)
 
 
-def _budget_spent(spent: str, active: int) -> conditions.Finding | None:
+def _budget_spent(spent: str, active: int) -> Finding | None:
     """Running attempts are stopped with a checkpoint: a larger budget continues them."""
     if not spent or not active:
         return None
     message = f"{spent}: {counted(active, 'running point')} {are(active)} stopped."
-    return conditions.Finding.false(Reason.BUDGET_EXHAUSTED, message)
+    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
-def _job_refused(observed: ObservedSweep) -> conditions.Finding | None:
+def _job_refused(observed: ObservedSweep) -> Finding | None:
     """Retried one at a time; a quota may have room again, a bad pod template stays bad."""
     error, stalled = observed.create_error, not observed.refusal_may_pass
-    return conditions.Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
+    return Finding.false(Reason.JOB_REFUSED, error, stalled=stalled) if error else None
 
 
 def _all_jobs_wait(
-    jobs: Sequence[ObservedJob], waits: Sequence[conditions.Finding], *, starts: bool
-) -> conditions.Finding | None:
+    jobs: Sequence[ObservedJob], waits: Sequence[Finding], *, starts: bool
+) -> Finding | None:
     """Nothing trains: every Job waits for its queue, a node, an image or a Secret."""
     if not jobs or starts or len(waits) < len(jobs):
         return None
@@ -159,16 +156,16 @@ def _all_jobs_wait(
     if troubles and not (queued and len(deactivated) == len(troubles)):
         message = _in_trouble(troubles, len(jobs))
         is_hopeless = len(deactivated) == len(waits)
-        return conditions.Finding.false(troubles[0].reason, message, stalled=is_hopeless)
+        return Finding.false(troubles[0].reason, message, stalled=is_hopeless)
     # Those in the queue are admitted by themselves: the others do not hold the sweep up.
     message = (
         f"{counted(len(queued), 'Job')} {are(len(queued))} waiting for Kueue: {queued[0].message}"
     )
     message += f" {_in_trouble(troubles, len(jobs))}" if troubles else ""
-    return conditions.Finding.false(Reason.QUEUED, message)
+    return Finding.false(Reason.QUEUED, message)
 
 
-def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> conditions.Finding | None:
+def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> Finding | None:
     """How long a point waits that was preempted twice, or crashed: jobs/attempts.py."""
     waiting = chosen.admission.waiting
     if not waiting or jobs or chosen.starts:
@@ -176,26 +173,22 @@ def _all_wait_to_retry(chosen: Chosen, jobs: Sequence[ObservedJob]) -> condition
     records = chosen.ledger.points
     message = f"{_done_in_words(records)}; {waiting} {are(waiting)} retried after a delay."
     message += "".join(f" {cause}." for cause in _node_failures(records))
-    return conditions.Finding.false(Reason.WAITING_TO_RETRY, message)
+    return Finding.false(Reason.WAITING_TO_RETRY, message)
 
 
-def _searching(chosen: Chosen) -> conditions.Finding | None:
+def _searching(chosen: Chosen) -> Finding | None:
     """Every point has reached its target: the search decides in the process of a fit, the next pass follows it."""
     search, fit = chosen.search, chosen.tasks.observed.fit
     if search.request is None:
         return None
     if fit is not None and search.step is None and fit.inputs == search.inputs:
         message = f"The search cannot go on: {fit.error or 'its process gave no answer'}."
-        return conditions.Finding.false(Reason.FIT_FAILED, message)
+        return Finding.false(Reason.FIT_FAILED, message)
     done = _done_in_words(chosen.ledger.points)
-    return conditions.Finding.false(
-        Reason.SEARCHING, f"{done}; the search decides which train next."
-    )
+    return Finding.false(Reason.SEARCHING, f"{done}; the search decides which train next.")
 
 
-def _training(
-    chosen: Chosen, jobs: Sequence[ObservedJob], waits: Sequence[conditions.Finding]
-) -> conditions.Finding:
+def _training(chosen: Chosen, jobs: Sequence[ObservedJob], waits: Sequence[Finding]) -> Finding:
     """How far the points are."""
     queued = sum(wait.reason is Reason.QUEUED for wait in waits)
     training = sum(job.is_at_work for job in jobs)
@@ -211,7 +204,7 @@ def _training(
         message += f" {_in_trouble(troubles, len(jobs))}"
     elif not jobs and not chosen.starts and (left := left_behind(chosen.tasks.observed)):
         message += f" {left}"
-    return conditions.Finding.false(Reason.TRAINING, message)
+    return Finding.false(Reason.TRAINING, message)
 
 
 def _done_in_words(records: Sequence[PointRecord]) -> str:
@@ -238,18 +231,18 @@ def _node_failures(records: Sequence[PointRecord]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(causes))[:MAX_NAMED]
 
 
-def _troubles(waits: Sequence[conditions.Finding]) -> list[conditions.Finding]:
+def _troubles(waits: Sequence[Finding]) -> list[Finding]:
     return [wait for wait in waits if wait.reason is not Reason.QUEUED]
 
 
-def _in_trouble(troubles: Sequence[conditions.Finding], jobs: int) -> str:
+def _in_trouble(troubles: Sequence[Finding], jobs: int) -> str:
     return f"{len(troubles)} of {counted(jobs, 'Job')} cannot start: {troubles[0].message}"
 
 
 # ------------------------------------------------------------------------- FitReady, and Progressing
 
 
-def _fit(chosen: Chosen) -> conditions.Finding:
+def _fit(chosen: Chosen) -> Finding:
     """FitReady: final once the sweep is over, else of what is done so far."""
     spec, fit, final = chosen.tasks.spec, chosen.tasks.observed.fit, chosen.is_over
     if not spec.fitted_proxies:
@@ -257,45 +250,43 @@ def _fit(chosen: Chosen) -> conditions.Finding:
     done = len(chosen.fitted)
     if not done:
         message = _why_no_results(chosen) if final else "No point has a result yet."
-        return conditions.Finding.false(Reason.NO_RESULTS, message, stalled=final)
+        return Finding.false(Reason.NO_RESULTS, message, stalled=final)
     if final and (fit is None or fit.inputs != chosen.search.inputs):
         says = "wait to be fitted" if chosen.tasks.observed.fit_waits else "are being fitted"
         message = f"The laws {says} to {counted(done, 'point')}"
         if chosen.tasks.observed.fit_waits:
             message += ": the processes of fits (fitProcesses) work for other resources"
-        return conditions.Finding.false(Reason.FITTING, f"{message}.")
+        return Finding.false(Reason.FITTING, f"{message}.")
     return _fitted(fit, done, final=final)
 
 
-def _fitted(fit: FitOutcome | None, done: int, *, final: bool) -> conditions.Finding:
+def _fitted(fit: FitOutcome | None, done: int, *, final: bool) -> Finding:
     """Of the newest fit, once `done` points have a result."""
     if fit is None or (fit.laws is None and not fit.points and not fit.error):
         lack = "too few for a first fit" if done < FEWEST_FOR_PROVISIONAL else "not fitted yet"
         message = f"{counted(done, 'point')} {'has' if done == 1 else 'have'} a result: {lack}."
-        return conditions.Finding.false(Reason.NO_RESULTS, message)
+        return Finding.false(Reason.NO_RESULTS, message)
     if fit.laws is None:
         message = fit.error or "The fit could not run."
-        return conditions.Finding.false(
-            Reason.FIT_FAILED, message, stalled=final and not fit.may_pass
-        )
+        return Finding.false(Reason.FIT_FAILED, message, stalled=final and not fit.may_pass)
     return laws_finding(fit.laws, fit.points, final=final)
 
 
-def _nothing_to_fit(chosen: Chosen) -> conditions.Finding:
+def _nothing_to_fit(chosen: Chosen) -> Finding:
     """Of a sweep all of whose points lie around answers."""
     done = sum(record.is_fitted for record in chosen.ledger.points)
     if not chosen.is_over:
-        return conditions.Finding.false(
+        return Finding.false(
             Reason.TRAINING, "No laws will be fitted: the points lie around answers."
         )
     if not done:
-        return conditions.Finding.false(Reason.NO_RESULTS, _why_no_results(chosen), stalled=True)
+        return Finding.false(Reason.NO_RESULTS, _why_no_results(chosen), stalled=True)
     names = dict.fromkeys(each.prediction for each in chosen.ledger.neighbourhoods)
     message = (
         f"{counted(done, 'point')} around the answer of HyperparamPrediction {', '.join(names)} "
         f"{'is' if done == 1 else 'are'} done; no laws are fitted to them."
     )
-    return conditions.Finding.true(Reason.NOTHING_TO_FIT, message)
+    return Finding.true(Reason.NOTHING_TO_FIT, message)
 
 
 def _why_no_results(chosen: Chosen) -> str:
@@ -307,7 +298,7 @@ def _why_no_results(chosen: Chosen) -> str:
     return "No point produced a result."
 
 
-def _finished(chosen: Chosen) -> conditions.Finding | None:
+def _finished(chosen: Chosen) -> Finding | None:
     """Progressing once the sweep is over; None: as Ready."""
     if not chosen.is_over:
         return None
@@ -317,30 +308,30 @@ def _finished(chosen: Chosen) -> conditions.Finding | None:
     return (
         _budget_exhausted(chosen)
         or _first_rung_unaffordable(chosen)
-        or conditions.Finding.false(Reason.FINISHED, message)
+        or Finding.false(Reason.FINISHED, message)
     )
 
 
-def _budget_exhausted(chosen: Chosen) -> conditions.Finding | None:
+def _budget_exhausted(chosen: Chosen) -> Finding | None:
     """Once nothing runs: the remaining points do not fit into the budget, see `account` for what counts."""
     unaffordable = chosen.admission.unaffordable
     if chosen.budget_spent:
         left = sum(record.state is PointState.PENDING for record in chosen.ledger.points)
         message = f"{chosen.budget_spent}: {counted(left, 'point')} {are(left)} not finished."
-        return conditions.Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
+        return Finding.false(Reason.BUDGET_EXHAUSTED, message) if left else None
     if not unaffordable:
         return None
     count, why = len(unaffordable), chosen.admission.budget_message
     message = f"{counted(count, 'point')} {are(count)} not started: {why}. Raise the budget."
-    return conditions.Finding.false(Reason.BUDGET_EXHAUSTED, message)
+    return Finding.false(Reason.BUDGET_EXHAUSTED, message)
 
 
-def _first_rung_unaffordable(chosen: Chosen) -> conditions.Finding | None:
+def _first_rung_unaffordable(chosen: Chosen) -> Finding | None:
     """The search ended before it chose any point: less than its first rung would tell nothing."""
     step = chosen.search.step
     if step is None or step.first_rung_flops is None:
         return None
-    return conditions.Finding.false(Reason.BUDGET_EXHAUSTED, step_ended_in_words(step))
+    return Finding.false(Reason.BUDGET_EXHAUSTED, step_ended_in_words(step))
 
 
 # ----------------------------------------------------------------------------- what to watch out for

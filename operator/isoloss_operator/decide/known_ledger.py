@@ -21,7 +21,7 @@ from isoloss_contract.records import PrepareConfig
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.conditions import shortened, timestamp
 from isoloss_operator.decide.jobs.requests import quarantine
-from isoloss_operator.decide.observation import ObservedSweep, ObservedTasks
+from isoloss_operator.decide.observation import ObservedResource, ObservedSweep
 from isoloss_operator.decide.plans import Quarantine
 from isoloss_operator.planning.specs import prepare_config
 
@@ -51,7 +51,7 @@ def sweep_ledger(observed: ObservedSweep, spec: ScalingSweepSpec, prepare_key: s
 
 
 def known_ledger(
-    parent: ObservedTasks, stored: Read[Ledger], path: str, template: str, *, has_spent: bool
+    parent: ObservedResource, stored: Read[Ledger], path: str, template: str, *, has_spent: bool
 ) -> Recorded:
     """The ledger stored at `path`; a new one if there is none or if what is stored is not that of `parent`.
 

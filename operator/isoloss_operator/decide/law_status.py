@@ -47,6 +47,15 @@ def interval_status(
     )
 
 
+def law_statuses(laws: Laws, *, provisional: bool) -> dict[str, LawStatus]:
+    """The three laws, by the names of their fields in a status."""
+    return {
+        "learning_rate_law": hyperparameter_law(laws.learning_rate, provisional=provisional),
+        "batch_size_law": hyperparameter_law(laws.batch_size, provisional=provisional),
+        "loss_compute_law": loss_compute_law(laws, provisional=provisional),
+    }
+
+
 def hyperparameter_law(law: HyperparameterLaw, *, provisional: bool) -> LawStatus:
     """The law of the optimal learning rate or batch size."""
     if law.intercept is None or law.slope is None:

@@ -224,8 +224,8 @@ class ObservedJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservedTasks:
-    """What a pass knows of a resource's Jobs at one moment, whatever its kind, spec and status."""
+class ObservedResource:
+    """What a pass knows of a resource of either kind, at one moment, before it asks the store."""
 
     name: str
     namespace: str
@@ -233,6 +233,10 @@ class ObservedTasks:
     generation: int
     now: datetime
     """UTC, aware."""
+    spec: api.ScalingSweepSpec | api.HyperparamPredictionSpec | InvalidSpec
+    """Parsed once per pass."""
+    status: Mapping[str, Any] = field(default_factory=dict)
+    """As the API server returned it: transition times are kept from here."""
     jobs: tuple[ObservedJob, ...] = ()
     stopped: tuple[ObservedJob, ...] = ()
     """Jobs that were stopped without the ledger, which may not know of them yet, as they were then; see suspension.py."""
@@ -254,16 +258,6 @@ class ObservedTasks:
     """Why the store did not take what the last pass wrote, the ledger first; empty: it did."""
     write_error: str = ""
     """Which write other than a Job's creation the API server refused in the last pass; empty: none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObservedResource(ObservedTasks):
-    """What a pass knows of a resource of either kind before it asks the store."""
-
-    spec: api.ScalingSweepSpec | api.HyperparamPredictionSpec | InvalidSpec
-    """Parsed once per pass."""
-    status: Mapping[str, Any] = field(default_factory=dict)
-    """As the API server returned it: transition times are kept from here."""
     storage_refusal: str = ""
     """Why this namespace may not use what the spec names; empty: it may."""
     store_error: str = ""
@@ -297,23 +291,17 @@ class PointFiles:
     """Keyed by Job uid: since when a running train Job has reported no progress."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredPoints(PointFiles):
-    """The same with the ledger that keeps them."""
-
-    ledger: Read[Ledger] = ABSENT
-
-
 # --------------------------------------------------------------------------------------- sweeps
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservedSweep(ObservedResource, StoredPoints):
+class ObservedSweep(ObservedResource, PointFiles):
     """A ScalingSweep and everything it depends on, at one moment."""
 
     spec: api.ScalingSweepSpec | InvalidSpec
     corpus_key: str = ""
     """Key of the corpus that `manifest` is of; empty: not known."""
+    ledger: Read[Ledger] = ABSENT
     manifest: Read[DataManifest] = ABSENT
     """Absent as well until a prepare Job has said which corpus is of the sources as they are."""
     checkpoints: Mapping[str, ObservedCheckpoint] = field(default_factory=dict)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from isoloss.laws import Laws
 from isoloss_operator.decide import conditions
-from isoloss_operator.decide.law_status import hyperparameter_law, laws_finding, loss_compute_law
+from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.law_status import law_statuses, laws_finding
 
 
 def page_resource(
@@ -18,15 +21,9 @@ def page_resource(
     A sweep that was stalled before stays so: laws do not change that.
     """
     status = dict(resource.get("status", {}))
-    provisional = not final
     if laws.data.runs:
-        status["learningRateLaw"] = hyperparameter_law(
-            laws.learning_rate, provisional=provisional
-        ).document()
-        status["batchSizeLaw"] = hyperparameter_law(
-            laws.batch_size, provisional=provisional
-        ).document()
-        status["lossComputeLaw"] = loss_compute_law(laws, provisional=provisional).document()
+        shown = law_statuses(laws, provisional=not final)
+        status |= {to_camel(name): law.document() for name, law in shown.items()}
     before = {each["type"]: each["status"] for each in status.get("conditions", ())}
     if final and before.get(conditions.STALLED) != "True":
         found = laws_finding(laws, points, final=True)
@@ -42,7 +39,7 @@ def page_resource(
     return {**resource, "status": status}
 
 
-def _as(condition: Mapping[str, Any], found: conditions.Finding | None) -> dict[str, Any]:
+def _as(condition: Mapping[str, Any], found: Finding | None) -> dict[str, Any]:
     """The condition as a finding has it."""
     if found is None:
         return dict(condition)

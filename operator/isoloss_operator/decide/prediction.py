@@ -9,14 +9,13 @@ is withdrawn as soon as the prediction's own spec asks something else, or the ne
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from isoloss.laws import RefusalReason
 from isoloss.validation import is_verdict
 from isoloss_contract import layout
-from isoloss_operator.api import Condition, HyperparamPredictionStatus
+from isoloss_operator.api import HyperparamPredictionStatus
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.answer import NO_NUMBERS, Answer, answer_to, predicted_in_words
 from isoloss_operator.decide.conditions import Finding
@@ -251,8 +250,12 @@ def _plan(
     judged = validation.status
     if judged is not None:
         judged = judged.model_copy(update={"question_digest": question.judged_digest})
-    status = _with_measurement(state.answer or before, state.measurement or before).model_copy(
+    loss = state.measurement or before
+    status = (state.answer or before).model_copy(
         update={
+            "initial_loss": loss.initial_loss,
+            "domain_losses": loss.domain_losses,
+            "evaluation_uri": loss.evaluation_uri,
             "observed_generation": observed.generation,
             "conditions": current,
             "question_digest": question.digest or before.question_digest,
@@ -261,12 +264,18 @@ def _plan(
             "report_uri": _report_uri(observed, asked, before),
         }
     )
+    # What the sweep that judges says most often comes as an event.
+    found = validation.finding
+    judged_again = math.inf if found is None or is_verdict(found.status, found.reason) else 60.0
     measured = state.measured
     page, page_seconds = None, math.inf
     if asked is not None and answer is not None and state.stale != NO_ANSWER:
         result = None if measured is None else measured.result
         page, page_seconds = answer_page(asked, result, answer, status)
-    news = _news(current, previous)
+    changed = conditions.changed(current, previous)
+    waited = {kind for kind, each in previous.items() if each.reason in _WAITING}
+    # Those that waited for their sweep before and still do are no news.
+    news = [c for c in changed if not (c.type in waited and c.reason in _WAITING)]
     return PredictionPlan(
         status=status,
         **vars(TaskWrites() if measured is None else measured.writes),
@@ -276,16 +285,10 @@ def _plan(
         events=condition_events(news, _ANNOUNCED, stalled=_holds_up(state).stalled),
         requeue_after=min(
             state.requeue_after or (60.0 if measured is None else measured.requeue_after),
-            _validation_seconds(validation),
+            judged_again,
             page_seconds,
         ),
     )
-
-
-def _validation_seconds(validation: ValidationStep) -> float:
-    """Until the next look at the sweep that judges: what it says most often comes as an event."""
-    found = validation.finding
-    return math.inf if found is None or is_verdict(found.status, found.reason) else 60.0
 
 
 def _report_uri(
@@ -301,18 +304,6 @@ def _report_uri(
     return uri if observed.has_page(uri) else ""
 
 
-def _news(
-    current: Sequence[Condition], previous: Mapping[str, Condition]
-) -> tuple[Condition, ...]:
-    """Conditions that changed, but for those that waited for their sweep before and still do."""
-
-    def waits_on(condition: Condition) -> bool:
-        before = previous.get(condition.type)
-        return before is not None and {before.reason, condition.reason} <= _WAITING
-
-    return tuple(c for c in conditions.changed(current, previous) if not waits_on(c))
-
-
 def _findings(
     observed: ObservedPrediction, state: State, validated: Finding | None
 ) -> dict[str, Finding]:
@@ -325,7 +316,7 @@ def _findings(
         conditions.READY: state.ready,
         conditions.STALE: state.stale,
         **({conditions.VALIDATED: validated} if validated else {}),
-        conditions.SUSPENDED: suspension(observed, suspend=observed.spec.suspend),
+        conditions.SUSPENDED: suspension(observed),
         conditions.STALLED: conditions.stalled(holds_up),
         conditions.RECONCILING: conditions.reconciling(holds_up, changes),
     }
@@ -334,16 +325,3 @@ def _findings(
 def _holds_up(state: State) -> Finding:
     """What only a person can help: that there is no answer, or that there is no newer one."""
     return state.stale if state.stale.stalled else state.ready
-
-
-def _with_measurement(
-    answer: HyperparamPredictionStatus, measured: HyperparamPredictionStatus
-) -> HyperparamPredictionStatus:
-    """The status of an answer with the initial loss of another."""
-    return answer.model_copy(
-        update={
-            "initial_loss": measured.initial_loss,
-            "domain_losses": measured.domain_losses,
-            "evaluation_uri": measured.evaluation_uri,
-        }
-    )

@@ -8,8 +8,9 @@ from typing import Final
 from isoloss_contract import layout
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.reading import Absent, value_of
+from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.checks import AcceptedSweep
-from isoloss_operator.decide.choose import account, account_without_points, slots_taken
+from isoloss_operator.decide.choose import account, slots_taken
 from isoloss_operator.decide.conditions import (
     ALL_ACCEPTED,
     Finding,
@@ -24,8 +25,8 @@ from isoloss_operator.decide.plans import JobRequest, SweepPlan
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.record import unplanned_recorded
 from isoloss_operator.decide.single_task import Labels, SingleTask, run
-from isoloss_operator.decide.status import SweepFacts, numbers_of, stated
-from isoloss_operator.decide.tasks import TaskSet, own_progress, plan_tasks
+from isoloss_operator.decide.status import numbers_of, stated
+from isoloss_operator.decide.tasks import TaskSet, plan_tasks
 from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import prepare_config
 
@@ -44,7 +45,7 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     prepared = run(_task(sweep))
     obsolete, recorded = _obsolete(sweep), _recorded(sweep.prepare_jobs, value_of(observed.ledger))
     stopped = _stopped_training(sweep, obsolete)
-    ledger = unplanned_recorded(known.ledger, stopped, own_progress(observed), observed)
+    ledger = unplanned_recorded(known.ledger, stopped, observed)
     ledger = ledger.replace(preparation=prepared.attempts, configuration_error=prepared.refused)
     quarantined, starts = known.quarantined, prepared.starts
     if sweep.manifest_problem:
@@ -55,7 +56,7 @@ def decide_preparation(sweep: AcceptedSweep) -> SweepPlan:
     if prepared.not_before is not None and not any(job.holds_a_slot for job in observed.jobs):
         requeue_after = min(300.0, prepared.seconds_until_due)
     findings = _findings(observed, prepared.finding(), starts=starts is not None)
-    status, events = stated(observed, findings, numbers_of(observed, _facts(sweep, ledger)))
+    status, events = stated(observed, findings, _numbers(sweep, ledger))
     return SweepPlan(
         status=status,
         ledger=None if ledger == observed.ledger else ledger,
@@ -163,19 +164,19 @@ def reporting_tasks(sweep: AcceptedSweep) -> TaskSet | None:
     return tasks if tasks.points.keys() == {record.key for record in ledger.points} else None
 
 
-def _facts(sweep: AcceptedSweep, ledger: Ledger) -> SweepFacts:
+def _numbers(sweep: AcceptedSweep, ledger: Ledger) -> ScalingSweepStatus:
     """If the corpus was there before, its points have keys, and those that train go on."""
-    observed, spec = sweep.observed, sweep.spec
-    tasks, uri = reporting_tasks(sweep), requests.store_uri(spec)
+    observed, spec, tasks = sweep.observed, sweep.spec, reporting_tasks(sweep)
     if tasks is None:
         planned = () if sweep.unplaced else plan_points(spec, continued=sweep.continued)
-        return SweepFacts(uri, planned, ledger, account_without_points(observed, ledger))
-    return SweepFacts(
-        store_uri=uri,
-        points=tuple(tasks.points.values()),
-        ledger=ledger,
-        spent=account(tasks, ledger),
+        return numbers_of(observed, planned, ledger, account(observed, ledger, None))
+    points = tuple(tasks.points.values())
+    return numbers_of(
+        observed,
+        points,
+        ledger,
+        account(observed, ledger, tasks),
         active=tasks.active,
+        added=len(points) - spec.points,
         search=observed.previous_status.search,
-        added=len(tasks.points) - spec.points,
     )

@@ -132,14 +132,11 @@ def answer_page(
         initial_loss=float(initial_loss or 0),
         parameters=target_parameters(spec, result),
         resource={
-            "spec": {
-                "targetSequenceLength": spec.target_sequence_length,
-                **(
-                    {"validation": {"tolerance": spec.validation.tolerance}}
-                    if spec.validation
-                    else {}
-                ),
-            },
+            "spec": spec.model_dump(
+                by_alias=True,
+                exclude_none=True,
+                include={"target_sequence_length": True, "validation": {"tolerance": True}},
+            ),
             "status": status.document(),
         },
     )

@@ -187,7 +187,7 @@ def _left_unplanned(
     )
 
 
-def _is_new(job: observation.ObservedJob, observed: observation.ObservedTasks) -> bool:
+def _is_new(job: observation.ObservedJob, observed: observation.ObservedResource) -> bool:
     """Whether it was created just now and no pod of it works yet: there is nothing it could have reported."""
     age = (observed.now - job.created).total_seconds()
     return age < NEW_SECONDS and job.working_since is None and not job.worked_seconds

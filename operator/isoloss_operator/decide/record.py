@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from isoloss_contract import layout, reading
 from isoloss_contract.ledger import (
@@ -105,17 +105,8 @@ def _record_points(tasks: TaskSet) -> Recorded:
 def _former(tasks: TaskSet) -> tuple[PointRecord, ...]:
     """The points that are no longer planned, with what they cost until they are stopped."""
     ledger = tasks.known.ledger
-    found = (
-        dropped(
-            record,
-            tasks.jobs.get(record.key, ()),
-            tasks.progress.get(record.key),
-            tasks.result(record.key),
-            tasks.observed,
-        )
-        for record in (*ledger.former, *ledger.points)
-        if record.key not in tasks.points
-    )
+    unplanned = (r for r in (*ledger.former, *ledger.points) if r.key not in tasks.points)
+    found = (_dropped(record, tasks) for record in unplanned)
     return tuple(record for record in found if record.has_history or record.intent == STOPPING)
 
 
@@ -178,12 +169,12 @@ def _brought_up_to_date(
     if reading.is_unknown(seen.result):
         return record
     before, adopted = record, _is_adopted(record, seen, uid)
-    own = None if adopted else reading.value_of(seen.result)
-    record = paid_late(record, seen.progress, own)
+    reports = Reports(seen.progress, None if adopted else reading.value_of(seen.result), now)
+    record = _paid_late(record, reports)
     if not seen.jobs and before.state not in DONE:
-        record = vanished(record, seen.progress, now, own)
+        record = _vanished(record, reports)
     for job in seen.ended:
-        record = paid(record, job, seen.progress, now, own)
+        record = _paid(record, job, reports)
     match seen.result:
         case PointResult() as result if before.state not in DONE:
             if is_enough(point, result):
@@ -197,11 +188,10 @@ def _brought_up_to_date(
 
 def _failed(record: PointRecord, point: PlannedPoint, seen: _Seen, now: datetime) -> PointRecord:
     for job, failure in seen.failures:
-        record = ended_without_result(
+        record = _ended_without_result(
             record,
             job,
-            seen.progress,
-            now,
+            Reports(seen.progress, None, now),
             failure,
             template=point.proxy.template_digest,
             halvable=(point.batch_size - 1).bit_length(),
@@ -296,13 +286,14 @@ def end_recorded(
 ) -> Ledger:
     """The ledger once the operator ends these unfinished Jobs of planned points, each recorded once: for a failure, which
     is charged, or as an interruption."""
-    now, ended = tasks.observed.now, dict[str, PointRecord]()
+    ended = dict[str, PointRecord]()
     for job in {job.key: job for job in jobs if job.key in tasks.points}.values():
         record, point = ledger.by_key[job.key], tasks.points[job.key]
         if job.attempt <= record.attempts.ended:
             continue
-        template, progress = point.proxy.template_digest, tasks.progress.get(job.key)
-        stopped = ended_without_result(record, job, progress, now, failure, template=template)
+        reports = Reports(tasks.progress.get(job.key), None, tasks.observed.now)
+        template = point.proxy.template_digest
+        stopped = _ended_without_result(record, job, reports, failure, template=template)
         ended[job.key] = settled(stopped, point, tasks.spec.failure_policy.retries_per_point)
     if not ended:
         return ledger
@@ -310,10 +301,7 @@ def end_recorded(
 
 
 def unplanned_recorded(
-    ledger: Ledger,
-    stopped: Iterable[ObservedJob],
-    progress: Mapping[str, PointProgress],
-    observed: ObservedSweep,
+    ledger: Ledger, stopped: Iterable[ObservedJob], observed: ObservedSweep
 ) -> Ledger:
     """The ledger while nothing is planned, once these train Jobs of its points are stopped: each an interruption that is
     paid once, of points that will be dropped, too."""
@@ -324,9 +312,7 @@ def unplanned_recorded(
         each.key: _ended_unplanned(
             each,
             jobs.get(each.key, ()),
-            progress.get(each.key),
-            own_result(observed, each.key),
-            observed.now,
+            reports_of(observed, each.key),
             is_gone=each.key not in busy,
         )
         for each in (*ledger.points, *ledger.former)
@@ -386,26 +372,19 @@ def is_done(record: PointRecord, point: PlannedPoint) -> bool:
 
 def planned(point: PlannedPoint, known: PointRecord | None) -> PointRecord:
     """What is known of a planned point's key, under its present name and tokens."""
+    present: dict[str, Any] = {
+        "name": point.name,
+        "proxy": point.proxy.name,
+        "wanted_tokens": point.proxy.tokens,
+        "flops_per_token": six_nd(point.proxy.parameters, 1),
+    }
     if known is None:
+        rate = point.learning_rate
         return PointRecord(
-            key=point.key,
-            name=point.name,
-            proxy=point.proxy.name,
-            batch_size=point.batch_size,
-            learning_rate=point.learning_rate,
-            wanted_tokens=point.proxy.tokens,
-            flops_per_token=six_nd(point.proxy.parameters, 1),
+            key=point.key, batch_size=point.batch_size, learning_rate=rate, **present
         )
-    name, proxy, tokens = point.name, point.proxy.name, point.proxy.tokens
-    per_token = six_nd(point.proxy.parameters, 1)
-    if (known.name, known.proxy, known.wanted_tokens, known.flops_per_token) == (
-        name,
-        proxy,
-        tokens,
-        per_token,
-    ):
-        return known
-    return replace(known, name=name, proxy=proxy, wanted_tokens=tokens, flops_per_token=per_token)
+    is_same = all(getattr(known, name) == value for name, value in present.items())
+    return known if is_same else replace(known, **present)
 
 
 STOPPING: Final = Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)
@@ -413,91 +392,80 @@ STOPPING: Final = Intent(IntentAction.PAUSE, reason=NOT_CHOSEN)
 on until its pod has ended. A point that is planned again meanwhile is one that no search has chosen."""
 
 
-def dropped(
-    record: PointRecord,
-    jobs: Sequence[ObservedJob],
-    progress: PointProgress | None,
-    result: reading.Read[PointResult],
-    observed: ObservedSweep,
-) -> PointRecord:
+def _dropped(record: PointRecord, tasks: TaskSet) -> PointRecord:
     """The record of a point that is no longer planned: its Jobs, ended, still to be stopped or gone, cost something."""
-    own = own_result(observed, record.key)
-    record = _ended_unplanned(record, jobs, progress, own, observed.now, is_gone=not jobs)
-    is_going = jobs or record.key in observed.orphaned_pods or reading.is_unknown(result)
+    key, observed, jobs = record.key, tasks.observed, tasks.jobs.get(record.key, ())
+    record = _ended_unplanned(record, jobs, reports_of(observed, key), is_gone=not jobs)
+    is_going = jobs or key in observed.orphaned_pods or reading.is_unknown(tasks.result(key))
     is_over = record.state in DONE or not is_going
     return replace(record, intent=Intent() if is_over else STOPPING)
 
 
 def _ended_unplanned(
-    record: PointRecord,
-    jobs: Iterable[ObservedJob],
-    progress: PointProgress | None,
-    result: PointResult | None,
-    now: datetime,
-    *,
-    is_gone: bool,
+    record: PointRecord, jobs: Iterable[ObservedJob], reports: Reports, *, is_gone: bool
 ) -> PointRecord:
     """The record with what these Jobs cost, whatever they ended with, and what was trained since the last that is recorded;
     `is_gone`: no Job is left that could tell of more."""
-    record = paid_late(record, progress, result)
+    record = _paid_late(record, reports)
     for job in jobs:
-        record = paid(record, job, progress, now, result)
-        record = replace(record, attempts=after_stop(record.attempts, job, now))
+        record = _paid(record, job, reports)
+        record = replace(record, attempts=after_stop(record.attempts, job, reports.now))
     if is_gone and record.state not in DONE:
-        record = vanished(record, progress, now, result)
+        record = _vanished(record, reports)
     return record
-
-
-def own_result(observed: ObservedSweep, key: str) -> PointResult | None:
-    """What is stored as the result of a point, unless it says that another sweep trained it."""
-    found = reading.value_of(observed.results.get(key, reading.ABSENT))
-    is_others = found and found.claimant and found.claimant.sweep_uid != observed.uid
-    return None if is_others else found
 
 
 # ------------------------------------------------------------------------------ what an attempt costs
 
 
-def cost_of(
-    record: PointRecord,
-    job: ObservedJob,
-    progress: PointProgress | None,
-    now: datetime,
-    result: PointResult | None = None,
-) -> Spend:
-    """What an attempt has cost by `now`: the tokens that it trained, as far as it reported them, and its hours."""
-    began, reached = _tokens_of(record, job.attempt, progress, result)
+@dataclass(frozen=True)
+class Reports:
+    """What attempts of this sweep have said of a point by `now`."""
+
+    progress: PointProgress | None
+    result: PointResult | None
+    """What is stored as the point's, if an attempt of this sweep may have written it."""
+    now: datetime
+
+
+def reports_of(observed: ObservedSweep, key: str) -> Reports:
+    """Of a point, unless the reports say that they are another sweep's."""
+    progress = observed.progress.get(key)
+    result = reading.value_of(observed.results.get(key, reading.ABSENT))
+    if progress is not None and progress.claimant.sweep_uid != observed.uid:
+        progress = None
+    if result and result.claimant and result.claimant.sweep_uid != observed.uid:
+        result = None
+    return Reports(progress, result, observed.now)
+
+
+def cost_of(record: PointRecord, job: ObservedJob, reports: Reports) -> Spend:
+    """What an attempt has cost by now: the tokens that it trained, as far as it reported them, and its hours."""
+    began, reached = _tokens_of(record, job.attempt, reports)
     flops = record.flops_per_token * max(0, reached - began)
-    return Spend(flops, job.accelerator_seconds(now))
+    return Spend(flops, job.accelerator_seconds(reports.now))
 
 
-def paid(
-    record: PointRecord,
-    job: ObservedJob,
-    progress: PointProgress | None,
-    now: datetime,
-    result: PointResult | None = None,
-) -> PointRecord:
-    """The record with what an attempt cost that has ended or is stopped; unchanged if its end is recorded already.
-
-    `result`: what is stored as the point's, if an attempt of this sweep may have written it.
-    """
+def _paid(record: PointRecord, job: ObservedJob, reports: Reports) -> PointRecord:
+    """The record with what an attempt cost that has ended or is stopped; unchanged if its end is recorded already."""
     if job.attempt <= record.attempts.ended:
         return record
-    _, reached = _tokens_of(record, job.attempt, progress, result)
-    cost = cost_of(record, job, progress, now, result)
-    return replace(record, spent=record.spent + cost, reached_tokens=reached)
+    _, reached = _tokens_of(record, job.attempt, reports)
+    spent = record.spent + cost_of(record, job, reports)
+    return replace(record, spent=spent, reached_tokens=reached)
 
 
-def paid_late(
-    record: PointRecord, progress: PointProgress | None, result: PointResult | None
-) -> PointRecord:
+def _paid_late(record: PointRecord, reports: Reports) -> PointRecord:
     """The record with what its last attempt trained after its end was recorded: a Job that is stopped goes on until its pod
-    has ended. `result`: what is stored as the point's, if an attempt of this sweep may have written it."""
-    ended = record.attempts.ended
-    if not ended or _is_taken_back(record):
+    has ended."""
+    ended, lost = record.attempts.ended, FailureClass.TRAJECTORY_UNREADABLE
+    # What was paid and then taken back is not paid again: its report is still there.
+    is_taken_back = any(
+        each.failure == lost and each.attempt == ended for each in record.attempts.failures
+    )
+    if not ended or is_taken_back:
         return record
-    began, reached = _tokens_of(record, ended, progress, result)
+    began, reached = _tokens_of(record, ended, reports)
     if reached <= record.reached_tokens:
         return record
     # One of which nothing was known by then may have begun where a checkpoint of others ended.
@@ -505,26 +473,15 @@ def paid_late(
     return replace(record, spent=record.spent + late, reached_tokens=reached)
 
 
-def _is_taken_back(record: PointRecord) -> bool:
-    """Whether what its last attempt trained was paid and then taken back: its report is still there."""
-    lost, ended = FailureClass.TRAJECTORY_UNREADABLE, record.attempts.ended
-    return any(each.failure == lost and each.attempt == ended for each in record.attempts.failures)
-
-
-def vanished(
-    record: PointRecord,
-    progress: PointProgress | None,
-    now: datetime,
-    result: PointResult | None = None,
-) -> PointRecord:
+def _vanished(record: PointRecord, reports: Reports) -> PointRecord:
     """The record once an attempt is gone with its Job before its end was recorded: somebody deleted it. What it had
     reported is paid; its hours are not known any more."""
-    reports = (progress, result)
-    claims = [each.claimant.attempt for each in reports if each is not None and each.claimant]
+    said = (reports.progress, reports.result)
+    claims = [each.claimant.attempt for each in said if each is not None and each.claimant]
     attempt, attempts = max(claims, default=0), record.attempts
     if attempt <= attempts.ended:
         return record
-    began, reached = _tokens_of(record, attempt, progress, result)
+    began, reached = _tokens_of(record, attempt, reports)
     return replace(
         record,
         spent=record.spent + Spend(record.flops_per_token * max(0, reached - began)),
@@ -533,24 +490,20 @@ def vanished(
             attempts,
             ended=attempt,
             interruptions=attempts.interruptions + 1,
-            last_failure="" if result is not None else str(FailureClass.INTERRUPTED),
-            last_ended_at=timestamp(now),
+            last_failure="" if reports.result is not None else str(FailureClass.INTERRUPTED),
+            last_ended_at=timestamp(reports.now),
         ),
     )
 
 
-def _tokens_of(
-    record: PointRecord,
-    attempt: int,
-    progress: PointProgress | None,
-    result: PointResult | None,
-) -> tuple[int, int]:
+def _tokens_of(record: PointRecord, attempt: int, reports: Reports) -> tuple[int, int]:
     """Tokens behind the point when an attempt began, and those that it reached.
 
     An attempt that reported nothing reached nothing. One that does not say where it began did so where the last one
     ended, or anew if it is not that far: others' result, which is further, may have come while it trained.
     """
     began = reached = record.reached_tokens
+    progress, result = reports.progress, reports.result
     if progress is not None and progress.claimant.attempt == attempt:
         reached = progress.tokens
         if progress.began_tokens is not None:
@@ -636,25 +589,25 @@ def ended_with_result(
     return record if attempts is record.attempts else replace(record, attempts=attempts)
 
 
-def ended_without_result(
+def _ended_without_result(
     record: PointRecord,
     job: ObservedJob,
-    progress: PointProgress | None,
-    now: datetime,
-    failure: Failure | None = None,
+    reports: Reports,
+    failure: Failure | None,
     *,
-    template: str = "",
+    template: str,
     halvable: int = 0,
 ) -> PointRecord:
     """The record once `job` ended without a result, for a failure under `template`, or is stopped, which is an
-    interruption; its `progress` says how far it got."""
+    interruption."""
+    now = reports.now
     if failure is None:
         attempts = after_stop(record.attempts, job, now)
     else:
         attempts = after_failure(
             record.attempts, job, failure, template=template, now=now, halvable=halvable
         )
-    return replace(paid(record, job, progress, now), attempts=attempts)
+    return replace(_paid(record, job, reports), attempts=attempts)
 
 
 def taken_back(record: PointRecord, failure: Failure, template: str) -> PointRecord:

@@ -112,11 +112,6 @@ def replicate_number(spec: api.ScalingSweepSpec, point: PlannedPoint) -> int:
     return (point.seed - spec.training.seed) % SEEDS
 
 
-def replicate_seed(spec: api.ScalingSweepSpec, number: int) -> int:
-    """The seed of the repeat of this number."""
-    return (spec.training.seed + number) % SEEDS
-
-
 def _size(spec: api.ScalingSweepSpec, proxy: PlannedProxy, seconds_per_flop: float) -> Size:
     grid = spec.grid_of(spec.proxies[proxy.index])
     return Size(
@@ -198,8 +193,19 @@ def _with_added(
     wanted = {_decided(decision): decision for decision in decisions if decision.added}
     if not wanted:
         return ledger
-    additions = tuple(_addition(spec, decision) for decision in wanted.values())
-    additions = (*ledger.additions, *additions)
+    additions = (
+        *ledger.additions,
+        *(
+            AddedPoint(
+                decision.size,
+                decision.batch_size,
+                decision.learning_rate,
+                decision.reason,
+                (spec.training.seed + decision.replicate) % SEEDS if decision.replicate else None,
+            )
+            for decision in wanted.values()
+        ),
+    )
     former = {record.key: record for record in ledger.former}
     records = []
     continued = Continued.of(ledger.checkpoints, ledger.neighbourhoods)
@@ -209,13 +215,6 @@ def _with_added(
             records.append(replace(record, intent=_intent(decision, record)))
     return ledger.replace(
         points=(*ledger.points, *records), former=tuple(former.values()), additions=additions
-    )
-
-
-def _addition(spec: api.ScalingSweepSpec, decision: PointDecision) -> AddedPoint:
-    seed = replicate_seed(spec, decision.replicate) if decision.replicate else None
-    return AddedPoint(
-        decision.size, decision.batch_size, decision.learning_rate, decision.reason, seed
     )
 
 

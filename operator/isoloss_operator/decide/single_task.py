@@ -22,7 +22,7 @@ from isoloss_operator.decide.jobs.attempts import (
     not_before,
 )
 from isoloss_operator.decide.jobs.requests import deletions
-from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
+from isoloss_operator.decide.observation import ObservedJob, ObservedResource
 from isoloss_operator.decide.plans import JobDeletion
 from isoloss_operator.decide.reasons import Reason, bad_data_reason
 
@@ -55,7 +55,7 @@ class SingleTask:
     """What a pass knows at its beginning."""
 
     labels: Labels
-    observed: ObservedTasks
+    observed: ObservedResource
     jobs: tuple[ObservedJob, ...]
     """Its own, in order of attempts."""
     stopped: tuple[ObservedJob, ...]
@@ -94,25 +94,19 @@ class SinglePass:
     """Jobs that a suspension stops, and those that wait in vain for what is no longer asked for."""
 
     @property
-    def jobs(self) -> tuple[ObservedJob, ...]:
-        """Its own, in order of attempts."""
-        return self.task.jobs
-
-    @property
-    def now(self) -> datetime:
-        """Time of the pass."""
-        return self.task.observed.now
-
-    @property
     def active(self) -> ObservedJob | None:
         """The newest Job that may still run a pod."""
-        return next((job for job in reversed(self.jobs) if job.holds_a_slot), None)
+        return next((job for job in reversed(self.task.jobs) if job.holds_a_slot), None)
 
     @property
     def awaited(self) -> ObservedJob | None:
         """A Job that has just succeeded and whose result is not there yet."""
         is_lacking = not self.task.problem
-        found = (job for job in self.jobs if is_lacking and failures.awaits_result(job, self.now))
+        found = (
+            job
+            for job in self.task.jobs
+            if is_lacking and failures.awaits_result(job, self.task.observed.now)
+        )
         return next(found, None)
 
     @property
@@ -126,7 +120,7 @@ class SinglePass:
     @property
     def not_before(self) -> datetime | None:
         """When the next attempt may start; None: at once."""
-        return not_before(self.attempts, self.task.template, self.now)
+        return not_before(self.attempts, self.task.template, self.task.observed.now)
 
     @property
     def is_due(self) -> bool:
@@ -135,20 +129,20 @@ class SinglePass:
             return False
         if self.refused or self.retries_used_up:
             return False
-        return self.not_before is None or self.not_before <= self.now
+        return self.not_before is None or self.not_before <= self.task.observed.now
 
     @property
     def starts(self) -> int | None:
         """Number of the attempt that starts now; None: none does."""
         if not (self.is_due and self.task.has_room):
             return None
-        return next_attempt(self.attempts, self.jobs)
+        return next_attempt(self.attempts, self.task.jobs)
 
     @property
     def seconds_until_due(self) -> float:
         """Seconds until the next attempt may start, at least 1."""
         start = self.not_before
-        return 1.0 if start is None else max(1.0, (start - self.now).total_seconds())
+        return 1.0 if start is None else max(1.0, (start - self.task.observed.now).total_seconds())
 
     @property
     def message(self) -> str:

@@ -5,8 +5,7 @@ its findings say, and what follows from them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from isoloss.formatting import loss
@@ -32,6 +31,7 @@ from isoloss_operator.decide.plans import Event
 from isoloss_operator.decide.search import search_status
 from isoloss_operator.decide.suspension import suspension
 from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.specs import InvalidSpec
 
 FARTHEST_COMPLETION: Final = timedelta(days=3650)
 AS_FAR: Final = 0.99
@@ -54,94 +54,76 @@ def sweep_status(chosen: Chosen) -> tuple[api.ScalingSweepStatus, tuple[Event, .
     search = None
     if spec.searches:
         search = search_status(spec, ledger, points, chosen.search.ended)
-    facts = SweepFacts(
-        store_uri=store_uri(spec),
-        points=points,
-        ledger=ledger,
+    numbers = numbers_of(
+        observed,
+        points,
+        ledger,
+        chosen.spending,
         active=tasks.active,
-        fit_is_final=chosen.final_laws is not None,
-        shows_page=True,
-        warnings=sweep_warnings(chosen),
-        spent=chosen.spending,
         added=len(points) - spec.points,
         search=search,
+        warnings=sweep_warnings(chosen),
+        fit_is_final=chosen.final_laws is not None,
+        shows_page=True,
     )
-    findings = sweep_findings(chosen)
-    return stated(observed, findings, numbers_of(observed, facts))
+    return stated(observed, sweep_findings(chosen), numbers)
 
 
-@dataclass(frozen=True)
-class SweepFacts:
-    """What the numbers of a status are computed from, in addition to what is observed."""
+def numbers_of(
+    observed: ObservedSweep,
+    points: Sequence[PlannedPoint],
+    ledger: Ledger,
+    spent: Spending,
+    *,
+    active: Sequence[ObservedJob] = (),
+    added: int = 0,
+    search: api.SearchStatus | None = None,
+    warnings: Sequence[str] = (),
+    fit_is_final: bool = False,
+    shows_page: bool = False,
+) -> api.ScalingSweepStatus:
+    """A status with its numbers, and without conditions.
 
-    store_uri: str
-    points: Sequence[PlannedPoint]
-    ledger: Ledger
-    spent: Spending
-    """Of all attempts, running ones included."""
-    active: Sequence[ObservedJob] = ()
-    """Train Jobs that hold a slot."""
-    fit_is_final: bool = False
-    shows_page: bool = False
-    """Whether the page of a sweep on the way is named, once it is in the store."""
-    warnings: Sequence[str] = ()
-    search: api.SearchStatus | None = None
-    added: int = 0
-    """How many of `points`, the last ones, a search added to those of the spec."""
-
-
-def numbers_of(observed: ObservedSweep, facts: SweepFacts) -> api.ScalingSweepStatus:
-    """A status with its numbers, and without conditions."""
-    ledger, records, fit = facts.ledger, facts.ledger.points, observed.fit
-    counts = _counts(facts.points, records, facts.active)
+    `spent` is of all attempts, running ones included; `active` are the train Jobs that hold a slot; the last `added` of
+    the points a search added to those of the spec; `shows_page`: the page of a sweep on the way is named, once it is in
+    the store.
+    """
+    assert not isinstance(observed.spec, InvalidSpec)  # its points are known
+    records, fit = ledger.points, observed.fit
+    counts = _counts(points, records, active)
     laws = fit.laws if fit is not None else None
-    provisional = not facts.fit_is_final
-    sizes = {point.proxy.parameters.active: point.proxy.name for point in facts.points}
-    folder = f"{facts.store_uri}/{layout.sweep_folder(observed.name, observed.uid)}"
+    sizes = {point.proxy.parameters.active: point.proxy.name for point in points}
+    store, name = store_uri(observed.spec), layout.sweep_folder(observed.name, observed.uid)
+    folder = f"{store}/{name}"
     report_uri = layout.report_in(folder)
     is_drawn = fit is not None and laws is not None and fit.report_written
-    is_drawn = is_drawn or (facts.shows_page and observed.has_page(report_uri))
+    is_drawn = is_drawn or (shows_page and observed.has_page(report_uri))
     reports = {
-        job.key: observed.progress[job.key] for job in facts.active if job.key in observed.progress
+        job.key: observed.progress[job.key] for job in active if job.key in observed.progress
     }
+    lost = () if ledger.lost is None else (lost_in_words(ledger.lost),)
     return api.ScalingSweepStatus(
         points=counts,
         progress=f"{counts.succeeded + counts.diverged}/{counts.total}",
         planned_flops=law_status.precise(
-            sum(point.flops for point in facts.points[: len(facts.points) - facts.added])
+            sum(point.flops for point in points[: len(points) - added])
         ),
-        spent_flops=law_status.precise(facts.spent.flops),
-        accelerator_hours=law_status.precise(facts.spent.accelerator_seconds / 3600),
-        estimated_completion=_estimated_completion(observed.now, observed.progress, facts),
-        learning_rate_law=law_status.hyperparameter_law(
-            laws.learning_rate, provisional=provisional
-        )
-        if laws
-        else None,
-        batch_size_law=law_status.hyperparameter_law(laws.batch_size, provisional=provisional)
-        if laws
-        else None,
-        loss_compute_law=law_status.loss_compute_law(laws, provisional=provisional)
-        if laws
-        else None,
+        spent_flops=law_status.precise(spent.flops),
+        accelerator_hours=law_status.precise(spent.accelerator_seconds / 3600),
+        estimated_completion=_estimated_completion(observed, points, ledger, spent, active),
+        **(law_status.law_statuses(laws, provisional=not fit_is_final) if laws else {}),
         optima=law_status.optimum_statuses(laws.frontier, sizes) if laws else (),
         sizes=size_statuses(records, reports),
-        active=_active(observed.progress, facts.active),
+        active=_active(observed.progress, active),
         failures=_failures(records),
-        warnings=law_status.texts(
-            [*_lost(ledger), *facts.warnings, *(laws.warnings if laws else ())]
-        ),
+        warnings=law_status.texts([*lost, *warnings, *(laws.warnings if laws else ())]),
         data_digest=ledger.data_digest,
         ledger=api.LedgerReference(uri=layout.ledger_in(folder), sha256=ledger.digest),
-        search=facts.search,
+        search=search,
         laws_uri=layout.laws_in(folder) if laws else "",
         laws_sha256=fit.laws_sha256 if fit and laws else "",
         report_uri=report_uri if is_drawn else "",
     )
-
-
-def _lost(ledger: Ledger) -> Sequence[str]:
-    return () if ledger.lost is None else (lost_in_words(ledger.lost),)
 
 
 def _counts(
@@ -230,7 +212,7 @@ def _tokens_seen(record: PointRecord, report: PointProgress | None) -> int:
 
 def _wanted_tokens(record: PointRecord) -> int:
     """Tokens to which it is to be trained, as things are: none of a point that a search has not chosen."""
-    if record.state is not PointState.PENDING or record.intent.action is not IntentAction.RUN:
+    if not _is_wanted(record):
         return record.tokens
     return min(record.intent.tokens or record.wanted_tokens, record.wanted_tokens)
 
@@ -259,31 +241,30 @@ def _newest_loss(record: PointRecord, report: PointProgress | None) -> float | N
 
 
 def _estimated_completion(
-    now: datetime, reports: Mapping[str, PointProgress], facts: SweepFacts
+    observed: ObservedSweep,
+    points: Sequence[PlannedPoint],
+    ledger: Ledger,
+    spent: Spending,
+    active: Sequence[ObservedJob],
 ) -> str:
-    """When everything that is wanted is trained; empty if unknown."""
-    seconds = _seconds_left(reports, facts)
-    if seconds is None or seconds > FARTHEST_COMPLETION.total_seconds():
-        return ""
-    return conditions.timestamp(now + timedelta(seconds=seconds))
-
-
-def _seconds_left(reports: Mapping[str, PointProgress], facts: SweepFacts) -> float | None:
-    """Seconds until all that is wanted by now is trained; None while nothing trains or nothing is measured.
+    """When all that is wanted by now is trained; empty while nothing trains or nothing is measured.
 
     FLOPs left over FLOPs per second: of each size by its own pace, as the budget reckons it.
     """
-    records, spent = facts.ledger.by_key, facts.spent
-    devices = sum(job.accelerators * job.pods for job in facts.active)
+    records, reports = ledger.by_key, observed.progress
+    devices = sum(job.accelerators * job.pods for job in active)
     if not devices or not spent.accelerator_seconds:
-        return None
+        return ""
     left = sum(
         spent.seconds_per_flop[point.proxy.name]
         * remaining_flops(point, records[point.key], reports.get(point.key))
-        for point in facts.points
+        for point in points
         if _is_wanted(records[point.key])
     )
-    return left / devices
+    seconds = left / devices
+    if seconds > FARTHEST_COMPLETION.total_seconds():
+        return ""
+    return conditions.timestamp(observed.now + timedelta(seconds=seconds))
 
 
 def _is_wanted(record: PointRecord) -> bool:
@@ -301,7 +282,7 @@ def stated(
     Without `numbers` those of the status stay as they were, but for Jobs that ended.
     """
     numbers = numbers or _previous_numbers(observed.previous_status, observed.jobs)
-    suspended = suspension(observed, suspend=observed.spec.suspend)
+    suspended = suspension(observed)
     previous = observed.previous_conditions
     current = conditions.dated(
         findings.by_condition(suspended),

@@ -17,7 +17,7 @@ from isoloss.formatting import are, counted
 from isoloss_contract.ledger import Ledger
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs.requests import deletions
-from isoloss_operator.decide.observation import ObservedJob, ObservedTasks
+from isoloss_operator.decide.observation import ObservedJob, ObservedResource
 from isoloss_operator.decide.plans import JobDeletion
 from isoloss_operator.decide.reasons import Reason
 
@@ -27,7 +27,7 @@ Stop = tuple[tuple[JobDeletion, ...], tuple[ObservedJob, ...]]
 NOT_SUSPENDED: Final = Finding.false(Reason.NOT_SUSPENDED, "spec.suspend is false.")
 
 
-def left_behind(observed: ObservedTasks) -> str:
+def left_behind(observed: ObservedResource) -> str:
     """What a deleted Job left behind, and what to do about it; empty: nothing.
 
     Most pods end by themselves; one that has no node yet never does.
@@ -42,9 +42,9 @@ def left_behind(observed: ObservedTasks) -> str:
     )
 
 
-def suspension(observed: ObservedTasks, *, suspend: bool) -> Finding:
+def suspension(observed: ObservedResource) -> Finding:
     """The condition Suspended of a resource."""
-    if not suspend:
+    if not observed.spec.suspend:
         return NOT_SUSPENDED
     running = sum(job.holds_a_slot for job in observed.jobs)
     if running:

@@ -75,21 +75,16 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
         jobs=_jobs_by_key(observed, requests.store_label(requests.store_uri(spec))),
         active=tuple(job for job in holding if job.key in points),
         kept=_ending_preparations(sweep),
-        progress=own_progress(observed),
+        progress={
+            key: progress
+            for key, progress in observed.progress.items()
+            if progress.claimant.sweep_uid == observed.uid
+        },
         templates={
             each: requests.template_label(observed.operator_template, spec, each)
             for each in digests
         },
     )
-
-
-def own_progress(observed: ObservedSweep) -> dict[str, PointProgress]:
-    """What an attempt of this very sweep last reported of each task."""
-    return {
-        key: progress
-        for key, progress in observed.progress.items()
-        if progress.claimant.sweep_uid == observed.uid
-    }
 
 
 def corpora(sweep: AcceptedSweep) -> tuple[DataManifest, ...]:

@@ -6,7 +6,7 @@ Nothing is trained here. The answer itself, Ready and the ConfigMap never depend
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -37,9 +37,9 @@ from isoloss_operator.decide.prediction_checks import (
     AcceptedPrediction,
     check_prediction,
     present_question,
+    sweep_not_ready,
 )
 from isoloss_operator.decide.reasons import Reason, known_reason
-from isoloss_operator.decide.sweep_reference import sweep_not_ready
 from isoloss_operator.planning.continued import ALIKE
 from isoloss_operator.planning.points import mixture
 from isoloss_operator.planning.specs import InvalidSpec, checkpoint_uri
@@ -245,16 +245,6 @@ def _not_over(
 # ------------------------------------------------------------------------- what their losses say
 
 
-_REASONS: Final[Mapping[Judged, Reason]] = {
-    Judged.ANSWER_HOLDS: Reason.ANSWER_HOLDS,
-    Judged.BETTER_ANSWER_NEARBY: Reason.BETTER_ANSWER_NEARBY,
-    Judged.ANSWER_DIVERGED: Reason.ANSWER_DIVERGED,
-    Judged.WITHIN_NOISE: Reason.WITHIN_NOISE,
-    Judged.NO_MINIMUM: Reason.NO_MINIMUM,
-    Judged.TOO_FEW_PROBES: Reason.TOO_FEW_PROBES,
-}
-
-
 @dataclass(frozen=True)
 class CourseReads:
     """Which trajectories to read."""
@@ -390,7 +380,7 @@ def _too_few(message: str) -> Verdict:
 
 
 def _finding(found: Validation, sweep: str) -> Finding:
-    reason, message = _REASONS[found.reason], found.message
+    reason, message = Reason(found.reason.value), found.message
     if found.reason is Judged.WITHIN_NOISE:
         message += f" The fields of ScalingSweep {sweep} are training.additionalSeeds and proxies[].tokens."
     if found.reason is Judged.ANSWER_DIVERGED:
@@ -459,20 +449,17 @@ def _place(
     comparison: Comparison | None,
 ) -> api.ProbeStatus:
     is_compared = comparison is not None and not comparison.neighbour.diverged
+    losses = (_loss(sweep, each) for each in seeds if each.state in DONE)
+    known = [each for each in losses if each is not None]
     return api.ProbeStatus(
         learning_rate=learning_rate(place[0]),
         batch_size=batch_size(place[1]),
         state=_state(seeds),
-        loss=loss(_mean(_loss(sweep, each) for each in seeds if each.state in DONE)),
+        loss=loss(sum(known) / len(known) if known else None),
         difference=loss(comparison.difference) if comparison and is_compared else "",
         standard_error=loss(comparison.standard_error) if comparison and is_compared else "",
         better=(comparison.better or "") if comparison else "",
     )
-
-
-def _mean(losses: Iterable[float | None]) -> float | None:
-    known = [each for each in losses if each is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _state(seeds: Seeds) -> str:

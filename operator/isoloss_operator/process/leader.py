@@ -178,24 +178,19 @@ class Elector:
         if lease is None:
             self._create()
             return True
-        self._observe(lease["spec"])
-        if self._held_by_another() and not self._expired(lease["spec"]):
-            return False
-        self._renew(lease)
-        return True
-
-    def _observe(self, spec: Lease) -> None:
+        spec = lease["spec"]
         seen = (spec.get("holderIdentity") or "", spec.get("renewTime"), spec.get("acquireTime"))
         if seen != self._seen:
             self._seen = seen
             self._seen_at = self._clock()
+        seconds = float(spec.get("leaseDurationSeconds") or self._terms.lease)
+        if self._held_by_another() and self._clock() - self._seen_at <= seconds:
+            return False
+        self._renew(lease)
+        return True
 
     def _held_by_another(self) -> bool:
         return bool(self._seen and self._seen[0] not in ("", self._identity))
-
-    def _expired(self, spec: Lease) -> bool:
-        seconds = spec.get("leaseDurationSeconds") or self._terms.lease
-        return self._clock() - self._seen_at > float(seconds)
 
     def _is_ours(self, lease: Lease) -> bool:
         spec = lease["spec"]

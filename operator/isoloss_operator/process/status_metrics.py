@@ -36,12 +36,7 @@ class _Sweep:
     """When that was reached, in Unix seconds."""
 
 
-@dataclass(frozen=True)
-class _Prediction:
-    status: statuses.HyperparamPredictionStatus
-
-
-Shown = TypeVar("Shown", bound=_Sweep | _Prediction)
+Shown = TypeVar("Shown", bound=_Sweep | statuses.HyperparamPredictionStatus)
 
 
 class StatusCollector(Collector):
@@ -50,13 +45,14 @@ class StatusCollector(Collector):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sweeps: dict[Name, _Sweep] = {}
-        self._predictions: dict[Name, _Prediction] = {}
+        self._predictions: dict[Name, statuses.HyperparamPredictionStatus] = {}
 
     def show_sweep(
         self, name: Name, status: statuses.ScalingSweepStatus, load: SweepLoad, now: float
     ) -> None:
         """Publish a sweep's status and what it occupies. `now` in Unix seconds."""
-        shown = _Sweep(status, load, _reached(status), now)
+        reached = status.points.succeeded + status.points.diverged, status.spent_flops
+        shown = _Sweep(status, load, reached, now)
         with self._lock:
             before = self._sweeps.get(name)
             if before is not None and before.reached == shown.reached:
@@ -66,7 +62,7 @@ class StatusCollector(Collector):
     def show_prediction(self, name: Name, status: statuses.HyperparamPredictionStatus) -> None:
         """Publish a prediction's status."""
         with self._lock:
-            self._predictions[name] = _Prediction(status)
+            self._predictions[name] = status
 
     def drop_sweep(self, name: Name) -> None:
         """The sweep is gone."""
@@ -88,10 +84,6 @@ class StatusCollector(Collector):
             sweeps, predictions = dict(self._sweeps), dict(self._predictions)
         yield from _families("isoloss_scalingsweep", SWEEP_GAUGES, sweeps)
         yield from _families("isoloss_hyperparamprediction", PREDICTION_GAUGES, predictions)
-
-
-def _reached(status: statuses.ScalingSweepStatus) -> tuple[int, str]:
-    return status.points.succeeded + status.points.diverged, status.spent_flops
 
 
 @dataclass(frozen=True)
@@ -231,19 +223,17 @@ SWEEP_GAUGES: Final[Sequence[_Gauge[_Sweep]]] = (
 )
 
 
-def _answer(field: str, text: str) -> _Gauge[_Prediction]:
+def _answer(field: str, text: str) -> _Gauge[statuses.HyperparamPredictionStatus]:
     """Of a field of a prediction's status."""
     text = f"{text}, and the low and high end of its interval; absent without one."
-    return _Gauge(field, text, lambda p: _bounds(getattr(p.status, field)), ("bound",))
+    return _Gauge(field, text, lambda p: _bounds(getattr(p, field)), ("bound",))
 
 
-PREDICTION_GAUGES: Final[Sequence[_Gauge[_Prediction]]] = (
+PREDICTION_GAUGES: Final[Sequence[_Gauge[statuses.HyperparamPredictionStatus]]] = (
     _Gauge(
         "extrapolation_ratio",
         "Total compute of the prediction over the largest compute of its sweep.",
-        lambda p: _alone(
-            _number(p.status.extrapolation.compute_factor) if p.status.extrapolation else None
-        ),
+        lambda p: _alone(_number(p.extrapolation.compute_factor) if p.extrapolation else None),
     ),
     _answer("initial_loss", "Loss of the checkpoint, in nats per token"),
     _answer("target_loss", "Loss expected at the end of the planned run, in nats per token"),
@@ -252,7 +242,7 @@ PREDICTION_GAUGES: Final[Sequence[_Gauge[_Prediction]]] = (
     _Gauge(
         "condition",
         CONDITION_TEXT,
-        lambda p: _conditions(p.status.conditions),
+        lambda p: _conditions(p.conditions),
         ("condition", "reason"),
     ),
 )

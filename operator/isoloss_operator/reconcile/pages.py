@@ -7,8 +7,7 @@ from typing import Any
 
 from isoloss_operator.decide.fits import PAGE_SECONDS
 from isoloss_operator.fitting.fit_jobs import FitJob
-from isoloss_operator.reconcile.resource import Resource
-from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.resource import Resource, Services
 
 
 def page_of(uid: str) -> str:

@@ -17,8 +17,7 @@ from isoloss_operator.decide.plans import TaskWrites
 from isoloss_operator.decide.suspension import unrecorded
 from isoloss_operator.process.sweep_load import attempts_ended
 from isoloss_operator.reconcile.memory import Memory, tolerated
-from isoloss_operator.reconcile.resource import Resource
-from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.resource import Resource, Services
 
 NOT_ASKED = Unanswered("not asked")
 

@@ -31,8 +31,7 @@ from isoloss_operator.reconcile.memory import STORE_SECONDS, Folder, tolerated
 from isoloss_operator.reconcile.pages import draw, look_for_page, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, store_points
 from isoloss_operator.reconcile.references import corpora_of, read_laws, read_reference
-from isoloss_operator.reconcile.resource import Object, Resource, first_look
-from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.resource import Object, Resource, Services, first_look
 
 
 class PredictionSteps:

@@ -14,17 +14,16 @@ from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.observation import ObservedResource
 from isoloss_operator.decide.plans import PredictionPlan, SweepPlan
-from isoloss_operator.reconcile.intervals import next_look
 from isoloss_operator.reconcile.memory import (
     Memories,
     after_trouble,
     carry_out,
     had_trouble,
 )
-from isoloss_operator.reconcile.resource import Resource
-from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.resource import Resource, Services
 from isoloss_operator.reconcile.status_writes import (
     StatusChanged,
+    next_look,
     reporting_failures,
     write_status,
 )

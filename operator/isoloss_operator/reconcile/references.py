@@ -21,8 +21,7 @@ from isoloss_operator.decide.observation import (
 )
 from isoloss_operator.decide.prediction_checks import needs_corpus
 from isoloss_operator.planning import specs
-from isoloss_operator.reconcile.resource import parsed
-from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.resource import Services, parsed
 
 
 def read_reference(services: Services, namespace: str, name: str) -> ObservedReference | None:

@@ -1,4 +1,5 @@
-"""A resource of either kind as a pass meets it: what is known before anything is asked of the store."""
+"""What a pass works with: services made once at start, and a resource of either kind with what is known of it before anything
+is asked of the store."""
 
 from __future__ import annotations
 
@@ -7,19 +8,42 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from isoloss_operator.api import HyperparamPredictionSpec, ScalingSweepSpec
-from isoloss_operator.cluster.client import JOB
+from isoloss_operator.cluster.client import JOB, Cluster
+from isoloss_operator.cluster.jobs import JobWriter
 from isoloss_operator.cluster.json_depth import UNREADABLE, too_deep
-from isoloss_operator.cluster.live_jobs import LiveJobs
+from isoloss_operator.cluster.live_jobs import JobReader, LiveJobs
 from isoloss_operator.cluster.manifests import Owner
 from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide import suspension
 from isoloss_operator.decide.observation import ObservedJob, ObservedResource
+from isoloss_operator.fitting.fitter import Fitter
 from isoloss_operator.planning.specs import InvalidSpec, SpecError
+from isoloss_operator.process.metrics import Metrics
+from isoloss_operator.process.watchdog import WatchDog
+from isoloss_operator.process.workqueue import WorkQueue
 from isoloss_operator.reconcile.memory import Memory, create_error, tolerated
-from isoloss_operator.reconcile.services import Services
+from isoloss_operator.settings import Settings
+from isoloss_operator.store.ledgers import Ledgers
+from isoloss_operator.store.storage import Storage
 
 Object = Mapping[str, Any]
 Spec = TypeVar("Spec")
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything is thread-safe and shared by all workers."""
+
+    settings: Settings
+    cluster: Cluster
+    storage: Storage
+    ledgers: Ledgers
+    jobs: JobWriter
+    job_reader: JobReader
+    fitter: Fitter[ResourceKey]
+    metrics: Metrics
+    watchdog: WatchDog
+    queue: WorkQueue[ResourceKey]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Writing the status: what was decided, or why nothing could be."""
+"""Writing the status: what was decided, or why nothing could be; how often that is, and how often a resource is looked at
+without cause."""
 
 from __future__ import annotations
 
@@ -7,15 +8,15 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from isoloss_operator.cluster import client
 from isoloss_operator.cluster.events import send_events
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.plans import Event
-from isoloss_operator.reconcile.intervals import status_pause
-from isoloss_operator.reconcile.resource import Resource
-from isoloss_operator.reconcile.services import Services
+from isoloss_operator.decide.reasons import Reason
+from isoloss_operator.reconcile.resource import Resource, Services
+from isoloss_operator.settings import Settings
 
 logger = logging.getLogger(__name__)
 UNANSWERED_PASSES = 5
@@ -41,10 +42,12 @@ def reporting_failures(services: Services, resource: Resource) -> Iterator[None]
     except client.Unavailable as error:
         resource.memory.unanswered += 1
         if resource.memory.unanswered >= UNANSWERED_PASSES:
-            _report(services, resource, conditions.api_server_unavailable(error))
+            _report(
+                services, resource, conditions.tried_again(Reason.API_SERVER_UNAVAILABLE, error)
+            )
         raise
     except client.Refused as error:
-        _report(services, resource, conditions.request_refused(error))
+        _report(services, resource, conditions.tried_again(Reason.REQUEST_REFUSED, error))
         raise
     except Exception as error:
         if not getattr(error, "expected", False):
@@ -60,9 +63,8 @@ def _report(services: Services, resource: Resource, finding: conditions.Finding)
         try:
             document = conditions.failed_pass(body.get("status") or {}, generation, now, finding)
             write_status(services, resource, document, ())
-        except (
-            client.Refused
-        ):  # for what stands in the status, perhaps: say at least why nothing is written
+        except client.Refused:
+            # For what stands in the status, perhaps: say at least why nothing is written.
             document = conditions.failed_pass({}, generation, now, finding)
             write_status(services, resource, document, ())
     except (client.ClusterError, StatusChanged) as failed:
@@ -78,8 +80,7 @@ def write_status(
 ) -> float:
     """Apply the status if it changed, then send events, owed ones first; seconds until it may be written again.
 
-    Conditions are written at once; numbers alone as intervals.py says. Raises
-    StatusChanged if what was read is no longer the newest.
+    Conditions are written at once; numbers alone as `status_pause` says. Raises StatusChanged if what was read is no longer the newest.
     """
     owner, memory, body = resource.owner, resource.memory, resource.body
     before = body.get("status") or {}
@@ -103,3 +104,37 @@ def _send(services: Services, resource: Resource, events: tuple[Event, ...]) -> 
     owner, memory = resource.owner, resource.memory
     due, memory.unsent = dict.fromkeys((*memory.unsent, *events)), ()
     send_events(services.cluster, owner, services.settings.identity, due)
+
+
+# -------------------------------------------------------------------------------------- how often
+
+
+PROGRESS: Final = frozenset(
+    {"active", "estimatedCompletion", "spentFlops", "acceleratorHours", "ledger"}
+)
+"""Fields of a status that change without a transition: all the time while something trains."""
+
+
+def status_pause(
+    before: Mapping[str, Any],
+    document: Mapping[str, Any],
+    since_written: float,
+    settings: Settings,
+) -> float:
+    """Seconds until the status may be written, `since_written` seconds after it was written last.
+
+    A turned condition is due at once; counts, laws and failures after a moment; mere progress seldom.
+    """
+    changed = {name for name in {*before, *document} if before.get(name) != document.get(name)}
+    if "conditions" in changed:
+        return 0.0
+    is_progress = changed <= PROGRESS
+    seldom, soon = settings.progress_interval_seconds, settings.status_interval_seconds
+    return max(0.0, (seldom if is_progress else soon) - since_written)
+
+
+def next_look(requeue_after: float, settings: Settings) -> float:
+    """Seconds until the next pass without an event; `requeue_after` is what the decision asks for."""
+    if requeue_after == math.inf:
+        return settings.idle_seconds
+    return min(requeue_after, settings.resync_seconds)

@@ -33,8 +33,7 @@ from isoloss_operator.reconcile.memory import STORE_SECONDS
 from isoloss_operator.reconcile.pages import draw, observed_page, page_of
 from isoloss_operator.reconcile.points import change_jobs, hold_marks, read_points, store_points
 from isoloss_operator.reconcile.references import read_answer, with_corpus
-from isoloss_operator.reconcile.resource import Resource, first_look
-from isoloss_operator.reconcile.services import Services
+from isoloss_operator.reconcile.resource import Resource, Services, first_look
 
 
 class SweepSteps:

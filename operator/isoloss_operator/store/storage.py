@@ -242,7 +242,7 @@ class Storage:
         self._suspects.put(uri, bool(lacking))
         circuit = self._circuit(uri)
         if lacking and circuit.has_answered_since(began):
-            circuit.trust()
+            circuit.answered()
             found |= {key: replace(read, alone=True) for key, read in lacking.items()}
         return found
 

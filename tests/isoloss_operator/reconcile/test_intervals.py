@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isoloss_operator.reconcile.intervals import PROGRESS, next_look, status_pause
+from isoloss_operator.reconcile.status_writes import PROGRESS, next_look, status_pause
 from isoloss_operator.settings import Settings
 
 SETTINGS = Settings(

@@ -65,7 +65,7 @@ def prepare_request(
 
 
 def train_request(
-    observed: observation.ObservedTasks,
+    observed: observation.ObservedResource,
     spec: ScalingSweepSpec,
     point: PlannedPoint,
     attempts: Attempts,
@@ -118,7 +118,7 @@ def _data_uri(spec: ScalingSweepSpec, corpus: records.DataManifest) -> str:
 
 
 def _request(
-    parent: observation.ObservedTasks,
+    parent: observation.ObservedResource,
     spec: ScalingSweepSpec,
     task: records.PrepareTask | records.TrainTask | records.EvaluateTask,
     what: str,
