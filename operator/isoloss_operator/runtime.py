@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import kopf
@@ -279,10 +279,16 @@ class Operator:
 
     def _why_not_installed(self) -> NotInstalled | client.ClusterError | None:
         try:
-            missing = sorted(KINDS - self.cluster.served_kinds(GROUP, VERSION))
+            missing = KINDS - self.cluster.served_kinds(GROUP, VERSION)
         except client.ClusterError as error:
             return error
-        return NotInstalled(_not_installed(missing)) if missing else None
+        if not missing:
+            return None
+        names = ", ".join(f"{name}.{GROUP}" for name in sorted(missing))
+        return NotInstalled(
+            f"the API server does not serve {names} {VERSION}: install the CRDs "
+            "(kubectl apply --server-side -f crds/, or the chart with crds.install=true)"
+        )
 
     async def _watch(self) -> None:
         beat = asyncio.create_task(self._beat())
@@ -337,11 +343,3 @@ class Operator:
         self.elector.stop()
         self.metrics.leader.set(0)
         self.health.stop()
-
-
-def _not_installed(missing: Sequence[str]) -> str:
-    names = ", ".join(f"{name}.{GROUP}" for name in missing)
-    return (
-        f"the API server does not serve {names} {VERSION}: install the CRDs "
-        "(kubectl apply --server-side -f crds/, or the chart with crds.install=true)"
-    )

@@ -114,7 +114,10 @@ class JobWatch:
     def _watch(self) -> None:
         """Deliver the events of one watch until the API server ends it. Raises if that is an error."""
         if not self._version:
-            self._start_over()
+            # What happened meanwhile is lost: whoever had a Job looks for itself.
+            known, self._known = self._known, {}
+            for metadata in known.values():
+                self._deliver({"type": "DELETED"}, {"metadata": metadata})
         is_empty = True
         with self._transport.stream(self._request(), self._silent_seconds) as lines:
             self._on_answer(self._namespace, JOB.plural, OK)
@@ -153,12 +156,6 @@ class JobWatch:
         else:
             self._known[metadata["uid"]] = _identity(metadata)
         self._deliver(event, body)
-
-    def _start_over(self) -> None:
-        """What happened meanwhile is lost: whoever had a Job looks for itself."""
-        known, self._known = self._known, {}
-        for metadata in known.values():
-            self._deliver({"type": "DELETED"}, {"metadata": metadata})
 
 
 def _identity(metadata: Object) -> Object:

@@ -40,13 +40,6 @@ class CreateRefused(Exception):
         self.may_pass = may_pass
 
 
-def _changed_labels(job: Object, request: JobRequest) -> str:
-    """Labels of an existing Job that are not those it was created with; empty: none."""
-    found = job["metadata"].get("labels") or {}
-    changed = (each for each in IDENTIFYING if found.get(each) != request.labels.get(each))
-    return ", ".join(changed)
-
-
 class JobWriter:
     """Writes Jobs of all resources through one pool of threads. Thread-safe.
 
@@ -144,13 +137,14 @@ class JobWriter:
         for job in existing:
             if not is_owned_by(job, owner.uid) and not self._taken_back(owner, job):
                 return f"a Job named {request.name} exists and does not belong to {owner.name}: delete it"
-            if changed := _changed_labels(job, request):
+            labels = job["metadata"].get("labels") or {}
+            if changed := [e for e in IDENTIFYING if labels.get(e) != request.labels.get(e)]:
                 # Jobs are listed by these labels: it would be neither seen nor created, for ever.
                 return (
-                    f"a Job named {request.name} exists and its labels {changed} were changed: "
+                    f"a Job named {request.name} exists and its labels {', '.join(changed)} were changed: "
                     "restore them, or delete it"
                 )
-            if observation.LABEL_RECORDED in (job["metadata"].get("labels") or {}):
+            if observation.LABEL_RECORDED in labels:
                 # By a ledger that was lost: the next pass sees it and records it again.
                 change = {"metadata": {"labels": {observation.LABEL_RECORDED: None}}}
                 self._cluster.patch(client.JOB, owner.namespace, request.name, change)

@@ -97,7 +97,8 @@ class JobReader:
         """All but those that succeeded, which are most: what these tell is asked once, of Jobs that have just ended."""
         listed = self._cluster.list(POD, owner.namespace, labels=labels, fields=NOT_SUCCEEDED)
         found = {pod.name: pod for pod in self._reduced_pods(listed, since)}
-        ended = [job.name for job in jobs if _has_ended_at_work(job)]
+        # Pods of other Jobs that have ended tell nothing about them.
+        ended = [j.name for j in jobs if j.failed or (j.complete and j.kind == "train")]
         found |= {pod.name: pod for pod in self._ended_pods(owner, ended)}
         return list(found.values())
 
@@ -205,11 +206,6 @@ def _without_workload(job: ObservedJob, seconds: float) -> str:
         f"Job {job.name} has had no Workload for over {seconds:.0f} s: check that Kueue is installed, that it manages "
         "batch/job in this namespace, and that the operator may list workloads.kueue.x-k8s.io"
     )
-
-
-def _has_ended_at_work(job: ObservedJob) -> bool:
-    """Whether its pods that have ended tell something about it."""
-    return job.failed or (job.complete and job.kind == "train")
 
 
 def _reduced_jobs(

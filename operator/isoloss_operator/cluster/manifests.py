@@ -85,6 +85,7 @@ def job_manifest(request: JobRequest, owner: Owner, settings: Settings) -> Json:
     or the task is too large for an environment variable.
     """
     labels, deadline = {**request.labels, **MANAGED_BY}, request.deadline_seconds
+    count = _pods(request)
     return {
         "apiVersion": JOB.api_version,
         "kind": JOB.kind,
@@ -97,7 +98,9 @@ def job_manifest(request: JobRequest, owner: Owner, settings: Settings) -> Json:
         },
         "spec": {
             "backoffLimit": 0,
-            **_completions(request),
+            "completions": count,
+            "parallelism": count,
+            **({"completionMode": INDEXED} if count > 1 else {}),
             # A second pod must not start while the first may still write.
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": _pod_failure_policy(),
@@ -116,12 +119,6 @@ def _pods(request: JobRequest) -> int:
     if isinstance(task, records.PrepareTask):
         return task.pods
     return task.nodes if isinstance(task, records.TrainTask) else 1
-
-
-def _completions(request: JobRequest) -> Json:
-    count = _pods(request)
-    indexed = {"completionMode": INDEXED} if count > 1 else {}
-    return {"completions": count, "parallelism": count, **indexed}
 
 
 def config_map_manifest(request: ConfigMapRequest, owner: Owner) -> Json:

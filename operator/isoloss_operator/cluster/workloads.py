@@ -7,7 +7,7 @@ read its objects, says nothing, and suspended Jobs are then just waiting.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from isoloss_operator.cluster.client import Cluster, Kind, NotFound, Refused
@@ -38,22 +38,18 @@ class WorkloadReader:
             kind = Kind(GROUP, version, PLURAL, "Workload")
             listed = self._cluster.list(kind, namespace, labels=JOB_UID_LABEL)
             try:
-                return dict(_observed(listed, job_uids))
+                return {
+                    uid: observe_workload(each)
+                    for each in listed
+                    if (uid := (each["metadata"].get("labels") or {}).get(JOB_UID_LABEL, ""))
+                    in job_uids
+                }
             except NotFound:
                 continue
             except Refused as error:
                 logger.warning("Kueue's Workloads cannot be read: %s", error)
                 return {}
         return {}
-
-
-def _observed(
-    listed: Iterable[Mapping[str, Any]], job_uids: frozenset[str]
-) -> Iterator[tuple[str, ObservedWorkload]]:
-    for workload in listed:
-        uid = (workload["metadata"].get("labels") or {}).get(JOB_UID_LABEL, "")
-        if uid in job_uids:
-            yield uid, observe_workload(workload)
 
 
 def observe_workload(workload: Mapping[str, Any]) -> ObservedWorkload:

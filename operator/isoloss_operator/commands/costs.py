@@ -185,13 +185,11 @@ class Pace:
 
     def point_hours(self, size: SizePlan) -> list[float]:
         """Accelerator hours of one point at each batch size; points differ in whole steps otherwise."""
-        at_work = self._hours_at_work(size) / size.points
-        return [at_work * stretch for stretch in size.stretches]
-
-    def _hours_at_work(self, size: SizePlan) -> float:
         if self.tokens_per_second is not None:
-            return size.tokens / self.tokens_per_second / 3600
-        return size.executed_flops / (self._share(size) * self.peak_flops) / 3600
+            seconds = size.tokens / self.tokens_per_second
+        else:
+            seconds = size.executed_flops / (self._share(size) * self.peak_flops)
+        return [seconds / 3600 / size.points * stretch for stretch in size.stretches]
 
     def _share(self, size: SizePlan) -> float:
         return size.utilisation if self.utilisation is None else self.utilisation

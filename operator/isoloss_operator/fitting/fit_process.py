@@ -152,14 +152,13 @@ def read_runs(
         with ThreadPoolExecutor(max_workers=READERS) as pool:
             read = pool.map(lambda point: _read_run(store, job, request, point), wanted)
             found |= {point.key: each for point, each in zip(wanted, read, strict=True)}
-        wanted = [point for point in wanted if _is_missing(found[point.key])]
+        lacking = {
+            key for key, each in found.items() if isinstance(each, Unreadable) and each.missing
+        }
+        wanted = [point for point in wanted if point.key in lacking]
         if not wanted:
             break
     return [found[point.key] for point in request.points]
-
-
-def _is_missing(read: Run | Unreadable) -> bool:
-    return isinstance(read, Unreadable) and read.missing
 
 
 def _read_run(
@@ -190,7 +189,10 @@ def _read_run(
 def _fit(store: Store, job: FitJob, request: fits.FitRequest, runs: list[Run]) -> fits.FitOutcome:
     """The outcome without its report; the laws, if there are any, are in the store."""
     try:
-        step = _search(request, runs)
+        step = None
+        if request.search is not None:
+            by_key = {point.key: run for point, run in zip(request.points, runs, strict=True)}
+            step = search_step(request.search, by_key, request.options)
         if step is not None and not runs:  # the search begins
             return replace(failed(request, ""), step=step)
         goes_on = step is not None and not step.ended
@@ -209,14 +211,6 @@ def _fit(store: Store, job: FitJob, request: fits.FitRequest, runs: list[Run]) -
         points=len(runs),
         step=step,
     )
-
-
-def _search(request: fits.FitRequest, runs: list[Run]) -> fits.SearchStep | None:
-    """The next step of the search; None if none was asked for."""
-    if request.search is None:
-        return None
-    by_key = {point.key: run for point, run in zip(request.points, runs, strict=True)}
-    return search_step(request.search, by_key, request.options)
 
 
 def _write_report(

@@ -107,10 +107,8 @@ def _bounds(schema: Schema) -> str:
     bounds = {key: value for key, value in schema.items() if value != EXACT_INTEGERS}
     said = [_range(bounds.get(low), bounds.get(high), noun) for low, high, noun in RANGES]
     if "pattern" in bounds and "anyOf" not in schema:  # a decimal's says less than its rule
-        form, most = (
-            FORMS.get(bounds["pattern"], f"matches `{bounds['pattern']}`"),
-            bounds.get("maxLength", 63),
-        )
+        form = FORMS.get(bounds["pattern"], f"matches `{bounds['pattern']}`")
+        most = bounds.get("maxLength", 63)
         said.append(f"{form} of at most {most} characters" if most < 63 else form)
     if "enum" in schema:
         said = ["one of " + ", ".join(f"`{value}`" for value in schema["enum"])]
@@ -146,9 +144,8 @@ def _messages(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
         yield from _messages(schema["items"], f"{path}[]")
 
 
-def table(head: Sequence[str], rows: Iterable[Iterable[str]], *, numbers: bool = False) -> str:
-    """A table of Markdown; of `numbers` all columns but the first are aligned to the right."""
-    rule = "---:" if numbers else "---"
-    cells = [head, ["---", *[rule] * (len(head) - 1)]]
+def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of Markdown."""
+    cells = [head, ["---"] * len(head)]
     cells += [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return "\n".join(f"|{'|'.join(row)}|" for row in cells)

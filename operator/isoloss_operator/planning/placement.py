@@ -177,15 +177,11 @@ def _beyond_limits(detail: ErrorDetails, shape: api.SearchPlacement) -> str:
     is_rate = kind == "learning_rates"
     factor = shape.learning_rate_factor if is_rate else shape.batch_size_factor
     value = f" {detail['input']}" if index else "s"
+    rule = detail["msg"].replace("Input should", "should", 1).removeprefix("Value error, ")
     return (
         f"search.placement.lines ({shape.lines}) and {'learningRateFactor' if is_rate else 'batchSizeFactor'} ({factor}) give "
-        f"{'learning rate' if is_rate else 'batch size'}{value}, which {_as_rule(detail['msg'])}"
+        f"{'learning rate' if is_rate else 'batch size'}{value}, which {rule}"
     )
-
-
-def _as_rule(message: str) -> str:
-    """What pydantic says of a value, behind "which"."""
-    return message.replace("Input should", "should", 1).removeprefix("Value error, ")
 
 
 def _give_a_grid(

@@ -166,21 +166,15 @@ def _plan(
     )
     if manifest is not None and (errors := _corpus_errors(spec, manifest)):
         raise InvalidSpec(errors)
-    points = tuple(
-        point
-        for index in range(len(spec.proxies))
-        for point in _proxy_points(spec, index, manifest, continued)
-    )
+    points = list[PlannedPoint]()
+    for index, proxy in enumerate(spec.proxies):
+        planned = planned_proxy(spec, index, manifest, dict(continued.stamps))
+        points += [
+            planned_point(spec, planned, batch_size, rate, seed)
+            for rate, batch_size in _places(spec, proxy, continued)
+            for seed in spec.training.seeds
+        ]
     return (*points, *_added_points(spec, points, additions))
-
-
-def _proxy_points(
-    spec: ScalingSweepSpec, index: int, manifest: records.DataManifest | None, continued: Continued
-) -> Iterator[PlannedPoint]:
-    planned = planned_proxy(spec, index, manifest, dict(continued.stamps))
-    for rate, batch_size in _places(spec, spec.proxies[index], continued):
-        for seed in spec.training.seeds:
-            yield planned_point(spec, planned, batch_size, rate, seed)
 
 
 def _places(
@@ -243,7 +237,10 @@ def planned_proxy(
     secret = proxy.checkpoint.secret_name if proxy.checkpoint is not None else None
     model = model_config(proxy.model)
     parameters = parameter_counts(model)
-    optimizer, evaluation = optimizer_config(spec, parameters), evaluation_config(spec)
+    optimizer = optimizer_config(spec, parameters)
+    sequences = spec.data.validation.sequences_per_domain
+    when = spec.evaluation.model_dump()
+    evaluation = records.EvaluationConfig(**when, sequences_per_domain=sequences)
     return PlannedProxy(
         index=index,
         name=proxy.name,
@@ -308,12 +305,6 @@ def _base_config(
         initial_weights=start,
         initial_weights_stamp=stamps.get(start, "") if start else "",
     )
-
-
-def evaluation_config(spec: ScalingSweepSpec) -> records.EvaluationConfig:
-    """When and on how much text every run of the sweep is evaluated."""
-    sequences = spec.data.validation.sequences_per_domain
-    return records.EvaluationConfig(**spec.evaluation.model_dump(), sequences_per_domain=sequences)
 
 
 def _with_grid_point(

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
 from isoloss_contract import corpus_files, records
 from isoloss_operator.api import HyperparamPredictionSpec, Model, Proxy, ScalingSweepSpec
@@ -168,24 +167,16 @@ def parsed(raw: Mapping[str, Any], model: type[Spec]) -> Spec:
     try:
         spec = model.model_validate(raw)
     except ValidationError as error:
-        details = error.errors(include_url=False)
         raise InvalidSpec(
-            _spec_error(detail, model) for detail in details if _is_informative(detail)
+            SpecError(_field(detail["loc"]), problem(detail, model))
+            for detail in error.errors(include_url=False)
+            # pydantic also calls a list of bad items too short.
+            if detail["type"] != "too_short"
+            or len(detail["input"]) <= detail["ctx"]["actual_length"]
         ) from error
     if converted := list(_taken_for_others(raw, spec.model_dump(by_alias=True), ())):
         raise InvalidSpec(converted)
     return spec
-
-
-def _is_informative(detail: ErrorDetails) -> bool:
-    """Whether an error tells more than others: pydantic also calls a list of bad items too short."""
-    return not (
-        detail["type"] == "too_short" and len(detail["input"]) > detail["ctx"]["actual_length"]
-    )
-
-
-def _spec_error(detail: ErrorDetails, model: type[BaseModel]) -> SpecError:
-    return SpecError(_field(detail["loc"]), problem(detail, model))
 
 
 def _field(place: Iterable[int | str]) -> str:
@@ -282,9 +273,8 @@ def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:
     """Points are judged first at a share of their tokens, by several evaluations."""
     if not spec.searches:
         return
-    warmup = (
-        spec.optimizer.warmup_tokens or 0
-    )  # the default ends before the first evaluation counts
+    # The default warm-up ends before the first evaluation counts.
+    warmup = spec.optimizer.warmup_tokens or 0
     start = max(spec.evaluation.first_tokens, records.WARMUP_MULTIPLE * warmup)
     fewest = math.ceil(JUDGED_AFTER * start / FIRST_JUDGED_SHARE)
     for index, proxy in enumerate(spec.proxies):

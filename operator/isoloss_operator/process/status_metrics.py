@@ -116,10 +116,6 @@ def _each(values: Mapping[str, float]) -> Samples:
     return {(label,): value for label, value in values.items()}
 
 
-def _by_state(points: statuses.PointCounts) -> Samples:
-    return {(state,): getattr(points, state) for state in POINT_STATES}
-
-
 def _conditions(conditions: Iterable[statuses.Condition]) -> Samples:
     values = {"True": 1.0, "False": 0.0}
     return {(each.type, each.reason): values.get(each.status) for each in conditions}
@@ -155,7 +151,12 @@ def _timestamp(text: str) -> float | None:
 CONDITION_TEXT = "1 if the condition is True, 0 if it is False; absent if it is Unknown."
 
 SWEEP_GAUGES: Final[Sequence[_Gauge[_Sweep]]] = (
-    _Gauge("points", "Points by state.", lambda s: _by_state(s.status.points), ("state",)),
+    _Gauge(
+        "points",
+        "Points by state.",
+        lambda s: _each({state: getattr(s.status.points, state) for state in POINT_STATES}),
+        ("state",),
+    ),
     _Gauge(
         "progress_ratio",
         "Points that succeeded or diverged, over all points.",

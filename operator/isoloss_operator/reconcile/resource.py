@@ -91,7 +91,10 @@ def first_look(
 ) -> ObservedResource:
     """Read its Jobs, and stop them if it is suspended, before anything else that could fail."""
     owner, body, memory = resource.owner, resource.body, resource.memory
-    live = _live_jobs(services, resource)
+    live = services.job_reader.read(owner)
+    services.watchdog.read(
+        (resource.key, JOB.kind), live.versions
+    )  # the watch must deliver them, too
     stopped = _stopped(services, resource, live) if suspends(body) else memory.stopped
     return ObservedResource(
         name=owner.name,
@@ -112,13 +115,6 @@ def first_look(
         store_write_error=memory.store_write_error,
         write_error=memory.write_error,
     )
-
-
-def _live_jobs(services: Services, resource: Resource) -> LiveJobs:
-    """The Jobs and pods as they are now; the watch must deliver them, too."""
-    live = services.job_reader.read(resource.owner)
-    services.watchdog.read((resource.key, JOB.kind), live.versions)
-    return live
 
 
 def _stopped(services: Services, resource: Resource, live: LiveJobs) -> tuple[ObservedJob, ...]:
