@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from isoloss.laws import Run
-from isoloss_contract.records import PointResult, TrainTask
 from isoloss_operator.decide.fits import FitOutcome, FitPoint, FitRequest, SearchStep
-from isoloss_operator.decide.plans import JobRequest
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.planning.points import PlannedPoint, plan_points
 from tests.support.builders import manifest, placed, sweep_spec
@@ -44,7 +41,7 @@ def searched_spec(**changes: Any) -> dict[str, Any]:
         "search": {"strategy": "Sequential", "extendGrid": {"maxPoints": 4}},
         "parallelism": 30,
         "evaluation": {"firstTokens": 100_000},
-        "failurePolicy": {"retriesPerPoint": 20, "maxFailedPoints": 0},
+        "failurePolicy": {"retriesPerPoint": 20, "maxFailedPoints": 0, "stallSeconds": 86_400},
     }
     return sweep_spec(**{**spec, **changes})
 
@@ -68,23 +65,21 @@ class SearchSimulator(Simulator):
     """Everything outside the operator."""
 
     spec: dict[str, Any] = field(default_factory=searched_spec)
+    on_grids: dict[str, dict[str, PlannedPoint]] = field(default_factory=dict)
 
-    def create(self, request: JobRequest) -> None:
-        assert self.ledger is not None
-        additions = self.ledger.additions
-        if len(additions) + 50 > len(self.points):
-            planned = plan_points(placed(self.spec), manifest(self.spec), additions)
-            self.points = {point.key: point for point in planned}
-        super().create(request)
+    def _on_grids(self, spec: dict[str, Any]) -> dict[str, PlannedPoint]:
+        """With what the search has added."""
+        added = () if self.ledger is None else self.ledger.additions
+        known = repr((spec, added))
+        if known not in self.on_grids:
+            planned = plan_points(placed(spec), manifest(spec), added)
+            self.on_grids[known] = {point.key: point for point in planned}
+        return self.on_grids[known]
 
-    def _result(self, point: PlannedPoint, task: TrainTask) -> PointResult:
-        plain = super()._result(point, task)
-        sha256 = hashlib.sha256(f"{point.key} {plain.tokens}".encode()).hexdigest()
-        size, rate = plain.parameters.active, point.learning_rate
-        loss = synthetic_loss(size, float(plain.tokens), point.batch_size, rate, point.seed)
-        return plain.model_copy(
-            update={"trajectory_sha256": sha256, "loss": loss, "averaged_loss": loss}
-        )
+    def _losses(self, point: PlannedPoint, tokens: int) -> dict[str, float]:
+        place = (point.batch_size, point.learning_rate, point.seed)
+        loss = synthetic_loss(point.proxy.parameters.active, float(tokens), *place)
+        return {"loss": loss, "averaged_loss": loss}
 
     def _fitted(self, request: FitRequest) -> FitOutcome:
         plain = super()._fitted(request)

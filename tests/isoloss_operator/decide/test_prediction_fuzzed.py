@@ -27,18 +27,17 @@ from isoloss_operator.decide.plans import PredictionPlan
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.publication import says_otherwise
 from isoloss_operator.reconcile.memory import had_trouble
-from tests.support.edited_prediction_simulator import (
+from tests.support.fuzzing import fuzz
+from tests.support.prediction_simulator import (
     CHECKPOINTS,
     PROBES,
     STORES,
     TOKENS,
-    EditedPredictionSimulator,
+    PredictionSimulator,
     probes_at,
     probes_spec,
 )
-from tests.support.edited_sweep_simulator import ENDS
-from tests.support.fuzzing import fuzz
-from tests.support.simulator import COURSE
+from tests.support.simulator import COURSE, ENDS
 
 PASSES_TO_THE_END: Final = 80
 INDEX: Final = st.integers(0, 20)
@@ -66,7 +65,7 @@ class Fuzz(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.simulator = EditedPredictionSimulator()
+        self.simulator = PredictionSimulator()
         self.given: dict[str, tuple[Any, ...]] = {}
         """The last answer to each question that was not stale."""
         self.verdict: tuple[int, Any] = (0, None)
@@ -368,7 +367,7 @@ def any_of(names: list[str], index: int) -> str:
     return names[index % len(names)]
 
 
-def contradictions(simulator: EditedPredictionSimulator) -> list[str]:
+def contradictions(simulator: PredictionSimulator) -> list[str]:
     """Statements of status and ConfigMaps that cannot all be true, or that the simulator belies."""
     status, found = simulator.status, parse_conditions(simulator.status)
     true = {kind for kind, each in found.items() if each.status == "True"}
@@ -437,7 +436,7 @@ def is_quiet(plan: PredictionPlan) -> bool:
     return not (plan.ledger or plan.quarantined or plan.delete or plan.expire or plan.create)
 
 
-def is_at_its_end(simulator: EditedPredictionSimulator) -> bool:
+def is_at_its_end(simulator: PredictionSimulator) -> bool:
     """Whether nothing goes on of which a condition says that it does."""
     return parse_conditions(simulator.status)["Ready"].reason != "WaitingToRetry"
 

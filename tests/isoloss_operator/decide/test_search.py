@@ -44,6 +44,7 @@ from tests.support.builders import (
     result,
     sweep_spec,
 )
+from tests.support.chance import Chance
 from tests.support.models import example_model
 from tests.support.search_simulator import NO_GRID, SearchSimulator, searched_spec
 from tests.support.synthetic_trainer import optimum
@@ -387,14 +388,20 @@ def test_words_and_shares_are_those_of_the_search() -> None:
 
 def ended(kills: float, seed: int, **changes: Any) -> SearchSimulator:
     """A world after the last pass of its search."""
-    spec = searched_spec(**changes)
-    world = SearchSimulator(random.Random(seed), spec=spec, kills=kills, trouble=0.3)
+    chance = Chance(
+        random.Random(seed), SearchSimulator(spec=searched_spec(**changes)), kills=kills
+    )
     for _ in range(PASSES):
-        plan = world.run_operator()
+        plan = chance.run_operator()
         if plan is not None and plan.status.search is not None and plan.status.search.ended:
-            return world
-        world.let_time_pass(400.0)
+            return chance.simulator
+        chance.let_time_pass(400.0)
     raise AssertionError(f"not over after {PASSES} passes")
+
+
+def calm(world: SearchSimulator) -> Chance[SearchSimulator]:
+    """Nothing goes wrong."""
+    return Chance(random.Random(1), world, trouble=0.0, kills=0.0)
 
 
 def wants(world: SearchSimulator) -> dict[str, tuple[Intent, str]]:
@@ -485,12 +492,13 @@ def test_exhaustive_after_a_search_trains_just_the_rest() -> None:
     before = dict(world.trained)
     world.spec = {**world.spec, "search": {"strategy": "Exhaustive"}}
     world.fit = None
+    chance = calm(world)
     for _ in range(PASSES):
-        world.run_operator()
+        chance.run_operator()
         assert world.ledger is not None
         if all(r.trained_for >= r.wanted_tokens for r in world.ledger.points):
             break
-        world.let_time_pass(400.0)
+        chance.let_time_pass(400.0)
     done = {r.key for r in world.ledger.points if r.state is PointState.SUCCEEDED}
     assert len(done) == len(world.ledger.points)
     again = {key for key, count in world.trained.items() if count > before.get(key, 0)}
@@ -608,7 +616,7 @@ def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it
 # ------------------------------------------------------------------------ a plan that changes
 
 
-def small() -> SearchSimulator:
+def small() -> Chance[SearchSimulator]:
     """Six points of one size, whose search takes about thirty passes: it prunes three and adds two."""
     spec = searched_spec(
         proxies=[
@@ -617,27 +625,28 @@ def small() -> SearchSimulator:
         grid={"batchSizes": [6, 18, 54], "learningRates": ["1.2e-3", "2.4e-3"]},
         parallelism=4,
     )
-    return SearchSimulator(random.Random(1), spec=spec, kills=0.0, trouble=0.0)
+    return calm(SearchSimulator(spec=spec))
 
 
-def let_pass(world: SearchSimulator, passes: int, **changes: Any) -> None:
+def let_pass(chance: Chance[SearchSimulator], passes: int, **changes: Any) -> None:
     """So many passes, with changes of the spec meanwhile."""
+    world = chance.simulator
     spec = world.spec
     world.spec = {**spec, **changes}
     for _ in range(passes):
-        world.run_operator()
-        world.let_time_pass(400.0)
+        chance.run_operator()
+        chance.let_time_pass(400.0)
     world.spec = spec
 
 
-def run_to_end(world: SearchSimulator) -> SearchSimulator:
+def run_to_end(chance: Chance[SearchSimulator]) -> SearchSimulator:
     for _ in range(PASSES):
-        plan = world.run_operator()
+        plan = chance.run_operator()
         assert plan is not None
         assert plan.status.search is not None
         if plan.status.search.ended:
-            return world
-        world.let_time_pass(400.0)
+            return chance.simulator
+        chance.let_time_pass(400.0)
     raise AssertionError(f"not over after {PASSES} passes")
 
 
@@ -650,10 +659,11 @@ def undisturbed() -> dict[str, str]:
 @pytest.mark.parametrize("passes", [5, pytest.param(17, marks=pytest.mark.whole), 26])
 def test_a_search_whose_ledger_is_lost_trains_just_what_it_would_have(passes: int) -> None:
     """It decides again from the results in the store: reasons and bounds may then differ."""
-    world = small()
-    let_pass(world, passes)
+    chance = small()
+    world = chance.simulator
+    let_pass(chance, passes)
     world.ledger, world.fit = None, None
-    run_to_end(world)
+    run_to_end(chance)
     trained = {name: sha256 for name, (_, sha256) in wants(world).items()}
     assert trained == undisturbed()
 
@@ -663,11 +673,12 @@ def test_a_search_that_was_exhaustive_for_a_while_ends_and_exhaustive_trains_the
     passes: int,
 ) -> None:
     """Simulator asserts that no token is trained twice and that parallelism holds."""
-    world = small()
-    let_pass(world, passes)
-    let_pass(world, 4, search={"strategy": "Exhaustive"})
-    run_to_end(world)
-    let_pass(world, 60, search={"strategy": "Exhaustive"})
+    chance = small()
+    world = chance.simulator
+    let_pass(chance, passes)
+    let_pass(chance, 4, search={"strategy": "Exhaustive"})
+    run_to_end(chance)
+    let_pass(chance, 60, search={"strategy": "Exhaustive"})
     assert world.ledger is not None
     assert all(r.trained_for >= r.wanted_tokens for r in world.ledger.points)
 
@@ -675,13 +686,14 @@ def test_a_search_that_was_exhaustive_for_a_while_ends_and_exhaustive_trains_the
 def test_a_search_whose_budget_was_lowered_below_what_is_spent_goes_on_once_it_is_taken_away() -> (
     None
 ):
-    world = small()
-    let_pass(world, 14)
+    chance = small()
+    world = chance.simulator
+    let_pass(chance, 14)
     spent = float(world.status["spentFlops"])
-    let_pass(world, 12, budget={"flops": f"{round(0.5 * spent / 1e9)}e9"})
+    let_pass(chance, 12, budget={"flops": f"{round(0.5 * spent / 1e9)}e9"})
     assert world.status["search"]["ended"] == "BudgetExhausted"
     assert not any(job.holds_a_slot for job in world.jobs.values())
-    run_to_end(world)
+    run_to_end(chance)
     trained = {name: sha256 for name, (_, sha256) in wants(world).items()}
     assert trained == undisturbed()
 

@@ -1,6 +1,6 @@
 """Sweeps that are edited, harmed and interrupted in any order, and what must hold all along and at their end.
 
-Hypothesis drives the real decision over an EditedSweepSimulator, step by step, and shortens what it finds to the fewest steps.
+Hypothesis drives the real decision over an Simulator, step by step, and shortens what it finds to the fewest steps.
 Within the simulator it is asserted, as each Job starts, that no point has two pods at work or its outcome in the stored
 ledger, and that parallelism and budget are kept.
 """
@@ -24,18 +24,18 @@ from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import Memory
 from tests.support.builders import UID, points
-from tests.support.edited_sweep_simulator import (
+from tests.support.fuzzing import fuzz
+from tests.support.models import example_model
+from tests.support.simulator import (
     ANSWERED,
     ENDS,
     FAR,
     NEAR,
     OTHERS,
     PREDICTION,
-    EditedSweepSimulator,
+    Simulator,
     answer,
 )
-from tests.support.fuzzing import fuzz
-from tests.support.models import example_model
 
 PASSES_TO_THE_END: Final = 120
 """Without disturbances: a dozen points one after the other, each with retries, and their fit."""
@@ -84,7 +84,7 @@ class Fuzz(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.simulator = EditedSweepSimulator()
+        self.simulator = Simulator()
         self.spent = 0.0
         self.away = 0
         """Steps without a pass."""
@@ -357,7 +357,7 @@ class Fuzz(RuleBasedStateMachine):
         simulator.let_time_pass(120.0)
 
 
-def contradictions(simulator: EditedSweepSimulator) -> list[str]:
+def contradictions(simulator: Simulator) -> list[str]:
     """Statements of the status that cannot both be true, or that the simulator belies."""
     found = parse_conditions(simulator.status)
     is_true = {kind for kind, each in found.items() if each.status == "True"}
@@ -384,7 +384,7 @@ def contradictions(simulator: EditedSweepSimulator) -> list[str]:
     return [what for what, is_so in told.items() if is_so]
 
 
-def is_quiet(simulator: EditedSweepSimulator, plan: SweepPlan) -> bool:
+def is_quiet(simulator: Simulator, plan: SweepPlan) -> bool:
     """Whether the operator did nothing, and nothing that is to happen by itself is left."""
     writes = (plan.ledger, plan.quarantined, plan.delete, plan.expire, plan.create, plan.fit)
     # Points that have ended are left where they are until somebody mends the spec, or there is a corpus again.
@@ -400,7 +400,7 @@ def is_quiet(simulator: EditedSweepSimulator, plan: SweepPlan) -> bool:
     return not (any(writes) or going or simulator.fit_running or simulator.orphaned)
 
 
-def is_at_its_end(simulator: EditedSweepSimulator) -> bool:
+def is_at_its_end(simulator: Simulator) -> bool:
     """Whether nobody has to expect anything of it until somebody acts."""
     found = parse_conditions(simulator.status)
     is_over = any(found[kind].status == "True" for kind in ("Ready", "Stalled", "Suspended"))
@@ -414,7 +414,7 @@ def test_what_a_killed_operator_had_stopped_of_points_that_are_dropped_has_cost_
     None
 ):
     """A suspension stops Jobs under a spec that is invalid, so that no ledger hears of it."""
-    simulator = EditedSweepSimulator()
+    simulator = Simulator()
     simulator.run_operator()
     simulator.let_time_pass(4000.0)
     simulator.edit(suspend=True, proxies=[])

@@ -14,20 +14,23 @@ from isoloss_contract.ledger import DONE, PointState
 from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.jobs.failures import FailureClass
 from tests.support.builders import NOW, sweep_spec
+from tests.support.chance import Chance
 from tests.support.simulator import Simulator
 
 PASSES = 400
-PATIENT = {"retriesPerPoint": 20, "maxFailedPoints": 0}
+PATIENT = {"retriesPerPoint": 20, "maxFailedPoints": 0, "stallSeconds": 86_400}
 
 
-def run(simulator: Simulator) -> None:
+def ended(seed: int, simulator: Simulator | None = None, **odds: float) -> Chance[Simulator]:
     """Passes at random moments until every point is done."""
+    world = simulator or Simulator(spec=sweep_spec(failurePolicy=PATIENT))
+    chance = Chance(random.Random(seed), world, **odds)
     for _ in range(PASSES):
-        simulator.run_operator()
-        if simulator.ledger is not None and _is_over(simulator):
-            return
-        simulator.let_time_pass(simulator.chance.choice([1.0, 20.0, 400.0]))
-    raise AssertionError(f"not done after {PASSES} passes: {simulator.ledger}")
+        chance.run_operator()
+        if world.ledger is not None and _is_over(world):
+            return chance
+        chance.let_time_pass(chance.random.choice([1.0, 20.0, 400.0]))
+    raise AssertionError(f"not done after {PASSES} passes: {world.ledger}")
 
 
 def _is_over(simulator: Simulator) -> bool:
@@ -39,24 +42,9 @@ def _is_over(simulator: Simulator) -> bool:
     return done and not simulator.damaged
 
 
-def assert_trained_once_and_charged(simulator: Simulator) -> None:
-    """Every point is done, was trained once, and is charged for exactly the chargeable failures."""
-    assert simulator.ledger is not None
-    assert all(record.state in DONE for record in simulator.ledger.points)
-    assert set(simulator.trained.values()) == {1}
-    assert 0 < simulator.most_active <= 3
-    charged = {
-        (record.key, failure): count
-        for record in simulator.ledger.points
-        for failure, count in record.attempts.charged.items()
-        if failure != FailureClass.OUT_OF_MEMORY
-    }
-    assert charged == dict(simulator.injected)
-
-
 def test_a_lost_ledger_was_lost_when_that_was_first_seen_however_long_none_is_stored() -> None:
     """Each pass said another time, so that condition, event and status changed each time."""
-    simulator = Simulator(random.Random(0), kills=0.0, trouble=0.0)
+    simulator = Simulator()
     simulator.run_operator()
     simulator.let_time_pass(25.0)
     simulator.status |= {"spentFlops": "1e12"}
@@ -83,11 +71,19 @@ def test_each_point_is_trained_once_and_charged_for_exactly_the_chargeable_failu
     @settings(max_examples=simulators)
     @given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.05, 0.3]))
     def in_each(seed: int, kills: float) -> None:
-        simulator = Simulator(
-            random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), trouble=0.5, kills=kills
-        )
-        run(simulator)
-        assert_trained_once_and_charged(simulator)
+        chance = ended(seed, trouble=0.5, kills=kills)
+        ledger, simulator = chance.simulator.ledger, chance.simulator
+        assert ledger is not None
+        assert all(record.state in DONE for record in ledger.points)
+        assert set(simulator.trained.values()) == {1}
+        assert 0 < simulator.most_active <= 3
+        charged = {
+            (record.key, failure): count
+            for record in ledger.points
+            for failure, count in record.attempts.charged.items()
+            if failure != FailureClass.OUT_OF_MEMORY
+        }
+        assert charged == dict(chance.charged)
 
     in_each()
 
@@ -101,14 +97,13 @@ def test_a_new_operator_without_a_ledger_adopts_every_result_and_trains_none_aga
     @settings(max_examples=simulators)
     @given(seed=st.integers(0, 2**32))
     def in_each(seed: int) -> None:
-        first = Simulator(random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT))
-        run(first)
-        second = Simulator(random.Random(seed + 1), spec=first.spec, kills=0.2)
-        second.results = dict(first.results)
-        run(second)
-        assert second.ledger is not None
-        assert all(record.adopted for record in second.ledger.points)
-        assert not second.trained
+        simulator = Simulator(spec=sweep_spec(failurePolicy=PATIENT))
+        for key in simulator.points:
+            simulator.find_result(key)
+        ended(seed, simulator, kills=0.2)
+        assert simulator.ledger is not None
+        assert all(record.adopted for record in simulator.ledger.points)
+        assert not simulator.trained
 
     in_each()
 
@@ -122,12 +117,9 @@ def test_a_damaged_trajectory_is_trained_again_once_and_the_same_bytes_then_coun
     @settings(max_examples=simulators)
     @given(seed=st.integers(0, 2**32), kills=st.sampled_from([0.0, 0.1]))
     def in_each(seed: int, kills: float) -> None:
-        simulator = Simulator(
-            random.Random(seed), spec=sweep_spec(failurePolicy=PATIENT), damage=0.3, kills=kills
-        )
-        run(simulator)
-        assert simulator.trained == Counter(
-            {key: 1 + simulator.damages[key] for key in simulator.points}
+        chance = ended(seed, damage=0.3, kills=kills)
+        assert chance.simulator.trained == Counter(
+            {key: 1 + chance.damages[key] for key in chance.simulator.points}
         )
 
     in_each()

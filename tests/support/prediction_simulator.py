@@ -1,4 +1,4 @@
-"""An EditedSweepSimulator whose Jobs are the evaluation of a prediction, and whose sweep changes as it likes."""
+"""A Simulator whose Jobs are the evaluation of a prediction, and whose sweep changes as it likes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.reconcile.prediction import PredictionSteps
 from tests.support.builders import STORE, UID, after, observed, result, sweep_spec
-from tests.support.edited_sweep_simulator import EditedSweepSimulator
 from tests.support.predictions import (
     evaluation,
     fit,
@@ -43,6 +42,7 @@ from tests.support.predictions import (
     sweep_body,
 )
 from tests.support.published_configs import TOY_CHECKPOINT
+from tests.support.simulator import Simulator
 from tests.support.synthetic_laws import fitted_laws
 from tests.support.synthetic_runs import synthetic_runs
 
@@ -157,7 +157,7 @@ KEPT: Final = (
 
 
 @dataclass
-class EditedPredictionSimulator(EditedSweepSimulator):
+class PredictionSimulator(Simulator):
     """Everything outside the operator. `spec` is the sweep's, `asked` the prediction's."""
 
     asked: dict[str, Any] = field(
@@ -193,7 +193,7 @@ class EditedPredictionSimulator(EditedSweepSimulator):
     steps = PredictionSteps
 
     def __post_init__(self) -> None:
-        self.spec, self.kills = RAW, 0.0
+        self.spec = RAW
         self.points: dict[str, PlannedPoint] = {}
         self.tasks: dict[str, TrainTask] = {}
 
@@ -222,7 +222,7 @@ class EditedPredictionSimulator(EditedSweepSimulator):
         if store == self.store:
             return
         self.elsewhere[self.store] = {name: getattr(self, name) for name in KEPT}
-        fresh = EditedPredictionSimulator()
+        fresh = PredictionSimulator()
         kept = self.elsewhere.pop(store, {name: getattr(fresh, name) for name in KEPT})
         vars(self).update(kept)
         self.store = store
@@ -326,19 +326,18 @@ class EditedPredictionSimulator(EditedSweepSimulator):
             begun = {"started": before, "working_since": before}
             self.jobs[name] = replace(observed, pod=ObservedPod(phase="Running"), **begun)
 
-    def end(self, name: str, how: str) -> None:
+    def end(self, name: str, how: str) -> str:
         """The Job at work ends as one of ENDS says."""
         with self._where_it_writes(self.jobs[name]):
-            self._end_there(name, how)
+            return self._end_there(name, how)
 
-    def _end_there(self, name: str, how: str) -> None:
+    def _end_there(self, name: str, how: str) -> str:
         observed = self.jobs[name]
         if observed.kind == "train":
-            super().end(name, how)
-            return
+            return super().end(name, how)
         if how == "deleted by hand":
             del self.jobs[name]
-            return
+            return how
         config = self.evaluated[name].config
         path = layout.evaluation_result(config.key)
         if how in ("succeeds", "diverges", "outlived"):
@@ -346,4 +345,4 @@ class EditedPredictionSimulator(EditedSweepSimulator):
             self.evaluations[path] = evaluation(key=config.key, loss=loss, parameters=COUNTS)
         elif how == "bad result":
             self.evaluations[path] = Unreadable("loss: field required")
-        self._finish_as(name, how)
+        return self._finish_as(name, how)
