@@ -7,17 +7,26 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
 from isoloss_contract import layout
-from isoloss_contract.records import DataManifest
+from isoloss_contract.records import DataManifest, EvaluateTask, TrainTask
 from isoloss_contract.store import Store
 from isoloss_trainer.prepare import prepare
+from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Interruption
-from tests.isoloss_trainer.builders import make_corpus, prepare_task, quiet, uri
+from tests.isoloss_trainer.builders import (
+    evaluate_task,
+    make_corpus,
+    prepare_task,
+    quiet,
+    train_task,
+    uri,
+)
 from tests.support.warm_python import WarmPython
 
 PRELUDE = """
@@ -53,6 +62,30 @@ class Prepared:
     def data_uri(self) -> str:
         """The folder of the prepared data."""
         return f"{self.uri}/data/{self.manifest.prepare_key}"
+
+    @property
+    def data_folder(self) -> Path:
+        """The same as a path."""
+        return self.folder / "data" / self.manifest.prepare_key
+
+    @property
+    def data(self) -> PreparedData:
+        """What a run reads of them."""
+        return PreparedData(self.data_uri, self.folder)
+
+    @property
+    def store(self) -> Store:
+        """Where points are trained."""
+        return Store(self.uri)
+
+    def train_task(self, **changes: Any) -> TrainTask:
+        """Train a tiny model on them."""
+        return train_task(self.manifest, self.uri, **changes)
+
+    def evaluate_task(self, checkpoint: Path | str, **changes: Any) -> EvaluateTask:
+        """Measure a checkpoint on them."""
+        where = uri(checkpoint) if isinstance(checkpoint, Path) else checkpoint
+        return evaluate_task(self.manifest, self.uri, where, **changes)
 
 
 @pytest.fixture(autouse=True)

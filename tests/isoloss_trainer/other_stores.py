@@ -33,7 +33,7 @@ def trained_there_and_here(
         with stop_during_step(step) as interruption, pytest.raises(Interrupted):
             train(task, scratch, interruption, quiet())
     train(task, scratch, Interruption(), quiet())
-    local = train_task(prepared.manifest, prepared.uri)
+    local = prepared.train_task()
     train(local, scratch, Interruption(), quiet())
     there = Store(f"{root}/sweep").read(layout.point_trajectory(task.point.key))
-    return task, there, Store(prepared.uri).read(layout.point_trajectory(local.point.key))
+    return task, there, prepared.store.read(layout.point_trajectory(local.point.key))

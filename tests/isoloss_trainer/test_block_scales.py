@@ -19,7 +19,7 @@ from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.foreign_model import load_network
 from isoloss_trainer.model import build_network
 from isoloss_trainer.termination import BadData, Interruption
-from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE, evaluate_task, quiet, uri
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, QWEN3_MOE, quiet, uri
 from tests.isoloss_trainer.conftest import Prepared
 
 BLOCK = (24, 40)
@@ -87,7 +87,7 @@ def save_pair(
 
 
 def loss(prepared: Prepared, folder: Path, scratch: Path, precision: str = "float32") -> float:
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), precision=precision)
+    task = prepared.evaluate_task(folder, precision=precision)
     evaluate(task, scratch, Interruption(), quiet())
     path = layout.evaluation_result(task.config.key)
     return Store(task.store_uri).read_record(path, EvaluationResult).loss

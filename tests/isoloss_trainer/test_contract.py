@@ -19,7 +19,6 @@ from isoloss_contract.records import (
     TrajectoryRow,
 )
 from isoloss_contract.store import Store, parse_record_lines
-from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
 from tests.support.warm_python import WarmPython
 
@@ -36,7 +35,7 @@ def trained(
     request: pytest.FixtureRequest, prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> TrainTask:
     """A task that one of the trainers has run."""
-    return run(request.param, train_task(prepared.manifest, prepared.uri), tmp_path, python)
+    return run(request.param, prepared.train_task(), tmp_path, python)
 
 
 def run(trainer: str, task: TrainTask, tmp_path: Path, python: WarmPython) -> TrainTask:

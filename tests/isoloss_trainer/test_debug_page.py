@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "debug-the-trainer.md"
@@ -24,7 +23,7 @@ def test_the_script_traces_the_steps_that_it_names(prepared: Prepared, tmp_path:
     script = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert script is not None
     (tmp_path / "traced.py").write_text(script[1])
-    task = train_task(prepared.manifest, prepared.uri, tokens=24 * 128)
+    task = prepared.train_task(tokens=24 * 128)
     assert task.tokens // (task.point.batch_size * task.point.sequence_length) >= 22
     (tmp_path / "train.json").write_text(task.model_dump_json())
     done = subprocess.run(

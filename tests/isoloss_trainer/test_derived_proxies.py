@@ -11,7 +11,6 @@ import torch
 
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationConfig, EvaluationResult, Outcome
-from isoloss_contract.store import Store
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
 from isoloss_operator.planning.architectures import WRAPPERS
 from isoloss_operator.planning.continued import checkpoint_model
@@ -20,7 +19,7 @@ from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.export import export
 from isoloss_trainer.model import build_network, check_fits, count_parameters, model_config
 from isoloss_trainer.termination import Interruption
-from tests.isoloss_trainer.builders import VOCABULARY, evaluate_task, quiet, train_task, uri
+from tests.isoloss_trainer.builders import VOCABULARY, quiet, uri
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.families import FAMILIES
 from tests.isoloss_trainer.trained import rows, run
@@ -60,7 +59,7 @@ def test_a_derived_proxy_is_trained_and_its_export_is_continued(
     model, tokenizer = tiny(name), f"{uri(corpus)}/tokenizer"
     evaluation = EvaluationConfig(first_tokens=128, per_decade=4, sequences_per_domain=8)
     given: dict[str, Any] = {"tokens": 256, "evaluation": evaluation, "learning_rate": 3e-3}
-    first = train_task(prepared.manifest, prepared.uri, model=model, **given)
+    first = prepared.train_task(model=model, **given)
     trained = run(first)
     assert trained.outcome is Outcome.SUCCEEDED
     assert trained.parameters == parameter_counts(model)
@@ -73,7 +72,7 @@ def test_a_derived_proxy_is_trained_and_its_export_is_continued(
     saved = checkpoint_model(json.loads((exported / "config.json").read_text()))
     assert parameter_counts(saved) == trained.parameters
     weights = {"model": saved, "initial_weights": uri(exported), "learning_rate": 1e-9}
-    again = train_task(prepared.manifest, prepared.uri, **{**given, **weights})
+    again = prepared.train_task(**{**given, **weights})
     assert run(again).loss == pytest.approx(trained.loss, abs=5e-3)
 
 
@@ -110,10 +109,10 @@ def test_of_a_model_of_images_the_text_decoder_is_measured_and_continued(
         ]  # as published, where only the weights show that there is no tie
         file.write_text(json.dumps(saved))
     weights = uri(tmp_path / "model")
-    asked = evaluate_task(prepared.manifest, prepared.uri, weights, sequences_per_domain=8)
+    asked = prepared.evaluate_task(weights, sequences_per_domain=8)
     evaluate(asked, tmp_path, Interruption(), quiet())
     path = layout.evaluation_result(asked.config.key)
-    measured = Store(prepared.uri).read_record(path, EvaluationResult)
+    measured = prepared.store.read_record(path, EvaluationResult)
     model = checkpoint_model(saved)
     assert measured.parameters.active == parameter_counts(model).active
     given: dict[str, Any] = {
@@ -122,7 +121,7 @@ def test_of_a_model_of_images_the_text_decoder_is_measured_and_continued(
         "learning_rate": 1e-9,
         "tokens": 256,
     }
-    continued = run(train_task(prepared.manifest, prepared.uri, **given))
+    continued = run(prepared.train_task(**given))
     assert continued.loss == pytest.approx(measured.loss, abs=1e-4)
 
 

@@ -43,7 +43,6 @@ from tests.isoloss_trainer.builders import (
     SEQUENCE_LENGTH,
     VOCABULARY,
     documents,
-    evaluate_task,
     make_tokenizer,
     quiet,
     uri,
@@ -78,7 +77,7 @@ def test_the_loss_is_that_of_the_same_weights_in_training(
     prepared: Prepared, corpus: Path, tmp_path: Path, config: dict[str, Any], size: str
 ) -> None:
     folder = save(tmp_path / "model", config, corpus / "tokenizer", max_shard_size=size)
-    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    result = run(prepared.evaluate_task(folder), tmp_path)
     data = PreparedData(prepared.data_uri, tmp_path)
     model = LanguageModel(build_network(config, seed=0), SEQUENCE_LENGTH)
     loss, _ = ValidationSet(data, MIXTURE, 64).evaluate(model.token_losses, ALONE, 16)
@@ -95,7 +94,7 @@ def test_a_stop_during_an_evaluation_ends_it_without_a_result(
 ) -> None:
     monkeypatch.setattr(evaluate_module, "CPU_MICRO_BATCH_TOKENS", SEQUENCE_LENGTH)
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    task = prepared.evaluate_task(folder)
     interruption = Interruption()
     original, calls = ForeignModel.token_losses, itertools.count(1)
 
@@ -108,14 +107,14 @@ def test_a_stop_during_an_evaluation_ends_it_without_a_result(
     monkeypatch.setattr(ForeignModel, "token_losses", counted)
     with pytest.raises(Interrupted):
         evaluate(task, tmp_path, interruption, quiet())
-    assert not Store(prepared.uri).exists(layout.evaluation_result(task.config.key))
+    assert not prepared.store.exists(layout.evaluation_result(task.config.key))
 
 
 def test_an_evaluated_checkpoint_is_not_evaluated_again(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    task = prepared.evaluate_task(folder)
     run(task, tmp_path)
     shutil.rmtree(folder)
     assert evaluate(task, tmp_path, Interruption(), quiet()).startswith("already evaluated")
@@ -128,7 +127,7 @@ def test_an_equal_tokenizer_in_another_file_form_is_recognised_by_its_tokens(
     description = json.loads((folder / "tokenizer.json").read_text())
     description["normalizer"] = {"type": "Sequence", "normalizers": []}
     (folder / "tokenizer.json").write_text(json.dumps(description))
-    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    result = run(prepared.evaluate_task(folder), tmp_path)
     assert result.tokenizer_digest != prepared.manifest.tokenizer_digest
     assert result.same_tokenizer
 
@@ -142,7 +141,7 @@ def test_another_tokenizer_is_converted_through_bytes_and_marked(
     weights = load_file(folder / "model.safetensors")
     weights["lm_head.weight"].zero_()
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    result = run(prepared.evaluate_task(folder), tmp_path)
     assert not result.same_tokenizer
 
     from isoloss_trainer.foreign_tokens import validation_documents
@@ -165,11 +164,11 @@ def test_without_a_tokenizer_the_vocabulary_must_include_the_sweeps(
     prepared: Prepared, tmp_path: Path
 ) -> None:
     folder = save(tmp_path / "good", LLAMA)
-    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    result = run(prepared.evaluate_task(folder), tmp_path)
     assert result.tokenizer_digest is None
     small = save(tmp_path / "small", {**LLAMA, "vocab_size": VOCABULARY - 1})
     with pytest.raises(BadData) as caught:
-        run(evaluate_task(prepared.manifest, prepared.uri, uri(small)), tmp_path)
+        run(prepared.evaluate_task(small), tmp_path)
     assert caught.value.code == "TokenizerDiffers"
 
 
@@ -194,7 +193,7 @@ def test_a_tokenizer_in_a_form_that_is_not_read_is_not_taken_for_the_sweeps(
     for name in LEGACY[form]:
         (folder / name).write_text("{}")
     with pytest.raises(BadData, match="AutoTokenizer") as caught:
-        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+        run(prepared.evaluate_task(folder), tmp_path)
     assert caught.value.code == "TokenizerNotLoadable"
     assert all(name in caught.value.message for name in LEGACY[form])
 
@@ -274,7 +273,7 @@ def test_weights_that_would_not_be_those_of_the_checkpoint_are_refused_by_file(
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
     spoil(folder)
     with pytest.raises(BadData, match=words) as caught:
-        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+        run(prepared.evaluate_task(folder), tmp_path)
     assert caught.value.code == "NotACheckpoint"
 
 
@@ -295,7 +294,7 @@ def test_files_that_are_not_loaded_are_not_looked_at(
     codes = {"layers.0.weight": torch.ones(4, 4, dtype=torch.int8)}
     save_file(codes, folder / "consolidated.safetensors")
     (folder / "draft.safetensors").write_bytes(b"no safetensors")
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    task = prepared.evaluate_task(folder)
     assert run(task, tmp_path).loss > 0
     names = [path.name for path in (tmp_path / "checkpoint").glob("*.safetensors")]
     assert not {"consolidated.safetensors", "draft.safetensors"} & {*names}
@@ -329,7 +328,7 @@ def test_a_token_beyond_the_embeddings_is_bad_data_that_names_it(
     if text != COMMON:
         (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": text}))
     with pytest.raises(BadData, match=re.escape(f"token {text!r} (300)")) as caught:
-        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+        run(prepared.evaluate_task(folder), tmp_path)
     assert caught.value.code == "TokenizerDiffers"
     assert "embeddings for 300 tokens" in caught.value.message
 
@@ -338,10 +337,10 @@ def test_a_token_beyond_the_embeddings_that_no_text_has_does_not_matter(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
-    plain = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    plain = run(prepared.evaluate_task(folder), tmp_path)
     added = save(tmp_path / "added", LLAMA, corpus / "tokenizer")
     _add_token(added, "<|tool_call|>")
-    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(added)), tmp_path)
+    result = run(prepared.evaluate_task(added), tmp_path)
     assert (result.same_tokenizer, result.loss) == (True, plain.loss)
 
 
@@ -406,7 +405,7 @@ def test_unusable_checkpoints_are_refused(
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
     spoil(folder)
     with pytest.raises(TrainerError) as caught:
-        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+        run(prepared.evaluate_task(folder), tmp_path)
     assert caught.value.code == code
 
 
@@ -504,9 +503,9 @@ def test_code_that_transformers_has_by_now_is_passed_over(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
-    plain = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    plain = run(prepared.evaluate_task(folder), tmp_path)
     _edit_config(folder, auto_map={"AutoModelForCausalLM": "modeling.Model"})
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), checkpoint_stamp="later")
+    task = prepared.evaluate_task(folder, checkpoint_stamp="later")
     assert run(task, tmp_path).loss == plain.loss
 
 
@@ -530,7 +529,7 @@ def test_dropout_of_a_checkpoints_own_training_does_not_matter(
 ) -> None:
     config = {"model_type": kind, **WITH_DROPOUT[kind]}
     folder = save(tmp_path / "model", config, corpus / "tokenizer")
-    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    result = run(prepared.evaluate_task(folder), tmp_path)
     network = build_network(config, seed=0).eval()
     assert any("drop" in name and value for name, value in network.config.to_dict().items())
 
@@ -572,7 +571,7 @@ def test_the_tokenizers_first_token_is_used_where_the_loss_is_lower_with_it(
     build_network(config, seed=seed).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tokenizer / name, folder / name)
-    result = run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+    result = run(prepared.evaluate_task(folder), tmp_path)
     network = build_network(config, seed=seed).eval()
 
     def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -597,7 +596,7 @@ def test_too_few_documents_for_an_error_bar_are_refused(
     prepared: Prepared, corpus: Path, tmp_path: Path
 ) -> None:
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), sequences_per_domain=1)
+    task = prepared.evaluate_task(folder, sequences_per_domain=1)
     with pytest.raises(BadData, match="the error cannot be estimated"):
         run(task, tmp_path)
 
@@ -625,7 +624,7 @@ def test_the_loss_of_each_family_is_that_of_its_own_logits(
     network.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(corpus / "tokenizer" / name, folder / name)
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), sequences_per_domain=8)
+    task = prepared.evaluate_task(folder, sequences_per_domain=8)
     result = run(task, tmp_path)
 
     def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -647,7 +646,7 @@ def test_what_sees_the_tokens_that_it_is_to_predict_is_refused_by_name(
         _edit_config(folder, is_decoder=False, is_encoder_decoder=kind == "bart")
         (folder / "model.safetensors").write_bytes(b"")
     with pytest.raises(BadData, match=kind) as caught:
-        run(evaluate_task(prepared.manifest, prepared.uri, uri(folder)), tmp_path)
+        run(prepared.evaluate_task(folder), tmp_path)
     assert caught.value.code == "NotACheckpoint"
 
 

@@ -14,7 +14,6 @@ from isoloss_trainer.evaluation import (
     mixed_loss,
 )
 from isoloss_trainer.model import LanguageModel, build_network
-from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import BadData
 from isoloss_trainer.world import World
 from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, MIXTURE, SEQUENCE_LENGTH
@@ -25,7 +24,7 @@ ALONE = World()
 
 @pytest.mark.parametrize("config", [LLAMA, DEEPSEEK], ids=lambda c: c["model_type"])
 def test_losses_agree_with_transformers_in_float64(prepared: Prepared, config: dict) -> None:  # type: ignore[type-arg]
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    data = prepared.data
     validation = ValidationSet(data, MIXTURE, 16)
     network = build_network(config, seed=0)
     with torch.no_grad():
@@ -46,7 +45,7 @@ def test_losses_agree_with_transformers_in_float64(prepared: Prepared, config: d
 
 
 def test_the_batch_size_of_an_evaluation_does_not_matter(prepared: Prepared) -> None:
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    data = prepared.data
     validation = ValidationSet(data, MIXTURE, 10)
     model = LanguageModel(build_network(LLAMA, seed=0), SEQUENCE_LENGTH)
     losses = [validation.evaluate(model.token_losses, ALONE, size)[0].value for size in (1, 3, 64)]

@@ -11,7 +11,6 @@ import torch
 
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationResult, ExitCode, PointResult
-from isoloss_contract.store import Store
 from isoloss_trainer.__main__ import main
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.export import older_names
@@ -22,19 +21,17 @@ from tests.isoloss_trainer.builders import (
     LLAMA,
     QWEN3_MOE,
     documents,
-    evaluate_task,
     make_tokenizer,
     quiet,
-    train_task,
     uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
 
 
 def trained(prepared: Prepared, tmp_path: Path, **changes: Any) -> PointResult:
-    task = train_task(prepared.manifest, prepared.uri, tokens=4096, **changes)
+    task = prepared.train_task(tokens=4096, **changes)
     train(task, tmp_path, Interruption(), quiet())
-    store = Store(prepared.uri)
+    store = prepared.store
     return store.read_record(layout.point_result(task.point.key), PointResult)
 
 
@@ -57,10 +54,10 @@ def test_an_exported_point_has_its_loss_and_generates(
     for weights, loss in (("raw", result.loss), ("averaged", result.averaged_loss)):
         folder = tmp_path / weights
         exported(prepared, corpus, result, folder, weights)
-        task = evaluate_task(prepared.manifest, prepared.uri, uri(folder), sequences_per_domain=8)
+        task = prepared.evaluate_task(folder, sequences_per_domain=8)
         evaluate(task, tmp_path, Interruption(), quiet())
         path = layout.evaluation_result(task.config.key)
-        measured = Store(prepared.uri).read_record(path, EvaluationResult)
+        measured = prepared.store.read_record(path, EvaluationResult)
         assert measured.same_tokenizer
         assert measured.loss == pytest.approx(loss, abs=1e-5)
 
@@ -139,12 +136,10 @@ def test_a_qwen3_is_exported_as_what_it_is(
     network = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert network.config.model_type == "qwen3"
     assert network.model.layers[0].self_attn.q_norm.weight.numel() == LLAMA["head_dim"]
-    task = evaluate_task(
-        prepared.manifest, prepared.uri, uri(tmp_path / "model"), sequences_per_domain=8
-    )
+    task = prepared.evaluate_task(tmp_path / "model", sequences_per_domain=8)
     evaluate(task, tmp_path, Interruption(), quiet())
     path = layout.evaluation_result(task.config.key)
-    measured = Store(prepared.uri).read_record(path, EvaluationResult)
+    measured = prepared.store.read_record(path, EvaluationResult)
     assert measured.loss == pytest.approx(result.loss, abs=1e-5)
 
 

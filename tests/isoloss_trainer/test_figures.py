@@ -34,7 +34,6 @@ from isoloss_trainer.run_log import (
 from isoloss_trainer.termination import BadConfiguration, Interruption
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
-from tests.isoloss_trainer.builders import train_task
 from tests.isoloss_trainer.conftest import Prepared
 from tests.support.models import SHAPES, TOYS, example_model
 
@@ -149,7 +148,7 @@ def test_machines_get_json_lines_alone_and_people_a_line_of_their_own(
     prepared: Prepared, tmp_path: Path
 ) -> None:
     people = io.StringIO()
-    events = run(train_task(prepared.manifest, prepared.uri), tmp_path, people)
+    events = run(prepared.train_task(), tmp_path, people)
     steps = [event for event in events if event["event"] == "train"]
     assert {"step", "loss", "gradient_norm", "learning_rate", "tokens_per_second"} < set(steps[0])
     assert len(people.getvalue().splitlines()) == len(steps)
@@ -165,7 +164,7 @@ class Gone(io.StringIO):
 
 
 def test_a_run_goes_on_when_nobody_reads_its_lines(prepared: Prepared, tmp_path: Path) -> None:
-    events = run(train_task(prepared.manifest, prepared.uri), tmp_path, Gone())
+    events = run(prepared.train_task(), tmp_path, Gone())
     assert events[-1]["event"] == "evaluation"
 
 
@@ -248,7 +247,7 @@ def trajectory(task: TrainTask) -> bytes:
 def test_wandb_without_its_package_is_said_once_and_changes_nothing(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     run(task, tmp_path)
     without = trajectory(task)
     Store(task.store_uri).remove(layout.point_folder(task.point.key))
@@ -283,7 +282,7 @@ def test_wandb_gets_a_run_of_the_points_key_and_its_curves(
     monkeypatch.setitem(sys.modules, "wandb", module)
     monkeypatch.setattr(run_log, "find_spec", lambda _: object())
     monkeypatch.setenv("WANDB_MODE", "offline")
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     run(task, tmp_path)
     assert begun["id"] == task.point.key
     assert begun["config"]["learning_rate"] == task.point.learning_rate

@@ -17,7 +17,6 @@ from tests.isoloss_trainer.builders import (
     LLAMA,
     evaluate_task,
     quiet,
-    uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.other_stores import prepared_on, trained_there_and_here
@@ -69,6 +68,6 @@ def test_a_point_and_a_checkpoint_give_the_same_as_on_a_file_system(
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer", max_shard_size="20KB")
     copy(folder, Store("gs://lab/model"))
     there = evaluate_task(manifest, "gs://lab/sweep", "gs://lab/model")
-    here = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    here = prepared.evaluate_task(folder)
     answers = [evaluate(task, tmp_path, Interruption(), quiet()) for task in (there, here)]
     assert answers[0] == answers[1]

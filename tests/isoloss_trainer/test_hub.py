@@ -15,7 +15,7 @@ from isoloss_contract.records import DataManifest, DomainSource, EvaluationResul
 from isoloss_contract.store import Store
 from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.termination import Interruption
-from tests.isoloss_trainer.builders import LLAMA, MIXTURE, evaluate_task, prepare_task, quiet, uri
+from tests.isoloss_trainer.builders import LLAMA, MIXTURE, prepare_task, quiet, uri
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.hub_server import COMMIT, serve_hub
 from tests.isoloss_trainer.test_evaluate import save
@@ -93,7 +93,7 @@ def test_the_hub_gives_the_same_as_a_folder(
     preparation = prepare_task("", store, tokenizer="hf://lab/tokenizer", domains=domains)
     names = ("hf://lab/model", f"hf://lab/model@{COMMIT}")
     local = uri(root / "models" / "lab" / "model")
-    measured = [evaluate_task(prepared.manifest, prepared.uri, name) for name in (*names, local)]
+    measured = [prepared.evaluate_task(name) for name in (*names, local)]
     with serve_hub(root) as endpoint:
         lines = on_hub(python, endpoint, tmp_path, preparation, *measured[:2])
     again = measured[0].model_copy(
@@ -105,7 +105,7 @@ def test_the_hub_gives_the_same_as_a_folder(
     assert Store(store).read_record(path, DataManifest).digest == prepared.manifest.digest
     evaluate(measured[2], tmp_path, Interruption(), quiet())
     results = [
-        Store(prepared.uri).read_record(layout.evaluation_result(m.config.key), EvaluationResult)
+        prepared.store.read_record(layout.evaluation_result(m.config.key), EvaluationResult)
         for m in (*measured, again)
     ]
     assert len({result.loss for result in results}) == 1
@@ -117,7 +117,7 @@ def test_an_unknown_name_on_the_hub_is_bad_data_and_an_unreachable_hub_a_storage
     prepared: Prepared, root: Path, tmp_path: Path, python: WarmPython
 ) -> None:
     names = ("hf://lab/no-such", "hf://lab/model@v9", "hf://lab", "hf://lab/tokenizer")
-    measured = [evaluate_task(prepared.manifest, prepared.uri, name) for name in names]
+    measured = [prepared.evaluate_task(name) for name in names]
     corpora = [
         prepare_task(uri(root / "datasets" / "lab" / "corpus"), uri(tmp_path), domains=(domain,))
         for domain in (

@@ -24,9 +24,8 @@ from isoloss_contract.records import (
     TerminationMessage,
     TrainTask,
 )
-from isoloss_contract.store import Store
 from isoloss_trainer.termination import BadConfiguration, Interruption
-from tests.isoloss_trainer.builders import DEEPSEEK, quiet, train_task
+from tests.isoloss_trainer.builders import DEEPSEEK, quiet
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.ranks import run_ranks
 from tests.support.warm_python import WarmPython
@@ -198,7 +197,7 @@ sys.exit(main(["train"]))
 def evaluated_once(prepared: Prepared) -> TrainTask:
     """A short run whose one evaluation reads a sequence of each domain."""
     evaluation = EvaluationConfig(first_tokens=512, sequences_per_domain=1)
-    return train_task(prepared.manifest, prepared.uri, tokens=512, evaluation=evaluation)
+    return prepared.train_task(tokens=512, evaluation=evaluation)
 
 
 def train_with(
@@ -218,13 +217,13 @@ def train_with(
 def test_one_process_reads_a_checkpoint_for_all(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
-    first = train_task(prepared.manifest, prepared.uri, model=DEEPSEEK, tokens=512)
+    first = prepared.train_task(model=DEEPSEEK, tokens=512)
     further = first.model_copy(update={"tokens": 1024})
     for task in (first, further):
         ends = train_with(python, task, NO_READING, tmp_path)
         assert [end.returncode for end in ends] == [0, 0], ends
     assert '"event": "resume", "tokens": 512' in ends[0].stdout
-    store, path = Store(prepared.uri), layout.point_trajectory(first.point.key)
+    store, path = prepared.store, layout.point_trajectory(first.point.key)
     resumed = store.read(path)
     store.remove(layout.point_folder(first.point.key))
     train_with(python, further, NO_READING, tmp_path)
@@ -248,7 +247,7 @@ def test_processes_start_over_with_less_at_once_where_one_is_refused_memory(
     wanted = ExitCode.SUCCEEDED if most else ExitCode.OUT_OF_MEMORY
     assert done.returncode == wanted, done.stderr[-2000:] + done.stdout[-2000:]
     path = layout.point_result(task.point.key)
-    result = Store(prepared.uri).read_record(path, PointResult)
+    result = prepared.store.read_record(path, PointResult)
     assert (result.outcome, result.micro_batch) == (outcome, 1)
 
 

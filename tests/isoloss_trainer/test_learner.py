@@ -17,7 +17,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from isoloss_contract import layout
 from isoloss_contract.footprint import Fit
 from isoloss_contract.records import EvaluationConfig, OptimizerConfig, Outcome, PointResult
-from isoloss_contract.store import Store
 from isoloss_trainer import learner as learning
 from isoloss_trainer.checkpoint import OtherLayout
 from isoloss_trainer.learner import (
@@ -51,7 +50,6 @@ from tests.isoloss_trainer.builders import (
     last_state,
     part_of,
     quiet,
-    train_task,
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.test_shared_state import leave_state, take_state
@@ -61,8 +59,8 @@ ALONE = World()
 
 
 def point_run(prepared: Prepared, **changes: Any) -> PointRun:
-    data = PreparedData(prepared.data_uri, prepared.folder)
-    return PointRun(attempt(train_task(prepared.manifest, prepared.uri, **changes), data))
+    data = prepared.data
+    return PointRun(attempt(prepared.train_task(**changes), data))
 
 
 def batches(run: PointRun, count: int) -> list[torch.Tensor]:
@@ -304,7 +302,7 @@ def test_other_errors_are_not_taken_for_refused_memory() -> None:
 def test_a_kill_by_the_host_halves_the_micro_batch_on_a_cpu_only(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    point = train_task(prepared.manifest, prepared.uri, batch_size=64).point
+    point = prepared.train_task(batch_size=64).point
     monkeypatch.setattr(learning, "_fitting", lambda *_: Fit(64, recompute=False))
     network = build_network(LLAMA)
     assert learning.first_guess(network, point, World(), 2).sequences == 16
@@ -315,7 +313,7 @@ def test_each_attempt_of_several_pods_tries_half_of_what_the_one_before_was_refu
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The launcher of one pod, which starts its processes again, tells them how often memory was refused."""
-    point = train_task(prepared.manifest, prepared.uri, batch_size=8).point
+    point = prepared.train_task(batch_size=8).point
     monkeypatch.setattr(learning, "_fitting", lambda *_: Fit(4, recompute=False))
     monkeypatch.setattr(World, "largest", lambda _self, number: number)
 
@@ -398,7 +396,7 @@ def test_each_refusal_halves_what_is_tried_and_recomputes_at_last() -> None:
 def test_processes_that_were_refused_one_sequence_say_that_it_does_not_fit(
     prepared: Prepared,
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri).point
+    task = prepared.train_task().point
     learner = Learner(build_network(LLAMA, seed=0), task, World(refusals=20))
     with pytest.raises(OutOfMemory, match="one sequence of 32 tokens does not fit"):
         learner.step(torch.zeros(4, SEQUENCE_LENGTH + 1, dtype=torch.long), 128)
@@ -424,11 +422,11 @@ def test_a_model_too_large_for_one_sequence_gets_a_result(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_above(monkeypatch, 0)
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     with pytest.raises(OutOfMemory):
         train(task, prepared.folder, Interruption(), quiet())
     path = layout.point_result(task.point.key)
-    result = Store(prepared.uri).read_record(path, PointResult)
+    result = prepared.store.read_record(path, PointResult)
     assert result.outcome is Outcome.OUT_OF_MEMORY
     assert (result.tokens, result.evaluations) == (0, 0)
 
@@ -437,15 +435,15 @@ def test_more_tokens_that_do_not_fit_leave_the_result_of_fewer(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = {"release_checkpoints_when_done": True}
-    short = train_task(prepared.manifest, prepared.uri, tokens=512, task=released)
+    short = prepared.train_task(tokens=512, task=released)
     train(short, prepared.folder, Interruption(), quiet())
     path = layout.point_result(short.point.key)
-    before = Store(prepared.uri).read(path)
+    before = prepared.store.read(path)
     refuse_above(monkeypatch, 0)
     longer = short.model_copy(update={"tokens": 1024})
     with pytest.raises(OutOfMemory):
         train(longer, prepared.folder, Interruption(), quiet())
-    assert Store(prepared.uri).read(path) == before
+    assert prepared.store.read(path) == before
 
 
 # ------------------------------------------------------------------------------------ learning
@@ -471,8 +469,8 @@ def test_a_stop_comes_through_between_micro_batches(
 ) -> None:
     """What the step has computed by then is forgotten, and the run ends as if it had not been stopped."""
     options = {"model": model, "task": {"micro_batch_halvings": 2}}
-    task = train_task(prepared.manifest, prepared.uri, **options)
-    store = Store(prepared.uri)
+    task = prepared.train_task(**options)
+    store = prepared.store
     train(task, prepared.folder, Interruption(), quiet())
     wanted = last_state(store, task.point.key), store.read(layout.point_trajectory(task.point.key))
     store.remove(layout.point_folder(task.point.key))
@@ -524,7 +522,7 @@ def test_a_toy_model_beats_a_bigram_model_on_the_same_tokens(
     load = run.learner.balance.take_load()
     loss = run.final_trajectory()[-1].averaged_loss
     assert loss is not None
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    data = prepared.data
     assert loss < bigram_loss(run, data, steps * 16)
     assert loss < math.log(VOCABULARY) - 1
     assert load is None or load <= 2
@@ -567,9 +565,7 @@ def test_two_processes_give_the_result_of_one(
 ) -> None:
     """Also where a step has fewer sequences than there are processes."""
     tokens = 384 * batch_size
-    task = train_task(
-        prepared.manifest,
-        prepared.uri,
+    task = prepared.train_task(
         model=DEEPSEEK,
         batch_size=batch_size,
         optimizer=OptimizerConfig(warmup_tokens=512),
@@ -584,7 +580,7 @@ def test_two_processes_give_the_result_of_one(
     done = python.run(["-m", "isoloss_trainer", "train"], environment=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     assert '"processes": 2' in done.stdout
-    store = Store(prepared.uri)
+    store = prepared.store
     path = layout.point_result(task.point.key)
     together = store.read_record(path, PointResult)
     store.remove(layout.point_folder(task.point.key))
@@ -689,7 +685,7 @@ def test_a_step_reads_nothing_from_the_device(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_memory_pinned_beforehand_is_what_checkpoints_are_copied_to(prepared: Prepared) -> None:
-    world, task = World(device="cuda:0"), train_task(prepared.manifest, prepared.uri)
+    world, task = World(device="cuda:0"), prepared.train_task()
     learner = Learner(build_network(LLAMA, seed=0), task.point, world)
     reserved = {name: local(tensor).data_ptr() for name, tensor in learner.on_host().items()}
     assert all(local(tensor).is_pinned() for tensor in learner.on_host().values())
@@ -715,7 +711,7 @@ def test_experts_in_float32_are_not_compiled(
 def test_time_constants_in_tokens_are_the_same_at_every_batch_size(prepared: Prepared) -> None:
     in_tokens = OptimizerConfig(second_moment_tokens=50_000, weight_decay_tokens=10_000)
     for changes in ({}, {"batch_size": 16}, {"learning_rate": 1e-4}):
-        point = train_task(prepared.manifest, prepared.uri, optimizer=in_tokens, **changes).point
+        point = prepared.train_task(optimizer=in_tokens, **changes).point
         found = time_constants(point)
         assert found.second_moment_tokens == pytest.approx(50_000)
         assert found.weight_decay_tokens == pytest.approx(1e4)
@@ -729,9 +725,7 @@ def test_constants_per_step_are_stated_in_tokens(prepared: Prepared) -> None:
     """As an average keeps 1/e of itself over one."""
     decay = 1 - math.exp(-0.01)
     optimizer = OptimizerConfig(beta1=0.0, beta2=math.exp(-0.01), weight_decay=decay / 1e-3)
-    point = train_task(
-        prepared.manifest, prepared.uri, optimizer=optimizer, learning_rate=1e-3
-    ).point
+    point = prepared.train_task(optimizer=optimizer, learning_rate=1e-3).point
     found = time_constants(point)
     assert found.first_moment_tokens is None
     assert found.second_moment_tokens == pytest.approx(100 * 4 * SEQUENCE_LENGTH)

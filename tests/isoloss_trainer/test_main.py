@@ -23,14 +23,13 @@ from isoloss_contract.records import (
     TerminationMessage,
     TrainTask,
 )
-from isoloss_contract.store import Store
 from isoloss_trainer import model
 from isoloss_trainer.__main__ import ALLOCATOR, main
 from isoloss_trainer.learner import Learner
 from isoloss_trainer.log import Log
 from isoloss_trainer.termination import Interruption, write_message
 from isoloss_trainer.train import train
-from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, prepare_task, quiet, train_task, uri
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, prepare_task, quiet, uri
 from tests.isoloss_trainer.conftest import Prepared
 from tests.support.warm_python import WarmProcess, WarmPython
 
@@ -97,8 +96,8 @@ def test_a_task_of_another_kind_is_refused(
 def test_a_result_of_a_newer_contract_ends_the_task_and_stays(
     prepared: Prepared, tmp_path: Path, termination_file: Path
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
-    store, path = Store(prepared.uri), layout.point_result(task.point.key)
+    task = prepared.train_task()
+    store, path = prepared.store, layout.point_result(task.point.key)
     newer = b'{"contract_version": 2, "losses": []}'
     store.write(path, newer)
     assert call(task, "train", tmp_path) == ExitCode.BAD_CONFIGURATION
@@ -137,7 +136,7 @@ def test_memory_refused_outside_a_step_is_out_of_memory(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(*phase, refuse)
-    code = call(train_task(prepared.manifest, prepared.uri), "train", tmp_path)
+    code = call(prepared.train_task(), "train", tmp_path)
     assert code == ExitCode.OUT_OF_MEMORY
     words = TerminationMessage.model_validate_json(termination_file.read_text())
     assert words.code == "OutOfMemory"
@@ -222,9 +221,7 @@ def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
     number: signal.Signals,
 ) -> None:
     """Killed soon after one of its checkpoints, of which many are being written."""
-    task = train_task(
-        prepared.manifest,
-        prepared.uri,
+    task = prepared.train_task(
         tokens=24_000 if model is LLAMA else 16_000,
         model=model,
         evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
@@ -237,7 +234,7 @@ def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
         pytest.fail((tmp_path / "output").read_text()[-3000:])
     later = {"claimant": Claimant(sweep_uid="sweep", attempt=2)}
     train(task.model_copy(update=later), tmp_path, Interruption(), quiet())
-    store = Store(prepared.uri)
+    store = prepared.store
     killed = store.read(layout.point_trajectory(task.point.key))
     store.remove(layout.point_folder(task.point.key))
     train(task, tmp_path, Interruption(), quiet())
@@ -248,10 +245,8 @@ def test_killed_at_a_random_step_a_run_ends_with_the_same_bytes(
 def test_a_stop_during_start_up_is_an_interruption(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
-    process = start(python, train_task(prepared.manifest, prepared.uri, tokens=10**6), tmp_path)
-    config = prepared.folder / layout.point_config(
-        train_task(prepared.manifest, prepared.uri, tokens=10**6).point.key
-    )
+    process = start(python, prepared.train_task(tokens=10**6), tmp_path)
+    config = prepared.folder / layout.point_config(prepared.train_task(tokens=10**6).point.key)
     deadline = time.monotonic() + 60
     while not config.exists() and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -26,8 +26,6 @@ from tests.isoloss_trainer.builders import (
     QWEN3,
     QWEN3_MOE,
     SEQUENCE_LENGTH,
-    evaluate_task,
-    train_task,
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.families import FAMILIES as OTHER_FAMILIES
@@ -102,7 +100,7 @@ def test_a_run_begins_with_what_its_plan_says(
     with torch.device("meta"):
         network = build_network(example_model(name))
     given = {"batch_size": 256, "sequence_length": LENGTH, "precision": "bf16"}
-    point = train_task(prepared.manifest, prepared.uri, **given).point
+    point = prepared.train_task(**given).point
     needed = footprint(network, "bf16")
     reserved = needed.state * 16 // 20
     free = device - reserved - 600 * 2**20
@@ -125,7 +123,7 @@ def shapes(name: str) -> Any:
 def test_the_state_is_counted_as_the_learner_holds_it_after_a_step(
     prepared: Prepared, model: dict[str, Any], precision: Literal["float32", "bf16"]
 ) -> None:
-    point = train_task(prepared.manifest, prepared.uri, model=model, precision=precision).point
+    point = prepared.train_task(model=model, precision=precision).point
     learner = Learner(build_network(model, seed=0), point, World())
     learner.step(torch.zeros(4, SEQUENCE_LENGTH + 1, dtype=torch.long), 128)
     parameters = list(learner.model.network.parameters())
@@ -191,9 +189,7 @@ def test_a_batch_without_a_fitting_divisor_takes_no_fewer_sequences_at_once(
 def test_a_plan_says_how_many_sequences_the_trainer_takes(prepared: Prepared) -> None:
     few = example_model("dense-100m")
     for batch, words in ((24, "12 at once"), (23, "16 at once")):
-        task = train_task(
-            prepared.manifest,
-            prepared.uri,
+        task = prepared.train_task(
             model=few,
             sequence_length=LENGTH,
             precision="bf16",
@@ -204,9 +200,7 @@ def test_a_plan_says_how_many_sequences_the_trainer_takes(prepared: Prepared) ->
 
 def test_a_plan_says_what_fits_where(prepared: Prepared) -> None:
     large = example_model("moe-500m")
-    task = train_task(
-        prepared.manifest, prepared.uri, model=large, sequence_length=LENGTH, precision="bf16"
-    )
+    task = prepared.train_task(model=large, sequence_length=LENGTH, precision="bf16")
     first, *rest = plan(task).splitlines()
     assert "80 GB" in first
     assert "141 GB" in first
@@ -218,7 +212,7 @@ def test_a_plan_says_what_fits_where(prepared: Prepared) -> None:
 def test_a_plan_counts_what_a_family_has_under_other_names(prepared: Prepared) -> None:
     sizes = {"vocab_size": 384, "n_positions": 64}
     gpt2 = {"model_type": "gpt2", **sizes, "n_embd": 32, "n_layer": 1, "n_head": 2}
-    first, *rows = plan(train_task(prepared.manifest, prepared.uri, model=gpt2)).splitlines()
+    first, *rows = plan(prepared.train_task(model=gpt2)).splitlines()
     assert "80 GB" in first
     assert all("at once" in row for row in rows)
 
@@ -227,20 +221,20 @@ def test_a_plan_counts_what_a_family_has_under_other_names(prepared: Prepared) -
 def test_a_plan_refuses_a_family_that_cannot_be_counted(prepared: Prepared, kind: str) -> None:
     model = {"model_type": kind, **OTHER_FAMILIES[kind]}
     with pytest.raises(BadConfiguration, match=f"of type {kind} cannot be trained") as caught:
-        plan(train_task(prepared.manifest, prepared.uri, model=model))
+        plan(prepared.train_task(model=model))
     assert (caught.value.code, caught.value.exit_code) == ("BadModel", ExitCode.BAD_CONFIGURATION)
 
 
 def test_the_plan_command_prints_it_and_takes_train_tasks_alone(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     (tmp_path / "task.json").write_text(task.model_dump_json())
     arguments = ["-m", "isoloss_trainer", "plan", "--task", "task.json"]
     done = python.run(arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == plan(task)
-    other = evaluate_task(prepared.manifest, prepared.uri, "file:///model")
+    other = prepared.evaluate_task("file:///model")
     (tmp_path / "task.json").write_text(other.model_dump_json())
     refused = python.run(arguments, folder=tmp_path)
     assert refused.returncode == ExitCode.BAD_CONFIGURATION

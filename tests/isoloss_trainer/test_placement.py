@@ -12,7 +12,6 @@ import torch
 from accelerate import dispatch_model
 
 from isoloss_contract import layout
-from isoloss_contract.store import Store
 from isoloss_trainer import placement
 from isoloss_trainer.evaluate import evaluate, load_copies
 from isoloss_trainer.evaluation import fitting_losses
@@ -33,9 +32,7 @@ from tests.isoloss_trainer.builders import (
     QWEN3_MOE,
     SEQUENCE_LENGTH,
     VOCABULARY,
-    evaluate_task,
     quiet,
-    uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.ranks import run_ranks
@@ -154,7 +151,7 @@ def test_a_checkpoint_larger_than_the_machine_is_refused_before_it_is_loaded(
     monkeypatch.setattr(placement, "CGROUP_LIMITS", (limit,))
     monkeypatch.setattr("isoloss_trainer.foreign_model.load_network", None)
     build_network(DEEP, seed=0).save_pretrained(tmp_path / "model")
-    config = evaluate_task(prepared.manifest, prepared.uri, uri(tmp_path / "model")).config
+    config = prepared.evaluate_task(tmp_path / "model").config
     with pytest.raises(OutOfMemory, match="available: 47,500 bytes"):
         load_copies(tmp_path / "model", config, World(), quiet())
 
@@ -196,9 +193,9 @@ def test_two_processes_for_one_copy_give_the_loss_of_one(
 ) -> None:
     """As on two accelerators: the second process has only shapes and takes part in every sum."""
     folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    task = prepared.evaluate_task(folder)
     alone = evaluate(task, tmp_path, Interruption(), quiet())
-    Store(prepared.uri).remove(layout.evaluation_result(task.config.key))
+    prepared.store.remove(layout.evaluation_result(task.config.key))
     ends = run_ranks(python, ["-c", ONE_COPY, task.model_dump_json(), str(tmp_path)], 2)
     assert [end.stdout.splitlines()[-1:] for end in ends] == [[alone]] * 2, ends
 

@@ -89,7 +89,7 @@ def domain_task(corpus: Path, store: Path, pattern: str, **changes: object) -> P
 
 
 def test_counts_match_the_corpus(prepared: Prepared, corpus: Path) -> None:
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    data = prepared.data
     tokenizer = load_tokenizer(f"{uri(corpus)}/tokenizer")
     for domain in prepared.manifest.domains:
         texts = [
@@ -110,7 +110,7 @@ def test_counts_match_the_corpus(prepared: Prepared, corpus: Path) -> None:
 
 def test_the_tokens_decode_to_the_text(prepared: Prepared, corpus: Path) -> None:
     tokenizer = load_tokenizer(f"{uri(corpus)}/tokenizer")
-    stream = PreparedData(prepared.data_uri, prepared.folder).validation_stream("prose")
+    stream = prepared.data.validation_stream("prose")
     first = stream[: int(np.argmax(stream == tokenizer.end_token))]
     texts = [json.loads(x)["text"] for x in (corpus / "prose.jsonl").read_text().splitlines()]
     assert tokenizer.tokenizer.decode(first.tolist()) in texts
@@ -1115,7 +1115,7 @@ def test_every_sequence_of_a_shard_has_its_hash(prepared: Prepared) -> None:
     length = prepared.manifest.sequence_length
     for domain in prepared.manifest.domains:
         for shard in domain.training:
-            folder = prepared.folder / "data" / prepared.manifest.prepare_key
+            folder = prepared.data_folder
             hashes = (folder / f"{shard.path}.windows").read_bytes()
             assert hashlib.sha256(hashes).hexdigest() == shard.windows_sha256
             assert len(hashes) == (shard.tokens - 1) // length * HASH_BYTES
@@ -1123,7 +1123,7 @@ def test_every_sequence_of_a_shard_has_its_hash(prepared: Prepared) -> None:
 
 def test_training_and_validation_sequences_are_packed_alike(prepared: Prepared) -> None:
     """Both are consecutive stretches of closed documents, cut without regard to where these begin."""
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    data = prepared.data
     length, end = prepared.manifest.sequence_length, prepared.manifest.end_token
     for domain in prepared.manifest.domains:
         stream = data.validation_stream(domain.name)
@@ -1137,7 +1137,7 @@ def test_training_and_validation_sequences_are_packed_alike(prepared: Prepared) 
 
 
 def test_validation_tokens_cover_the_text(prepared: Prepared) -> None:
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    data = prepared.data
     for domain in prepared.manifest.domains:
         lengths = data.validation_lengths(domain.name)
         assert len(lengths) == domain.validation_tokens

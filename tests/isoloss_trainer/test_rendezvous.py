@@ -25,10 +25,9 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store, StoreRefused
 from isoloss_trainer.attempt import Attempt
 from isoloss_trainer.rendezvous import ALL_ARE_HERE, Meeting, meet
-from isoloss_trainer.shards import PreparedData
 from isoloss_trainer.termination import Interrupted
 from isoloss_trainer.world import World
-from tests.isoloss_trainer.builders import attempt, train_task
+from tests.isoloss_trainer.builders import attempt
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.test_launch import NO_MEMORY, evaluated_once
 from tests.support.warm_python import WarmProcess, WarmPython
@@ -86,23 +85,23 @@ def of_nodes(task: TrainTask, nodes: int) -> TrainTask:
 
 
 def result_of(prepared: Prepared, task: TrainTask) -> PointResult:
-    return Store(prepared.uri).read_record(layout.point_result(task.point.key), PointResult)
+    return prepared.store.read_record(layout.point_result(task.point.key), PointResult)
 
 
 def losses(prepared: Prepared, task: TrainTask) -> list[float]:
-    text = Store(prepared.uri).read(layout.point_trajectory(task.point.key)).decode()
+    text = prepared.store.read(layout.point_trajectory(task.point.key)).decode()
     return [json.loads(line)["loss"] for line in text.splitlines()]
 
 
 def test_two_pods_of_two_processes_train_as_one_pod_of_four_does(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=1024)
+    task = prepared.train_task(tokens=1024)
     pods = Pods(python, of_nodes(task, 2), tmp_path, processes=2)
     assert pods.run() == [0, 0], pods.output(0)[-3000:] + pods.output(1)[-3000:]
     assert pods.message(0).code == pods.message(1).code == "Succeeded"
     of_two, found = result_of(prepared, task), losses(prepared, task)
-    store = Store(prepared.uri)
+    store = prepared.store
     assert not [n for n in store.names(layout.point_folder(task.point.key)) if "rendezvous" in n]
     store.remove(layout.point_folder(task.point.key))
     alone = Pods(python, task, tmp_path, processes=4)
@@ -115,7 +114,7 @@ def test_a_run_of_two_pods_goes_on_in_one_after_one_of_them_was_to_stop(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
     """The request reaches the second pod alone; both save together and end as interrupted."""
-    task = train_task(prepared.manifest, prepared.uri, tokens=64_000)
+    task = prepared.train_task(tokens=64_000)
     pods = Pods(python, of_nodes(task, 2), tmp_path)
     first, second = pods.start(0), pods.start(1)
     pods.wait_for("start")
@@ -132,29 +131,25 @@ def test_a_run_of_two_pods_goes_on_in_one_after_one_of_them_was_to_stop(
 def test_a_pod_waits_for_the_others_until_it_is_to_stop(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
-    pods = Pods(
-        python, of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2), tmp_path
-    )
+    pods = Pods(python, of_nodes(prepared.train_task(tokens=512), 2), tmp_path)
     for index in (0, 1):
         waiting = pods.start(index)
         pods.wait_for("meet" if index == 0 else "node", index)
         waiting.send_signal(signal.SIGTERM)
         assert waiting.wait(100) == ExitCode.INTERRUPTED, pods.output(index)
         path = layout.point_rendezvous(pods.task.point.key)
-        assert not Store(prepared.uri).exists(path)
+        assert not prepared.store.exists(path)
 
 
 def test_pods_that_were_interrupted_meet_again_and_no_old_address_misleads_them(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
     """The first pod of an earlier meeting was killed, so that its address is still there."""
-    pods = Pods(
-        python, of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2), tmp_path
-    )
+    pods = Pods(python, of_nodes(prepared.train_task(tokens=512), 2), tmp_path)
     path = layout.point_rendezvous(pods.task.point.key)
     gone = Meeting(claimant=pods.task.claimant, address=ADDRESS, port=1, processes=2)
     other = gone.model_copy(update={"claimant": Claimant(sweep_uid="another", attempt=1)})
-    store = Store(prepared.uri)
+    store = prepared.store
     for record in (other, gone):
         store.write_record(path, record)
         second = pods.start(1)
@@ -165,8 +160,8 @@ def test_pods_that_were_interrupted_meet_again_and_no_old_address_misleads_them(
 
 def of_rank(prepared: Prepared, rank: int) -> Attempt:
     """The attempt as one of two processes in two pods has it."""
-    task = of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2)
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    task = of_nodes(prepared.train_task(tokens=512), 2)
+    data = prepared.data
     return replace(attempt(task, data), world=World(rank=rank, size=2))
 
 
@@ -174,7 +169,7 @@ def test_a_superseded_attempt_leaves_the_address_at_which_its_successor_waits(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it the successor's pods would wait for one another for ever."""
-    first, store = of_rank(prepared, 0), Store(prepared.uri)
+    first, store = of_rank(prepared, 0), prepared.store
     path = layout.point_rendezvous(first.task.point.key)
     later = Claimant(sweep_uid="sweep", attempt=2)
     theirs = Meeting(claimant=later, address=ADDRESS, port=1, processes=2)
@@ -213,7 +208,7 @@ def test_pods_meet_through_a_store_that_deletes_nothing(
 def test_pods_with_different_numbers_of_accelerators_are_refused(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
-    task = of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2)
+    task = of_nodes(prepared.train_task(tokens=512), 2)
     first = Pods(python, task, tmp_path).start(0)
     several = Pods(python, task, tmp_path, processes=2)
     assert several.start(1).wait(100) == ExitCode.BAD_CONFIGURATION
@@ -226,7 +221,7 @@ def test_pods_with_different_numbers_of_accelerators_are_refused(
 def test_a_pod_that_the_task_does_not_have_is_refused(
     prepared: Prepared, tmp_path: Path, python: WarmPython
 ) -> None:
-    task = of_nodes(train_task(prepared.manifest, prepared.uri, tokens=512), 2)
+    task = of_nodes(prepared.train_task(tokens=512), 2)
     pods = Pods(python, task, tmp_path)
     assert pods.start(2).wait(100) == ExitCode.BAD_CONFIGURATION
     assert "2 pods" in pods.message(2).message

@@ -92,11 +92,9 @@ def test_a_checkpoint_on_s3_is_evaluated(
     result = Store("s3://lab/sweep").read_record(
         layout.evaluation_result(task.config.key), EvaluationResult
     )
-    local = evaluate_task(prepared.manifest, prepared.uri, f"file://{folder}")
+    local = prepared.evaluate_task(f"file://{folder}")
     evaluate(local, tmp_path, Interruption(), quiet())
-    same = Store(prepared.uri).read_record(
-        layout.evaluation_result(local.config.key), EvaluationResult
-    )
+    same = prepared.store.read_record(layout.evaluation_result(local.config.key), EvaluationResult)
     assert result.loss == same.loss
     assert result.same_tokenizer
 
@@ -124,10 +122,10 @@ def test_a_temporary_server_outage_changes_nothing(
         train(hasty, tmp_path, Interruption(), quiet())
     assert bucket.is_running(), "nothing waited for it"
     back.join()
-    local = train_task(prepared.manifest, prepared.uri, tokens=4096)
+    local = prepared.train_task(tokens=4096)
     train(local, tmp_path, Interruption(), quiet())
     paths = layout.point_trajectory(task.point.key), layout.point_trajectory(local.point.key)
-    assert Store("s3://lab/sweep").read(paths[0]) == Store(prepared.uri).read(paths[1])
+    assert Store("s3://lab/sweep").read(paths[0]) == prepared.store.read(paths[1])
 
 
 def test_a_corpus_on_a_server_that_sends_checksums_of_whole_objects_with_ranges_is_read(

@@ -18,7 +18,7 @@ from isoloss_trainer.shards import DomainTokens, PreparedData, TrainingSequences
 from isoloss_trainer.termination import BadData, Interruption
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
-from tests.isoloss_trainer.builders import MIXTURE, SEQUENCE_LENGTH, quiet, train_task
+from tests.isoloss_trainer.builders import MIXTURE, SEQUENCE_LENGTH, quiet
 from tests.isoloss_trainer.conftest import Prepared
 
 SEQUENCE_BYTES = 4 * (SEQUENCE_LENGTH + 1)
@@ -96,7 +96,7 @@ def test_a_damaged_copy_is_refused(
     words: str,
 ) -> None:
     domain = prepared.manifest.domains[0]
-    path = prepared.folder / "data" / prepared.manifest.prepare_key / domain.training[0].path
+    path = prepared.data_folder / domain.training[0].path
     path.write_bytes(damage(path.read_bytes()))
     Requests(monkeypatch, large=False)
     with pytest.raises(BadData, match=words) as caught:
@@ -180,7 +180,7 @@ def test_the_readers_thread_ends_with_the_run(prepared: Prepared, tmp_path: Path
     assert len(readers()) == before + 1
     stream.close()
     assert len(readers()) == before
-    train(train_task(prepared.manifest, prepared.uri), tmp_path, Interruption(), quiet())
+    train(prepared.train_task(), tmp_path, Interruption(), quiet())
     assert len(readers()) == before
 
 
@@ -210,7 +210,7 @@ def test_a_damaged_sequence_is_refused_and_a_sound_one_read(
     prepared: Prepared, tmp_path: Path
 ) -> None:
     domain = prepared.manifest.domains[0]
-    path = prepared.folder / "data" / prepared.manifest.prepare_key / domain.training[0].path
+    path = prepared.data_folder / domain.training[0].path
     content = bytearray(path.read_bytes())
     content[5 * 4 * SEQUENCE_LENGTH + 8] ^= 1
     path.write_bytes(content)
@@ -225,7 +225,7 @@ def test_a_shard_that_ends_too_early_is_refused(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     domain = prepared.manifest.domains[0]
-    path = prepared.folder / "data" / prepared.manifest.prepare_key / domain.training[0].path
+    path = prepared.data_folder / domain.training[0].path
     path.write_bytes(path.read_bytes()[: -2 * SEQUENCE_BYTES])
     with pytest.raises(BadData):
         PreparedData(prepared.data_uri, tmp_path).training(domain.name).window(0)

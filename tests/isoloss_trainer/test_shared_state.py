@@ -26,7 +26,6 @@ from tests.isoloss_trainer.builders import (
     QWEN3_MOE,
     SEQUENCE_LENGTH,
     quiet,
-    train_task,
     uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
@@ -221,15 +220,13 @@ def test_a_checkpoint_continues_in_two_processes_and_then_in_another_number(
     build_network(model, seed=7).to(dtype).save_pretrained(
         tmp_path / "model", max_shard_size="50KB"
     )
-    task = train_task(
-        prepared.manifest,
-        prepared.uri,
+    task = prepared.train_task(
         model=model,
         tokens=1024,
         precision=precision,
         initial_weights=uri(tmp_path / "model"),
     )
-    store, path = Store(prepared.uri), layout.point_result(task.point.key)
+    store, path = prepared.store, layout.point_result(task.point.key)
     losses = []
     for courses in ([(1, 2048)], [(2, 1024), (4, 1536), (1, 2048)]):
         store.remove(layout.point_folder(task.point.key))

@@ -22,7 +22,7 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store, StoreRefused
 from isoloss_trainer.checkpoint import CheckpointManifest, persist
-from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, last_state, train_task
+from tests.isoloss_trainer.builders import DEEPSEEK, LLAMA, last_state
 from tests.isoloss_trainer.conftest import Prepared
 from tests.support.warm_python import WarmProcess, WarmPython
 
@@ -112,15 +112,13 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_bits_of_an_undistur
     stops: int,
     tokens: int,
 ) -> None:
-    task = train_task(
-        prepared.manifest,
-        prepared.uri,
+    task = prepared.train_task(
         tokens=tokens,
         model=model,
         evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
         task={"checkpoint_seconds": 1},
     )
-    store, attempts = Store(prepared.uri), Attempts(python, task, processes, tmp_path)
+    store, attempts = prepared.store, Attempts(python, task, processes, tmp_path)
     seconds = attempts.finish()
     undisturbed = everything(store, task.point.key)
     store.remove(layout.point_folder(task.point.key))

@@ -18,7 +18,6 @@ from tests.isoloss_trainer.builders import (
     END,
     LLAMA,
     documents,
-    evaluate_task,
     make_tokenizer,
     prepare_task,
     quiet,
@@ -132,7 +131,7 @@ def test_a_checkpoints_own_tokenizer_that_loses_the_held_out_text_measures_nothi
 ) -> None:
     tokenizer = written(tmp_path / "tokenizer", of_letters("aeiou "))
     folder = save(tmp_path / "model", {**LLAMA, "vocab_size": 8}, tokenizer)
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    task = prepared.evaluate_task(folder)
     with pytest.raises(BadData, match="of the bytes of the held-out text") as caught:
         evaluate(task, tmp_path, Interruption(), quiet())
     assert (caught.value.code, caught.value.field) == ("TokenizerLosesText", "checkpoint.uri")
@@ -144,7 +143,7 @@ def test_a_tokenizer_of_three_entries_is_not_that_of_its_model(
     """As transformers 5.23 writes it of a folder with vocab.json and merges.txt, without a word."""
     tokenizer = written(tmp_path / "tokenizer", of_letters("a"))
     folder = save(tmp_path / "model", LLAMA, tokenizer)
-    task = evaluate_task(prepared.manifest, prepared.uri, uri(folder))
+    task = prepared.evaluate_task(folder)
     size = LLAMA["vocab_size"]
     with pytest.raises(BadData, match=f"has 3 entries, but vocab_size .* is {size}") as caught:
         evaluate(task, tmp_path, Interruption(), quiet())

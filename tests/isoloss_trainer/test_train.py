@@ -52,7 +52,7 @@ from isoloss_trainer.learner import Learner, StepFacts, take_into_average
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import LanguageModel, build_network
 from isoloss_trainer.run import PointRun
-from isoloss_trainer.shards import DataOrder, PreparedData
+from isoloss_trainer.shards import DataOrder
 from isoloss_trainer.termination import (
     BadConfiguration,
     BadData,
@@ -78,7 +78,6 @@ from tests.isoloss_trainer.builders import (
     quiet,
     spoil_weights,
     stop_during_step,
-    train_task,
     uri,
 )
 from tests.isoloss_trainer.conftest import Prepared
@@ -98,9 +97,9 @@ def stop_at(task: TrainTask, step: int) -> None:
 
 
 def test_a_run_ends_with_everything_in_the_store(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     result = run(task)
-    store = Store(prepared.uri)
+    store = prepared.store
     assert result.outcome is Outcome.SUCCEEDED
     assert result.tokens == 2048
     assert result.evaluations == len(rows(task)) == 4
@@ -119,7 +118,7 @@ def test_a_run_ends_with_everything_in_the_store(prepared: Prepared) -> None:
 
 
 def test_the_result_names_the_versions_that_computed_it(prepared: Prepared) -> None:
-    result = run(train_task(prepared.manifest, prepared.uri, tokens=512))
+    result = run(prepared.train_task(tokens=512))
     assert result.versions == {
         "python": platform.python_version(),
         **{name: version(name) for name in ("isoloss", "torch", "transformers")},
@@ -127,7 +126,7 @@ def test_the_result_names_the_versions_that_computed_it(prepared: Prepared) -> N
 
 
 def test_loss_falls_and_is_mixed_from_the_domains(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=8192)
+    task = prepared.train_task(tokens=8192)
     run(task)
     first, *_, last = rows(task)
     assert last.loss is not None
@@ -141,7 +140,7 @@ def test_loss_falls_and_is_mixed_from_the_domains(prepared: Prepared) -> None:
 
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK, QWEN3_MOE], ids=lambda m: m["model_type"])
 def test_the_same_point_gives_the_same_bytes(prepared: Prepared, model: dict[str, Any]) -> None:
-    task = train_task(prepared.manifest, prepared.uri, model=model, tokens=1024)
+    task = prepared.train_task(model=model, tokens=1024)
     run(task)
     first = trajectory(task)
     forget(task)
@@ -153,7 +152,7 @@ def test_deterministic_kernels_are_in_force_during_the_run_alone(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU the bytes are those of any run: its kernels are all deterministic."""
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     wanted = undisturbed(task).trajectory
     original, in_force = Learner.step, []
 
@@ -179,18 +178,14 @@ def test_a_kernel_that_cannot_be_deterministic_is_a_refusal() -> None:
 
 
 def test_rows_state_how_the_gradients_were_since_the_last_one(prepared: Prepared) -> None:
-    clipped = train_task(
-        prepared.manifest, prepared.uri, optimizer=OptimizerConfig(gradient_clip=1e-3)
-    )
+    clipped = prepared.train_task(optimizer=OptimizerConfig(gradient_clip=1e-3))
     run(clipped)
     for row in rows(clipped):
         assert row.clipped_share == 1.0
         assert row.gradient_norm is not None
         assert row.gradient_norm > 1e-3
         assert row.logit_offset == pytest.approx(math.log(384), abs=1.5)
-    never = train_task(
-        prepared.manifest, prepared.uri, optimizer=OptimizerConfig(gradient_clip=1e3)
-    )
+    never = prepared.train_task(optimizer=OptimizerConfig(gradient_clip=1e3))
     result = run(never)
     assert [row.clipped_share for row in rows(never)] == [0.0] * 4
     assert result.time_constants.weight_decay_tokens == pytest.approx(
@@ -201,22 +196,19 @@ def test_rows_state_how_the_gradients_were_since_the_last_one(prepared: Prepared
 def test_weights_that_a_few_steps_would_forget_are_refused(prepared: Prepared) -> None:
     fast = OptimizerConfig(weight_decay_tokens=1279)
     with pytest.raises(BadConfiguration, match="a batch has 128") as caught:
-        run(train_task(prepared.manifest, prepared.uri, optimizer=fast))
+        run(prepared.train_task(optimizer=fast))
     assert caught.value.field == "optimizer.weightDecayTokens"
 
 
 def test_seeds_differ(prepared: Prepared) -> None:
-    tasks = [train_task(prepared.manifest, prepared.uri, tokens=512, seed=s) for s in (0, 1)]
+    tasks = [prepared.train_task(tokens=512, seed=s) for s in (0, 1)]
     assert run(tasks[0]).trajectory_sha256 != run(tasks[1]).trajectory_sha256
 
 
 def test_batch_sizes_see_the_same_tokens(prepared: Prepared) -> None:
     """Two batches of 2 are the batch of 4 in the data they hold."""
-    data = PreparedData(prepared.data_uri, prepared.folder)
-    runs = [
-        PointRun(attempt(train_task(prepared.manifest, prepared.uri, batch_size=b), data))
-        for b in (2, 4)
-    ]
+    data = prepared.data
+    runs = [PointRun(attempt(prepared.train_task(batch_size=b), data)) for b in (2, 4)]
     small = torch.cat([runs[0].sequences.read(0, 2), runs[0].sequences.read(2, 2)])
     assert torch.equal(small, runs[1].sequences.read(0, 4))
 
@@ -231,9 +223,9 @@ def test_a_run_can_start_from_a_checkpoints_weights(prepared: Prepared, tmp_path
         network.get_output_embeddings().weight.mul_(20)
     network.save_pretrained(tmp_path / "model", max_shard_size="20KB")
     given = {"initial_weights": uri(tmp_path / "model"), "learning_rate": 1e-9, "tokens": 512}
-    task = train_task(prepared.manifest, prepared.uri, **given)
+    task = prepared.train_task(**given)
     run(task)
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    data = prepared.data
     model = LanguageModel(network, SEQUENCE_LENGTH)
     loss, _ = ValidationSet(data, MIXTURE, 8).evaluate(model.token_losses, ALONE, 8)
     assert rows(task)[-1].loss == pytest.approx(loss.value, abs=1e-4)
@@ -248,7 +240,7 @@ def test_a_checkpoint_is_continued_by_the_config_json_that_its_checkpoint_was_sa
     saved = json.loads((tmp_path / "model" / "config.json").read_text())
     counts = parameter_counts(saved)
     given = {"initial_weights": uri(tmp_path / "model"), "model": checkpoint_model(saved)}
-    result = run(train_task(prepared.manifest, prepared.uri, tokens=512, **given))
+    result = run(prepared.train_task(tokens=512, **given))
     assert result.parameters.active == counts.active
 
 
@@ -267,13 +259,13 @@ def test_processes_wait_for_the_one_that_fetches_initial_weights(
 
     monkeypatch.setattr(World, "joined", joined)
     with pytest.raises(Interrupted, match="seen"):
-        run(train_task(prepared.manifest, prepared.uri, initial_weights=weights, seed=612))
+        run(prepared.train_task(initial_weights=weights, seed=612))
 
 
 def test_weights_of_another_shape_are_refused(prepared: Prepared, tmp_path: Path) -> None:
     build_network({**LLAMA, "hidden_size": 64}, seed=7).save_pretrained(tmp_path / "model")
     with pytest.raises(BadData) as caught:
-        run(train_task(prepared.manifest, prepared.uri, initial_weights=uri(tmp_path / "model")))
+        run(prepared.train_task(initial_weights=uri(tmp_path / "model")))
     assert caught.value.code == "WeightsDiffer"
 
 
@@ -288,7 +280,7 @@ def test_a_checkpoint_with_another_tokenizer_than_the_corpus_is_not_continued(
         theirs = make_tokenizer(tmp_path / "tokenizer", documents(10), vocabulary=300)
     shutil.copy(theirs / "tokenizer.json", tmp_path / "model")
     weights = uri(tmp_path / "model")
-    task = train_task(prepared.manifest, prepared.uri, tokens=512, initial_weights=weights)
+    task = prepared.train_task(tokens=512, initial_weights=weights)
     if same:
         assert run(task).outcome is Outcome.SUCCEEDED
         return
@@ -306,17 +298,15 @@ def test_an_output_matrix_that_is_not_the_embedding_to_which_it_is_tied_is_refus
     tied = {"tie_word_embeddings": True}
     config.write_text(json.dumps({**json.loads(config.read_text()), **tied}))
     weights = uri(tmp_path / "model")
-    task = train_task(
-        prepared.manifest, prepared.uri, model={**LLAMA, **tied}, initial_weights=weights
-    )
+    task = prepared.train_task(model={**LLAMA, **tied}, initial_weights=weights)
     with pytest.raises(BadData, match=r"lm_head.weight .* tie_word_embeddings") as caught:
         run(task)
     assert caught.value.code == "WeightsDiffer"
 
 
 def test_the_key_follows_the_weights(prepared: Prepared) -> None:
-    plain = train_task(prepared.manifest, prepared.uri).point
-    given = train_task(prepared.manifest, prepared.uri, initial_weights="s3://b/m").point
+    plain = prepared.train_task().point
+    given = prepared.train_task(initial_weights="s3://b/m").point
     stamped = given.model_copy(update={"initial_weights_stamp": "other files"})
     assert len({plain.key, given.key, stamped.key}) == 3
 
@@ -330,7 +320,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
     prepared: Prepared, model: dict[str, Any], step: int
 ) -> None:
     config = OptimizerConfig(warmup_tokens=512)
-    task = train_task(prepared.manifest, prepared.uri, model=model, optimizer=config)
+    task = prepared.train_task(model=model, optimizer=config)
     wanted = undisturbed(task).trajectory
     stop_at(task, step)
     again = run(task)
@@ -340,7 +330,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 
 
 def test_a_run_stopped_at_every_step_ends_with_the_same_bytes(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=1024)
+    task = prepared.train_task(tokens=1024)
     wanted = undisturbed(task).trajectory
     for _ in range(7):
         stop_at(task, 1)
@@ -353,7 +343,7 @@ def test_a_store_that_deletes_nothing_ends_no_run(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, release: bool
 ) -> None:
     saving = {"keep_checkpoints": 1, "release_checkpoints_when_done": release}
-    task = train_task(prepared.manifest, prepared.uri, tokens=1024, task=saving)
+    task = prepared.train_task(tokens=1024, task=saving)
 
     def refused(_store: Store, path: str) -> None:
         raise StoreRefused(f"{path}: AccessDenied")
@@ -366,9 +356,9 @@ def test_a_store_that_deletes_nothing_ends_no_run(
 def test_more_tokens_continue_the_trajectory_as_if_wanted_from_the_start(
     prepared: Prepared,
 ) -> None:
-    short = train_task(prepared.manifest, prepared.uri, tokens=1300)
+    short = prepared.train_task(tokens=1300)
     run(short)
-    long = train_task(prepared.manifest, prepared.uri, tokens=2048)
+    long = prepared.train_task(tokens=2048)
     assert run(long).attempts == 2
     continued = trajectory(long)
     forget(long)
@@ -380,30 +370,30 @@ def test_more_tokens_without_a_checkpoint_start_over_and_end_the_same(
     prepared: Prepared,
 ) -> None:
     released = {"release_checkpoints_when_done": True}
-    run(train_task(prepared.manifest, prepared.uri, tokens=1024, task=released))
-    long = train_task(prepared.manifest, prepared.uri, tokens=2048, task=released)
+    run(prepared.train_task(tokens=1024, task=released))
+    long = prepared.train_task(tokens=2048, task=released)
     run(long)
     started_over = trajectory(long)
     forget(long)
     run(long)
     assert trajectory(long) == started_over
-    assert not Store(prepared.uri).exists(layout.point_checkpoints(long.point.key))
+    assert not prepared.store.exists(layout.point_checkpoints(long.point.key))
 
 
 @pytest.mark.parametrize("tokens", [2048, 1000])
 def test_a_trained_point_is_not_trained_again(
     prepared: Prepared, tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(train_task(prepared.manifest, prepared.uri))
+    run(prepared.train_task())
     monkeypatch.setattr(PointRun, "__init__", None)
-    assert run(train_task(prepared.manifest, prepared.uri, tokens=tokens)).tokens == 2048
+    assert run(prepared.train_task(tokens=tokens)).tokens == 2048
 
 
 def test_only_the_newest_checkpoints_are_kept(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, task={"keep_checkpoints": 2})
+    task = prepared.train_task(task={"keep_checkpoints": 2})
     for _ in range(5):
         stop_at(task, 1)
-    names = Store(prepared.uri).names(layout.point_checkpoints(task.point.key))
+    names = prepared.store.names(layout.point_checkpoints(task.point.key))
     assert names == ["step-0000000004", "step-0000000005"]
 
 
@@ -412,7 +402,7 @@ def test_unusable_checkpoints_of_later_steps_push_no_usable_one_out(
     prepared: Prepared, spoil: str
 ) -> None:
     """Such as a killed attempt leaves."""
-    task = train_task(prepared.manifest, prepared.uri, task={"keep_checkpoints": 1})
+    task = prepared.train_task(task={"keep_checkpoints": 1})
     stop_at(task, 5)
     folder = prepared.folder / layout.point_checkpoints(task.point.key)
     for step in (90, 91):
@@ -432,9 +422,9 @@ def test_an_attempt_killed_while_it_saves_a_step_again_leaves_the_checkpoint_tha
 ) -> None:
     """As after a run whose checkpoint is whole and whose result is not written; other processes would have other parts,
     of which some are written when the second attempt ends."""
-    task = train_task(prepared.manifest, prepared.uri, task={"keep_checkpoints": keep})
+    task = prepared.train_task(task={"keep_checkpoints": keep})
     run(task)
-    store, key = Store(prepared.uri), task.point.key
+    store, key = prepared.store, task.point.key
     folder, wanted = layout.point_checkpoints(key), trajectory(task)
     whole = store.names(folder)[-1]
     store.remove(layout.point_result(key))
@@ -462,8 +452,8 @@ def test_a_superseded_attempt_that_goes_on_writing_spoils_no_checkpoint_of_its_s
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     """It hangs while it writes a file of a step that its successor saves as well; the store is away for it meanwhile."""
-    task = train_task(prepared.manifest, prepared.uri, seed=1107)
-    store, key = Store(prepared.uri), task.point.key
+    task = prepared.train_task(seed=1107)
+    store, key = prepared.store, task.point.key
     fences = [
         Fence(store, key, task.claimant.model_copy(update={"attempt": number}))
         for number in (1, 2)
@@ -496,7 +486,7 @@ def test_a_superseded_attempt_that_goes_on_writing_spoils_no_checkpoint_of_its_s
 def test_a_broken_checkpoint_of_the_step_that_is_saved_again_pushes_none_out(
     prepared: Prepared,
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri, task={"keep_checkpoints": 2})
+    task = prepared.train_task(task={"keep_checkpoints": 2})
     stop_at(task, 5)
     stop_at(task, 1)
     folder = prepared.folder / layout.point_checkpoints(task.point.key)
@@ -514,7 +504,7 @@ def test_what_a_run_reads_is_waited_for_as_long_as_what_it_writes(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
     """For four and a half minutes, by a clock of the test's."""
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     stop_at(task, 2)
     slept = 0.0
 
@@ -535,7 +525,7 @@ def test_what_a_run_reads_is_waited_for_as_long_as_what_it_writes(
         patch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))
         run(task)
     assert slept >= 270
-    result = Store(prepared.uri).read_record(layout.point_result(task.point.key), PointResult)
+    result = prepared.store.read_record(layout.point_result(task.point.key), PointResult)
     assert result.attempts == 2
 
 
@@ -543,7 +533,7 @@ def test_the_claim_is_renewed_while_a_run_is_being_built(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or another sweep would take over a point whose weights take a minute to load."""
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     monkeypatch.setattr(attempt_module, "ROUND_SECONDS", 0.01)
     monkeypatch.setattr(attempt_module, "HEARTBEAT_SECONDS", 0.01)
     beaten, beat, build = threading.Event(), Fence.beat, Learner.__init__
@@ -565,7 +555,7 @@ def test_the_claim_is_renewed_while_the_last_checkpoint_is_being_written(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or another sweep would take over a point that is trained, and its result would not be written."""
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     monkeypatch.setattr(attempt_module, "ROUND_SECONDS", 0.01)
     monkeypatch.setattr(attempt_module, "HEARTBEAT_SECONDS", 0.01)
     beaten, beat, write = threading.Event(), Fence.beat, Checkpoints._write
@@ -588,7 +578,7 @@ def test_a_slow_store_holds_up_no_step(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint is due after every step, and the first is still being written during the last one."""
-    task = train_task(prepared.manifest, prepared.uri, tokens=1024)
+    task = prepared.train_task(tokens=1024)
     last_step, written = threading.Event(), []
     step, write = Learner.step, Checkpoints._write
 
@@ -620,7 +610,7 @@ def test_an_attempt_knows_the_grace_of_its_pod(
 
     monkeypatch.setattr(train_module, "_claim_and_run", begin)
     with pytest.raises(Interrupted, match="enough"):
-        run(train_task(prepared.manifest, prepared.uri))
+        run(prepared.train_task())
     assert known == [15.0]
 
 
@@ -652,10 +642,10 @@ def test_a_run_measures_its_first_checkpoint_and_chooses_when_to_write_the_next(
 
     monkeypatch.setattr(Learner, "copied", taking(0.5, Learner.copied))
     monkeypatch.setattr(checkpoint_module, "write_tensors", taking(10, write_tensors))
-    task = train_task(prepared.manifest, prepared.uri).model_copy(
+    task = prepared.train_task().model_copy(
         update={"preemptions_per_day": preemptions, "checkpoint_seconds": 600}
     )
-    began = attempt(task, PreparedData(prepared.data_uri, prepared.folder))
+    began = attempt(task, prepared.data)
     began = replace(began, clock=lambda: now[0], grace_seconds=grace, log=Log(output))
     began.fence.acquire()
     saving, state = PointRun(began).saving, TrainingState(step=1)
@@ -676,10 +666,10 @@ def test_a_run_measures_its_first_checkpoint_and_chooses_when_to_write_the_next(
 
 
 def test_a_checkpoint_names_its_tensors_and_who_wrote_it(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, model=DEEPSEEK)
+    task = prepared.train_task(model=DEEPSEEK)
     stop_at(task, 2)
-    learner = PointRun(attempt(task, PreparedData(prepared.data_uri, prepared.folder))).learner
-    kept = Checkpoints(Store(prepared.uri), task.point.key, 2, lambda: None, quiet())
+    learner = PointRun(attempt(task, prepared.data)).learner
+    kept = Checkpoints(prepared.store, task.point.key, 2, lambda: None, quiet())
     manifest = kept.restore(learner.on_host())
     assert manifest is not None
     assert manifest.versions["torch"] == version("torch")
@@ -709,7 +699,7 @@ def test_an_index_that_says_what_cannot_be_is_not_followed(
     prepared: Prepared, field: str, value: Any, words: str
 ) -> None:
     """Whoever can write to the store may write any index: the checkpoint is skipped, and its bytes are not read."""
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     stop_at(task, 2)
     folder = prepared.folder / layout.point_checkpoints(task.point.key) / "step-0000000002"
     index = json.loads(_index_file(folder).read_text())
@@ -721,7 +711,7 @@ def test_an_index_that_says_what_cannot_be_is_not_followed(
     manifest |= {"index_bytes": len(content), "index_sha256": digest}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     output = io.StringIO()
-    kept = Checkpoints(Store(prepared.uri), task.point.key, 2, lambda: None, Log(output))
+    kept = Checkpoints(prepared.store, task.point.key, 2, lambda: None, Log(output))
     assert kept.restore({}) is None
     assert words in output.getvalue()
     assert run(task).attempts == 1
@@ -731,7 +721,7 @@ def test_an_index_that_says_what_cannot_be_is_not_followed(
 def test_a_checkpoint_of_another_version_is_refused_and_not_lost(
     prepared: Prepared, version: int | None
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     stop_at(task, 2)
     folder = prepared.folder / layout.point_checkpoints(task.point.key) / "step-0000000002"
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -745,7 +735,7 @@ def test_a_checkpoint_of_another_version_is_refused_and_not_lost(
 
 def test_a_checkpoint_of_another_layout_is_refused_and_not_lost(prepared: Prepared) -> None:
     """As if transformers had renamed a module; starting over would throw the run away."""
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     stop_at(task, 2)
     original = torch.nn.Module.named_parameters
 
@@ -771,7 +761,7 @@ def test_a_micro_batch_once_halved_stays_so_after_a_resume(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return original(self, inputs, *others)
 
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     with monkeypatch.context() as patch:
         patch.setattr(LanguageModel, "summed_loss", refuse_four)
         run(task)
@@ -784,8 +774,8 @@ def test_a_micro_batch_once_halved_stays_so_after_a_resume(
 
 def test_a_micro_batch_of_another_place_is_forgotten(prepared: Prepared) -> None:
     """One for an accelerator, or for more processes, says nothing about this one."""
-    task = train_task(prepared.manifest, prepared.uri)
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    task = prepared.train_task()
+    data = prepared.data
     for processes, accelerated, wanted in ((1, False, 1), (8, False, 4), (1, True, 4)):
         point_run = PointRun(attempt(task, data))
         point_run.state.micro_batch = MicroBatch(
@@ -839,7 +829,7 @@ def _flip(path: Path) -> None:
 def test_a_broken_checkpoint_is_skipped_for_the_one_before(
     prepared: Prepared, spoil: Callable[[Path], None]
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     wanted = undisturbed(task).trajectory
     stop_at(task, 5)
     stop_at(task, 3)
@@ -855,7 +845,7 @@ def test_a_stop_during_an_evaluation_is_heeded_and_changes_nothing(
 ) -> None:
     """At every micro-batch of the first evaluation: of two domains, two halves, raw and averaged."""
     monkeypatch.setattr(run_module, "CPU_TOKENS", 0)
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     wanted = undisturbed(task).trajectory
     interruption = Interruption()
     original, calls = LanguageModel.token_losses, itertools.count(1)
@@ -870,7 +860,7 @@ def test_a_stop_during_an_evaluation_is_heeded_and_changes_nothing(
         patch.setattr(LanguageModel, "token_losses", counted)
         with pytest.raises(Interrupted):
             run(task, interruption)
-    store = Store(prepared.uri)
+    store = prepared.store
     assert store.names(layout.point_checkpoints(task.point.key)) == ["step-0000000004"]
     run(task)
     assert trajectory(task) == wanted
@@ -880,11 +870,11 @@ def test_a_stop_during_an_evaluation_is_heeded_and_changes_nothing(
 
 
 def test_divergence_is_a_result(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=200_000, learning_rate=1e12)
+    task = prepared.train_task(tokens=200_000, learning_rate=1e12)
     with pytest.raises(Diverged) as caught:
         run(task)
     assert caught.value.exit_code == ExitCode.DIVERGED
-    store = Store(prepared.uri)
+    store = prepared.store
     result = store.read_record(layout.point_result(task.point.key), PointResult)
     assert result.outcome is Outcome.DIVERGED
     assert result.diverged_at_tokens is not None
@@ -906,20 +896,18 @@ def test_weights_that_are_not_finite_after_the_last_step_are_divergence(
         return facts
 
     monkeypatch.setattr(Learner, "step", step)
-    task = train_task(prepared.manifest, prepared.uri, tokens=1920)
+    task = prepared.train_task(tokens=1920)
     with pytest.raises(Diverged, match="1920 tokens"):
         run(task)
     path = layout.point_result(task.point.key)
-    result = Store(prepared.uri).read_record(path, PointResult)
+    result = prepared.store.read_record(path, PointResult)
     assert (result.outcome, result.diverged_at_tokens) == (Outcome.DIVERGED, 1920)
     assert (result.loss, rows(task)[-1].loss) == (None, None)
 
 
 def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:
     sizes = [domain.training_tokens for domain in prepared.manifest.domains]
-    task = train_task(
-        prepared.manifest,
-        prepared.uri,
+    task = prepared.train_task(
         tokens=int(1.2 * max(sizes)),
         mixture={"code": 0.05, "prose": 0.95},
         batch_size=64,
@@ -934,7 +922,7 @@ def test_a_run_over_many_domains_read_more_than_once_names_the_most_read(
     """As many domains with names as long as the API takes."""
     passes = {f"{number:02}-".ljust(63, "x"): 1.0 + number / 10 for number in range(64)}
     monkeypatch.setattr(DataOrder, "epochs", lambda _order, _sequences: passes)
-    message = run(train_task(prepared.manifest, prepared.uri, tokens=512)).message
+    message = run(prepared.train_task(tokens=512)).message
     assert [part[:10] for part in message.split("; ")[1:4]] == [
         f"domain {number}-" for number in (63, 62, 61)
     ]
@@ -986,7 +974,7 @@ def test_families_that_would_train_as_another_model_are_refused_by_name(
     _skip_unless_known(kind)
     model = {"model_type": kind, **FAMILIES[kind], **OTHERWISE[kind]}
     with pytest.raises(BadConfiguration, match=f"of type {kind} cannot be trained") as caught:
-        run(train_task(prepared.manifest, prepared.uri, model=model))
+        run(prepared.train_task(model=model))
     assert (caught.value.code, caught.value.field) == ("BadModel", "model.model_type")
 
 
@@ -995,10 +983,10 @@ def test_other_families_with_plain_logits_are_trained(prepared: Prepared, kind: 
     """And start with the weights that they would start with unprobed."""
     _skip_unless_known(kind)
     model = {"model_type": kind, **FAMILIES[kind]}
-    task = train_task(prepared.manifest, prepared.uri, model=model, learning_rate=1e-9, tokens=512)
+    task = prepared.train_task(model=model, learning_rate=1e-9, tokens=512)
     run(task)
     network = build_network(model, seed=0)
-    data = PreparedData(prepared.data_uri, prepared.folder)
+    data = prepared.data
     unprobed = LanguageModel(network, SEQUENCE_LENGTH).eval()
     loss, _ = ValidationSet(data, MIXTURE, 8).evaluate(unprobed.token_losses, ALONE, 8)
     assert rows(task)[-1].loss == pytest.approx(loss.value, abs=1e-4)
@@ -1008,32 +996,32 @@ def test_other_families_with_plain_logits_are_trained(prepared: Prepared, kind: 
 def test_models_that_cannot_be_trained_are_refused(prepared: Prepared, case: str) -> None:
     model, code = BAD_MODELS[case]
     with pytest.raises(BadConfiguration) as caught:
-        run(train_task(prepared.manifest, prepared.uri, model=model))
+        run(prepared.train_task(model=model))
     assert caught.value.code == code
     assert caught.value.field.startswith("model")
 
 
 def test_data_other_than_the_points_are_refused(prepared: Prepared) -> None:
     with pytest.raises(BadData, match="digest"):
-        run(train_task(prepared.manifest, prepared.uri, data_digest="0" * 32))
+        run(prepared.train_task(data_digest="0" * 32))
     with pytest.raises(BadData, match="no domain 'law'"):
-        run(train_task(prepared.manifest, prepared.uri, mixture={"law": 1.0}))
+        run(prepared.train_task(mixture={"law": 1.0}))
     with pytest.raises(BadConfiguration, match="sequences of 32"):
-        run(train_task(prepared.manifest, prepared.uri, sequence_length=64))
+        run(prepared.train_task(sequence_length=64))
 
 
 def test_a_tampered_shard_is_refused(prepared: Prepared) -> None:
     """Every sequence of it is damaged; what a run does not read cannot change its result."""
     shard = prepared.manifest.domains[0].training[0]
-    path = prepared.folder / "data" / prepared.manifest.prepare_key / shard.path
+    path = prepared.data_folder / shard.path
     path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
     with pytest.raises(BadData) as caught:
-        run(train_task(prepared.manifest, prepared.uri))
+        run(prepared.train_task())
     assert caught.value.code == "ShardCorrupt"
 
 
 def test_a_broken_result_is_ignored(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     run(task)
     path = prepared.folder / layout.point_result(task.point.key)
     _truncate(path)
@@ -1049,22 +1037,22 @@ def claim(task: TrainTask, **changes: Any) -> None:
 
 
 def test_a_point_that_another_sweep_trains_is_left_alone(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     claim(task, sweep_uid="other")
     with pytest.raises(ClaimedElsewhere) as caught:
         run(task)
     assert caught.value.exit_code == ExitCode.CLAIMED_ELSEWHERE
-    assert not Store(prepared.uri).exists(layout.point_config(task.point.key))
+    assert not prepared.store.exists(layout.point_config(task.point.key))
 
 
 def test_a_stale_claim_of_another_sweep_is_taken_over(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     stale = Claim(
         claimant=Claimant(sweep_uid="other", attempt=9),
         holder="x",
         updated_at="2020-01-01T00:00:00+00:00",
     )
-    Store(prepared.uri).write_record(layout.point_claim(task.point.key), stale)
+    prepared.store.write_record(layout.point_claim(task.point.key), stale)
     assert run(task).tokens == 512
 
 
@@ -1081,8 +1069,8 @@ def test_a_stale_claim_of_another_sweep_is_taken_over(prepared: Prepared) -> Non
 def test_a_claim_lasts_as_long_whatever_the_clock_of_who_holds_it(
     prepared: Prepared, age: float, words: str | None
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
-    store, path = Store(prepared.uri), layout.point_claim(task.point.key)
+    task = prepared.train_task()
+    store, path = prepared.store, layout.point_claim(task.point.key)
     at = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
     claimant = Claimant(sweep_uid="other", attempt=1)
     store.write_record(path, Claim(claimant=claimant, holder="x", updated_at=at))
@@ -1095,7 +1083,7 @@ def test_a_claim_lasts_as_long_whatever_the_clock_of_who_holds_it(
 
 
 def test_an_earlier_attempt_yields_to_a_later_one_and_not_the_reverse(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     claim(task, attempt=2)
     with pytest.raises(ClaimedElsewhere):
         run(task)
@@ -1108,8 +1096,8 @@ def test_a_heartbeat_takes_no_claim_back_from_who_took_it_over_meanwhile(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, writer: int
 ) -> None:
     """As one that is sent again and again to a store that is away; the next one would end the successor."""
-    task = train_task(prepared.manifest, prepared.uri)
-    store, key = Store(prepared.uri), task.point.key
+    task = prepared.train_task()
+    store, key = prepared.store, task.point.key
     later = task.claimant.model_copy(update={"attempt": 2})
     fences = [Fence(store, key, claimant) for claimant in (task.claimant, later)]
     read = Store.read_versioned
@@ -1131,7 +1119,7 @@ def test_a_heartbeat_takes_no_claim_back_from_who_took_it_over_meanwhile(
 def test_a_superseded_attempt_writes_nothing_more(
     prepared: Prepared, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     original = Checkpoints.save
 
     def take_over(self: Checkpoints, *state: Any) -> None:
@@ -1143,7 +1131,7 @@ def test_a_superseded_attempt_writes_nothing_more(
     with stop_during_step(step) as interruption, pytest.raises(Interrupted) as caught:
         run(task, interruption)
     assert caught.value.code == "Superseded"
-    store = Store(prepared.uri)
+    store = prepared.store
     assert not store.exists(layout.point_result(task.point.key))
     assert not list(prepared.folder.glob("points/*/checkpoints/*/manifest.json"))
     held = store.read_record(layout.point_claim(task.point.key), Claim)
@@ -1154,8 +1142,8 @@ def _overtaken(prepared: Prepared) -> tuple[TrainTask, TrainTask]:
     """An attempt, and a later one that trains its point for longer."""
     later = {"claimant": Claimant(sweep_uid="sweep", attempt=2)}
     return (
-        train_task(prepared.manifest, prepared.uri, tokens=512),
-        train_task(prepared.manifest, prepared.uri, tokens=1024, task=later),
+        prepared.train_task(tokens=512),
+        prepared.train_task(tokens=1024, task=later),
     )
 
 
@@ -1174,7 +1162,7 @@ def test_an_attempt_superseded_by_a_finished_one_does_not_touch_its_result(
     monkeypatch.setattr(PointRun, "final_trajectory", hang_meanwhile)
     with pytest.raises(Interrupted):
         train(task, Path("/nonexistent"), Interruption(), quiet())
-    result = Store(prepared.uri).read_record(layout.point_result(task.point.key), PointResult)
+    result = prepared.store.read_record(layout.point_result(task.point.key), PointResult)
     assert result.tokens == 1024
 
 
@@ -1198,16 +1186,16 @@ def test_an_attempt_superseded_while_the_store_was_away_does_not_touch_its_succe
     monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
     with pytest.raises(Interrupted, match="is gone"):
         train(task, Path("/nonexistent"), Interruption(), quiet())
-    store, key = Store(prepared.uri), task.point.key
+    store, key = prepared.store, task.point.key
     result = store.read_record(layout.point_result(key), PointResult)
     assert result.tokens == 1024
     assert hashlib.sha256(trajectory(task)).hexdigest() == result.trajectory_sha256
 
 
 def test_a_finished_point_is_free_for_others(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     run(task)
-    assert not Store(prepared.uri).exists(layout.point_claim(task.point.key))
+    assert not prepared.store.exists(layout.point_claim(task.point.key))
 
 
 # --------------------------------------------------------------------------------- a bad store
@@ -1217,9 +1205,9 @@ def test_a_finished_point_is_free_for_others(prepared: Prepared) -> None:
 def test_a_claim_that_the_store_does_not_take_back_changes_no_ending(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     if ending == "refused":
-        task = train_task(prepared.manifest, prepared.uri, model={**LLAMA, "vocab_size": 2})
+        task = prepared.train_task(model={**LLAMA, "vocab_size": 2})
 
     def away(self: Fence) -> None:
         raise StoreUnavailable("away")
@@ -1240,7 +1228,7 @@ def test_a_claim_that_the_store_does_not_take_back_changes_no_ending(
 def test_a_temporary_store_outage_changes_nothing(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     wanted = undisturbed(task).trajectory
     monkeypatch.setattr(checkpoint_module, "RETRY_SECONDS", 0.01)
     failures = iter(range(6))
@@ -1262,7 +1250,7 @@ def test_a_store_that_is_back_gets_the_next_checkpoint_after_one_that_failed(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     """One is due after every step: that of the first fails."""
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     task = task.model_copy(update={"checkpoint_seconds": 0})
     original, failed = Checkpoints._write, []
 
@@ -1285,8 +1273,8 @@ def test_a_store_that_is_back_gets_the_next_checkpoint_after_one_that_failed(
 def test_a_stop_writes_a_failed_checkpoint_of_where_the_run_stands_again(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
-    current = PointRun(attempt(task, PreparedData(prepared.data_uri, prepared.folder)))
+    task = prepared.train_task()
+    current = PointRun(attempt(task, prepared.data))
     saving, state = current.saving, TrainingState(step=3)
     folder = layout.point_checkpoints(task.point.key)
     current.attempt.fence.acquire()
@@ -1298,7 +1286,7 @@ def test_a_stop_writes_a_failed_checkpoint_of_where_the_run_stands_again(
     wanted = part_of(current.learner).clone()
     saving.save_what_is_new(state)
     saving.checkpoints.wait()
-    assert Store(prepared.uri).names(folder) == ["step-0000000003"]
+    assert prepared.store.names(folder) == ["step-0000000003"]
     spoil_weights(current.learner)
     saving.restore()
     assert torch.equal(part_of(current.learner), wanted)
@@ -1312,7 +1300,7 @@ def raise_away(*_: Any) -> None:
 def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = train_task(prepared.manifest, prepared.uri)
+    task = prepared.train_task()
     stop_at(task, 4)
     original = Store.write
 
@@ -1363,13 +1351,11 @@ def test_the_average_means_the_same_at_every_batch_size() -> None:
 def test_micro_batches_change_the_result_by_rounding_only(
     prepared: Prepared, micro_halvings: int
 ) -> None:
-    whole = train_task(prepared.manifest, prepared.uri)
+    whole = prepared.train_task()
     run(whole)
     wanted = rows(whole)
     forget(whole)
-    halved = train_task(
-        prepared.manifest, prepared.uri, task={"micro_batch_halvings": micro_halvings}
-    )
+    halved = prepared.train_task(task={"micro_batch_halvings": micro_halvings})
     result = run(halved)
     assert result.micro_batch == 4 >> micro_halvings
     for ours, theirs in zip(rows(halved), wanted, strict=True):
@@ -1383,7 +1369,7 @@ def test_every_error_has_an_exit_code() -> None:
 
 
 def test_rows_are_json_lines(prepared: Prepared) -> None:
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    task = prepared.train_task(tokens=512)
     run(task)
     for line in trajectory(task).splitlines():
         assert json.loads(line)["tokens"]

@@ -16,7 +16,7 @@ from isoloss_contract.store import BadRecord, Store
 from isoloss_contract.trajectories import read_finished
 from isoloss_trainer.termination import Interrupted, Interruption
 from isoloss_trainer.train import train
-from tests.isoloss_trainer.builders import quiet, stop_during_step, train_task
+from tests.isoloss_trainer.builders import quiet, stop_during_step
 from tests.isoloss_trainer.conftest import Prepared
 from tests.support.ledgers import write_ledger
 
@@ -53,12 +53,12 @@ def write_sweep(store: Store, task: TrainTask, result: PointResult, name: str) -
 def test_a_longer_run_changes_nothing_of_what_a_shorter_ones_reader_sees(
     prepared: Prepared,
 ) -> None:
-    store = Store(prepared.uri)
-    short = train_task(prepared.manifest, prepared.uri, tokens=SHORT_TOKENS)
+    store = prepared.store
+    short = prepared.train_task(tokens=SHORT_TOKENS)
     first = finished(short)
     write_sweep(store, short, first, "short")
     before = sweep_runs(open_sweep(f"{store.uri}/sweeps/short")).runs
-    long = train_task(prepared.manifest, prepared.uri, tokens=LONG_TOKENS)
+    long = prepared.train_task(tokens=LONG_TOKENS)
     second = finished(long)
     write_sweep(store, long, second, "long")
 
@@ -80,18 +80,18 @@ def test_a_longer_run_changes_nothing_of_what_a_shorter_ones_reader_sees(
 def test_while_the_longer_run_lasts_the_shorter_ones_reader_sees_its_own_rows(
     prepared: Prepared,
 ) -> None:
-    short = train_task(prepared.manifest, prepared.uri, tokens=SHORT_TOKENS)
+    short = prepared.train_task(tokens=SHORT_TOKENS)
     first = finished(short)
-    long = train_task(prepared.manifest, prepared.uri, tokens=LONG_TOKENS)
+    long = prepared.train_task(tokens=LONG_TOKENS)
     with stop_during_step(3) as interruption, pytest.raises(Interrupted):
         train(long, Path("/nonexistent"), interruption, quiet())
-    rows = read_finished(Store(prepared.uri), short.point.key, first.trajectory_sha256)
+    rows = read_finished(prepared.store, short.point.key, first.trajectory_sha256)
     assert rows[-1].tokens == first.tokens
 
 
 def test_a_changed_trajectory_is_refused(prepared: Prepared) -> None:
-    store = Store(prepared.uri)
-    task = train_task(prepared.manifest, prepared.uri, tokens=512)
+    store = prepared.store
+    task = prepared.train_task(tokens=512)
     result, key = finished(task), task.point.key
     path = layout.finished_trajectory(key, result.trajectory_sha256)
     assert hashlib.sha256(store.read(path)).hexdigest() == result.trajectory_sha256
