@@ -241,6 +241,7 @@ def test_the_version_is_that_of_the_installed_package() -> None:
         ("form", "linear", "PowerLawOfLoss or LinearInLogCompute, not 'linear'"),
         ("irreducible_loss", "1.5", "a number, not str '1.5'"),
         ("irreducible_loss", float("nan"), "nan is not a positive, finite number"),
+        ("irreducible_loss", float("inf"), "inf is not a positive, finite number"),
         ("irreducible_loss", -1, "-1 is not a positive"),
         ("interval", 95, "95 must be below 1, as 0.8"),
         ("bootstrap_samples", 20.0, "20.0 is no whole number from 1 on"),

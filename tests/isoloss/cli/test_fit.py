@@ -42,13 +42,6 @@ def test_fitted_laws_are_one_json_object_of_the_promised_shape(
     assert halved == ["batch_size"], "the true learning rate has a trend, the batch size none"
 
 
-def test_an_option_of_sweeps_is_refused_where_all_runs_are_of_tables(
-    isoloss: Isoloss, synthetic_table: Path
-) -> None:
-    ended = isoloss("fit", synthetic_table, "--weights", "Raw")
-    assert "--weights: a table has losses of one kind" in ended.error
-
-
 def test_the_file_written_is_what_predict_reads(
     isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
 ) -> None:
@@ -102,12 +95,6 @@ def test_options_reach_the_fit(
     assert {name: document["options"][name] for name in told} == told
 
 
-def test_a_name_to_exclude_that_no_run_has_is_bad_input(
-    isoloss: Isoloss, synthetic_table: Path
-) -> None:
-    assert "bogus" in isoloss("fit", synthetic_table, "--exclude", "bogus", "--json").error
-
-
 def test_a_bad_cell_ends_with_code_2_and_names_row_and_column(
     isoloss: Isoloss, tmp_path: Path
 ) -> None:
@@ -124,25 +111,6 @@ def test_a_bad_cell_ends_with_code_2_and_names_row_and_column(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("absent.csv",), "No such file"),
-        (("notes.txt",), "neither a .csv"),
-        ((), "RUNS is missing"),
-        (("runs.csv", "--form", "cubic"), "cubic"),
-        (("runs.csv", "--irreducible-loss", "2.0"), "No such file"),
-        (("s3://bucket/../x",), "'..' is not allowed"),
-    ],
-)
-def test_a_wrong_command_line_ends_with_code_2_and_says_why(
-    isoloss: Isoloss, arguments: tuple[str, ...], says: str
-) -> None:
-    ended = isoloss("fit", *arguments, "--json")
-    assert says in ended.error
-    assert says in ended.err
-
-
-@pytest.mark.parametrize(
     ("arguments", "command"),
     [
         (("fit", "--absent"), "isoloss fit"),
@@ -155,26 +123,6 @@ def test_a_wrong_option_leads_to_the_help_that_lists_the_right_ones(
     isoloss: Isoloss, arguments: tuple[str, ...], command: str
 ) -> None:
     assert f"Try '{command} --help'." in isoloss(*arguments).err
-
-
-@pytest.mark.parametrize("value", ["none", "nan", "-1", "inf"])
-def test_an_irreducible_loss_is_a_positive_number(
-    isoloss: Isoloss, synthetic_table: Path, value: str
-) -> None:
-    ended = isoloss("fit", synthetic_table, f"--irreducible-loss={value}", "--json")
-    assert "--irreducible-loss" in ended.error
-
-
-def test_one_table_given_twice_is_refused(isoloss: Isoloss, synthetic_table: Path) -> None:
-    ended = isoloss("fit", synthetic_table, synthetic_table, "--json")
-    assert ended.code == 2
-    assert ended.document["error"]["column"] == "run"
-
-
-def test_a_place_that_can_not_be_written_is_named(
-    isoloss: Isoloss, synthetic_table: Path, tmp_path: Path
-) -> None:
-    assert str(tmp_path) in isoloss("fit", synthetic_table, "--out", tmp_path, "--json").error
 
 
 def test_numbers_in_the_written_file_are_finite(synthetic_laws: Path) -> None:

@@ -189,14 +189,6 @@ def test_a_report_of_the_runs_behind_its_laws_has_no_such_warning(
     assert isoloss("report", laws, *asked).document["warnings"] == []
 
 
-def test_a_saving_needs_the_runs(isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path) -> None:
-    ended = isoloss(
-        *("report", synthetic_laws, "--out", tmp_path / "report.html"),
-        *("--direct-grid-flops", "1e22", "--json"),
-    )
-    assert "--runs" in ended.error
-
-
 def test_a_known_optimum_needs_an_answer_to_stand_beside(
     isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:

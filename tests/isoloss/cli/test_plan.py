@@ -165,20 +165,6 @@ def test_the_saving_is_against_as_many_runs_of_the_target_and_is_that_of_the_sta
     assert cost.direct_flops == precise(document["direct_grid_flops"])
 
 
-@pytest.mark.parametrize(
-    ("params", "tokens", "says"),
-    [
-        ("8", "55", "--target-params: 8 is not a target: write 8 billion as 8B"),
-        ("8B", "55", "--target-tokens: 55 is not a target: write 55 billion as 55B"),
-    ],
-)
-def test_a_target_in_billions_is_no_cheaper_grid(
-    plan: Plan, params: str, tokens: str, says: str
-) -> None:
-    asked = ("--target-params", params, "--target-tokens", tokens)
-    assert plan.error(EXAMPLE, *asked) == says
-
-
 def test_a_plan_assumes_less_of_small_models_and_mixtures_unless_a_utilisation_is_given(
     plan: Plan,
 ) -> None:
@@ -204,33 +190,6 @@ def test_the_help_of_a_plan_says_what_it_assumes(isoloss: Isoloss) -> None:
         f"Default: {DENSE_UTILISATION:g}, of dense models below 300M parameters {SMALL_UTILISATION:g}, "
         f"of mixtures of experts {MIXTURE_UTILISATION:g}."
     ) in said
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (
-            ("--tokens-per-second", "1e5", "--utilisation", "0.4"),
-            "--utilisation: --tokens-per-second already says",
-        ),
-        (
-            ("--tokens-per-second", "1e5", "--peak-flops", "2e15"),
-            "--peak-flops: --tokens-per-second already says",
-        ),
-        (("--utilisation", "1.5"), "--utilisation: must be at most 1, not 1.5"),
-        (("--tokens-per-second", "0"), "--tokens-per-second: 0 is not a positive"),
-        (("--price-per-hour", "-1"), "--price-per-hour: -1 is not a positive"),
-        (("--target-params", "8e9"), "give --target-params and --target-tokens together"),
-        (
-            ("--target-params", "nan", "--target-tokens", "1e9"),
-            "--target-params: nan is not a count",
-        ),
-    ],
-)
-def test_a_plan_refuses_throughputs_and_targets_that_can_not_be(
-    plan: Plan, options: tuple[str, ...], says: str
-) -> None:
-    assert plan.error(EXAMPLE, *options).startswith(says)
 
 
 def test_a_plan_tells_what_evaluations_take(plan: Plan) -> None:
@@ -427,11 +386,6 @@ def test_a_plan_says_what_a_checkpoint_takes_and_what_a_preemption_loses(plan: P
     assert small["lost_share"] == pytest.approx(0.0052, abs=1e-4)
 
 
-def test_a_plan_refuses_a_pod_template_that_it_cannot_read(plan: Plan) -> None:
-    path = plan.changed(("nvidia.com/gpu: 1", "nvidia.com/gpu: one"))
-    assert "limits.nvidia.com/gpu" in plan.error(path)
-
-
 def test_a_plan_says_how_many_sequences_fit_beside_the_training_state(plan: Plan) -> None:
     """At most a device's share of the largest batch; computed twice if not one fits otherwise; or none at all."""
     fits = "sequences at once in the rest: on 80 GB 8, on 141 GB 15; memory of a node: up to"
@@ -605,15 +559,6 @@ def test_a_manifest_that_is_none_is_bad_input(plan: Plan, text: str, says: str) 
     assert says in plan.error(plan.text(text))
 
 
-def test_a_manifest_with_a_key_twice_is_refused_with_both_lines(plan: Plan) -> None:
-    """As kubectl refuses it: to take the last of two budgets would plan what nobody asked for."""
-    lines = EXAMPLE.read_text().splitlines()
-    first = lines.index("  budget:") + 1
-    message = plan.error(plan.text("\n".join([*lines, '  budget: {flops: "3e19"}'])))
-    assert f"budget is in line {first} already: keep one of them" in message
-    assert f"line {len(lines) + 1}, column 3" in message
-
-
 @pytest.mark.parametrize("word", ["y", "n", "off", "2e4"])
 def test_a_domain_named_by_a_word_that_kubernetes_does_not_take_for_text_is_refused(
     plan: Plan, word: str
@@ -627,32 +572,6 @@ def test_a_domain_named_by_a_word_that_kubernetes_does_not_take_for_text_is_refu
 def test_a_key_that_is_merged_may_be_given_again() -> None:
     text = "a: &a {flops: 1}\nb: &b {<<: *a, flops: 2}\nc: [{<<: *b, flops: 3}]\n"
     assert read_documents(text) == [{"a": {"flops": 1}, "b": {"flops": 2}, "c": [{"flops": 3}]}]
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("Dense_8B", "'Dense_8B' must be lower-case letters"),
-        ("-dense", "'-dense' must be lower-case letters"),
-        ("7", "7 is not text: put it into quotes"),
-        ("d" * 64, "has 64 characters, 63 are possible"),
-    ],
-)
-def test_a_name_that_the_api_server_refuses_is_refused(plan: Plan, name: str, says: str) -> None:
-    message = plan.error(plan.changed(("name: dense\n", f"name: {name}\n")))
-    assert says in message
-    assert "metadata.name of ScalingSweep" in message
-
-
-def test_accelerators_of_another_container_are_refused_with_its_name(plan: Plan) -> None:
-    path = plan.changed(("- name: trainer", "- name: main"))
-    assert "containers[main]: asks for" in plan.error(path)
-    assert "name it trainer" in plan.error(path)
-
-
-def test_a_limit_without_a_domain_is_refused_as_the_api_server_refuses_it(plan: Plan) -> None:
-    path = plan.changed(("nvidia.com/gpu", "gpu"))
-    assert "limits.gpu: Kubernetes knows no such resource" in plan.error(path)
 
 
 def test_what_pod_security_refuses_is_a_warning_for_charts_may_allow_it(plan: Plan) -> None:

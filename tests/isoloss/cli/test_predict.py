@@ -242,7 +242,6 @@ def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ((), "exactly one of"),
         (("--cpt-flops", "1e20"), "needs --initial-loss"),
         (("--total-flops", "1e20", "--initial-loss", "2.7"), "takes no --initial-loss"),
         (
@@ -255,15 +254,12 @@ def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
         ),
         (("--total-flops", "1e20", "--composition", "paper"), "takes no --composition:"),
         (("--total-flops", "1e20", "--pretraining-tokens", "1T"), "takes no --pretraining-tokens"),
-        (("--initial-loss", "2.7", "--cpt-tokens", "1e9"), "needs --params"),
         ((*QUESTION[:4], "--pretraining-tokens", "1e9"), "needs --params"),
         (("--initial-loss", "nan", "--cpt-flops", "1e20"), "--initial-loss"),
         (("--total-flops", "-1"), "--total-flops"),
-        (("--total-flops", "1e20", "--round-to", "0"), "round-to"),
         (("--total-flops", "much"), "total-flops"),
         ((*QUESTION, "--initial-loss-standard-error", "-1"), "standard-error"),
         (("--total-flops", "3e19", "--batch-size", "64"), "needs --params"),
-        ((*QUESTION, "--batch-size", "64.5"), "--batch-size 64.5: is not a whole number"),
         (
             (*QUESTION, "--batch-size", "64", "--round-to", "7"),
             "--round-to is about the best batch size",
@@ -271,7 +267,7 @@ def test_a_refusal_that_a_batch_size_lifts_says_what_to_type(
         ((*QUESTION, "--composition-error", "-0.3", "0.2"), "--composition-error"),
         *(
             ((*QUESTION, option, "2,5B"), f"{option}: 2,5B is not a count")
-            for option in ("--cpt-tokens", "--params", "--pretraining-tokens")
+            for option in ("--params", "--pretraining-tokens")
         ),
     ],
 )
@@ -307,21 +303,7 @@ def test_laws_with_a_field_changed_are_bad_input_by_its_name(
     path = tmp_path / "laws.json"
     path.write_text(json.dumps(document))
     ended = isoloss("predict", path, "--total-flops", "1e20", "--json")
-    assert "learning_rate.slope" in ended.error
-
-
-def test_laws_whose_data_are_gone_are_named_with_their_file(
-    isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
-) -> None:
-    document = json.loads(synthetic_laws.read_text())
-    document["laws"]["data"] = {}
-    path = tmp_path / "laws.json"
-    path.write_text(json.dumps(document))
-    for command in ("predict", "validate"):
-        ended = isoloss(command, path, *QUESTION, "--json")
-        assert ended.code == 2
-        message = ended.document["error"]["message"]
-        assert message == f"{path}: laws.data.sizes: empty, although laws are fitted"
+    assert ended.error.startswith(f"{path}: laws.learning_rate.slope: ")
 
 
 def test_what_fit_prints_as_json_is_told_from_the_file_that_it_writes(
@@ -398,35 +380,10 @@ def test_a_published_law_refuses_a_total_that_no_run_has(
     assert ended.document["refused"][0]["reason"] == "ExtrapolationTooFar"
 
 
-def test_a_multiple_that_leaves_too_few_steps_is_blamed_and_not_the_budget(
-    predict: Isoloss,
-) -> None:
-    ended = predict(*QUESTION, "--round-to", 1_000_000, "--json")
-    assert ended.code == 3
-    (refusal,) = ended.document["refused"]
-    assert refusal["reason"] == "BudgetTooSmall"
-    assert "as a multiple of 1000000: round to a smaller multiple" in refusal["message"]
-    assert "Check its unit" not in refusal["message"]
-
-
 def test_a_published_law_refuses_an_initial_loss(isoloss: Isoloss) -> None:
     ended = isoloss("predict", "published:cpt-dense", *QUESTION, "--json")
     assert ended.code == 3
     assert ended.document["refused"][0]["reason"] == "LawRefused"
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "says"),
-    [
-        ("step-law", ("--total-flops", "1e21"), "--params"),
-        ("chinchilla", ("--total-flops", "1e21"), "published:step-law"),
-        ("deepseek", (), "exactly one of"),
-    ],
-)
-def test_bad_questions_to_published_laws(
-    isoloss: Isoloss, name: str, options: tuple[str, ...], says: str
-) -> None:
-    assert says in isoloss("predict", f"published:{name}", *options, "--json").error
 
 
 @pytest.mark.parametrize(
@@ -450,17 +407,6 @@ def test_an_option_that_a_published_law_does_not_know_is_bad_input_by_its_name(
     assert ended.code == 2
     message = ended.document["error"]["message"]
     assert message.startswith(f"{options[0]}: published:step-law does not take it")
-
-
-@pytest.mark.parametrize("command", ["validate", "report"])
-def test_a_published_law_is_refused_by_name_where_laws_of_ones_own_are_needed(
-    isoloss: Isoloss, tmp_path: Path, command: str
-) -> None:
-    out = ("--out", tmp_path / "page.html") if command == "report" else ()
-    ended = isoloss(command, "published:step-law", *QUESTION, *out, "--json")
-    assert ended.code == 2
-    message = ended.document["error"]["message"]
-    assert message.startswith(f"published:step-law: isoloss {command} needs laws of your own")
 
 
 NUMBER = st.one_of(

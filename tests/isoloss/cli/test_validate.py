@@ -94,28 +94,6 @@ def test_probes_that_tell_nothing_end_with_the_code_of_a_refusal(
     assert (ended.document["validated"], ended.document["reason"]) == (None, "WithinNoise")
 
 
-def test_a_question_without_an_answer_has_nothing_to_validate(validate: Isoloss) -> None:
-    asked = ("--initial-loss", "0.4", "--cpt-tokens", "1e10", "--params", "3e8", "--json")
-    ended = validate(*asked)
-    assert ended.code == 3
-    assert ended.document["refused"][0]["reason"] == "InitialLossBelowIrreducible"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--factor", "1"), "--factor: must be above 1"),
-        (("--share", "1.5"), "--share: must be above 0 and at most 1"),
-        (("--tolerance", "0"), "--tolerance: 0 is not a positive, finite number"),
-        (("--noise", "-1"), "--noise: -1 is not a positive, finite number"),
-    ],
-)
-def test_impossible_options_are_named(
-    validate: Isoloss, options: tuple[str, ...], message: str
-) -> None:
-    assert message in validate(*QUESTION, *options).error
-
-
 BRIEF = ("--initial-loss", "2.75", "--cpt-flops", "1.5e17", "--params", "1e9")
 
 
@@ -181,25 +159,6 @@ def test_probes_without_a_budget_have_no_length_and_no_option_is_advised_that_is
     assert "--total-flops" not in ended.error
 
 
-@pytest.mark.parametrize(
-    ("options", "has_probes"),
-    [
-        (("--factor", "3"), True),
-        (("--share", "0.1"), True),
-        (("--seeds", "5"), True),
-        (("--tolerance", "0.02"), False),
-        (("--noise", "0.002"), False),
-    ],
-    ids=str,
-)
-def test_an_option_that_would_do_nothing_is_refused(
-    validate: Isoloss, tmp_path: Path, options: tuple[str, ...], has_probes: bool
-) -> None:
-    probes = [tmp_path / "probes.csv"] if has_probes else []
-    ended = validate(*probes, *QUESTION, *options)
-    assert f"{options[0]}: is for {'planning' if has_probes else 'judging'} probes" in ended.error
-
-
 def test_at_a_batch_size_that_is_given_learning_rates_alone_are_planned_and_judged(
     validate: Isoloss, isoloss: Isoloss, synthetic_laws: Path, tmp_path: Path
 ) -> None:
@@ -248,12 +207,6 @@ def test_probes_of_another_sequence_length_are_judged_at_equal_tokens(
     assert any("The probes' sequence length, 8192" in warning for warning in other["warnings"])
     as_many = write_probes(tmp_path / "as_many.csv", plan["probes"], 1.0, length=8192)
     assert "no probe is at the answer" in validate(as_many, *asked).error
-
-
-def test_probes_longer_than_the_budget_are_refused(validate: Isoloss, tmp_path: Path) -> None:
-    places = planned(validate)["probes"]
-    runs = write_probes(tmp_path / "probes.csv", places, 1.0, 2 * TOKENS)
-    assert "longer than the budget" in validate(runs, *QUESTION).error
 
 
 def test_the_warnings_of_the_answer_are_told_with_its_plan_and_with_its_verdict(

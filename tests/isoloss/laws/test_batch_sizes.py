@@ -294,6 +294,9 @@ def test_the_steps_of_a_budget_are_those_of_the_rounded_batch_size(wide: Laws) -
         assert isinstance(found, Refused)
         assert found.refusals[0].reason is RefusalReason.BUDGET_TOO_SMALL
         assert found.refusals[0].figures["steps"] == pytest.approx(40 * 300 / 1024)
+        message = found.refusals[0].message
+        assert "as a multiple of 1024: round to a smaller multiple" in message
+        assert "Check its unit" not in message
 
 
 def test_a_range_of_batch_sizes_ends_where_nothing_is_known_of_them(wide: Laws) -> None:
