@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,8 +45,3 @@ def test_a_mistake_would_be_found(kubeconform: Kubeconform) -> None:
     answer = kubeconform(job)
     assert answer.returncode != 0
     assert "'container' not allowed" in answer.stdout
-
-
-def test_the_oldest_version_is_that_of_the_chart() -> None:
-    oldest = VERSIONS[0].removeprefix("v")
-    assert f'kubeVersion: ">={oldest}-0"' in (Path(ROOT) / "helm/isoloss/Chart.yaml").read_text()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -126,24 +125,6 @@ def test_from_apply_to_prediction_and_then_silence(
     wait_until(
         lambda: "isoloss_scalingsweep_points" not in metrics(operator), "its gauges to vanish"
     )
-
-
-def test_killed_at_random_moments_it_trains_every_point_once(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    chance = random.Random(1)
-    user.apply_sweep(sweep(place, seconds=0.6, parallelism=2))
-    for _ in range(5):
-        operator.start()
-        time.sleep(chance.uniform(1.5, 4.0))
-        operator.kill()
-    operator.start()
-    ended = finished(user)
-    assert ended["status"]["points"]["succeeded"] == SMALL_POINTS
-    assert set(place.traces.starts().values()) == {1}
-    assert len(place.traces.starts()) == SMALL_POINTS
-    assert place.traces.most_at_once() <= 2
-    assert {record.attempts.ended for record in place.ledger(ended).points} == {1}
 
 
 def test_deleted_while_the_operator_is_down_and_applied_again_it_trains_nothing(
@@ -303,28 +284,6 @@ def test_a_sweep_whose_store_is_revoked_is_suspended_at_once_and_recorded_when_i
     assert not any(each.charged for each in attempts)
     assert sum(each.interruptions for each in attempts) >= 3, "each is in the ledger"
     relay.close()
-
-
-def test_a_preempted_pod_resumes_and_is_not_charged(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    user.apply_sweep(sweep(place, seconds=4))
-    wait_until(lambda: len(place.traces.read("start")) >= 6, "points to train")
-    time.sleep(1.5)
-    running = [pod for pod in user.pods() if pod.status.phase == "Running"]
-    victim = running[0]
-    key = victim.metadata.labels["isoloss.dev/key"]
-    core = client.CoreV1Api(user.api_client)
-    core.delete_namespaced_pod(victim.metadata.name, user.namespace)
-    ended = finished(user)
-    starts = [trace for trace in place.traces.read("start") if trace["key"] == key]
-    assert [trace["from"] > 0 for trace in starts] == [False, True]
-    records = {record.key: record for record in place.ledger(ended).points}
-    assert not records[key].attempts.charged
-    assert records[key].state is PointState.SUCCEEDED
-    seen = [records[trace["key"]].spent.accelerator_seconds for trace in place.traces.read("end")]
-    assert max(seen) >= 3, "the time of pods that succeeded is seen from outside, too"
 
 
 def test_failures_are_retried_then_counted_then_end_the_sweep(

@@ -329,15 +329,6 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
     assert again.attempts == 2
 
 
-def test_a_run_stopped_at_every_step_ends_with_the_same_bytes(prepared: Prepared) -> None:
-    task = prepared.train_task(tokens=1024)
-    wanted = undisturbed(task).trajectory
-    for _ in range(7):
-        stop_at(task, 1)
-    run(task)
-    assert trajectory(task) == wanted
-
-
 @pytest.mark.parametrize("release", [False, True])
 def test_a_store_that_deletes_nothing_ends_no_run(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, release: bool
@@ -1347,30 +1338,7 @@ def test_the_average_means_the_same_at_every_batch_size() -> None:
     assert averaged(100) == pytest.approx(1 - 1 / 11, abs=0.005)
 
 
-@pytest.mark.parametrize("micro_halvings", [1, 2])
-def test_micro_batches_change_the_result_by_rounding_only(
-    prepared: Prepared, micro_halvings: int
-) -> None:
-    whole = prepared.train_task()
-    run(whole)
-    wanted = rows(whole)
-    forget(whole)
-    halved = prepared.train_task(task={"micro_batch_halvings": micro_halvings})
-    result = run(halved)
-    assert result.micro_batch == 4 >> micro_halvings
-    for ours, theirs in zip(rows(halved), wanted, strict=True):
-        assert ours.loss == pytest.approx(theirs.loss, abs=1e-4)
-
-
 def test_every_error_has_an_exit_code() -> None:
     for kind in TrainerError.__subclasses__():
         assert kind("Code", "words").exit_code in set(ExitCode)
     assert explain(ZeroDivisionError("oops"))[0] == 1
-
-
-def test_rows_are_json_lines(prepared: Prepared) -> None:
-    task = prepared.train_task(tokens=512)
-    run(task)
-    for line in trajectory(task).splitlines():
-        assert json.loads(line)["tokens"]
-    assert uri(prepared.folder) == prepared.uri

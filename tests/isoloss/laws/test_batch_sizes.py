@@ -451,5 +451,10 @@ def test_a_multiple_far_from_the_best_batch_size_is_answered_as_if_it_were_given
     assert rounded.learning_rate == given.learning_rate
     assert rounded.learning_rate.value != best.learning_rate.value
     assert f"The nearest multiple of {multiple} is {multiple}" in rounded.warnings[0]
+    other = {"sequence_length": 4096}
+    rounded, given = (
+        answer(wide, **{field: multiple / 2}, **other) for field in ("round_to", "batch_size")
+    )
+    assert (rounded.batch_size, rounded.learning_rate) == (given.batch_size, given.learning_rate)
     near = answer(wide, round_to=4)
     assert near.learning_rate == best.learning_rate

@@ -112,14 +112,6 @@ def test_losses_that_can_not_be_compared(change, reason):
     assert laws.surface.status == "refused"
 
 
-def test_one_configuration_with_two_losses():
-    runs = synthetic()
-    twin = replace(runs[0], name="twin", losses=runs[0].losses + 0.05)
-    laws = fit([*runs, twin])
-    assert reasons(laws) == {RefusalReason.DUPLICATED_RUN}
-    assert "twin" in laws.refusals[0].message
-
-
 def test_one_size():
     laws = fit([r for r in synthetic() if r.params == 1e8])
     assert reasons(laws) == {RefusalReason.TOO_FEW_SIZES}

@@ -45,7 +45,6 @@ from tests.support.sweep_worlds import (
     POINTS,
     PREPARE_KEY,
     all_done,
-    flops_of,
     hung,
     known,
     ready,
@@ -70,16 +69,6 @@ def test_every_condition_is_there_from_the_first_pass() -> None:
     ]
     assert status.observed_generation == 7
     assert {c.observed_generation for c in status.conditions} == {7}
-
-
-def test_nothing_is_recorded_twice() -> None:
-    """A failed Job that is seen again, before or after the ledger was written, is charged once."""
-    world = training(jobs=(failed(FIRST, 1),))
-    once = decide_sweep(world).ledger
-    assert once is not None
-    twice = decide_sweep(replace(world, ledger=once))
-    assert twice.ledger is None
-    assert once.points[0].attempts.charged == {"Crashed": 1}
 
 
 def test_the_next_attempt_has_the_next_number_and_name() -> None:
@@ -405,14 +394,6 @@ def test_points_whose_gpu_hours_do_not_fit_are_not_started() -> None:
         in condition(plan, "Progressing")[2]
     )
     assert plan.status.accelerator_hours == "1"
-
-
-def test_adopted_results_cost_the_budget_nothing() -> None:
-    """Another sweep paid for them."""
-    spec = sweep_spec(budget={"flops": flops_of(2)})
-    plan = decide_sweep(observed(spec, results={p.key: result(p) for p in POINTS[:6]}))
-    assert plan.status.spent_flops == "0"
-    assert plan.status.points.adopted == 6
 
 
 def test_a_vanished_pod_is_not_charged_before_it_happened_twenty_times() -> None:

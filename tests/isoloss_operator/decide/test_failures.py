@@ -135,12 +135,6 @@ def test_outcome(name: str) -> None:
     assert failure.message
 
 
-def test_the_wording_of_a_message_decides_nothing() -> None:
-    """'preempted' in the termination message of a crash is still a crash."""
-    crash = failed(POINT, 1, pod_termination_message=words("Crash", "preempted by evil"))
-    assert classify(crash).kind is FailureClass.CRASHED
-
-
 def test_the_trainers_words_code_and_field_are_passed_on() -> None:
     """They lead people to the spec field."""
     bad = failed(POINT, 44, pod_termination_message=words("BadShape", "must divide", "proxies[0]"))

@@ -133,15 +133,6 @@ def started(plan: SweepPlan) -> dict[str, int]:
     return {request.labels["isoloss.dev/key"]: request.task.tokens for request in plan.create}  # type: ignore[union-attr]
 
 
-def test_nothing_trains_before_the_search_has_chosen() -> None:
-    plan = decide_sweep(begun())
-    assert not plan.create
-    assert plan.fit is not None
-    assert plan.fit.search is not None
-    assert condition(plan, "Ready")[:2] == ("False", "Searching")
-    assert {r.intent.reason for r in records(begun()).values()} == {"NotChosenYet"}
-
-
 def test_chosen_points_train_to_their_rung_and_no_farther() -> None:
     world = answered(begun(), decision(FIRST), decision(SECOND))
     deciding = decide_sweep(world)
@@ -360,15 +351,6 @@ def test_where_no_point_is_pending_a_spent_budget_is_still_named_as_the_end_of_t
     assert "no further point fits into spec.budget" in message
 
 
-def test_a_search_that_cannot_decide_says_so() -> None:
-    world = begun()
-    broken = FitOutcome(asked(world).inputs, laws=None, error="ValueError: no such luck")
-    plan = decide_sweep(replace(world, fit=broken))
-    assert condition(plan, "Ready")[:2] == ("False", "FitFailed")
-    assert "no such luck" in condition(plan, "Ready")[2]
-    assert not plan.create
-
-
 def test_a_sweep_too_short_for_its_first_rung_is_refused_by_field() -> None:
     """Points would be judged before their first evaluation that counts."""
     answer = parsed(sweep_spec(**SEQUENTIAL, evaluation={"firstTokens": 200_000}))
@@ -435,15 +417,6 @@ def test_it_never_spends_more_than_its_budget() -> None:
     assert float(world.status["spentFlops"]) <= 0.08 * whole * 1.001
 
 
-def test_it_spends_nothing_where_the_budget_does_not_cover_its_first_rung() -> None:
-    whole = sum(point.flops for point in points(searched_spec()))
-    world = ended(kills=0.0, seed=1, budget={"flops": f"{0.01 * whole:.3e}".replace("+", "")})
-    assert world.status["search"]["ended"] == "BudgetExhausted"
-    assert not world.trained
-    told = {each["type"]: each["message"] for each in world.status["conditions"]}
-    assert "raise spec.budget above that" in told["Progressing"]
-
-
 @pytest.mark.parametrize("share", [0.9999, 1.0001])
 def test_a_budget_has_room_for_the_whole_first_rung_or_for_nothing(share: float) -> None:
     """Counted in whole steps, as when points are admitted."""
@@ -485,24 +458,6 @@ def test_accelerator_hours_below_the_first_rung_start_nothing() -> None:
     begun_with = planned(parsed(searched_spec(**{**large, "budget": enough}))).first_step
     assert begun_with is not None
     assert len(begun_with.decisions) == 25
-
-
-def test_exhaustive_after_a_search_trains_just_the_rest() -> None:
-    world = ended(kills=0.0, seed=1)
-    before = dict(world.trained)
-    world.spec = {**world.spec, "search": {"strategy": "Exhaustive"}}
-    world.fit = None
-    chance = calm(world)
-    for _ in range(PASSES):
-        chance.run_operator()
-        assert world.ledger is not None
-        if all(r.trained_for >= r.wanted_tokens for r in world.ledger.points):
-            break
-        chance.let_time_pass(400.0)
-    done = {r.key for r in world.ledger.points if r.state is PointState.SUCCEEDED}
-    assert len(done) == len(world.ledger.points)
-    again = {key for key, count in world.trained.items() if count > before.get(key, 0)}
-    assert len(again) < len(done), "what had come to its end trains no more"
 
 
 # --------------------------------------------------------------------------------- without a grid
@@ -585,18 +540,6 @@ def test_each_size_without_a_grid_may_be_extended() -> None:
     given = asked(begun()).search
     assert given is not None
     assert given.options.max_added_points == 6
-
-
-def test_a_size_that_no_law_can_place_is_refused_by_its_field() -> None:
-    proxies = [
-        {"name": "tiny", "model": {"config": example_model("dense-tiny")}, "tokens": 10**13}
-    ]
-    plan = decide_sweep(observed({**UNPLACED, "proxies": proxies}))
-    status, reason, message = condition(plan, "Ready")
-    assert (status, reason) == ("False", "InvalidSpec")
-    assert (
-        "spec.proxies[0].grid: is absent, and no first points can be placed: step-law" in message
-    )
 
 
 def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it_is_killed() -> (
