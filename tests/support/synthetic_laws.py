@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, fit_laws, predict
+from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, Refused, fit_laws, predict
 from tests.support.synthetic_runs import synthetic_runs
 
 
@@ -25,4 +25,11 @@ def answered(laws: Laws, query: PredictionQuery | None = None, **asked: Any) -> 
     """The answer to a query, or to one with these fields; fails where it is refused."""
     found = predict(laws, query or PredictionQuery(**asked))
     assert isinstance(found, Prediction)
+    return found
+
+
+def refusal_of(laws: Laws, query: PredictionQuery) -> Refused:
+    """Why a query has no answer; fails where it has one."""
+    found = predict(laws, query)
+    assert isinstance(found, Refused)
     return found

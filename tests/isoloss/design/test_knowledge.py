@@ -26,12 +26,10 @@ from isoloss.laws import (
     FitOptions,
     OptimumPlanes,
     Plane,
-    Prediction,
-    PredictionQuery,
     Run,
     fit_laws,
-    predict,
 )
+from tests.support.synthetic_laws import answered
 
 OPTIMUM = OptimumPlanes(
     Plane(math.log(1e-3), -0.4, 0.0),
@@ -193,8 +191,7 @@ def test_synthetic_sweeps_lose_about_what_was_expected() -> None:
             sizes = list(zip(WIDE.sizes, WIDE.tokens, strict=True))
             known = Knowledge.of(setting, sizes, [_planned(run) for run in case.runs])
             for n, d, truth in case.targets:
-                answer = predict(laws, PredictionQuery(total_flops=6.0 * n * d, params=n))
-                assert isinstance(answer, Prediction)
+                answer = answered(laws, total_flops=6.0 * n * d, params=n)
                 assert laws.surface.token_slope is not None
                 measured.append(truth.regret(answer.learning_rate.value, answer.batch_size_raw))
                 wasted = known.outlook(Target(n, d)).wasted

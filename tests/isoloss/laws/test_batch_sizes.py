@@ -21,6 +21,7 @@ from isoloss.laws import (
 )
 from isoloss.laws.results import RateAtBatchLaw
 from tests.support.synthetic import Deviating, Synthetic
+from tests.support.synthetic_laws import answered, refusal_of
 
 OPTIONS = FitOptions(bootstrap_samples=100)
 SIZES = {1e8: 8e9, 2e8: 1.2e10, 4e8: 2e10}
@@ -78,9 +79,7 @@ def single() -> Laws:
 
 
 def answer(laws: Laws, **query: float) -> Prediction:
-    found = predict(laws, PredictionQuery(**{"params": TARGET, "total_flops": FLOPS, **query}))
-    assert isinstance(found, Prediction)
-    return found
+    return answered(laws, **{"params": TARGET, "total_flops": FLOPS, **query})
 
 
 @pytest.mark.parametrize("batch", [64.0, 128.0, 400.0, 1024.0])
@@ -113,17 +112,14 @@ def test_a_sweep_with_one_batch_size_answers_for_a_checkpoint(single):
     """Its loss-compute law is that of its best runs, which lie on its learning rates' own grid."""
     equivalent = FLOPS / 2
     loss = float(single.loss_compute.curve.loss(np.log(equivalent)))
-    found = predict(
+    found = answered(
         single,
-        PredictionQuery(
-            initial_loss=loss,
-            cpt_flops=FLOPS / 2,
-            params=TARGET,
-            batch_size=128.0,
-            composition="Paper",
-        ),
+        initial_loss=loss,
+        cpt_flops=FLOPS / 2,
+        params=TARGET,
+        batch_size=128.0,
+        composition="Paper",
     )
-    assert isinstance(found, Prediction)
     assert found.equivalent_flops.value == pytest.approx(equivalent, rel=1e-3)
     assert found.learning_rate.value == pytest.approx(best_rate(Synthetic(), 128.0), rel=0.1)
     assert any("There is one batch size" in warning for warning in found.warnings)
@@ -136,17 +132,14 @@ def test_the_compute_that_one_batch_size_tells_is_near_that_of_all(wide, single)
 
 
 def test_a_sweep_with_one_batch_size_knows_of_no_other(single):
-    found = predict(single, PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=256.0))
-    assert isinstance(found, Refused)
+    found = refusal_of(single, PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=256.0))
     assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
     assert "single batch size" in found.refusals[0].message
-    without = predict(single, PredictionQuery(total_flops=FLOPS, params=TARGET))
-    assert isinstance(without, Refused)
+    refusal_of(single, PredictionQuery(total_flops=FLOPS, params=TARGET))
 
 
 def test_a_batch_size_far_from_those_tried_is_refused(wide):
-    found = predict(wide, PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=4096.0))
-    assert isinstance(found, Refused)
+    found = refusal_of(wide, PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=4096.0))
     assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
 
 
@@ -157,8 +150,7 @@ def test_the_nearest_batch_sizes_that_are_taken_are_named(wide):
         (law.largest_batch * 4, 1, "at most"),
     ):
         asked = PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=limit + beyond)
-        found = predict(wide, asked)
-        assert isinstance(found, Refused)
+        found = refusal_of(wide, asked)
         assert f"{words} {limit:g}" in found.refusals[0].message
         assert answer(wide, batch_size=limit)
 
@@ -181,8 +173,7 @@ def test_an_optimum_beyond_the_edge_of_the_batch_sizes_does_not_matter_to_the_le
 def test_a_refusal_names_a_batch_size_at_which_there_is_an_answer(too_large, length, batch):
     """In sequences of the length that is asked for."""
     asked = PredictionQuery(params=TARGET, total_flops=FLOPS, sequence_length=length)
-    refused = predict(too_large, asked)
-    assert isinstance(refused, Refused)
+    refused = refusal_of(too_large, asked)
     assert refused.answered_at == batch
     assert refused.refusals[0].message.endswith(f"give one, such as {batch:g}.")
     assert isinstance(predict(too_large, replace(asked, batch_size=batch)), Prediction)
@@ -199,11 +190,10 @@ def test_no_batch_size_is_named_where_none_has_an_answer(too_large):
 
 def test_two_learning_rates_at_a_batch_size_are_too_few():
     runs = [run for run in sweep((64.0, 128.0)) if run.name[-1] in "12"]
-    found = predict(
+    found = refusal_of(
         fit_laws(runs, OPTIONS),
         PredictionQuery(total_flops=FLOPS, params=TARGET, batch_size=128.0),
     )
-    assert isinstance(found, Refused)
     assert found.refusals[0].figures["law_reason"] == RefusalReason.TOO_FEW_RUNS
 
 
@@ -285,13 +275,11 @@ def test_batch_sizes_within_a_tolerance_cost_no_more_than_it(wide):
 
 def test_the_steps_of_a_budget_are_those_of_the_rounded_batch_size(wide: Laws) -> None:
     query = PredictionQuery(initial_loss=3.0, cpt_tokens=40 * 2048 * 300.0, params=TARGET)
-    best = predict(wide, query)
-    assert isinstance(best, Prediction)
+    answered(wide, query)
     for params in (TARGET, None):
         flops = 6 * min(wide.data.sizes if params is None else (TARGET,)) * (query.cpt_tokens or 0)
         asked = replace(query, params=params, cpt_tokens=None, cpt_flops=flops, round_to=1024)
-        found = predict(wide, asked)
-        assert isinstance(found, Refused)
+        found = refusal_of(wide, asked)
         assert found.refusals[0].reason is RefusalReason.BUDGET_TOO_SMALL
         assert found.refusals[0].figures["steps"] == pytest.approx(40 * 300 / 1024)
         message = found.refusals[0].message
@@ -316,13 +304,11 @@ def test_a_range_of_batch_sizes_leaves_a_budget_thirty_steps(wide: Laws) -> None
     query = PredictionQuery(
         initial_loss=3.0, cpt_tokens=tokens, params=TARGET, batch_size_tolerance=0.5
     )
-    found = predict(wide, query)
-    assert isinstance(found, Prediction)
+    found = answered(wide, query)
     assert found.affordable is not None
     assert found.affordable.largest == pytest.approx(tokens / 2048 / 30)
     assert not found.affordable.is_open_above
-    short = predict(wide, replace(query, sequence_length=2048 * 64, batch_size_tolerance=2.0))
-    assert isinstance(short, Prediction)
+    short = answered(wide, replace(query, sequence_length=2048 * 64, batch_size_tolerance=2.0))
     assert short.affordable is not None
     assert short.affordable.smallest >= 1.0
 
@@ -381,8 +367,7 @@ def test_the_learning_rate_of_another_batch_size_is_not_that_of_a_far_multiple()
     query = PredictionQuery(
         params=TARGET, total_flops=FLOPS, round_to=3 * round(best.batch_size_raw)
     )
-    found = predict(laws, query)
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, query)
     assert found.refusals[0].reason is RefusalReason.LAW_REFUSED
     assert "The learning rate at the multiple is not known" in found.refusals[0].message
 
@@ -400,11 +385,9 @@ def test_a_far_multiple_has_the_sentences_of_its_own_composition_alone(wide: Law
     assert wide.loss_compute.curve is not None
     loss = float(wide.loss_compute.curve.loss(np.log(FLOPS / 2)))
     query = PredictionQuery(initial_loss=loss, cpt_flops=FLOPS / 2, params=TARGET)
-    best = predict(wide, query)
-    assert isinstance(best, Prediction)
+    best = answered(wide, query)
     assert any("batch size x" in w for w in best.warnings)
-    far = predict(wide, replace(query, round_to=4 * round(best.batch_size_raw)))
-    assert isinstance(far, Prediction)
+    far = answered(wide, replace(query, round_to=4 * round(best.batch_size_raw)))
     assert sum("Adjusted for continued training" in w for w in far.warnings) == 1
     assert not any("batch size x" in w for w in far.warnings)
 
@@ -426,8 +409,7 @@ def test_a_batch_size_that_is_given_has_the_variants_of_a_checkpoints_past_at_it
     assert set(found.variants) == {"A", "B", "paper"}
     assert {each.batch_size.value for each in found.variants.values()} == {128.0}
     assert found.variants["B"].total_flops == pytest.approx(1.5 * FLOPS)
-    scratch = predict(wide, PredictionQuery(total_flops=FLOPS / 2, params=TARGET, batch_size=128))
-    assert isinstance(scratch, Prediction)
+    scratch = answered(wide, total_flops=FLOPS / 2, params=TARGET, batch_size=128)
     assert found.variants["A"].learning_rate.value == pytest.approx(scratch.learning_rate.value)
     assert alone.variants == {}
 
@@ -435,8 +417,7 @@ def test_a_batch_size_that_is_given_has_the_variants_of_a_checkpoints_past_at_it
 def test_an_initial_loss_above_all_seen_is_said_at_a_given_batch_size_too(wide: Laws) -> None:
     unseen = PredictionQuery(initial_loss=8.0, cpt_flops=FLOPS, params=TARGET)
     for query in (unseen, replace(unseen, batch_size=128.0)):
-        found = predict(wide, query)
-        assert isinstance(found, Prediction)
+        found = answered(wide, query)
         assert sum("is above every loss of the sweep" in w for w in found.warnings) == 1
 
 

@@ -21,6 +21,7 @@ from isoloss.laws.answer.optimum import Optimum, best_pair, too_vague
 from isoloss.laws.answer.question import Question, resolve
 from isoloss.usual import STEEP_SCATTER
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
+from tests.support.synthetic_laws import refusal_of
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -63,8 +64,7 @@ def test_intervals_hold_the_truth_over_seeds(name, seeds):
 def test_an_optimum_beyond_the_edge_is_refused_by_name(name, reason, grid):
     for seed in range(3):
         laws = fit_laws(runs_of(BY_NAME[name], grid, seed), OPTIONS)
-        found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
-        assert isinstance(found, Refused)
+        found = refusal_of(laws, PredictionQuery(total_flops=1e20, params=1e9))
         assert {r.figures["law_reason"] for r in found.refusals} == {reason}
 
 
@@ -72,8 +72,7 @@ def test_a_trend_over_sizes_needs_an_optimum_inside_at_two_of_them():
     """The smaller size's optimum lies far above the grid, the larger one's inside."""
     scenario = Scenario("one size outside", usual(rate_at=(5e-4, -0.9, 0.05)), 0.0005)
     laws = fit_laws(runs_of(scenario, "two-3x3"), OPTIONS)
-    found = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, PredictionQuery(total_flops=1e20, params=1e9))
     assert found.refusals[0].figures["law_reason"] == "OptimumOnLearningRateEdge"
     smaller = min(laws.data.sizes)
     assert (

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, Run, fit_laws, predict
+from isoloss.laws import FitOptions, Laws, Prediction, Run, fit_laws
 from isoloss.laws.results import StableRate
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
+from tests.support.synthetic_laws import answered
 
 GRID = Grid(sizes=(1e8, 2e8, 4e8), tokens=(4e9, 8e9, 1.6e10), rates=4, batches=4)
 LARGEST = 4e8
@@ -31,9 +32,7 @@ def laws() -> Laws:
 
 def answer(laws: Laws, **query: float) -> Prediction:
     asked = {"total_flops": laws.data.largest_flops, "params": LARGEST, **query}
-    found = predict(laws, PredictionQuery(**asked))
-    assert isinstance(found, Prediction)
-    return found
+    return answered(laws, **asked)
 
 
 def said(answer: Prediction) -> list[str]:

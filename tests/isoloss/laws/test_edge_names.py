@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from isoloss.laws import FitOptions, PredictionQuery, RefusalReason, Refused, fit_laws, predict
+from isoloss.laws import FitOptions, PredictionQuery, RefusalReason, fit_laws
 from tests.support.synthetic import Deviating, Grid, Synthetic, synthetic_runs
+from tests.support.synthetic_laws import refusal_of
 
 EDGES = {
     (1.6, 0.0): (RefusalReason.OPTIMUM_ON_LEARNING_RATE_EDGE, "smaller"),
@@ -23,8 +24,7 @@ def test_the_edge_that_is_named_first_is_the_one_that_the_optimum_is_beyond(shif
         laws = fit_laws(
             synthetic_runs(world, grid, rng, 0.0005, 0.0015), FitOptions(bootstrap_samples=20)
         )
-        found = predict(laws, PredictionQuery(total_flops=6 * 4e8 * 3e10, params=4e8))
-        assert isinstance(found, Refused)
+        found = refusal_of(laws, PredictionQuery(total_flops=6 * 4e8 * 3e10, params=4e8))
         first = found.refusals[0]
         named = RefusalReason(first.figures.get("law_reason", first.reason))
         right += (named, first.figures.get("direction")) == EDGES[shift]

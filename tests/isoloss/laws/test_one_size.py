@@ -9,10 +9,9 @@ from isoloss.laws import (
     FitOptions,
     PredictionQuery,
     RefusalReason,
-    Refused,
     fit_laws,
-    predict,
 )
+from tests.support.synthetic_laws import refusal_of
 
 OPTIONS = FitOptions(bootstrap_samples=60)
 RUNS = synthetic_case("exact", ONE, 0).runs
@@ -38,8 +37,7 @@ def test_settings_stay_refused_and_the_law_says_what_it_is_not():
     assert laws.status == "refused"
     assert {r.reason for r in laws.refusals} == {RefusalReason.TOO_FEW_SIZES}
     assert any("longer training at this size" in w for w in laws.warnings)
-    found = predict(laws, PredictionQuery(total_flops=6 * SIZE * TOKENS, params=SIZE))
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, PredictionQuery(total_flops=6 * SIZE * TOKENS, params=SIZE))
     assert "train another size" in found.refusals[0].message
     assert "--" not in found.refusals[0].message  # events and reports have no command line
 

@@ -10,11 +10,9 @@ from benchmarks.science.shapes import SMALL, WIDE, Layout
 from isoloss.laws import (
     FitOptions,
     InvalidRunError,
-    Prediction,
-    PredictionQuery,
     fit_laws,
-    predict,
 )
+from tests.support.synthetic_laws import answered
 
 OPTIONS = FitOptions(bootstrap_samples=60)
 WHOLE = pytest.mark.whole
@@ -26,8 +24,7 @@ def changed_names(runs, changed) -> set[str]:  # type: ignore[no-untyped-def]
 
 def regret(laws, case) -> float:  # type: ignore[no-untyped-def]
     n, d, truth = case.targets[0]
-    found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
-    assert isinstance(found, Prediction)
+    found = answered(laws, total_flops=6 * n * d, params=n)
     return truth.regret(found.learning_rate.value, found.batch_size_raw)
 
 

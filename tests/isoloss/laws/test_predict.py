@@ -30,6 +30,7 @@ from isoloss.laws.answer.optimum import best_pair
 from isoloss.laws.answer.question import resolve
 from isoloss.laws.results import LawError, RateAtBatchLaw
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
+from tests.support.synthetic_laws import answered, refusal_of
 
 L0, ALPHA, GAMMA = 1.7, 2000.0, 0.15
 
@@ -77,9 +78,7 @@ def power_laws(**changes) -> Laws:  # type: ignore[no-untyped-def]
 
 
 def answer(laws: Laws, **query) -> Prediction:  # type: ignore[no-untyped-def]
-    found = predict(laws, PredictionQuery(**query))
-    assert isinstance(found, Prediction)
-    return found
+    return answered(laws, **query)
 
 
 def test_inversion_and_composition_follow_the_papers_formulas():
@@ -152,8 +151,9 @@ def test_an_unidentified_irreducible_loss_is_carried_through_the_inversion():
     laws = replace(laws, draws=replace(laws.draws, loss_compute=curve))
     far = answer(laws, initial_loss=3.5, cpt_flops=1e19)
     assert far.equivalent_flops.high / far.equivalent_flops.low < 5
-    near = predict(laws, PredictionQuery(initial_loss=1.8, cpt_flops=1e19, max_extrapolation=1e30))
-    assert isinstance(near, Refused)
+    near = refusal_of(
+        laws, PredictionQuery(initial_loss=1.8, cpt_flops=1e19, max_extrapolation=1e30)
+    )
     assert near.refusals[0].reason is RefusalReason.IRREDUCIBLE_LOSS_NOT_IDENTIFIED
 
 
@@ -162,8 +162,7 @@ def test_an_initial_loss_that_was_measured_too_roughly_is_no_fault_of_the_laws(e
     """Without its own error the equivalent compute is known, wherever the draws end up."""
     asked = {"initial_loss": 2.8, "cpt_flops": 1e19}
     answer(power_laws(), **asked, initial_loss_standard_error=0.01)
-    rough = predict(power_laws(), PredictionQuery(**asked, initial_loss_standard_error=error))
-    assert isinstance(rough, Refused)
+    rough = refusal_of(power_laws(), PredictionQuery(**asked, initial_loss_standard_error=error))
     (refusal,) = rough.refusals
     assert refusal.reason is RefusalReason.INITIAL_LOSS_UNCERTAIN
     assert f"standard error of {error:g}" in refusal.message
@@ -271,8 +270,7 @@ def test_the_size_that_stands_in_for_one_has_the_limits_of_one_that_is_named(kep
     far = replace(laws, data=replace(laws.data, **kept))
     for size in (params, None):
         assert answer(laws, total_flops=flops, params=size).route == "surface"
-        found = predict(far, PredictionQuery(total_flops=flops, params=size))
-        assert isinstance(found, Refused)
+        found = refusal_of(far, PredictionQuery(total_flops=flops, params=size))
         assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
     assert words in found.refusals[0].message
 
@@ -284,12 +282,10 @@ def test_a_question_far_from_the_sweep_is_answered_if_little_is_expected_to_be_w
     laws = fit_laws(runs, FitOptions(bootstrap_samples=20))
     far = replace(laws, data=replace(laws.data, sizes=(1e7, 1.1e7)))
     asked = PredictionQuery(total_flops=2.0 * laws.data.largest_flops, params=3e8)
-    found = predict(far, asked)
-    assert isinstance(found, Prediction)
+    found = answered(far, asked)
     error = laws.surface.error
     wide = replace(laws.surface, error=replace(error, scatter=error.scatter + np.eye(2)))
-    found = predict(replace(far, surface=wide), asked)
-    assert isinstance(found, Refused)
+    found = refusal_of(replace(far, surface=wide), asked)
     assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
     assert found.refusals[0].figures["expected_waste"] > 0.2
 

@@ -24,10 +24,8 @@ from isoloss.laws import (
     FitOptions,
     Laws,
     OptimumPlanes,
-    Prediction,
     PredictionQuery,
     RefusalReason,
-    Refused,
     Run,
     fit_laws,
     predict,
@@ -36,6 +34,7 @@ from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
 from isoloss.laws.surface.terms import optimum_law, planes
+from tests.support.synthetic_laws import answered, refusal_of
 
 CRITICAL_BATCH = "critical_batch_size_steps_to_target.csv"
 SCHEDULES = "hagele_schaipp_lr_schedule_trajectories.csv.gz"
@@ -221,8 +220,7 @@ def test_tokens_to_a_target_loss_without_a_minimum_in_the_batch_size():
     assert laws.batch_size.refusal.figures["direction"] == "smaller"
     assert laws.batch_size.refusal.figures["edge"] == pytest.approx(64)
     assert not [o for o in (*laws.optima, *laws.frontier) if o.status != "refused"]
-    answer = predict(laws, PredictionQuery(total_flops=1e20, params=1e9))
-    assert isinstance(answer, Refused)
+    refusal_of(laws, PredictionQuery(total_flops=1e20, params=1e9))
 
 
 def critical_batch_runs() -> list[Run]:
@@ -299,8 +297,7 @@ def at_one_batch_size(batch: float) -> tuple[list[float], list[bool]]:
             )
             x, losses = np.array(own).T
             query = PredictionQuery(total_flops=6 * n * d, params=n, batch_size=batch)
-            answer = predict(laws, query)
-            assert isinstance(answer, Prediction)
+            answer = answered(laws, query)
             rate = answer.learning_rate
             regrets.append(float(np.interp(np.log(rate.value), x, losses) - losses.min()))
             best = int(np.argmin(losses))

@@ -22,6 +22,7 @@ from isoloss.laws import (
 from isoloss.laws.iso_loss.hyperparameter_laws import fit_hyperparameter_law
 from isoloss.laws.iso_loss.levels import too_few_levels
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
+from tests.support.synthetic_laws import answered, refusal_of
 
 OPTIONS = FitOptions(bootstrap_samples=80)
 WIDE = Grid(rates=4, batches=4, tokens=(1e10, 2e10))
@@ -124,8 +125,9 @@ def test_sizes_that_are_alike_answer_nothing_about_others(batch_size):
     """Three sizes 12% apart: iso-loss laws answered for six times the size, far from the truth and with a narrow interval."""
     laws = fit(synthetic(NEAR, rate_at=(5e-4, -0.7, 0.3)))
     assert reasons(laws) == {RefusalReason.TOO_FEW_SIZES}
-    answer = predict(laws, PredictionQuery(params=1.3e9, total_flops=6e19, batch_size=batch_size))
-    assert isinstance(answer, Refused)
+    answer = refusal_of(
+        laws, PredictionQuery(params=1.3e9, total_flops=6e19, batch_size=batch_size)
+    )
     assert "2e+08 to 2.25e+08 parameters, 12.5% apart" in answer.refusals[0].message
 
 
@@ -270,14 +272,12 @@ def test_a_partial_sweep_is_provisional():
     laws = fit_laws(synthetic(), OPTIONS, provisional=True)
     assert laws.status == "provisional"
     assert laws.learning_rate.status == "provisional"
-    found = predict(laws, PredictionQuery(initial_loss=3.0, cpt_flops=1e19))
-    assert isinstance(found, Prediction)
+    found = answered(laws, initial_loss=3.0, cpt_flops=1e19)
     assert found.provisional
 
 
 def refused(laws: Laws, **query) -> RefusalReason:  # type: ignore[no-untyped-def]
-    found = predict(laws, PredictionQuery(**query))
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, PredictionQuery(**query))
     assert all(r.message and r.figures for r in found.refusals)
     return found.refusals[0].reason
 
@@ -310,8 +310,7 @@ def test_an_initial_loss_above_all_seen_is_refused_where_its_compute_may_matter(
 def test_an_initial_loss_above_all_seen_is_answered_where_its_compute_cannot_matter(laws):
     """Whatever the checkpoint is worth, it is less than what runs from scratch took to the highest loss seen."""
     cpt = laws.data.largest_flops
-    found = predict(laws, PredictionQuery(initial_loss=7.0, cpt_flops=cpt, params=2e8))
-    assert isinstance(found, Prediction)
+    found = answered(laws, initial_loss=7.0, cpt_flops=cpt, params=2e8)
     assert found.equivalent_flops.value < 0.05 * cpt
     (warning,) = [w for w in found.warnings if "is above every loss of the sweep" in w]
     assert "C_pre is at most" in warning
@@ -322,8 +321,7 @@ def test_an_initial_loss_above_all_seen_is_answered_where_its_compute_cannot_mat
 
 def test_an_initial_loss_far_above_all_seen_is_refused_whatever_its_compute(laws):
     far, cpt = 1.6 * laws.data.highest_loss, laws.data.largest_flops
-    found = predict(laws, PredictionQuery(initial_loss=far, cpt_flops=cpt, params=2e8))
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, PredictionQuery(initial_loss=far, cpt_flops=cpt, params=2e8))
     (refusal,) = found.refusals
     assert refusal.reason is RefusalReason.INITIAL_LOSS_ABOVE_ALL_SEEN
     assert "1.5 times the highest" in refusal.message
@@ -333,8 +331,7 @@ def test_an_initial_loss_far_above_all_seen_is_refused_whatever_its_compute(laws
 def test_extrapolation_too_far(laws):
     """What it is expected to waste is named beside what a published law is; a limit that is given holds whatever that is."""
     largest = laws.data.largest_flops
-    found = predict(laws, PredictionQuery(total_flops=1e5 * largest))
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, PredictionQuery(total_flops=1e5 * largest))
     (refusal,) = found.refusals
     assert refusal.reason is RefusalReason.EXTRAPOLATION_TOO_FAR
     assert refusal.figures["expected_waste"] > 0.18
@@ -357,8 +354,7 @@ def test_extrapolation_too_far(laws):
     ],
 )
 def test_a_question_too_far_from_the_data_on_either_side(laws, query, words):
-    found = predict(laws, PredictionQuery(**query))
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, PredictionQuery(**query))
     assert found.refusals[0].reason is RefusalReason.EXTRAPOLATION_TOO_FAR
     assert words in found.refusals[0].message
 
@@ -385,11 +381,9 @@ def test_the_proxy_that_a_size_too_far_away_asks_for_is_near_enough(params, size
 def test_a_budget_of_fewer_than_30_steps_of_its_own_answer_is_refused(laws):
     """The batch size is settled by the checkpoint's compute, which a budget this small hardly moves."""
     params = 3e8
-    step = predict(laws, PredictionQuery(initial_loss=2.75, cpt_tokens=1e9, params=params))
-    assert isinstance(step, Prediction)
+    answered(laws, initial_loss=2.75, cpt_tokens=1e9, params=params)
     tiny = PredictionQuery(initial_loss=2.75, cpt_tokens=60, params=params)
-    found = predict(laws, tiny)
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, tiny)
     assert found.refusals[0].reason is RefusalReason.BUDGET_TOO_SMALL
     assert "60e9" in found.refusals[0].message
     batch_tokens = found.refusals[0].figures["tokens"] / found.refusals[0].figures["steps"]
@@ -404,8 +398,7 @@ def test_a_budget_of_fewer_than_30_steps_of_its_own_answer_is_refused(laws):
 
 def test_a_budget_without_a_size_is_refused_if_it_is_too_small_even_for_the_smallest(laws):
     """As 5e9 FLOPs are, which somebody meant as tokens."""
-    found = predict(laws, PredictionQuery(initial_loss=2.75, cpt_flops=5e9))
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, PredictionQuery(initial_loss=2.75, cpt_flops=5e9))
     (refusal,) = found.refusals
     assert refusal.reason is RefusalReason.BUDGET_TOO_SMALL
     assert refusal.figures["tokens"] == pytest.approx(5e9 / (6 * min(laws.data.sizes)))
@@ -428,8 +421,7 @@ def test_a_learning_rate_that_no_run_uses_is_refused():
         replace(r, learning_rate=30 * r.learning_rate) for r in synthetic(replace(WIDE, rates=3))
     ]
     laws = fit(runs)
-    found = predict(laws, PredictionQuery(total_flops=1e18, params=2e7))
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, PredictionQuery(total_flops=1e18, params=2e7))
     assert "not plausible" in found.refusals[0].message
     assert found.refusals[0].figures["learning_rate"] > max(laws.data.learning_rates)
 
@@ -443,8 +435,7 @@ def test_another_tokenizer():
 
 def test_refused_laws_predict_nothing():
     laws = fit([r for r in synthetic() if r.params == 1e8])
-    found = predict(laws, PredictionQuery(initial_loss=3.0, cpt_flops=1e19))
-    assert isinstance(found, Refused)
+    found = refusal_of(laws, PredictionQuery(initial_loss=3.0, cpt_flops=1e19))
     assert found.refusals[0].reason is RefusalReason.LAW_REFUSED
     assert found.refusals[0].figures["law_reason"] == "TooFewSizes"
 

@@ -7,17 +7,15 @@ import pytest
 
 from isoloss.laws import (
     FitOptions,
-    Prediction,
-    PredictionQuery,
     RefusalReason,
     RunNoise,
     fit_laws,
-    predict,
     screen,
 )
 from isoloss.laws.data.trajectories import collect
 from isoloss.usual import USUAL_NOISE
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
+from tests.support.synthetic_laws import answered
 
 OPTIONS = FitOptions(bootstrap_samples=60)
 SURFACE = Synthetic()
@@ -36,8 +34,7 @@ def seeds(count: int, noise: float = SEED_NOISE):  # type: ignore[no-untyped-def
 
 
 def error(laws) -> float:  # type: ignore[no-untyped-def]
-    found = predict(laws, PredictionQuery(total_flops=6e9 * 4e10, params=1e9))
-    assert isinstance(found, Prediction)
+    found = answered(laws, total_flops=6e9 * 4e10, params=1e9)
     rate = np.log(found.learning_rate.value / SURFACE.rate(1e9, 4e10))
     batch = np.log(found.batch_size_raw / SURFACE.batch(1e9, 4e10))
     return float(np.hypot(rate, batch))

@@ -5,8 +5,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from isoloss.laws import FitOptions, Laws, Prediction, PredictionQuery, fit_laws, predict
+from isoloss.laws import FitOptions, Laws, Prediction, fit_laws
 from tests.support.synthetic import Deviating, Grid, Synthetic, synthetic_runs
+from tests.support.synthetic_laws import answered
 
 GRIDS = {
     "two": Grid(),
@@ -23,9 +24,7 @@ def laws_of(grid: str, seed: int) -> Laws:
 
 
 def answer(laws: Laws) -> Prediction:
-    found = predict(laws, PredictionQuery(initial_loss=3.0, cpt_flops=2e20, params=1e9))
-    assert isinstance(found, Prediction)
-    return found
+    return answered(laws, initial_loss=3.0, cpt_flops=2e20, params=1e9)
 
 
 def estimates(laws: Laws) -> list[object]:

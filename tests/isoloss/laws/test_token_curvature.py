@@ -27,6 +27,7 @@ from isoloss.laws.model import Refusal
 from isoloss.laws.surface.token_range import LATER, fit_late_if_bent
 from isoloss.usual import USUAL_SIZE_CURVATURE
 from tests.support.synthetic import Bending, Valley
+from tests.support.synthetic_laws import answered
 
 TARGET, TOKENS = 8e9, 1.6e11
 
@@ -39,8 +40,7 @@ def test_five_sizes_that_show_an_unusual_bend_are_within_their_intervals_or_near
         laws = fit_laws(runs_on(truth, MANY, seed), FitOptions(bootstrap_samples=100))
         for beyond in (2.5, 20.0):
             n, d = beyond * MANY.sizes[-1], beyond * MANY.tokens[-1]
-            found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
-            assert isinstance(found, Prediction)
+            found = answered(laws, total_flops=6 * n * d, params=n)
             assert half_widths_off(found.learning_rate, truth.rate(n, d)) < 1.1
 
 
