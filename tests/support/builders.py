@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import Claimant as _Claimant
 from isoloss_contract.records import (
     DataManifest,
@@ -246,3 +247,9 @@ def condition(plan_or_status: Any, kind: str) -> tuple[str, str, str]:
 def names(requests: Sequence[Any]) -> list[str]:
     """Names of Job requests or deletions."""
     return [request.name for request in requests]
+
+
+def ledger_of(found: Any) -> Ledger:
+    """What a plan writes, or a world has stored; fails where there is none."""
+    assert isinstance(found.ledger, Ledger)
+    return found.ledger

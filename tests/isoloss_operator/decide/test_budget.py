@@ -25,6 +25,7 @@ from tests.support.builders import (
     condition,
     failed,
     job,
+    ledger_of,
     observed,
     parsed,
     points,
@@ -42,11 +43,6 @@ def edited(world: ObservedSweep, **changes: Any) -> ObservedSweep:
 
 def without_first_rate(world: ObservedSweep) -> ObservedSweep:
     return edited(world, grid={"batchSizes": [8, 16], "learningRates": ["2e-3", "4e-3"]})
-
-
-def ledger_of(plan_or_world: SweepPlan | ObservedSweep) -> Ledger:
-    assert isinstance(plan_or_world.ledger, Ledger)
-    return plan_or_world.ledger
 
 
 def cost(count: int) -> float:

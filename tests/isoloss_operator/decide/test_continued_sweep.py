@@ -25,6 +25,7 @@ from tests.support.builders import (
     after,
     condition,
     job,
+    ledger_of,
     manifest,
     names,
     observed,
@@ -113,8 +114,7 @@ def test_every_job_of_a_continued_size_starts_from_the_checkpoint_as_it_is() -> 
         assert request.task.point.initial_weights == CHECKPOINT
         assert request.task.point.initial_weights_stamp == STAMP
         assert request.task.point.model == TOY_CHECKPOINT
-    assert plan.ledger is not None
-    assert [each.uri for each in plan.ledger.checkpoints] == [CHECKPOINT]
+    assert [each.uri for each in ledger_of(plan).checkpoints] == [CHECKPOINT]
 
 
 @pytest.mark.parametrize(

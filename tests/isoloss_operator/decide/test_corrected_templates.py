@@ -27,6 +27,7 @@ from tests.support.builders import (
     condition,
     failed,
     job,
+    ledger_of,
     observed,
     parsed,
     result,
@@ -163,8 +164,7 @@ def test_an_evaluation_that_waits_is_replaced_once_its_template_is_corrected(
     world = replace(world, generation=2, spec=spec)
     plan = decide_prediction(world)
     assert len(plan.delete) == 1
-    assert plan.ledger is not None
-    ledger = read_back(plan.ledger)
+    ledger = read_back(ledger_of(plan))
     plan = decide_prediction(replace(world, jobs=(), ledger=ledger))
     assert [request.attempt for request in plan.create] == [2]
 

@@ -29,7 +29,16 @@ from isoloss_operator.decide.observation import (
 from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.decide.prediction_checks import needs_corpus
 from isoloss_operator.decide.reads import evaluation_path, first_reads
-from tests.support.builders import NOW, STORE, condition, manifest, parsed, sweep_spec, words
+from tests.support.builders import (
+    NOW,
+    STORE,
+    condition,
+    ledger_of,
+    manifest,
+    parsed,
+    sweep_spec,
+    words,
+)
 from tests.support.ledgers import read_back
 from tests.support.predictions import (
     CHECKPOINT,
@@ -712,8 +721,7 @@ def test_a_failed_evaluation_whose_pod_goes_on_is_deleted_once_the_ledger_has_it
     first = ended(1, outlived=True, unfinished_pods=1)
     unrecorded = decide_prediction(observed(evaluation=ABSENT, jobs=(first,)))
     assert unrecorded.delete == ()
-    assert unrecorded.ledger is not None
-    assert unrecorded.ledger.evaluation.ended == 1
+    assert ledger_of(unrecorded).evaluation.ended == 1
     assert [each.name for each in decide_prediction(recorded(first)).delete] == [first.name]
 
 
@@ -766,10 +774,9 @@ def test_a_damaged_ledger_is_quarantined_when_the_next_is_written() -> None:
 def test_an_evaluation_that_a_suspension_stops_is_no_failure_and_keeps_its_number() -> None:
     spec = prediction_spec(suspend=True)
     plan = decide_prediction(observed(spec, evaluation=ABSENT, jobs=(job(),)))
-    assert plan.ledger is not None
-    attempts = plan.ledger.evaluation
+    attempts = ledger_of(plan).evaluation
     assert (attempts.ended, attempts.interruptions, attempts.charged) == (1, 1, {})
-    ledger = read_back(plan.ledger)
+    ledger = read_back(ledger_of(plan))
     resumed = decide_prediction(observed(evaluation=ABSENT, ledger=ledger))
     assert [request.attempt for request in resumed.create] == [2]
 

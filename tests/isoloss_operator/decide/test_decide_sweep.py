@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import isoloss
-from isoloss_contract.ledger import Attempts, Ledger, PointRecord, PointState
+from isoloss_contract.ledger import Attempts, PointRecord, PointState
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import Claimant, ExitCode, Outcome
 from isoloss_operator.decide.conditions import timestamp
@@ -28,6 +28,7 @@ from tests.support.builders import (
     condition,
     failed,
     job,
+    ledger_of,
     manifest,
     names,
     observed,
@@ -108,16 +109,14 @@ def test_a_host_out_of_memory_halves_the_micro_batch_until_nothing_is_left_to_ha
         )
         world = after(world, plan)
     assert halvings == [1, 2, 3, None]
-    assert isinstance(world.ledger, Ledger)
-    assert world.ledger.points[0].state is PointState.OUT_OF_MEMORY
+    assert ledger_of(world).points[0].state is PointState.OUT_OF_MEMORY
 
 
 def test_a_hung_attempt_is_charged_said_in_an_event_and_retried_once_its_job_is_gone() -> None:
     """And the Job is deleted even where the operator was killed right after the ledger was written."""
     world = hung(600)
     plan = decide_sweep(world)
-    assert plan.ledger is not None
-    assert plan.ledger.points[0].attempts.charged == {"NoProgress": 1}
+    assert ledger_of(plan).points[0].attempts.charged == {"NoProgress": 1}
     assert names(plan.delete) == [world.jobs[0].name]
     said = {event.reason: event for event in plan.events}["NoProgress"]
     assert said.type == "Warning"
@@ -146,8 +145,7 @@ def test_an_attempt_whose_node_is_lost_is_retried_uncharged_and_its_job_deleted(
     lost = job(FIRST, reason="NodeLost", message=message, **gone)
     world = training(jobs=(lost, job(POINTS[1]), job(POINTS[2])))
     plan = decide_sweep(world)
-    assert plan.ledger is not None
-    attempts = plan.ledger.points[0].attempts
+    attempts = ledger_of(plan).points[0].attempts
     assert (attempts.charged, attempts.last_failure, attempts.ended) == ({}, "NodeLost", 1)
     assert {event.reason: event.type for event in plan.events}["NodeLost"] == "Warning"
     assert started(plan) == ("tiny-b8-lr1e-3-a2",)
@@ -169,9 +167,8 @@ def test_points_trained_by_different_versions_are_warned_of() -> None:
     sets = (old, old, same_but_for_python, new)
     results = {p.key: result(p, versions=v) for p, v in zip(POINTS[:4], sets, strict=True)}
     plan = decide_sweep(observed(results=results))
-    assert plan.ledger is not None
-    assert [record.versions for record in plan.ledger.points[:5]] == [0, 0, 0, 1, None]
-    assert plan.ledger.versions[1] == {
+    assert [record.versions for record in ledger_of(plan).points[:5]] == [0, 0, 0, 1, None]
+    assert ledger_of(plan).versions[1] == {
         "contract": "1",
         "isoloss": "0.1.0",
         "torch": "2.9.0",
@@ -340,9 +337,8 @@ def test_a_resumed_sweep_starts_its_stopped_points_with_a_new_attempt_uncharged(
         after(suspended, stopped, spec=parsed(sweep_spec()), generation=3, jobs=())
     )
     assert [request.attempt for request in resumed.create] == [2, 2, 2]
-    assert stopped.ledger is not None
-    assert stopped.ledger.points[0].attempts.interruptions == 1
-    assert stopped.ledger.points[0].attempts.charged == {}
+    assert ledger_of(stopped).points[0].attempts.interruptions == 1
+    assert ledger_of(stopped).points[0].attempts.charged == {}
 
 
 def test_the_requests_carry_everything_the_shell_needs() -> None:
@@ -402,8 +398,7 @@ def test_a_vanished_pod_is_not_charged_before_it_happened_twenty_times() -> None
     for attempt in range(1, 22):
         plan = decide_sweep(replace(world, jobs=(vanished(FIRST, attempt=attempt),)))
         world = after(world, plan)
-        assert isinstance(world.ledger, Ledger)
-        charged = world.ledger.points[0].attempts.charged
+        charged = ledger_of(world).points[0].attempts.charged
         assert charged == ({} if attempt <= 20 else {"Crashed": 1})
 
 
@@ -447,8 +442,7 @@ def test_a_point_that_another_sweep_finished_is_adopted_although_an_attempt_step
     )
     waiting_for_it = known(training(jobs=(claimed,)), jobs=())
     plan = decide_sweep(replace(waiting_for_it, results={FIRST.key: result(FIRST)}))
-    assert plan.ledger is not None
-    assert plan.ledger.points[0].adopted
+    assert ledger_of(plan).points[0].adopted
     crashed = known(training(jobs=(failed(FIRST, 1),)), results={FIRST.key: result(FIRST)})
     own = decide_sweep(crashed).ledger
     assert own is not None
@@ -461,8 +455,7 @@ def test_a_result_of_an_attempt_whose_job_was_deleted_by_hand_is_this_sweeps_own
     def recorded(uid: str) -> PointRecord:
         found = result(FIRST, claimant=Claimant(sweep_uid=uid, attempt=1))
         plan = decide_sweep(known(training(), jobs=(), results={FIRST.key: found}))
-        assert plan.ledger is not None
-        return plan.ledger.points[0]
+        return ledger_of(plan).points[0]
 
     own, others = recorded(UID), recorded("another")
     assert own.spent.flops > 0
@@ -497,8 +490,7 @@ def test_a_point_out_of_memory_is_not_tried_again_for_the_result_that_says_so() 
     left = result(FIRST, outcome=Outcome.OUT_OF_MEMORY, averaged_loss=None, **nothing)
     ended = (failed(FIRST, ExitCode.OUT_OF_MEMORY),)
     plan = decide_sweep(training(jobs=ended, results={FIRST.key: left}))
-    assert plan.ledger is not None
-    record = plan.ledger.by_key[FIRST.key]
+    record = ledger_of(plan).by_key[FIRST.key]
     assert (record.state, record.attempts.last_failure) == ("OutOfMemory", "OutOfMemory")
     assert not record.is_fitted
     assert started(plan) == ("tiny-b8-lr2e-3", "tiny-b16-lr1e-3", "tiny-b16-lr2e-3")
@@ -519,14 +511,11 @@ def test_attempts_of_points_that_an_edit_drops_and_brings_back_have_not_ended_an
     found = {FIRST.key: result(FIRST)}
     ended = training(jobs=(complete(FIRST), failed(POINTS[1])), results=found)
     before = known(ended, jobs=(), results={})
-    assert isinstance(before.ledger, Ledger)
-    assert attempts_ended(None, before.ledger) == {"Crashed": 1, "Succeeded": 1}
+    assert attempts_ended(None, ledger_of(before)) == {"Crashed": 1, "Succeeded": 1}
     small = parsed(sweep_spec(proxies=sweep_spec()["proxies"][1:]))
     dropped = known(replace(before, spec=small, generation=2))
-    assert isinstance(dropped.ledger, Ledger)
     plan = decide_sweep(replace(dropped, spec=before.spec, generation=3))
-    assert plan.ledger is not None
-    assert attempts_ended(dropped.ledger, plan.ledger) == {}
+    assert attempts_ended(ledger_of(dropped), ledger_of(plan)) == {}
     assert "Crashed" not in {event.reason for event in plan.events}
 
 
@@ -590,22 +579,19 @@ def test_a_result_that_is_not_there_yet_is_waited_for() -> None:
 
 def test_a_result_that_is_not_there_after_a_minute_is_missing() -> None:
     plan = decide_sweep(just_succeeded(60))
-    assert plan.ledger is not None
-    assert plan.ledger.points[0].attempts.charged == {"ResultMissing": 1}
+    assert ledger_of(plan).points[0].attempts.charged == {"ResultMissing": 1}
 
 
 def test_a_result_that_came_late_is_recorded_like_any() -> None:
     plan = decide_sweep(just_succeeded(30, results={FIRST.key: result(FIRST)}))
-    assert plan.ledger is not None
-    assert plan.ledger.points[0].state is PointState.SUCCEEDED
-    assert plan.ledger.points[0].attempts.ended == 1
+    assert ledger_of(plan).points[0].state is PointState.SUCCEEDED
+    assert ledger_of(plan).points[0].attempts.ended == 1
 
 
 def test_a_crash_is_not_waited_for() -> None:
     crashed = failed(FIRST, 1, ended=NOW - timedelta(seconds=1))
     plan = decide_sweep(training(jobs=(crashed,)))
-    assert plan.ledger is not None
-    assert plan.ledger.points[0].attempts.charged == {"Crashed": 1}
+    assert ledger_of(plan).points[0].attempts.charged == {"Crashed": 1}
 
 
 def prepared(seconds_ago: float) -> SweepPlan:
@@ -631,8 +617,7 @@ def test_a_manifest_that_is_not_there_yet_is_waited_for() -> None:
 
 def test_a_manifest_that_is_not_there_after_a_minute_is_missing() -> None:
     plan = prepared(60)
-    assert plan.ledger is not None
-    assert plan.ledger.preparation.charged == {"ResultMissing": 1}
+    assert ledger_of(plan).preparation.charged == {"ResultMissing": 1}
 
 
 def test_a_preparation_by_an_earlier_image_that_wrote_something_else_is_repeated_uncharged() -> (
@@ -642,8 +627,7 @@ def test_a_preparation_by_an_earlier_image_that_wrote_something_else_is_repeated
     ended = NOW - timedelta(seconds=60)
     plan = decide_sweep(unprepared(complete(PREPARE_KEY, ended=ended, template="earlier")))
     assert [(request.kind, request.attempt) for request in plan.create] == [("prepare", 2)]
-    assert plan.ledger is not None
-    assert plan.ledger.preparation.charged == {}
+    assert ledger_of(plan).preparation.charged == {}
 
 
 def test_a_trainer_image_of_another_version_is_named_with_what_to_do() -> None:
@@ -726,9 +710,8 @@ def test_a_job_that_failed_in_another_cluster_is_charged_by_its_own_conditions()
     """Its pods cannot be seen: they are not lost for that."""
     there = {"pod": None, "managed_elsewhere": True, "message": "exit code 1"}
     plan = decide_sweep(training(jobs=(failed(FIRST, **there),)))
-    assert plan.ledger is not None
-    assert plan.ledger.points[0].attempts.charged == {"Crashed": 1}
-    assert "exit code 1" in plan.ledger.points[0].attempts.failures[0].message
+    assert ledger_of(plan).points[0].attempts.charged == {"Crashed": 1}
+    assert "exit code 1" in ledger_of(plan).points[0].attempts.failures[0].message
 
 
 def test_a_broken_node_is_named_in_condition_event_and_warning_and_charges_no_point() -> None:
@@ -741,8 +724,7 @@ def test_a_broken_node_is_named_in_condition_event_and_warning_and_charges_no_po
     )
     world = training(jobs=jobs)
     plan = decide_sweep(world)
-    assert plan.ledger is not None
-    assert not any(record.attempts.charged for record in plan.ledger.points)
+    assert not any(record.attempts.charged for record in ledger_of(plan).points)
     (event,) = [each for each in plan.events if each.reason == "NodeFailure"]
     assert event.type == "Warning"
     cause = "StartError on node gpu-7 (exit code 128): no device."

@@ -19,6 +19,7 @@ from tests.support.builders import (
     after,
     complete,
     condition,
+    ledger_of,
     manifest,
     observed,
     sweep_spec,
@@ -111,8 +112,7 @@ def test_a_manifest_of_another_key_than_the_job_said_is_not_believed() -> None:
 
 def test_the_end_of_the_job_is_recorded_whichever_corpus_it_came_to() -> None:
     plan = decide_sweep(moved(jobs=(complete(ASKED),)))
-    assert plan.ledger is not None
-    assert plan.ledger.preparation == Attempts(ended=1, last_ended_at=timestamp(NOW))
-    assert plan.ledger.corpus is not None
-    assert plan.ledger.corpus.sources_stamp == STAMP
+    assert ledger_of(plan).preparation == Attempts(ended=1, last_ended_at=timestamp(NOW))
+    assert ledger_of(plan).corpus is not None
+    assert ledger_of(plan).corpus.sources_stamp == STAMP
     assert plan.expire or not plan.delete

@@ -19,7 +19,6 @@ from isoloss_contract.ledger import (
     AddedPoint,
     Intent,
     IntentAction,
-    Ledger,
     PointRecord,
     PointState,
     Spend,
@@ -37,6 +36,7 @@ from tests.support.builders import (
     after,
     condition,
     job,
+    ledger_of,
     manifest,
     observed,
     parsed,
@@ -107,25 +107,23 @@ def at_first_rung() -> ObservedSweep:
 
 def world_points(world: ObservedSweep) -> tuple[PlannedPoint, ...]:
     """All that is planned, with what the ledger added."""
-    assert isinstance(world.ledger, Ledger)
     spec = world.spec
     assert isinstance(spec, ScalingSweepSpec)
     assert world.manifest is not None
-    return plan_points(spec, world.manifest, world.ledger.additions)  # type: ignore[arg-type]
+    return plan_points(spec, world.manifest, ledger_of(world).additions)  # type: ignore[arg-type]
 
 
 def with_cost(world: ObservedSweep, flops: float) -> ObservedSweep:
     """The world in which an attempt of the first point cost so much."""
-    assert isinstance(world.ledger, Ledger)
     dear = tuple(
-        replace(r, spent=Spend(flops)) if r.key == FIRST.key else r for r in world.ledger.points
+        replace(r, spent=Spend(flops)) if r.key == FIRST.key else r
+        for r in ledger_of(world).points
     )
-    return replace(world, ledger=world.ledger.replace(points=dear))
+    return replace(world, ledger=ledger_of(world).replace(points=dear))
 
 
 def records(world: ObservedSweep) -> dict[str, PointRecord]:
-    assert isinstance(world.ledger, Ledger)
-    return {record.name: record for record in world.ledger.points}
+    return {record.name: record for record in ledger_of(world).points}
 
 
 def started(plan: SweepPlan) -> dict[str, int]:
@@ -185,8 +183,7 @@ def test_a_pruned_point_keeps_its_trajectory_its_reason_and_its_bound() -> None:
 def test_an_added_point_trains_like_one_of_the_grid_and_counts_as_added() -> None:
     beyond = decision(FIRST, batch_size=32, reason="BeyondEdge", added=True)
     world = next_pass(answered(at_first_rung(), beyond))
-    assert isinstance(world.ledger, Ledger)
-    (added,) = world.ledger.additions
+    (added,) = ledger_of(world).additions
     assert (added.batch_size, added.reason) == (32, "BeyondEdge")
     plan = decide_sweep(world)
     assert list(started(plan).values()) == [RUNG]
@@ -201,8 +198,7 @@ def test_a_replicate_trains_with_another_seed_and_counts_apart() -> None:
     assert event.message.startswith("1 repeated with other seeds, for 1e12 FLOPs: ")
     assert f"{FIRST.name} (Replicate)" in event.message
     world = next_pass(asking)
-    assert isinstance(world.ledger, Ledger)
-    (added,) = world.ledger.additions
+    (added,) = ledger_of(world).additions
     assert (added.batch_size, added.learning_rate) == (FIRST.batch_size, FIRST.learning_rate)
     assert added.seed == parsed(SPEC).training.seed + 2  # type: ignore[union-attr]
     plan = decide_sweep(world)
@@ -251,8 +247,7 @@ def test_more_seeds_than_there_are_begin_anew() -> None:
     highest = sweep_spec(**SEQUENTIAL, training={"seed": 2_147_483_647})
     repeat = decision(FIRST, reason="Replicate", added=True, replicate=1)
     world = next_pass(answered(begun(highest), repeat))
-    assert isinstance(world.ledger, Ledger)
-    assert [added.seed for added in world.ledger.additions] == [0]
+    assert [added.seed for added in ledger_of(world).additions] == [0]
 
 
 def test_the_end_of_the_search_ends_the_sweep_and_says_why() -> None:
@@ -387,8 +382,7 @@ def calm(world: SearchSimulator) -> Chance[SearchSimulator]:
 
 
 def wants(world: SearchSimulator) -> dict[str, tuple[Intent, str]]:
-    assert world.ledger is not None
-    return {r.name: (r.intent, r.trajectory_sha256) for r in world.ledger.points}
+    return {r.name: (r.intent, r.trajectory_sha256) for r in ledger_of(world).points}
 
 
 @pytest.mark.parametrize("kills", [(2,), pytest.param((2, 3, 4, 5), marks=pytest.mark.whole)])
@@ -468,13 +462,12 @@ UNPLACED = sweep_spec(**{**NO_GRID, **SEQUENTIAL})
 def test_places_are_in_the_ledger_and_in_the_status_before_anything_trains() -> None:
     plan = decide_sweep(observed(UNPLACED))
     assert not plan.create
-    assert plan.ledger is not None
-    assert [each.source for each in plan.ledger.placements] == ["published:step-law"] * 2
-    assert len(plan.ledger.points) == 18
+    assert [each.source for each in ledger_of(plan).placements] == ["published:step-law"] * 2
+    assert len(ledger_of(plan).points) == 18
     assert plan.status.search is not None
     first = plan.status.search.placed[0]
     assert (first.proxy, first.source) == ("small", "published:step-law")
-    known = {(f"{r.learning_rate:g}", r.batch_size) for r in plan.ledger.points[:9]}
+    known = {(f"{r.learning_rate:g}", r.batch_size) for r in ledger_of(plan).points[:9]}
     assert known == {(f"{float(a):g}", b) for a in first.learning_rates for b in first.batch_sizes}
 
 
@@ -483,9 +476,8 @@ def test_raised_tokens_move_no_point_of_a_size_that_is_placed() -> None:
     longer = [{**p, "tokens": 3 * p["tokens"]} for p in UNPLACED["proxies"]]
     raised = next_pass(replace(world, spec=parsed({**UNPLACED, "proxies": longer})))
     assert set(records(raised)) == set(records(world))
-    assert isinstance(raised.ledger, Ledger)
-    assert not raised.ledger.former
-    assert {r.wanted_tokens for r in raised.ledger.points} == {p["tokens"] for p in longer}
+    assert not ledger_of(raised).former
+    assert {r.wanted_tokens for r in ledger_of(raised).points} == {p["tokens"] for p in longer}
 
 
 def test_a_size_that_gets_a_grid_gives_up_its_place() -> None:
@@ -494,25 +486,22 @@ def test_a_size_that_gets_a_grid_gives_up_its_place() -> None:
     own = {"batchSizes": [8, 16], "learningRates": ["1e-3", "2e-3"]}
     given = {**UNPLACED, "proxies": [{**small, "grid": own}, large]}
     changed = next_pass(replace(world, spec=parsed(given)))
-    assert isinstance(changed.ledger, Ledger)
-    assert [placement.proxy for placement in changed.ledger.placements] == [large["name"]]
-    assert sum(r.proxy == small["name"] for r in changed.ledger.points) == 4
+    assert [placement.proxy for placement in ledger_of(changed).placements] == [large["name"]]
+    assert sum(r.proxy == small["name"] for r in ledger_of(changed).points) == 4
 
 
 def test_a_size_that_was_renamed_goes_on_where_it_was() -> None:
     """Also with more tokens, and with the points that the search added to it."""
     world = begun(UNPLACED)
-    assert isinstance(world.ledger, Ledger)
     added = AddedPoint("small", 3, 1.7e-3, "ExtendGrid")
-    world = next_pass(replace(world, ledger=world.ledger.replace(additions=(added,))))
+    world = next_pass(replace(world, ledger=ledger_of(world).replace(additions=(added,))))
     small, large = UNPLACED["proxies"]
     renamed = [{**small, "name": "renamed", "tokens": 3 * small["tokens"]}, large]
     after_ = next_pass(replace(world, spec=parsed({**UNPLACED, "proxies": renamed})))
     assert keys(after_) == keys(world)
-    assert isinstance(after_.ledger, Ledger)
-    assert [a.proxy for a in after_.ledger.additions] == ["renamed"]
-    assert [p.proxy for p in after_.ledger.placements] == ["renamed", large["name"]]
-    assert after_.ledger.former_placements == ()
+    assert [a.proxy for a in ledger_of(after_).additions] == ["renamed"]
+    assert [p.proxy for p in ledger_of(after_).placements] == ["renamed", large["name"]]
+    assert ledger_of(after_).former_placements == ()
 
 
 def test_a_size_that_returns_goes_on_where_it_was() -> None:
@@ -520,8 +509,7 @@ def test_a_size_that_returns_goes_on_where_it_was() -> None:
     world = begun(UNPLACED)
     small, large = UNPLACED["proxies"]
     without = next_pass(replace(world, spec=parsed({**UNPLACED, "proxies": [large]})))
-    assert isinstance(without.ledger, Ledger)
-    assert [p.proxy for p in without.ledger.former_placements] == [small["name"]]
+    assert [p.proxy for p in ledger_of(without).former_placements] == [small["name"]]
     back = [{**small, "tokens": 3 * small["tokens"]}, large]
     returned = next_pass(replace(without, spec=parsed({**UNPLACED, "proxies": back})))
     assert keys(returned) == keys(world)
@@ -529,8 +517,7 @@ def test_a_size_that_returns_goes_on_where_it_was() -> None:
 
 def keys(world: ObservedSweep) -> list[str]:
     """Of the points in planned order, which do not depend on the names of their sizes."""
-    assert isinstance(world.ledger, Ledger)
-    return [record.key for record in world.ledger.points]
+    return [record.key for record in ledger_of(world).points]
 
 
 def test_each_size_without_a_grid_may_be_extended() -> None:
@@ -546,9 +533,8 @@ def test_a_search_without_a_grid_finds_the_optimum_and_ends_the_same_wherever_it
     None
 ):
     calm = ended(kills=0.0, seed=1, **NO_GRID)
-    assert calm.ledger is not None
     for name, tokens in (("small", 4e6), ("large", 8e6)):
-        found = [r for r in calm.ledger.points if r.proxy == name and r.loss is not None]
+        found = [r for r in ledger_of(calm).points if r.proxy == name and r.loss is not None]
         best = min(found, key=lambda r: (r.tokens < tokens, r.loss))
         rate, batch = optimum(best.flops_per_token / 6, tokens)
         assert 0.5 < best.learning_rate / rate < 2.0
@@ -622,8 +608,7 @@ def test_a_search_that_was_exhaustive_for_a_while_ends_and_exhaustive_trains_the
     let_pass(chance, 4, search={"strategy": "Exhaustive"})
     run_to_end(chance)
     let_pass(chance, 60, search={"strategy": "Exhaustive"})
-    assert world.ledger is not None
-    assert all(r.trained_for >= r.wanted_tokens for r in world.ledger.points)
+    assert all(r.trained_for >= r.wanted_tokens for r in ledger_of(world).points)
 
 
 def test_a_search_whose_budget_was_lowered_below_what_is_spent_goes_on_once_it_is_taken_away() -> (
@@ -660,16 +645,14 @@ def test_two_sizes_of_one_model_are_refused_since_a_search_may_add_one_run_to_bo
 def test_a_size_with_a_grid_that_was_renamed_keeps_the_points_that_the_search_added() -> None:
     """They would be stopped, and searched for again."""
     world = begun()
-    assert isinstance(world.ledger, Ledger)
     added = AddedPoint("small", 32, 1e-3, "BeyondEdge")
-    world = next_pass(replace(world, ledger=world.ledger.replace(additions=(added,))))
+    world = next_pass(replace(world, ledger=ledger_of(world).replace(additions=(added,))))
     tiny, small = SPEC["proxies"]
     renamed = {**SPEC, "proxies": [{**small, "name": "renamed"}, tiny]}
     then = next_pass(replace(world, spec=parsed(renamed), generation=2))
     assert set(keys(then)) == set(keys(world))
     assert records(then)["renamed-b32-lr1e-3"].intent.reason == NOT_CHOSEN
-    assert isinstance(then.ledger, Ledger)
-    assert then.ledger.additions == (replace(added, proxy="renamed"),)
+    assert ledger_of(then).additions == (replace(added, proxy="renamed"),)
 
 
 def test_what_is_trained_is_of_use_to_a_search_that_begins_as_tokens_are_raised() -> None:
@@ -691,8 +674,7 @@ def test_points_that_a_spent_budget_paused_wait_for_the_search_that_an_edit_begi
     searched = parsed(sweep_spec(**SEQUENTIAL, budget={"flops": "9e15"}))
     plan = decide_sweep(replace(spent, spec=searched, generation=2))
     assert started(plan) == {}
-    assert plan.ledger is not None
-    assert {r.intent.reason for r in plan.ledger.points} == {NOT_CHOSEN}
+    assert {r.intent.reason for r in ledger_of(plan).points} == {NOT_CHOSEN}
 
 
 def test_a_pruned_point_whose_trajectory_cannot_be_read_runs_again() -> None:
@@ -707,8 +689,7 @@ def test_a_pruned_point_whose_trajectory_cannot_be_read_runs_again() -> None:
     bad = FitOutcome(request.inputs, laws=None, points=2, unreadable=complaint)
     reached = records(world)[SECOND.name].trained_for
     plan = decide_sweep(replace(world, fit=bad, results={}))
-    assert plan.ledger is not None
-    record = next(r for r in plan.ledger.points if r.key == SECOND.key)
+    record = next(r for r in ledger_of(plan).points if r.key == SECOND.key)
     assert record.intent == Intent(tokens=reached, reason="TrajectoryUnreadable")
     again = next_pass(replace(world, fit=bad, results={}), fit=None)
     assert started(decide_sweep(again)) == {SECOND.key: reached}

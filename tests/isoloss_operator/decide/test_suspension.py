@@ -9,13 +9,23 @@ from typing import Any
 
 import pytest
 
-from isoloss_contract.ledger import Ledger, PointState
+from isoloss_contract.ledger import PointState
 from isoloss_operator.decide.reads import sweep_reads
 from isoloss_operator.decide.suspension import stop, unrecorded
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from isoloss_operator.reconcile.resource import parsed as parsed_body
-from tests.support.builders import NOW, after, job, names, parsed, progress, result, sweep_spec
+from tests.support.builders import (
+    NOW,
+    after,
+    job,
+    ledger_of,
+    names,
+    parsed,
+    progress,
+    result,
+    sweep_spec,
+)
 from tests.support.sweep_worlds import FIRST, POINTS, training
 
 LATER = NOW + timedelta(hours=3)
@@ -87,14 +97,13 @@ def test_what_was_stopped_without_the_store_is_recorded_uncharged_when_it_is_bac
         progress={FIRST.key: progress(FIRST, 500_000)},
     )
     plan = decide_sweep(back)
-    assert isinstance(plan.ledger, Ledger)
-    record = plan.ledger.points[0]
+    record = ledger_of(plan).points[0]
     assert record.attempts.ended == 1
     assert record.attempts.interruptions == 1
     assert record.attempts.charged == {}
     assert record.spent.accelerator_seconds == 60.0
     assert record.spent.flops > 0
-    assert unrecorded(stopped, plan.ledger) == ()
+    assert unrecorded(stopped, ledger_of(plan)) == ()
     assert unrecorded(stopped, None) == stopped
 
     resumed = decide_sweep(
@@ -102,7 +111,7 @@ def test_what_was_stopped_without_the_store_is_recorded_uncharged_when_it_is_bac
     )
     first = next(each for each in resumed.create if each.labels["isoloss.dev/key"] == FIRST.key)
     assert first.attempt == 2
-    recorded = resumed.ledger or plan.ledger
+    recorded = resumed.ledger or ledger_of(plan)
     assert recorded.points[0].attempts.interruptions == 1, "once"
 
 
@@ -118,8 +127,7 @@ def test_a_result_that_a_stopped_attempt_wrote_on_its_way_out_is_not_trained_aga
     reads = sweep_reads(resumed, frozenset({FIRST.key}))
     assert FIRST.key in reads.results
     plan = decide_sweep(replace(resumed, results={FIRST.key: result(FIRST)}))
-    assert isinstance(plan.ledger, Ledger)
-    record = plan.ledger.points[0]
+    record = ledger_of(plan).points[0]
     assert record.state is PointState.SUCCEEDED
     assert record.attempts.ended == 1
     assert FIRST.key not in [each.labels["isoloss.dev/key"] for each in plan.create]
@@ -137,7 +145,6 @@ def test_the_end_of_an_attempt_that_kubernetes_does_not_know_survives_a_suspensi
     assert names(delete) == [lost.name]
     gone = replace(world, jobs=(), stopped=stopped, spec=SUSPENDED)
     plan = decide_sweep(gone)
-    assert plan.ledger is not None
-    record = next(each for each in plan.ledger.points if each.key == FIRST.key)
+    record = next(each for each in ledger_of(plan).points if each.key == FIRST.key)
     assert record.attempts.ended == lost.attempt
     assert plan.status.spent_flops == spent != "0"

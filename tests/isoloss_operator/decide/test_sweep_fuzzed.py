@@ -23,7 +23,7 @@ from isoloss_operator.decide.conditions import parse_conditions
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.planning.flops import six_nd
 from isoloss_operator.reconcile.memory import Memory
-from tests.support.builders import UID, points
+from tests.support.builders import UID, ledger_of, points
 from tests.support.fuzzing import fuzz
 from tests.support.models import example_model
 from tests.support.simulator import (
@@ -424,13 +424,12 @@ def test_what_a_killed_operator_had_stopped_of_points_that_are_dropped_has_cost_
     simulator.memory = Memory(UID)
     simulator.edit(suspend=False, proxies=[{"name": "large", **SIZES["large"]}])
     simulator.run_operator()
-    assert simulator.ledger is not None
     reported = [
         six_nd(simulator.points[key].proxy.parameters, found.tokens)
         for key, found in simulator.progress.items()
     ]
     assert len(reported) == 3
-    assert simulator.ledger.spent.flops == pytest.approx(sum(reported))
+    assert ledger_of(simulator).spent.flops == pytest.approx(sum(reported))
 
 
 def test_no_order_of_edits_kills_and_losses_trains_twice_overspends_or_never_ends() -> None:

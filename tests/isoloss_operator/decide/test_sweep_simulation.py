@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from isoloss_contract.ledger import DONE, PointState
 from isoloss_operator.decide.conditions import timestamp
 from isoloss_operator.decide.jobs.failures import FailureClass
-from tests.support.builders import NOW, sweep_spec
+from tests.support.builders import NOW, ledger_of, sweep_spec
 from tests.support.chance import Chance
 from tests.support.simulator import Simulator
 
@@ -34,8 +34,7 @@ def ended(seed: int, simulator: Simulator | None = None, **odds: float) -> Chanc
 
 
 def _is_over(simulator: Simulator) -> bool:
-    assert simulator.ledger is not None
-    records = simulator.ledger.points
+    records = ledger_of(simulator).points
     done = len(records) == len(simulator.points) and all(
         record.state is not PointState.PENDING for record in records
     )
@@ -101,8 +100,7 @@ def test_a_new_operator_without_a_ledger_adopts_every_result_and_trains_none_aga
         for key in simulator.points:
             simulator.find_result(key)
         ended(seed, simulator, kills=0.2)
-        assert simulator.ledger is not None
-        assert all(record.adopted for record in simulator.ledger.points)
+        assert all(record.adopted for record in ledger_of(simulator).points)
         assert not simulator.trained
 
     in_each()

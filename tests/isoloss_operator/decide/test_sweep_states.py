@@ -22,6 +22,7 @@ from tests.support.builders import (
     condition,
     failed,
     job,
+    ledger_of,
     manifest,
     observed,
     parsed,
@@ -642,8 +643,7 @@ def begun() -> ObservedSweep:
 def test_without_a_result_a_sweep_goes_on_with_the_corpus_that_is_there() -> None:
     plan = decide_sweep(replace(training(jobs=()), manifest=manifest(digest="c" * 32)))
     assert condition(plan, "Ready")[1] == "Training"
-    assert plan.ledger is not None
-    assert plan.ledger.data_digest == "c" * 32
+    assert ledger_of(plan).data_digest == "c" * 32
 
 
 def one_deactivated() -> ObservedSweep:

@@ -33,6 +33,7 @@ from tests.support.builders import (
     complete,
     failed,
     job,
+    ledger_of,
     manifest,
     observed,
     parsed,
@@ -132,9 +133,8 @@ def test_the_status_of_a_finished_sweep_of_any_size_fits_and_is_the_ledgers() ->
     plan = decide_sweep(world)
     assert status_bytes(plan.status) < STATUS_LIMIT
     assert plan.status.progress == "9000/10000"
-    assert plan.ledger is not None
     assert plan.status.ledger is not None
-    assert plan.status.ledger.sha256 == plan.ledger.digest
+    assert plan.status.ledger.sha256 == ledger_of(plan).digest
     assert len(plan.status.active) == len(plan.status.warnings) == 8
 
 
@@ -145,8 +145,7 @@ def test_numbers_are_sums_over_the_ledger() -> None:
     done = decide_sweep(
         replace(world, jobs=(replace(job(planned[0]), complete=True, unfinished_pods=0),))
     )
-    assert done.ledger is not None
-    record = done.ledger.points[0]
+    record = ledger_of(done).points[0]
     assert done.status.spent_flops == precise(record.spent.flops)
     assert done.status.accelerator_hours == precise(record.spent.accelerator_seconds / 3600)
     assert done.status.planned_flops == precise(sum(p.flops for p in planned))

@@ -29,7 +29,7 @@ from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.validation import courses_to_read
 from isoloss_operator.planning.parameters import parameter_counts
 from tests.support import builders
-from tests.support.builders import condition, manifest, parsed, result, sweep_spec
+from tests.support.builders import condition, ledger_of, manifest, parsed, result, sweep_spec
 from tests.support.predictions import (
     CHECKPOINT,
     STAMP,
@@ -117,8 +117,7 @@ def trained(at: float = 1.0, *, diverges: bool = False, **changes: Any) -> Obser
         found = {"outcome": Outcome.DIVERGED, "loss": None, "averaged_loss": None} if lost else {}
         results[point.key] = result(point, **{"loss": loss, "averaged_loss": loss, **found})
     plan = decide_sweep(replace(begun, results=results))
-    assert plan.ledger is not None
-    return validation(plan.ledger, plan.status.document(), **changes)
+    return validation(ledger_of(plan), plan.status.document(), **changes)
 
 
 def validation(ledger: Read[Ledger], status: dict[str, Any], **changes: Any) -> ObservedValidation:
@@ -185,8 +184,7 @@ def test_ready_never_waits_for_the_verdict() -> None:
 def test_the_sweep_says_what_its_points_wait_for() -> None:
     begun = judging()
     plan = decide_sweep(begun)
-    assert plan.ledger is not None
-    waits = judged(validation(plan.ledger, plan.status.document()))
+    waits = judged(validation(ledger_of(plan), plan.status.document()))
     assert said(waits) == ("Unknown", "SweepNotReady")
     assert "ScalingSweep demo is not ready (Training)" in condition(waits, "Validated")[2]
     assert waits.status.validation is not None
