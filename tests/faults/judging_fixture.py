@@ -157,10 +157,6 @@ class JudgingFixture(FaultFixture):
         words = f"prediction {shown}; {JUDGE} {ready.get('reason')}: {ready.get('message')!r}"
         return f"{words}; sweep: {super().seen()}"[:900]
 
-    def ledger_folder(self) -> Path:
-        """Where the ledger of the points around the answer is."""
-        return self.folder / layout.sweep_folder(JUDGE, self.uid)
-
     def ledger_file(self) -> Path:
         """That of the points around the answer."""
         return self.folder / layout.ledger_in(layout.sweep_folder(JUDGE, self.uid))

@@ -9,7 +9,7 @@ import pytest
 from devcluster.process_node import ProcessNode
 from isoloss_contract.ledger import PointState
 from isoloss_contract.records import ExitCode
-from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
+from tests.isoloss_operator.conftest import SMALL_POINTS, Place, sweep
 from tests.support.cluster import wait_until
 from tests.support.operator_process import OperatorProcess, User
 
@@ -35,22 +35,3 @@ def test_a_point_claimed_elsewhere_ends_its_job_and_its_next_attempt_waits(
     keys = {record.key for record in claimed_records}
     pods = [pod for pod in user.pods() if pod.metadata.labels["isoloss.dev/key"] in keys]
     assert len(pods) == len(keys)
-
-
-@pytest.mark.slow
-def test_a_hung_trainer_is_ended_charged_and_its_point_retried(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    hung = {"kind": "train", "batch_size": 4, "learning_rate": 2e-3, "attempts": [1]}
-    operator.environment = {**operator.environment, "ISOLOSS_TERMINATION_GRACE_SECONDS": "2"}
-    operator.start()
-    policy = {"retriesPerPoint": 1, "maxFailedPoints": 0, "stallSeconds": 60}
-    user.apply_sweep(sweep(place, failures=[{**hung, "exit": "hang"}], failurePolicy=policy))
-    ended = finished(user)
-    charged = {
-        (r.batch_size, r.learning_rate): r.attempts.charged
-        for r in place.ledger(ended).points
-        if r.attempts.charged
-    }
-    assert charged == {(4, 2e-3): {"NoProgress": 1}}
-    assert "NoProgress" in user.events("dense")

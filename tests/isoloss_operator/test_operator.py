@@ -127,29 +127,6 @@ def test_from_apply_to_prediction_and_then_silence(
     )
 
 
-def test_deleted_while_the_operator_is_down_and_applied_again_it_trains_nothing(
-    operator: OperatorProcess, user: User, node: ProcessNode, place: Place
-) -> None:
-    operator.start()
-    user.apply_sweep(sweep(place))
-    first = finished(user)
-    operator.kill()
-    user.delete_sweep("dense")
-    wait_until(lambda: not user.jobs(), "its Jobs to be collected", 120)
-    user.apply_sweep(sweep(place))
-    operator.start()
-    second = finished(user)
-    assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    assert second["status"]["points"]["adopted"] == SMALL_POINTS
-    assert len(place.traces.read("start")) == SMALL_POINTS
-    assert not [job for job in user.jobs() if job.metadata.labels["isoloss.dev/task"] == "train"]
-    trajectories = [
-        {record.key: record.trajectory_sha256 for record in place.ledger(body).points}
-        for body in (first, second)
-    ]
-    assert trajectories[0] == trajectories[1]
-
-
 def test_a_sweep_on_a_corpus_that_was_replaced_at_its_address_adopts_nothing(
     operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
