@@ -48,7 +48,6 @@ class PodFacts:
     key: str
     """LABEL_KEY."""
     name: str
-    node: str
     created: str
     has_ended: bool
     is_lost: bool
@@ -135,7 +134,6 @@ def observe_pod(pod: Object, *, is_lost: bool = False, is_outlived: bool = False
         job_uid=labels.get(JOB_UID_LABEL, ""),
         key=labels.get(observation.LABEL_KEY, ""),
         name=metadata["name"],
-        node=(pod.get("spec") or {}).get("nodeName") or "",
         created=metadata["creationTimestamp"],
         has_ended=has_ended(pod),
         is_lost=is_lost,
@@ -200,7 +198,7 @@ def _outlived(job: observation.ObservedJob, pod: PodFacts) -> observation.Observ
 
 def _lost(job: observation.ObservedJob, pod: PodFacts) -> observation.ObservedJob:
     """A Job that Kubernetes will not end: it waits for a pod of which nobody will hear again."""
-    place = f" on node {pod.node}" if pod.node else ""
+    place = f" on node {pod.observed.node}" if pod.observed.node else ""
     message = (
         f"pod {pod.name}{place} did not end within its grace period: the node does not answer, "
         "or cannot stop the process"

@@ -164,11 +164,10 @@ def _documents(path: Path) -> list[Any]:
 def read_checkpoints(*specs: api.ScalingSweepSpec) -> dict[str, dict[str, Any] | StoreError]:
     """The config.json of the checkpoints that sizes continue, by URI."""
     uris = {uri for spec in specs for uri in checkpoint_uris(spec).values()}
-    return {uri: _model_config(uri) for uri in sorted(uris)}
-
-
-def _model_config(checkpoint: str) -> dict[str, Any] | StoreError:
-    try:
-        return Store(checkpoint, follow_links=True).read_json_object("config.json")
-    except StoreError as error:
-        return error
+    found: dict[str, dict[str, Any] | StoreError] = {}
+    for uri in sorted(uris):
+        try:
+            found[uri] = Store(uri, follow_links=True).read_json_object("config.json")
+        except StoreError as error:
+            found[uri] = error
+    return found

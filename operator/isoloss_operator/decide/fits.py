@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from isoloss.laws import FitOptions, Laws, Prediction
+from isoloss.report.content import PointRow
 from isoloss.runs import Weights
 from isoloss.search import SearchOptions, Seen, Size
 from isoloss_contract import records
@@ -90,17 +91,6 @@ class FitPoint:
     """Run.stopped"""
 
 
-@dataclass(frozen=True)
-class MissingPoint:
-    """A point that a fit does not use, for the report's table."""
-
-    name: str
-    batch_size: int
-    learning_rate: float
-    state: str
-    reason: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the process of a fit is asked for: a fit, or a page that is drawn without one."""
@@ -121,7 +111,9 @@ class SweepRequest(Request):
 
     points: tuple[FitPoint, ...]
     weights: Weights
-    missing: tuple[MissingPoint, ...] = ()
+    missing: tuple[PointRow, ...] = ()
+    """Points that the fit does not use, for the report's table: failed ones with their termination message, and pending
+    ones."""
     resource: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Its metadata, and the status of the pass that asks for it: the page shows them, and no law depends on them."""
 

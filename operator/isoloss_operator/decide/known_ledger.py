@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -39,7 +39,9 @@ class Recorded:
 def sweep_ledger(observed: ObservedSweep, spec: ScalingSweepSpec, prepare_key: str) -> Recorded:
     """Ledger of the points of a sweep under its present spec. `prepare_key` names what determines the corpus."""
     path = layout.ledger_in(layout.sweep_folder(observed.name, observed.uid))
-    has_spent = _has_spent(observed.status)
+    # Of a status that tells of attempts: there was a ledger then.
+    numbers = (observed.status.get(name) for name in ("spentFlops", "acceleratorHours"))
+    has_spent = any(str(number or "0") != "0" for number in numbers)
     template, max_failed = observed.operator_template, spec.failure_policy.max_failed_points
     known = known_ledger(observed, observed.ledger, path, template, has_spent=has_spent)
     ledger = under_present(known.ledger, observed.generation, template, max_failed)
@@ -84,11 +86,6 @@ def known_ledger(
         request.new_path if request else "",
     )
     return Recorded(fresh.replace(lost=lost), (request,) if request else ())
-
-
-def _has_spent(status: Mapping[str, Any]) -> bool:
-    """Whether a status tells of attempts: there was a ledger then."""
-    return any(str(status.get(name) or "0") != "0" for name in ("spentFlops", "acceleratorHours"))
 
 
 def under_present(ledger: Ledger, generation: int, template: str, max_failed: int) -> Ledger:

@@ -336,6 +336,10 @@ class FirstReads:
     """Where a prepare Job says which corpus is the sweep's."""
     sources: Mapping[str, str]
     """URIs of all that the sweep reads from outside its store, by the field that names them."""
+    checkpoints: tuple[str, ...]
+    """URIs of the checkpoints that sizes continue."""
+    predictions: tuple[str, ...]
+    """Names of the predictions around whose answers points lie."""
 
 
 @dataclass(frozen=True)

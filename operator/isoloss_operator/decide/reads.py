@@ -42,24 +42,9 @@ def first_reads(
         folder=layout.sweep_folder(sweep.name, sweep.uid),
         corpus=layout.corpus_of(specs.prepare_config(spec).key, sweep.uid),
         sources=specs.sources(spec),
+        checkpoints=tuple(dict.fromkeys(specs.checkpoint_uris(spec).values())),
+        predictions=tuple(dict.fromkeys(p.around.prediction for p in spec.proxies if p.around)),
     )
-
-
-def checkpoints_to_read(observed: observation.ObservedSweep) -> tuple[str, ...]:
-    """URIs of the checkpoints that sizes continue."""
-    spec = observed.spec
-    if isinstance(spec, specs.InvalidSpec):
-        return ()
-    return tuple(dict.fromkeys(specs.checkpoint_uris(spec).values()))
-
-
-def predictions_to_read(observed: observation.ObservedSweep) -> tuple[str, ...]:
-    """Names of the predictions around whose answers points lie."""
-    spec = observed.spec
-    if isinstance(spec, specs.InvalidSpec):
-        return ()
-    around = (proxy.around for proxy in spec.proxies)
-    return tuple(dict.fromkeys(each.prediction for each in around if each is not None))
 
 
 def needs_manifest(observed: observation.ObservedSweep) -> bool:

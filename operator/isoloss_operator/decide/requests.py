@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from isoloss.laws import FitOptions
+from isoloss.report.content import PointRow
 from isoloss.runs import Weights, stopped_in_words
 from isoloss_contract import layout
 from isoloss_contract.ledger import PointRecord, PointState
@@ -107,7 +108,7 @@ def _sweep_request(chosen: Chosen, status: ScalingSweepStatus, inputs: str) -> f
         ledger_sha256=ledger.digest,
         laws_path=layout.laws_in(folder),
         report_path=layout.report_in(folder),
-        missing=tuple(_missing_point(r) for r in ledger.points if not r.is_fitted),
+        missing=tuple(_missing_row(r) for r in ledger.points if not r.is_fitted),
         resource=_resource(observed, status),
     )
 
@@ -171,14 +172,17 @@ def _fit_point(record: PointRecord, point: PlannedPoint) -> fits.FitPoint:
     )
 
 
-def _missing_point(record: PointRecord) -> fits.MissingPoint:
+def _missing_row(record: PointRecord) -> PointRow:
     failures = record.attempts.failures
-    return fits.MissingPoint(
+    return PointRow(
         name=record.name,
+        params=None,
         batch_size=record.batch_size,
         learning_rate=record.learning_rate,
+        tokens=None,
+        loss=None,
         state=str(record.state),
-        reason=failures[-1].message if failures else record.attempts.last_failure,
+        note=failures[-1].message if failures else record.attempts.last_failure,
     )
 
 

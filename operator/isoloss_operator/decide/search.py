@@ -239,7 +239,13 @@ def search_status(
     return api.SearchStatus(
         ended=ended,
         finished=len(finished),
-        paused=sum(_is_paused(r) for r in records),
+        # With an intermediate result that has all the tokens that are wanted for now.
+        paused=sum(
+            r.state is PointState.SUCCEEDED
+            and r.intent.action is IntentAction.RUN
+            and not r.is_finished
+            for r in records
+        ),
         pruned=len(pruned),
         not_chosen=len(untouched),
         added=sum(r.key not in not_beyond for r in records),
@@ -255,12 +261,6 @@ def search_status(
             for placement, grid in placed_sizes(spec, ledger.placements)
         ),
     )
-
-
-def _is_paused(record: PointRecord) -> bool:
-    """Whether it has an intermediate result with all the tokens that are wanted for now."""
-    is_done = record.state is PointState.SUCCEEDED and record.intent.action is IntentAction.RUN
-    return is_done and not record.is_finished
 
 
 def _flops(record: PointRecord) -> float:

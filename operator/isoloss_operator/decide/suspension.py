@@ -66,14 +66,11 @@ def stop(jobs: Sequence[ObservedJob], stopped: Sequence[ObservedJob], now: datet
     known = {job.uid for job in stopped}
     deleted = (job for job in jobs if job.must_be_deleted or not job.is_finished)
     new = (job for job in deleted if job.uid not in known)
-    return deletions(jobs), (*stopped, *(_as_of(job, now) for job in new))
-
-
-def _as_of(job: ObservedJob, now: datetime) -> ObservedJob:
-    """The Job with what it had cost when it was stopped, however much later that is recorded."""
-    if job.working_since is None:
-        return job
-    return replace(job, worked_seconds=job.pod_seconds(now), working_since=None)
+    # With what they have cost by now, however much later that is recorded.
+    as_of_now = (
+        replace(job, worked_seconds=job.pod_seconds(now), working_since=None) for job in new
+    )
+    return deletions(jobs), (*stopped, *as_of_now)
 
 
 def unrecorded(stopped: Iterable[ObservedJob], ledger: Ledger | None) -> tuple[ObservedJob, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from isoloss.laws import Laws, Run, fit_laws
 from isoloss.published import published_opinions
-from isoloss.report.content import PointRow, point_rows
+from isoloss.report.content import point_rows
 from isoloss.report.page import render_report
 from isoloss.report.probed import probed_by
 from isoloss.runs import BadTrajectory, run_from_point
@@ -224,7 +224,7 @@ def _write_report(
 ) -> bool:
     """Whether the report page and the status beside it were written. The laws are kept if it cannot be drawn."""
     try:
-        rows = (*point_rows(runs, laws), *_missing_rows(request))
+        rows = (*point_rows(runs, laws), *request.missing)
         shown = page_resource(request.resource, laws, len(runs), final=is_final)
         page = render_report(
             laws,
@@ -259,23 +259,6 @@ def _write_at_last(store: Store, path: str, content: bytes) -> bool:
             time.sleep(REREAD_SECONDS)
         else:
             return True
-
-
-def _missing_rows(request: fits.SweepRequest) -> tuple[PointRow, ...]:
-    """The points without a run: failed ones with their termination message, and pending ones."""
-    return tuple(
-        PointRow(
-            name=point.name,
-            params=None,
-            batch_size=point.batch_size,
-            learning_rate=point.learning_rate,
-            tokens=None,
-            loss=None,
-            state=point.state,
-            note=point.reason,
-        )
-        for point in request.missing
-    )
 
 
 def _facts(job: FitJob, request: fits.SweepRequest, runs: list[Run]) -> dict[str, str]:

@@ -9,10 +9,8 @@ from isoloss.laws import refuse_alike_sizes
 from isoloss_operator.api import Proxy, ScalingSweepSpec
 
 
-def same_model_problems(
-    spec: ScalingSweepSpec, models: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Fields and messages. `models` are keys of what proxies are, by name; one whose checkpoint was not read yet has none."""
+def same_model_problems(spec: ScalingSweepSpec, models: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with spec.proxies. `models` are keys of what proxies are, by name; one whose checkpoint was not read yet has none."""
     fitted = spec.fitted_proxies
     are_known = all(proxy.name in models for proxy in fitted)
     of_fitted = {models.get(proxy.name) for proxy in fitted}
@@ -25,48 +23,40 @@ def same_model_problems(
             continue
         if first.is_around_an_answer or second.is_around_an_answer:
             yield (
-                "spec.proxies",
                 f"{first.name} and {second.name} continue the same checkpoint, and points around an answer may be points of "
-                "the other size, too: put them into two ScalingSweeps",
+                "the other size, too: put them into two ScalingSweeps"
             )
         elif spec.searches:
             yield (
-                "spec.proxies",
                 f"{second.name} and {first.name} are the same model, and a search may add the same run to both: "
-                "leave one of them out, or give them different models",
+                "leave one of them out, or give them different models"
             )
         elif shared := _shared_points(spec, first, second):
             batch_size, rate = min(shared)
             yield (
-                "spec.proxies",
                 f"{first.name} and {second.name} are the same model, and their points of batch size {batch_size} and "
-                f"learning rate {rate:g} are the same run: give {first.name} and {second.name} different models or grids",
+                f"learning rate {rate:g} are the same run: give {first.name} and {second.name} different models or grids"
             )
 
 
-def alike_sizes_problem(
-    spec: ScalingSweepSpec, active: Mapping[str, int]
-) -> tuple[str, str] | None:
-    """Field and message. `active` are the active parameters of all proxies, by name."""
+def alike_sizes_problem(spec: ScalingSweepSpec, active: Mapping[str, int]) -> str:
+    """The same of sizes alike; empty: nothing. `active` are the active parameters of all proxies, by name."""
     alike = refuse_alike_sizes(active.values()) if spec.is_checked else None
     if alike is None:
-        return None
-    return (
-        "spec.proxies",
-        f"{alike.message[0].lower()}{alike.message[1:-1]}, or set design to Unchecked to train them anyway",
-    )
+        return ""
+    message = f"{alike.message[0].lower()}{alike.message[1:-1]}"
+    return f"{message}, or set design to Unchecked to train them anyway"
 
 
-def _one_size(spec: ScalingSweepSpec, proxies: tuple[Proxy, ...]) -> tuple[str, str]:
+def _one_size(spec: ScalingSweepSpec, proxies: tuple[Proxy, ...]) -> str:
     *others, last = (proxy.name for proxy in proxies)
     fields = ", ".join(
         f"spec.proxies[{spec.proxies.index(proxy)}].{'checkpoint' if proxy.checkpoint else 'model'}"
         for proxy in proxies
     )
     return (
-        "spec.proxies",
         f"{', '.join(others)} and {last} are the same model, and one size gives no laws, however long it trains: change "
-        f"one of {fields}; set design to Unchecked to train it anyway",
+        f"one of {fields}; set design to Unchecked to train it anyway"
     )
 
 

@@ -105,13 +105,6 @@ def known_models(spec: ScalingSweepSpec) -> dict[str, dict[str, Any]]:
     return {p.name: p.model.config for p in spec.proxies if p.model is not None}
 
 
-def _positions_problem(config: Mapping[str, Any]) -> str:
-    """Why the longest sequence of a model is not known; empty: it is."""
-    positions = config.get("max_position_embeddings")
-    is_known = isinstance(positions, int) and not isinstance(positions, bool) and positions >= 1
-    return "" if is_known else "must be set, a positive integer"
-
-
 def prepare_config(spec: ScalingSweepSpec, sources_stamp: str = "") -> records.PrepareConfig:
     """What determines the tokenised corpus of a sweep: that of files with this stamp, or the first of these URIs."""
     data = spec.data
@@ -231,8 +224,10 @@ def _model_errors(config: Mapping[str, Any], field: str) -> list[SpecError]:
     except UnsupportedModel as error:
         return [SpecError(f"{field}.{error.field}", error.message)]
     errors = [SpecError(f"{field}.{key}", text) for key, text in unknown.items()]
-    if problem := _positions_problem(config):
-        errors.append(SpecError(f"{field}.max_position_embeddings", problem))
+    positions = config.get("max_position_embeddings")
+    if isinstance(positions, bool) or not isinstance(positions, int) or positions < 1:
+        where = f"{field}.max_position_embeddings"
+        errors.append(SpecError(where, "must be set, a positive integer"))
     return errors
 
 
@@ -265,8 +260,8 @@ def same_model_errors(spec: ScalingSweepSpec) -> list[SpecError]:
     fitted = [proxy.name for proxy in spec.fitted_proxies]
     if not found and fitted and all(name in configs for name in fitted):
         active = {name: parameter_counts(configs[name]).active for name in fitted}
-        found = [each for each in (alike_sizes_problem(spec, active),) if each is not None]
-    return [SpecError(field, message) for field, message in found]
+        found = [alike_sizes_problem(spec, active)]
+    return [SpecError("spec.proxies", message) for message in found if message]
 
 
 def _search_errors(spec: ScalingSweepSpec) -> Iterator[SpecError]:

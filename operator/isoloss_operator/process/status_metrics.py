@@ -127,10 +127,6 @@ def _bounds(found: statuses.IntervalStatus | None) -> Samples:
     return {(bound,): _number(getattr(found, bound) or "") for bound in ("value", "low", "high")}
 
 
-def _share_done(points: statuses.PointCounts) -> float:
-    return (points.succeeded + points.diverged) / points.total if points.total else 0.0
-
-
 def _number(text: str) -> float | None:
     try:
         return float(text)
@@ -160,7 +156,7 @@ SWEEP_GAUGES: Final[Sequence[_Gauge[_Sweep]]] = (
     _Gauge(
         "progress_ratio",
         "Points that succeeded or diverged, over all points.",
-        lambda s: _alone(_share_done(s.status.points)),
+        lambda s: _alone(s.reached[0] / max(1, s.status.points.total)),
     ),
     _Gauge(
         "last_progress_timestamp_seconds",

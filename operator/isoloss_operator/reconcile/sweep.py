@@ -13,16 +13,13 @@ from isoloss_operator.cluster.resource_keys import ResourceKey
 from isoloss_operator.decide.fits import FitOutcome, FitRequest, SweepPage
 from isoloss_operator.decide.observation import (
     FirstReads,
-    ObservedAnswer,
     ObservedCheckpoint,
     ObservedSweep,
 )
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.reads import (
-    checkpoints_to_read,
     first_reads,
     needs_manifest,
-    predictions_to_read,
     sweep_reads,
 )
 from isoloss_operator.decide.sweep import decide_sweep
@@ -80,13 +77,15 @@ class SweepSteps:
             fit_in_backoff=fitter.in_backoff(owner.uid),
             **observed_page(services, resource),
         )
+        namespace = resource.namespace
+        answers = {name: read_answer(services, namespace, name) for name in first.predictions}
         observed = replace(
             observed,
             checkpoints={
                 uri: ObservedCheckpoint(storage.checkpoint_stamp(uri), storage.model_config(uri))
-                for uri in checkpoints_to_read(observed)
+                for uri in first.checkpoints
             },
-            answers=self._answers(observed),
+            answers={name: answer for name, answer in answers.items() if answer is not None},
         )
         fit = self._newest_fit(resource, uri)
         if is_unknown(fit):
@@ -99,12 +98,6 @@ class SweepSteps:
             if not needs_manifest(quiet):
                 return quiet
         return self._with_points(resource, with_corpus(services, first, observed), uri)
-
-    def _answers(self, observed: ObservedSweep) -> dict[str, ObservedAnswer]:
-        """The predictions around whose answers points lie."""
-        names = predictions_to_read(observed)
-        found = {name: read_answer(self._services, observed.namespace, name) for name in names}
-        return {name: answer for name, answer in found.items() if answer is not None}
 
     def _with_points(self, resource: Resource, observed: ObservedSweep, uri: str) -> ObservedSweep:
         """With what is stored of its points."""
