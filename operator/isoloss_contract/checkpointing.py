@@ -1,7 +1,5 @@
 """What writing a training state takes, and how often that is worth while where nodes are preempted. Pure."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which files hold documents, by the endings of their names: what the trainer reads, and `isoloss init` writes."""
 
-from __future__ import annotations
-
 from typing import Final
 
 FORMATS: Final = (".parquet", ".jsonl", ".json", ".arrow", ".txt")

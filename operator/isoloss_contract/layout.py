@@ -1,7 +1,5 @@
 """The layout of the store: paths relative to its URI."""
 
-from __future__ import annotations
-
 DATA = "data"
 """Folder of all prepared corpora, each in a folder of its prepare key."""
 

@@ -6,8 +6,6 @@ two writers one is told. Ten thousand points are 2 MB and half a second. A point
 call of the parser holds up the process for longer than that line.
 """
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What training takes of memory whatever the model looks like: counted from its number of parameters alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 STATE_BYTES, GRADIENT_BYTES = 16, 4

@@ -4,8 +4,6 @@ Each absence calls for its own reaction. What is absent may be made; what is unr
 what a newer version wrote is left alone; while the store does not answer nothing may be concluded at all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, TypeGuard, TypeVar, Union
 

@@ -3,8 +3,6 @@
 The trainer follows them, and the operator counts by them what a point will cost.
 """
 
-from __future__ import annotations
-
 from isoloss_contract.records import EvaluationConfig
 
 

@@ -1,7 +1,5 @@
 """Times as Kubernetes and the ledger write them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

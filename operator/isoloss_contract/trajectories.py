@@ -4,8 +4,6 @@ Two sweeps that ask for different numbers of tokens share a point. Each reads th
 ledger names.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 from isoloss_contract import layout

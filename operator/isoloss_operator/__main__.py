@@ -3,8 +3,6 @@
 Imports are inside functions: the process of a fit starts by importing this module and needs none of them.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

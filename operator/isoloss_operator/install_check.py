@@ -6,8 +6,6 @@
 Changes nothing: rights are asked for, storage is listed, the sweep is a dry run.
 """
 
-from __future__ import annotations
-
 import os.path
 import sys
 from collections.abc import Iterator, Sequence

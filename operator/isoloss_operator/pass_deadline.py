@@ -4,8 +4,6 @@ Kept per context, not handed down: every call of a pass, through whatever layers
 function that forgot to pass it on cannot exist. Threads that work for a pass inherit it by `carried`.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

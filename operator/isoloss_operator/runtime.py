@@ -1,7 +1,5 @@
 """One operator process: wires the parts, acquires the lease, watches, works, and shuts down in order."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

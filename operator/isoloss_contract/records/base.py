@@ -5,8 +5,6 @@ object store that results come from. An unknown field is refused if it could cha
 means; in what a trainer reports it is passed over, because a newer trainer may report more.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How a trainer process gets its task, and how it reports how it ended."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any
 

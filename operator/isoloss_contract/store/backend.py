@@ -4,8 +4,6 @@ A backend tries once. It raises FileNotFoundError if nothing is there, Unusable,
 any other exception if the storage did not do what was asked. `Store` retries and names the URI.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

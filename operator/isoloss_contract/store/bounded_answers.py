@@ -4,8 +4,6 @@ aiobotocore reads all of that into memory before anything can look at its length
 process with it, and with the process every tenant's sweeps.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from aiobotocore.httpsession import AIOHTTPSession

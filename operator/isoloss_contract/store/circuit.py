@@ -18,8 +18,6 @@ There is one circuit for each store, which is a prefix and not a bucket: what a 
 costs its own.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What can go wrong with the store. Callers need not know any library's exceptions."""
 
-from __future__ import annotations
-
 
 class StoreError(Exception):
     """Base class of the store's errors; the message names the URI."""

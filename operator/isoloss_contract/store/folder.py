@@ -11,8 +11,6 @@ that both sides have (fsGroup or supplementalGroups) shares everything below it,
 nothing. The setgid bit, which keeps the group, is inherited from the parent by the kernel.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

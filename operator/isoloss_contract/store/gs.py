@@ -4,8 +4,6 @@ gcsfs repeats each request six times by itself; here it asks once, because `Stor
 to know whether an earlier try went unanswered.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast

@@ -4,8 +4,6 @@ A limit of values is one of time: parsed, a million empty lists take a hundred t
 of as many bytes, and up to ten copies of a document are made when it is refused.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -5,8 +5,6 @@ wrong: half a MiB of `{"domains":[{},{},...` took seconds, in which the lease wa
 every call below half a second: the bytes and values of limits.py, and records.base.end_early.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from functools import cache

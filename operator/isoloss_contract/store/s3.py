@@ -6,8 +6,6 @@ again. The role needs s3:GetObject in addition to s3:PutObject. botocore's and s
 because they multiply: `Store` retries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn, TypeVar, cast

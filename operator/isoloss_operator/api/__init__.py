@@ -5,8 +5,6 @@ API server. Decimal numbers are quoted strings, because the API conventions forb
 integers; FLOPs are strings because they exceed 2**53.
 """
 
-from __future__ import annotations
-
 from isoloss_operator.api.fields import ApiType
 from isoloss_operator.api.prediction import (
     AnswerValidation,

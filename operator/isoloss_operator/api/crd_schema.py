@@ -4,8 +4,6 @@ Pydantic writes JSON Schema, of which Kubernetes accepts a part: no `$ref`, no `
 bounds, one type per node. A type without a structural form is refused when the CRDs are generated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A rule is written in CEL for the API server and in Python for `isoloss plan` and
 both refuse the same manifests.
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Accelerators that a pod of the trainer asks for. Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

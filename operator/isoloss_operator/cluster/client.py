@@ -4,8 +4,6 @@ Requests use the official client's authentication, TLS and connection pool, but 
 pod template fields that the client does not know yet, and a list of Jobs takes six times the memory.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Publishes an answer in a ConfigMap: exactly over what was read, never over another owner's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the API server itself says of a Job or pod that does not start: the newest warning about it."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Kubernetes events on our resources (events.k8s.io/v1): for transitions only, never one per point."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Iterable

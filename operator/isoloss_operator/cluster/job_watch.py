@@ -4,8 +4,6 @@ Not through kopf, which parses each Job whole and has a task for each: with 5,00
 time than all passes together.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence

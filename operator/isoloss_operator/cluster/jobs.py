@@ -1,7 +1,5 @@
 """Creates, deletes and expires the Jobs of a plan, many in parallel."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

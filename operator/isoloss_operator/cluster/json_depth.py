@@ -4,8 +4,6 @@ A pod template may be nested as deeply as the API server takes it, ten thousand 
 Parsers recurse: at a thousand levels, or ten thousand, they raise RecursionError, which must cost that object alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, Final

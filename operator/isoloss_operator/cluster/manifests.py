@@ -1,7 +1,5 @@
 """Builds the manifests of Jobs and ConfigMaps. Pure: no I/O, no clock, no random names."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

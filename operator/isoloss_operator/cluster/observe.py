@@ -1,7 +1,5 @@
 """Reduces Jobs and pods as the API server returns them to what decisions need. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace

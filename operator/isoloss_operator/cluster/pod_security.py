@@ -6,8 +6,6 @@ differ (sysctls, volumes of images), the strictest counts.
 https://kubernetes.io/docs/concepts/security/pod-security-standards/
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

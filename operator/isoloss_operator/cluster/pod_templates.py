@@ -1,7 +1,5 @@
 """Merges partial pod templates. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

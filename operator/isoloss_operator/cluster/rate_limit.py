@@ -1,7 +1,5 @@
 """The client's own limit on requests, and the pauses that the server asks for: one for all threads."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -6,8 +6,6 @@ same ones.
     python -m isoloss_operator.cluster.rbac NAMESPACE [WATCHED_NAMESPACE ...]    # prints the manifests; see --help
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

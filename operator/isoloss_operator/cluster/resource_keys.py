@@ -1,7 +1,5 @@
 """Keys of the work queue: which resource to reconcile, not what happened to it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

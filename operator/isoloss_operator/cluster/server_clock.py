@@ -4,8 +4,6 @@ All times in objects are the API server's. An operator on a node whose clock is 
 take running pods for old or not begun, and a new leader would read its predecessor's times as the future.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime

@@ -1,7 +1,5 @@
 """One request, sent once: through the official client's authentication, TLS and connection pool."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Kueue is optional and its version is not ours to choose: a cluster without it, o
 read its objects, says nothing, and suspended Jobs are then just waiting.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What a sweep would train, cost and take, by size."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

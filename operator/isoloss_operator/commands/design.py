@@ -5,8 +5,6 @@ answer is expected to lose is the covariance that the law engine's own model giv
 prediction would be refused for is not designed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The file that `isoloss plan` reads: a sweep, possibly with predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

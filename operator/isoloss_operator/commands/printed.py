@@ -1,7 +1,5 @@
 """What `isoloss plan` prints for people."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from isoloss import formatting

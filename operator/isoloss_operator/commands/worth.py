@@ -1,7 +1,5 @@
 """What a sweep is expected to lose at its target, and what it costs, in one unit: the compute of the run that it serves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The answer of a sweep's laws: whether there are laws, what a prediction asks them, what they say, and how the status shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final

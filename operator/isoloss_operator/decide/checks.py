@@ -2,8 +2,6 @@
 the checkpoints and answers that its sizes are to continue; later, whether the corpus is the one of its points.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ and whether a step of the search is due.
 Each stage happens once and makes a value from those before it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Events about conditions that changed and about attempts that ended: one per kind of ending, never one per point."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final
 

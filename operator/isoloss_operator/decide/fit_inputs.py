@@ -1,7 +1,5 @@
 """What a fit depends on: a fit of equal inputs is needed no second time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A fit of the laws as it is asked for, and its outcome; a step of a search is decided in the same process."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final

@@ -1,7 +1,5 @@
 """The ledger that a pass begins with: the one in the store or a new one, without what an earlier spec left behind."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Laws as a status and the condition FitReady show them. Nothing here computes anything new."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A sweep as the page beside it is to show it: its status, with the laws that are on the page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ An answer is given only from final laws. Once given it is kept, marked stale, wh
 is withdrawn as soon as the prediction's own spec asks something else, or the new laws do not answer that.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from typing import Final

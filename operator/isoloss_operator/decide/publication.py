@@ -1,7 +1,5 @@
 """How an answer is published, and when its page is drawn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What to read from the store before deciding about a sweep or a prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from isoloss_contract import layout

@@ -1,7 +1,5 @@
 """Every reason that a condition or event of ours can give."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final
 

@@ -3,8 +3,6 @@
 A fit is requested whenever the finished points changed enough to matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final

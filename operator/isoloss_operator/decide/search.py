@@ -3,8 +3,6 @@
 What it decides is isoloss.search, which runs in the process of a fit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -2,8 +2,6 @@
 its findings say, and what follows from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final

@@ -6,8 +6,6 @@ shell remembers these until a pass has written them to the ledger. An operator t
 has forgotten them, and the accelerator time of such an attempt counts only once its point's result reports it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime

@@ -6,8 +6,6 @@ The checks have the order of the state table in operator/README.md, whose rows a
 tests/isoloss_operator/decide/test_sweep_states.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from isoloss_operator.decide.checks import AcceptedSweep, check_corpus, check_sweep

@@ -3,8 +3,6 @@
 Nothing is trained here. The answer itself, Ready and the ConfigMap never depend on it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

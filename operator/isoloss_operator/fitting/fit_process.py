@@ -1,7 +1,5 @@
 """Runs in the process of a fit: reads trajectories, fits, writes laws.json, report.html and fit.json."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

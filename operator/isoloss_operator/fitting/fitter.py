@@ -10,8 +10,6 @@ has one fit at a time, and a request that comes meanwhile waits behind it. `supe
 from then on that fit stores no outcome and calls nobody.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -1,7 +1,5 @@
 """Runs in the process of a fit: what the search wants next, from the trajectories that the fit has read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 

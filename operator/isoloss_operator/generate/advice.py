@@ -1,7 +1,5 @@
 """What to do about each reason: the written part of the generated reference page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The API reference page, from the same schemas as the CRDs."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@
 `--check` writes nothing and exits 1 if a file differs from what the types say.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The reference page of condition reasons and event reasons, from the code that gives them."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Sizes that continue a checkpoint: their models, and where points around the answer of a prediction lie."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Nothing is derived from it by itself: when and on what a run is evaluated is par
 a default that followed the longest run would start all points over when their tokens are raised.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

@@ -4,8 +4,6 @@ The conventions differ by a factor of up to four at 100 M parameters with a 131k
 kept, and every number names its convention. Without a name it is `6ND`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What is wrong with a value of a spec, in words of the manifest rather than of the library that checks it."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any

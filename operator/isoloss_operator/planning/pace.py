@@ -1,7 +1,5 @@
 """How fast training is assumed to be before any point has run, and how long Jobs take then."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 from typing import Final

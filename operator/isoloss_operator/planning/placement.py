@@ -4,8 +4,6 @@ A size is placed once, and the ledger keeps its centre: keys of points must not 
 The lattice about the centre is the spec's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final

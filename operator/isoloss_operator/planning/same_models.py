@@ -1,7 +1,5 @@
 """Proxies that are one size to the laws: one model under several names, whose points may be one run, or alike in size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 

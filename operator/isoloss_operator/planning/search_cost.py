@@ -1,7 +1,5 @@
 """What a sequential search is expected to cost, and what it costs at worst."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

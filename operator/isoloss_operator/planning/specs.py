@@ -4,8 +4,6 @@ The API types refuse what the CRD's schema and rules refuse. Checks that need kn
 here. InvalidSpec is the only exception, so that a bad spec becomes a condition and never a crash.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Probes are answered even while the event loop and all workers are busy, and report when they are stuck.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable

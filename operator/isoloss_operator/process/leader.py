@@ -5,8 +5,6 @@ Safety does not depend on the election alone: Job names are deterministic, and w
 carries the leader's epoch.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

@@ -1,7 +1,5 @@
 """Logging: one JSON object per line, without the frameworks' routine messages."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

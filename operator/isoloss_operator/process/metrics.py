@@ -1,7 +1,5 @@
 """The operator's Prometheus metrics, all named `isoloss_<what>_<unit>`. No label names a point."""
 
-from __future__ import annotations
-
 from functools import partial
 from importlib.metadata import version
 

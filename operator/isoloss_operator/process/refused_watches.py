@@ -4,8 +4,6 @@ Their watches are tried for ever, and no other namespace suffers. It is said onc
 as long as it lasts.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Sequence

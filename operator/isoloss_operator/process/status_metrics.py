@@ -3,8 +3,6 @@
 They disappear with their resource, and a scrape never sees half of an update.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """What a sweep occupies, how low its losses are and how its attempts end, beyond what its status says: for the
 metrics alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

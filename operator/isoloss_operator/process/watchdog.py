@@ -4,8 +4,6 @@ A live read returns an object's resourceVersion. If the watch has not delivered 
 After too long the process is unhealthy, and Kubernetes restarts it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping

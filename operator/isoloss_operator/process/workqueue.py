@@ -11,8 +11,6 @@ Keys belong to groups, which take turns: that with the fewest keys being process
 one that was served longest ago. No group has all workers, so that slow keys of one leave one for the others.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import logging

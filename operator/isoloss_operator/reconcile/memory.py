@@ -1,7 +1,5 @@
 """What passes over a resource remember of one another, and writes whose failure the next pass must know of."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Pages of resources: what is drawn, and drawing them alongside the fits."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

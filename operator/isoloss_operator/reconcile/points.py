@@ -1,7 +1,5 @@
 """Reading and writing what concerns the points of a sweep."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime

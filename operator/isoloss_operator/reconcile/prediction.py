@@ -1,7 +1,5 @@
 """What a pass over a HyperparamPrediction reads and writes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

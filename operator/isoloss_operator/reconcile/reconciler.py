@@ -4,8 +4,6 @@ Being killed anywhere in between is harmless: the ledger goes first, Jobs have d
 and the next pass reads everything again.
 """
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Generic, Protocol, TypeVar
 

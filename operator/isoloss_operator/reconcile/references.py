@@ -1,7 +1,5 @@
 """Reading another resource, to which a sweep or a prediction refers, and which corpus is a sweep's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from isoloss_contract import layout

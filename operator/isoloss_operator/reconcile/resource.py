@@ -1,8 +1,6 @@
 """What a pass works with: services made once at start, and a resource of either kind with what is known of it before anything
 is asked of the store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar

@@ -1,8 +1,6 @@
 """Writing the status: what was decided, or why nothing could be; how often that is, and how often a resource is looked at
 without cause."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

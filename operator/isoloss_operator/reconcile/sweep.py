@@ -1,7 +1,5 @@
 """What a pass over a ScalingSweep reads and writes."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

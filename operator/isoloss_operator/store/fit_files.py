@@ -3,8 +3,6 @@
 After a restart the outcome is found again here, and predictions read the laws from here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ A write is conditional: it takes place only if the store still holds what this p
 last. So a former leader that has not noticed yet cannot overwrite the ledger of the present one.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Protocol

@@ -1,7 +1,5 @@
 """A bounded cache."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

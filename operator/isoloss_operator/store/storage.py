@@ -4,8 +4,6 @@ The manifest, which is large, is kept until the store has another; everything el
 Ledgers have a module of their own, ledgers.py.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -5,8 +5,6 @@ the Secret gives every failed task a fresh start without deleting anything. One 
 operator/README.md shows it, and a test compares the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Jobs to create, and how Jobs and unusable objects go."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
