@@ -12,8 +12,7 @@ from isoloss_contract.ledger import IntentAction, Ledger
 from isoloss_contract.reading import ABSENT
 from isoloss_contract.records import ExitCode
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.decide.fit_inputs import fit_inputs
-from isoloss_operator.decide.fits import FitOutcome, PointDecision
+from isoloss_operator.decide.fits import FitOutcome, PointDecision, fit_inputs
 from isoloss_operator.decide.observation import ObservedPod, ObservedSweep, ObservedWorkload
 from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.sweep import decide_sweep

@@ -30,8 +30,13 @@ from isoloss_contract.ledger import (
 from isoloss_contract.reading import Absent, is_unknown, value_of
 from isoloss_contract.records import PointProgress
 from isoloss_operator.api import SweepBudget
-from isoloss_operator.decide.fit_inputs import fit_inputs, fitted_records
-from isoloss_operator.decide.fits import FitOutcome, SearchRequest, SearchStep
+from isoloss_operator.decide.fits import (
+    FitOutcome,
+    SearchRequest,
+    SearchStep,
+    fit_inputs,
+    fitted_records,
+)
 from isoloss_operator.decide.jobs.attempts import next_attempt, not_before
 from isoloss_operator.decide.jobs.requests import deletions, lost_deletions
 from isoloss_operator.decide.known_ledger import Recorded

@@ -12,8 +12,7 @@ from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.choose import Chosen, slots_taken
 from isoloss_operator.decide.conditions import Finding, Findings
-from isoloss_operator.decide.fit_inputs import FEWEST_FOR_PROVISIONAL
-from isoloss_operator.decide.fits import FitOutcome
+from isoloss_operator.decide.fits import FEWEST_FOR_PROVISIONAL, FitOutcome
 from isoloss_operator.decide.jobs.failures import FailureClass, waits_for
 from isoloss_operator.decide.law_status import laws_finding
 from isoloss_operator.decide.observation import ObservedJob, ObservedSweep

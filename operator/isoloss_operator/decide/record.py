@@ -24,7 +24,7 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.records import Outcome, PointProgress, PointResult
 from isoloss_operator.decide.conditions import shortened, timestamp
-from isoloss_operator.decide.fit_inputs import fit_inputs
+from isoloss_operator.decide.fits import fit_inputs
 from isoloss_operator.decide.jobs.attempts import (
     after_failure,
     after_result,

@@ -18,9 +18,6 @@ from isoloss_operator.api import ScalingSweepSpec, ScalingSweepStatus
 from isoloss_operator.decide import fits
 from isoloss_operator.decide.choose import Chosen, next_look
 from isoloss_operator.decide.events import attempt_events
-from isoloss_operator.decide.fit_inputs import (
-    FEWEST_FOR_PROVISIONAL,
-)
 from isoloss_operator.decide.jobs.requests import expiries, train_request
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.plans import Event, SweepPlan
@@ -148,7 +145,7 @@ def _asked(spec: ScalingSweepSpec) -> tuple[FitOptions, Weights]:
 
 
 def _is_worth_it(fit: fits.FitOutcome | None, spec: ScalingSweepSpec, done: int) -> bool:
-    if done < FEWEST_FOR_PROVISIONAL:
+    if done < fits.FEWEST_FOR_PROVISIONAL:
         return False
     if fit is None:
         return True

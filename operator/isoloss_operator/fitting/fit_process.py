@@ -22,7 +22,7 @@ from isoloss_contract.store import Circuit, Store, errors, limits, parse_record
 from isoloss_contract.trajectories import read_finished
 from isoloss_operator.decide import fits
 from isoloss_operator.decide.jobs.failures import RESULT_SECONDS
-from isoloss_operator.decide.page_resource import page_resource
+from isoloss_operator.decide.law_status import page_resource
 from isoloss_operator.fitting.fit_jobs import FitEnd, FitJob, NotFitted, failed
 from isoloss_operator.fitting.search_process import search_step
 from isoloss_operator.store.fit_files import fit_document, fit_path, laws_document, shown_first
