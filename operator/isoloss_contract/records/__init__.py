@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import Field
 
 from isoloss_contract.records.base import (
-    CONTRACT_VERSION,
     Digest,
     Finite,
     Name,
@@ -16,8 +15,6 @@ from isoloss_contract.records.base import (
     Record,
     Report,
     Tokens,
-    Uri,
-    canonical_json,
     content_key,
 )
 from isoloss_contract.records.evaluations import EvaluateConfig, EvaluateTask, EvaluationResult

@@ -6,43 +6,13 @@ integers; FLOPs are strings because they exceed 2**53.
 """
 
 from isoloss_operator.api.fields import ApiType
-from isoloss_operator.api.prediction import (
-    AnswerValidation,
-    Checkpoint,
-    HyperparamPredictionSpec,
-)
-from isoloss_operator.api.proxies import (
-    MAX_NEIGHBOURHOOD,
-    Around,
-    Grid,
-    InitialCheckpoint,
-    Model,
-    Proxy,
-    ProxyGrid,
-)
+from isoloss_operator.api.prediction import Checkpoint, HyperparamPredictionSpec
+from isoloss_operator.api.proxies import MAX_NEIGHBOURHOOD, Grid, Model, Proxy, ProxyGrid
 from isoloss_operator.api.search import Search, SearchPlacement
 from isoloss_operator.api.statuses import (
-    ActivePoint,
-    BatchSizeRangeStatus,
     Condition,
-    ExpectedRegretStatus,
-    ExtrapolationStatus,
-    FailedPoint,
     HyperparamPredictionStatus,
-    IntervalStatus,
-    LawStatus,
-    LedgerReference,
-    OptimumStatus,
-    PlacedSizeStatus,
-    PointCounts,
-    ProbeStatus,
-    RefinedStatus,
     ScalingSweepStatus,
-    SearchCostStatus,
-    SearchStatus,
-    SizeStatus,
-    ValidationStatus,
-    VariantStatus,
 )
 from isoloss_operator.api.sweep import (
     FEWEST_STEPS,
@@ -51,7 +21,6 @@ from isoloss_operator.api.sweep import (
     ScalingSweepSpec,
     SweepBudget,
 )
-from isoloss_operator.api.training import Evaluation, Optimizer
 
 GROUP = "isoloss.dev"
 VERSION = "v1alpha1"

@@ -21,6 +21,7 @@ from isoloss.savings import search_cost
 from isoloss_contract.reading import value_of
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator import api
+from isoloss_operator.api import statuses
 from isoloss_operator.decide import law_status
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.evaluation import Measurement
@@ -190,7 +191,7 @@ def _answered(
         batch_size_tokens=batch_size(prediction.batch_size_tokens.value),
         batch_size_cost=law_status.interval_status(prediction.batch_size_cost),
         affordable_batch_sizes=_affordable(prediction.affordable),
-        expected_regret=api.ExpectedRegretStatus(
+        expected_regret=statuses.ExpectedRegretStatus(
             nats=law_status.precise(prediction.expected_regret),
             planned_share=law_status.precise(
                 prediction.expected_regret_flops
@@ -198,7 +199,7 @@ def _answered(
             ),
         ),
         search_cost=search_cost_status(sweep, reference.status, prediction.cpt_flops),
-        extrapolation=api.ExtrapolationStatus(
+        extrapolation=statuses.ExtrapolationStatus(
             compute_factor=law_status.precise(distance.compute_factor),
             loss_distance=loss(distance.loss_distance),
             parameters_factor=law_status.precise(distance.params_factor),
@@ -217,10 +218,10 @@ def _answered(
     )
 
 
-def _affordable(found: BatchSizeRange | None) -> api.BatchSizeRangeStatus | None:
+def _affordable(found: BatchSizeRange | None) -> statuses.BatchSizeRangeStatus | None:
     if found is None:
         return None
-    return api.BatchSizeRangeStatus(
+    return statuses.BatchSizeRangeStatus(
         tolerance=number(found.tolerance),
         smallest=batch_size(found.smallest),
         largest=batch_size(found.largest),
@@ -238,7 +239,7 @@ def _warnings(result: EvaluationResult | None) -> tuple[str, ...]:
 
 def search_cost_status(
     spec: api.ScalingSweepSpec, status: Mapping[str, Any], cpt_flops: float | None
-) -> api.SearchCostStatus | None:
+) -> statuses.SearchCostStatus | None:
     """The sweep compared with a search on the target with the planned budget, both as 6 N D; None: one is unknown."""
     try:
         cost = search_cost(
@@ -248,7 +249,7 @@ def search_cost_status(
         )
     except ValueError:
         return None
-    return api.SearchCostStatus(
+    return statuses.SearchCostStatus(
         sweep_flops=law_status.precise(cost.proxy_flops),
         direct_flops=law_status.precise(cost.direct_flops),
         direct_runs=spec.direct_runs,
@@ -259,11 +260,11 @@ def search_cost_status(
 
 def second_opinions(
     prediction: Prediction, params: float | None, sequence_length: int
-) -> tuple[api.VariantStatus, ...]:
+) -> tuple[statuses.VariantStatus, ...]:
     """The published laws that have something to say."""
     published, _ = published_opinions(total_flops=prediction.total_flops.value, params=params)
     opinions = [
-        api.VariantStatus(
+        statuses.VariantStatus(
             name=opinion.name,
             learning_rate=learning_rate(opinion.learning_rate),
             batch_size=batch_size(opinion.batch_size(sequence_length)),
@@ -274,8 +275,8 @@ def second_opinions(
     return tuple(opinions[: law_status.MAX_ENTRIES])
 
 
-def _variant(name: str, point: Point) -> api.VariantStatus:
-    return api.VariantStatus(
+def _variant(name: str, point: Point) -> statuses.VariantStatus:
+    return statuses.VariantStatus(
         name=name,
         learning_rate=learning_rate(point.learning_rate.value),
         batch_size=batch_size(point.batch_size.value),

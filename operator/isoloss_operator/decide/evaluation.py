@@ -12,6 +12,7 @@ from isoloss_contract import layout, reading
 from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
 from isoloss_operator import api
+from isoloss_operator.api import statuses
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.known_ledger import known_ledger, under_present
@@ -108,7 +109,9 @@ def _given(
     message = f"spec.initialLoss {initial_loss} is used as given; nothing is measured."
     return Measurement(
         Finding.true(Reason.INITIAL_LOSS_GIVEN, message),
-        status=api.HyperparamPredictionStatus(initial_loss=api.IntervalStatus(value=initial_loss)),
+        status=api.HyperparamPredictionStatus(
+            initial_loss=statuses.IntervalStatus(value=initial_loss)
+        ),
         writes=TaskWrites(delete=requests.deletions(jobs), expire=requests.expiries(sweep, jobs)),
     )
 

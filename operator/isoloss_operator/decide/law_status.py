@@ -20,7 +20,7 @@ from isoloss.laws import (
     loss_compute_formula,
     loss_compute_quality,
 )
-from isoloss_operator.api import IntervalStatus, LawStatus, OptimumStatus
+from isoloss_operator.api.statuses import IntervalStatus, LawStatus, OptimumStatus
 from isoloss_operator.decide import conditions
 from isoloss_operator.decide.conditions import Finding, shortened
 from isoloss_operator.decide.reasons import Reason

@@ -22,6 +22,7 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.records import MAX_BATCH_SIZE, DataManifest
 from isoloss_operator import api
+from isoloss_operator.api import statuses
 from isoloss_operator.decide.conditions import shortened
 from isoloss_operator.decide.events import MAX_EVENT_MESSAGE, NAMED
 from isoloss_operator.decide.fits import (
@@ -224,7 +225,7 @@ def search_status(
     ledger: Ledger,
     points: Iterable[PlannedPoint],
     ended: str,
-) -> api.SearchStatus:
+) -> statuses.SearchStatus:
     """`points` are the planned ones, `ended` says why the search is over; empty: it goes on."""
     records = ledger.points
     pruned = [r for r in records if r.intent.action is IntentAction.PRUNE]
@@ -234,7 +235,7 @@ def search_status(
     grid = planned[: spec.points]
     repeated = {point.key for point in planned if replicate_number(spec, point)}
     not_beyond = repeated | {point.key for point in grid}
-    return api.SearchStatus(
+    return statuses.SearchStatus(
         ended=ended,
         finished=len(finished),
         # With an intermediate result that has all the tokens that are wanted for now.
@@ -250,7 +251,7 @@ def search_status(
         replicates=sum(r.key in repeated for r in records),
         saved_flops=precise(sum(p.flops for p in grid) - sum(_flops(r) for r in records)),
         placed=tuple(
-            api.PlacedSizeStatus(
+            statuses.PlacedSizeStatus(
                 proxy=placement.proxy,
                 source=placement.source,
                 learning_rates=grid.learning_rates,

@@ -18,6 +18,7 @@ from isoloss_contract.ledger import (
 )
 from isoloss_contract.records import PointProgress
 from isoloss_operator import api
+from isoloss_operator.api import statuses
 from isoloss_operator.decide import conditions, law_status
 from isoloss_operator.decide.choose import Chosen, Spending, remaining_flops
 from isoloss_operator.decide.conditions import Findings
@@ -75,7 +76,7 @@ def numbers_of(
     *,
     active: Sequence[ObservedJob] = (),
     added: int = 0,
-    search: api.SearchStatus | None = None,
+    search: statuses.SearchStatus | None = None,
     warnings: Sequence[str] = (),
     fit_is_final: bool = False,
     shows_page: bool = False,
@@ -116,7 +117,7 @@ def numbers_of(
         failures=_failures(records),
         warnings=law_status.texts([*lost, *warnings, *(laws.warnings if laws else ())]),
         data_digest=ledger.data_digest,
-        ledger=api.LedgerReference(uri=layout.ledger_in(folder), sha256=ledger.digest),
+        ledger=statuses.LedgerReference(uri=layout.ledger_in(folder), sha256=ledger.digest),
         search=search,
         laws_uri=layout.laws_in(folder) if laws else "",
         laws_sha256=fit.laws_sha256 if fit and laws else "",
@@ -128,17 +129,17 @@ def _counts(
     points: Sequence[PlannedPoint],
     records: Sequence[PointRecord],
     active_jobs: Iterable[ObservedJob],
-) -> api.PointCounts:
+) -> statuses.PointCounts:
     """Points by state; a pending point with a Job is active.
 
     Before the corpus is prepared the points have no keys and no records, but are counted.
     """
     if not all(point.key for point in points):
-        return api.PointCounts(total=len(points), pending=len(points))
+        return statuses.PointCounts(total=len(points), pending=len(points))
     with_job = {job.key for job in active_jobs}
     active = sum(r.key in with_job for r in records if r.state is PointState.PENDING)
     pending = sum(r.state is PointState.PENDING for r in records)
-    return api.PointCounts(
+    return statuses.PointCounts(
         total=len(records),
         pending=pending - active,
         active=active,
@@ -151,21 +152,21 @@ def _counts(
 
 def _active(
     reports: Mapping[str, PointProgress], jobs: Iterable[ObservedJob]
-) -> tuple[api.ActivePoint, ...]:
+) -> tuple[statuses.ActivePoint, ...]:
     rows = []
     for job in sorted(jobs, key=lambda job: job.name)[: law_status.MAX_ENTRIES]:
         progress = reports.get(job.key)
         tokens, newest = (progress.tokens, progress.loss) if progress else (0, None)
-        rows.append(api.ActivePoint(name=job.name, tokens=tokens, loss=loss(newest)))
+        rows.append(statuses.ActivePoint(name=job.name, tokens=tokens, loss=loss(newest)))
     return tuple(rows)
 
 
-def _failures(records: Sequence[PointRecord]) -> tuple[api.FailedPoint, ...]:
+def _failures(records: Sequence[PointRecord]) -> tuple[statuses.FailedPoint, ...]:
     failed = [record for record in records if record.state in FAILED_FOR_GOOD][
         : law_status.MAX_ENTRIES
     ]
     return tuple(
-        api.FailedPoint(
+        statuses.FailedPoint(
             name=record.name,
             reason=record.attempts.last_failure or str(record.state),
             message=record.attempts.failures[-1].message if record.attempts.failures else "",
@@ -179,7 +180,7 @@ def _failures(records: Sequence[PointRecord]) -> tuple[api.FailedPoint, ...]:
 
 def size_statuses(
     records: Sequence[PointRecord], reports: Mapping[str, PointProgress]
-) -> tuple[api.SizeStatus, ...]:
+) -> tuple[statuses.SizeStatus, ...]:
     """A line per size, in the order of the records. `reports` are those of the points that have a Job, by key."""
     by_size: dict[str, list[PointRecord]] = {}
     for record in records:
@@ -189,13 +190,13 @@ def size_statuses(
 
 def _size_status(
     name: str, records: Sequence[PointRecord], reports: Mapping[str, PointProgress]
-) -> api.SizeStatus:
+) -> statuses.SizeStatus:
     seen = [_tokens_seen(record, reports.get(record.key)) for record in records]
     wanted = sum(
         max(tokens, _wanted_tokens(record)) for record, tokens in zip(records, seen, strict=True)
     )
     done = sum(record.state in DONE for record in records)
-    return api.SizeStatus(
+    return statuses.SizeStatus(
         proxy=name,
         progress=f"{done}/{len(records)}",
         # Rounded down: 100 says that nothing is left.

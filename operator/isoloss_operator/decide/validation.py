@@ -25,6 +25,7 @@ from isoloss_contract.ledger import DONE, FAILED_FOR_GOOD, Ledger, PointRecord, 
 from isoloss_contract.reading import is_unknown, problem_of, value_of
 from isoloss_contract.records import EvaluationResult
 from isoloss_operator import api
+from isoloss_operator.api import statuses
 from isoloss_operator.decide.answer import Answer, question, target_length
 from isoloss_operator.decide.conditions import READY, STALLED, VALIDATED, Finding
 from isoloss_operator.decide.evaluation import measure
@@ -53,8 +54,8 @@ class ValidationStep:
 
     finding: Finding | None = None
     """None: the spec asks for no validation."""
-    status: api.ValidationStatus | None = None
-    refined: api.RefinedStatus | None = None
+    status: statuses.ValidationStatus | None = None
+    refined: statuses.RefinedStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -395,9 +396,9 @@ def _finding(found: Validation, sweep: str) -> Finding:
 Seeds = Sequence[PointRecord]
 
 
-def _status(points: JudgedPoints, verdict: Verdict) -> api.ValidationStatus:
+def _status(points: JudgedPoints, verdict: Verdict) -> statuses.ValidationStatus:
     found = verdict.validation
-    return api.ValidationStatus(
+    return statuses.ValidationStatus(
         places=_places(points, verdict),
         tokens=verdict.tokens or max((r.wanted_tokens for r in points.records), default=0),
         beats_neighbours=found.beats_neighbours if found else None,
@@ -408,13 +409,13 @@ def _status(points: JudgedPoints, verdict: Verdict) -> api.ValidationStatus:
 
 def _refined(
     found: Validation | None, spec: api.HyperparamPredictionSpec, sweep: api.ScalingSweepSpec
-) -> api.RefinedStatus | None:
+) -> statuses.RefinedStatus | None:
     """Laws and points together, in sequences of the planned run."""
     if found is None or found.refined is None:
         return None
     refined, ratio = found.refined, sweep.data.sequence_length / target_length(spec, sweep)
     batch = refined.batch_size
-    return api.RefinedStatus(
+    return statuses.RefinedStatus(
         learning_rate=interval_status(refined.learning_rate, learning_rate),
         batch_size=interval_status(
             Interval(batch.value * ratio, batch.low * ratio, batch.high * ratio), batch_size
@@ -423,7 +424,7 @@ def _refined(
     )
 
 
-def _places(points: JudgedPoints, verdict: Verdict) -> tuple[api.ProbeStatus, ...]:
+def _places(points: JudgedPoints, verdict: Verdict) -> tuple[statuses.ProbeStatus, ...]:
     """In planned order: around an answer that comes first."""
     found, judged = verdict.validation, {record.key: record for record in verdict.records}
     by_place: dict[tuple[float, int], list[PointRecord]] = {}
@@ -445,11 +446,11 @@ def _place(
     place: tuple[float, int],
     seeds: Seeds,
     comparison: Comparison | None,
-) -> api.ProbeStatus:
+) -> statuses.ProbeStatus:
     is_compared = comparison is not None and not comparison.neighbour.diverged
     losses = (_loss(sweep, each) for each in seeds if each.state in DONE)
     known = [each for each in losses if each is not None]
-    return api.ProbeStatus(
+    return statuses.ProbeStatus(
         learning_rate=learning_rate(place[0]),
         batch_size=batch_size(place[1]),
         state=_state(seeds),

@@ -18,7 +18,7 @@ from isoloss_contract.records import (
     EvaluateTask,
     ExitCode,
 )
-from isoloss_operator.api import IntervalStatus
+from isoloss_operator.api.statuses import IntervalStatus
 from isoloss_operator.decide.conditions import failed_pass, internal_error
 from isoloss_operator.decide.observation import (
     ObservedJob,
