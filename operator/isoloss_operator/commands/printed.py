@@ -24,7 +24,7 @@ WORTH_SAYING = 0.05
 
 def print_plan(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
     """All of it but for predictions."""
-    print_sizes(planned.spec, planned.sizes, pace, cost)
+    print_sizes(planned, pace, cost)
     print_placed(planned.placed)
     print_search(planned)
     print_budget(planned, pace)
@@ -33,11 +33,9 @@ def print_plan(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
         _say(price_sentence(planned, pace, pace.price_per_hour))
 
 
-def print_sizes(
-    spec: ScalingSweepSpec, sizes: Sequence[SizePlan], pace: Pace, cost: SearchCost | None
-) -> None:
+def print_sizes(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
     """The table of sizes, and what its numbers include and leave out."""
-    terminal = console(PIPED_WIDTH)
+    terminal, spec, sizes = console(PIPED_WIDTH), planned.spec, planned.sizes
     table = grid(
         "size",
         "points",
@@ -59,18 +57,14 @@ def print_sizes(
             formatting.number(pace.hours(size)),
             f"{size.evaluation_share:.1%}",
         )
-    hours = sum(pace.hours(size) for size in sizes)
-    flops = sum(size.flops for size in sizes)
-    points = sum(size.points for size in sizes)
-    tokens = sum(size.tokens for size in sizes)
     table.add_row(
         "all",
-        str(points),
+        str(sum(size.points for size in sizes)),
         "",
         "",
-        formatting.count(tokens),
-        formatting.flops(flops),
-        formatting.number(hours),
+        formatting.count(sum(size.tokens for size in sizes)),
+        formatting.flops(planned.flops),
+        formatting.number(planned.hours(pace)),
         "",
     )
     terminal.print(table)

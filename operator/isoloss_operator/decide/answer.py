@@ -7,7 +7,6 @@ from typing import Any, Final
 from isoloss.formatting import batch_size, learning_rate, loss, number
 from isoloss.laws import (
     BatchSizeRange,
-    Laws,
     Point,
     Prediction,
     PredictionQuery,
@@ -88,7 +87,7 @@ def _predicted(
         found = Finding.false(Reason.LAWS_UNREADABLE, "laws.json is missing.")
         return found, found
     try:
-        outcome = predict(laws, question(laws, spec, sweep, result))
+        outcome = predict(laws, question(spec, sweep, result))
     except ValueError as error:
         found = Finding.false(Reason.INVALID_SPEC, str(error), stalled=True)
         return found, found
@@ -111,7 +110,6 @@ ROUTES: Final[dict[Route, str]] = {
 
 
 def question(
-    laws: Laws,
     spec: api.HyperparamPredictionSpec,
     sweep: api.ScalingSweepSpec,
     result: EvaluationResult | None,

@@ -308,7 +308,7 @@ def _verdict(
     assert fit.laws is not None  # they gave the answer
     assert answer.cpt_flops is not None
     assert asked.spec.validation is not None
-    laws, query = fit.laws, question(fit.laws, asked.spec, asked.sweep, result)
+    laws, query = fit.laws, question(asked.spec, asked.sweep, result)
     done = [record for record in points.records if record.state in DONE]
     if not done:
         return _too_few("No point has a result.")
