@@ -11,6 +11,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from isoloss.laws import RefusalReason
 from isoloss.search import Reason as SearchReason
 from isoloss.search import StopReason
+from isoloss.validation import Reason as Judged
 from isoloss_operator.decide.jobs.failures import MAX_NODE_FAILURES, MAX_VANISHED, FailureClass
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.generate.advice import ADVICE, FAILURES, REFUSALS
@@ -51,6 +52,8 @@ def test_every_reason_is_given_by_some_decision() -> None:
     code = "\n".join(path.read_text() for path in OPERATOR.rglob("*.py") if path.name not in own)
     # Reasons that a pod's own code becomes are given by bad_data_reason, without their names.
     by_code = member_texts(Reason).keys() - set(re.findall(r"Reason\.([A-Z_0-9]+)", code))
+    # Verdicts on an answer are given by the values of those of isoloss.validation.
+    by_code -= {Reason(each.value).name for each in Judged}
     trainer = (OPERATOR / "decide" / "reasons.py").read_text().split("TRAINER_REASONS")[1]
     assert {name for name in by_code if f"Reason.{name}" not in trainer} == set()
 
