@@ -12,7 +12,8 @@ import torch
 from isoloss_contract import layout
 from isoloss_contract.records import EvaluationConfig, EvaluationResult, Outcome
 from isoloss_operator.commands.derived_proxies import NoDerivedProxy, derive_proxy
-from isoloss_operator.planning.architectures import WRAPPERS
+from isoloss_operator.commands.nearest_family import nearest
+from isoloss_operator.planning.architectures import WRAPPERS, completed
 from isoloss_operator.planning.continued import checkpoint_model
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_trainer.evaluate import evaluate
@@ -23,7 +24,7 @@ from tests.isoloss_trainer.builders import VOCABULARY, quiet, uri
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.families import FAMILIES
 from tests.isoloss_trainer.trained import rows, run
-from tests.support.published_configs import PUBLISHED
+from tests.support.published_configs import NEIGHBOURS, PUBLISHED
 
 
 @pytest.mark.parametrize("parameters", [200_000_000, 500_000_000])
@@ -42,7 +43,10 @@ def tiny(name: str) -> dict[str, Any]:
     short = {"sliding_window": 8, "attention_chunk_size": 8, "num_local_experts": 8}
     published = {key: value for key, value in PUBLISHED[name].items() if key != "auto_map"}
     short = {key: size for key, size in short.items() if published.get(key)}
-    checkpoint = {**published, **short, "vocab_size": VOCABULARY}
+    return smallest({**published, **short, "vocab_size": VOCABULARY})
+
+
+def smallest(checkpoint: dict[str, Any]) -> dict[str, Any]:
     for step in range(60):
         try:
             return derive_proxy(checkpoint, int(2e5 * 1.2**step))
@@ -74,6 +78,42 @@ def test_a_derived_proxy_is_trained_and_its_export_is_continued(
     weights = {"model": saved, "initial_weights": uri(exported), "learning_rate": 1e-9}
     again = prepared.train_task(**{**given, **weights})
     assert run(again).loss == pytest.approx(trained.loss, abs=5e-3)
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_the_nearest_family_has_as_many_parameters_as_the_checkpoint(name: str) -> None:
+    """As transformers builds both, to a thousandth; of states, of which two layers make one, to a twentieth."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    published, stands = NEIGHBOURS[name], nearest(NEIGHBOURS[name]).config
+    kind = published["model_type"]
+    settings = {key: value for key, value in published.items() if key != "model_type"}
+    model_class: Any = AutoModelForImageTextToText if "VL" in name else AutoModelForCausalLM
+    with torch.device("meta"):
+        theirs = count_parameters(model_class.from_config(AutoConfig.for_model(kind, **settings)))
+        ours = count_parameters(build_network(completed(stands)))
+    tolerance = 0.05 if kind == "mamba" else 1e-3
+    assert ours.active == pytest.approx(theirs.active, rel=tolerance)
+    if "VL" not in name:
+        assert ours.total == pytest.approx(theirs.total, rel=max(tolerance, 4e-3))
+        assert bool(ours.embedding) == bool(theirs.embedding)
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_a_proxy_of_the_nearest_family_is_trained(prepared: Prepared, name: str) -> None:
+    model = smallest({**nearest(NEIGHBOURS[name]).config, "vocab_size": VOCABULARY})
+    evaluation = EvaluationConfig(first_tokens=128, per_decade=4, sequences_per_domain=8)
+    task = train_task(
+        *(prepared.manifest, prepared.uri),
+        model=model,
+        tokens=256,
+        evaluation=evaluation,
+        learning_rate=3e-3,
+    )
+    trained = run(task)
+    assert trained.parameters == parameter_counts(model)
+    began, ended = rows(task)
+    assert ended.loss < began.loss  # type: ignore[operator]
 
 
 VISION: dict[str, dict[str, Any]] = {

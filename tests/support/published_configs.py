@@ -191,6 +191,10 @@ FAMILIES: dict[str, dict[str, Any]] = json.loads(
     Path(__file__).with_name("published_families.json").read_text("utf-8")
 )
 """Others that people continue, whole as their folders have them; models of images with a part for text among them."""
+NEIGHBOURS: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("published_neighbours.json").read_text("utf-8")
+)
+"""Of families without proxies of their own."""
 PUBLISHED: dict[str, dict[str, Any]] = {
     "Llama-3-8B": LLAMA_3_8B,
     "Mistral-7B": MISTRAL_7B,

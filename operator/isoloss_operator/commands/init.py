@@ -30,7 +30,6 @@ from isoloss_operator.commands.costs import (
 from isoloss_operator.commands.design import (
     FEWEST_TOKENS_PER_PARAMETER,
     GPU_BYTES,
-    Design,
     NoDesign,
     Spend,
     choose,
@@ -168,6 +167,11 @@ def init(
     path = out or Path(f"{called}.yaml")
     if path.exists():
         raise BadInput(f"--out: {path} exists: name another file, or remove it")
+    if validate is not None and found.nearest is not None:
+        raise BadInput(
+            f"--validate: isoloss cannot continue a checkpoint of type {found.nearest.model_type}: leave it out, and compare runs "
+            "around the answer in your own trainer"
+        )
     is_length_guessed = length is None
     length = options.sequence_length(length, found.config)
     cap = _spend(spend)
@@ -212,7 +216,7 @@ def init(
                 **sizes_document(plan.sizes, pace, cost),
                 **price_document(plan, pace),
                 "designs": curve_document(shown, chosen),
-                "warnings": list(_caveats(written.design)),
+                "warnings": list(_caveats(written)),
             }
         )
     else:
@@ -326,8 +330,11 @@ def _cost(flops: float, plan: Planned, hours: float) -> str:
     return f"{formatting.flops(flops)} FLOPs, about {share} accelerator hours"
 
 
-def _caveats(found: Design) -> Iterator[str]:
-    """What makes the sweep a poor deal for a run as short, or as long, as that."""
+def _caveats(written: Written) -> Iterator[str]:
+    """What differs from the checkpoint, and what makes the sweep a poor deal for a run as short, or as long, as that."""
+    found, other = written.design, written.checkpoint.nearest
+    if other is not None:
+        yield " ".join(other.sentences)
     free = f"a published law, which costs nothing, is expected to lose {published_in_words(found.target)}"
     if found.outlook.wasted >= PUBLISHED_WASTE:
         yield (
@@ -354,7 +361,7 @@ def _caveats(found: Design) -> Iterator[str]:
 def _print(path: Path, text: str, written: Written, plan: Planned, pace: Pace) -> None:
     terminal = console(PIPED_WIDTH)
     print_plan(plan, pace, plan.cost(written.checkpoint.active, written.cpt_tokens))
-    for sentence in _caveats(written.design):
+    for sentence in _caveats(written):
         terminal.print(f"\n{sentence}")
     where = f" --namespace {written.namespace}" if written.namespace else ""
     terminal.print(

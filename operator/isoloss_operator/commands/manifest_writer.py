@@ -86,6 +86,8 @@ def _head(written: Written) -> Iterator[str]:
     tokens = formatting.count(written.cpt_tokens)
     yield f"# Which learning rate and batch size for {tokens} more tokens of {written.checkpoint.uri}?"
     yield f'# Written by isoloss init. Check what is marked "{GUESSED}" before you apply it.'
+    if written.checkpoint.nearest is not None:
+        yield from (f"# {sentence}" for sentence in written.checkpoint.nearest.sentences)
     yield from (f"# {sentence}" for sentence in written.costs)
 
 
@@ -161,7 +163,13 @@ def _data(written: Written) -> Iterator[str]:
 
 def _proxies(written: Written) -> Iterator[str]:
     by_name = {grid.name: grid for grid in written.grids or ()}
-    yield "  proxies: # of the checkpoint's architecture, smaller"
+    other = written.checkpoint.nearest
+    whose = (
+        "the checkpoint's architecture"
+        if other is None
+        else f"the family nearest to {other.model_type}"
+    )
+    yield f"  proxies: # of {whose}, smaller"
     for run in written.design.runs:
         size = run.size
         name = f"proxy-{formatting.count(size.parameters).lower().replace('.', '-')}"

@@ -15,7 +15,13 @@ from isoloss.errors import BadInput
 from isoloss_contract import corpus_files
 from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_operator.api.fields import DnsLabel, FolderUri, StoreUri
-from isoloss_operator.planning.architectures import UnsupportedModel, completed, text_model
+from isoloss_operator.commands.nearest_family import Nearest, nearest
+from isoloss_operator.planning.architectures import (
+    FAMILIES,
+    UnsupportedModel,
+    completed,
+    text_model,
+)
 from isoloss_operator.planning.parameters import parameter_counts
 
 PricePerHour = Annotated[
@@ -41,7 +47,9 @@ class Checkpoint:
 
     uri: str
     config: dict[str, Any]
-    """Its config.json, or the part of it that is about text."""
+    """Its config.json, or the part of it that is about text; of the nearest family's if it has no proxies of its own."""
+    nearest: Nearest | None = None
+    """None: proxies are of its own family."""
 
     @property
     def active(self) -> int:
@@ -70,11 +78,16 @@ def folder(option: str, uri: str) -> str:
 
 
 def read_checkpoint(uri: str) -> Checkpoint:
-    """Raises BadInput if its config.json cannot be read, or its family is not supported."""
+    """Raises BadInput if its config.json cannot be read, or is no causal language model's."""
     uri = folder("--checkpoint", uri)
+    other = None
     try:
-        config = Store(uri, follow_links=True).read_json_object("config.json")
-        config = completed(text_model(config))
+        whole = Store(uri, follow_links=True).read_json_object("config.json")
+        config = text_model(whole)
+        if config.get("model_type") not in FAMILIES:
+            other = nearest(whole)
+            config = other.config
+        config = completed(config)
         parameter_counts(config)
     except NotFound as error:
         raise BadInput(
@@ -84,7 +97,7 @@ def read_checkpoint(uri: str) -> Checkpoint:
         raise BadInput(f"--checkpoint: {error}") from error
     except UnsupportedModel as error:
         raise BadInput(f"--checkpoint: {uri}/config.json: {error}") from error
-    return Checkpoint(uri, config)
+    return Checkpoint(uri, config, other)
 
 
 def tokenizer(given: str | None, checkpoint: str) -> str:

@@ -22,6 +22,7 @@ from tests.support.published_configs import (
     LLAMA_3_8B,
     MISTRAL_7B,
     MIXTRAL_8X7B,
+    NEIGHBOURS,
     QWEN3_8B,
     QWEN3_30B_A3B,
     SMALL_DEEPSEEK,
@@ -347,7 +348,7 @@ def test_an_error_names_the_option_and_what_it_should_be(
     [
         (
             {"model_type": "gpt2"},
-            "config.json: model_type: 'gpt2' is not supported; use one of llama",
+            "config.json: architectures: is missing: it names a causal language model, such as GPT2LM",
         ),
         ({**LLAMA_3_8B, "hidden_size": None}, "config.json: hidden_size: is required"),
         (
@@ -357,7 +358,7 @@ def test_an_error_names_the_option_and_what_it_should_be(
         ({**QWEN3_8B, "layer_types": ["full_attention"]}, "layer_types: must be a list with an"),
         ({**LLAMA_3_8B, "num_hidden_layers": 4}, "no two proxies of its shape"),
     ],
-    ids=["family", "size", "positions", "layers by number", "nothing smaller"],
+    ids=["no architecture", "size", "positions", "layers by number", "nothing smaller"],
 )
 def test_a_config_that_gives_no_proxies_is_refused_by_its_field(
     init: Isoloss, tmp_path: Path, config: dict[str, Any], words: str
@@ -366,6 +367,99 @@ def test_a_config_that_gives_no_proxies_is_refused_by_its_field(
     ended = init("--checkpoint", uri, *CORPUS, "--tokens", "55B")
     assert_refused(ended, words)
     assert "--checkpoint: " in ended.err
+
+
+DIFFERS = {
+    "Gemma-2-9B": "norms of queries and keys instead of soft caps on attention scores and logits",
+    "GPT-2-XL": "rotary instead of learned positions; RMSNorm instead of LayerNorm",
+    "StarCoder2-7B": "gated feed-forwards of three matrices instead of two, two thirds as wide",
+    "Command-R7B": "attention and feed-forward one after the other instead of side by side",
+    "Mamba-2.8B": "one layer of attention and feed-forward for two layers of states",
+    "Qwen1.5-MoE-A2.7B": "the experts and the routing of glm4_moe",
+}
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_of_another_family_the_nearest_one_is_written_with_what_differs(
+    init: Isoloss, isoloss: Isoloss, tmp_path: Path, name: str
+) -> None:
+    """In the file and on the terminal, with a prediction that measures the checkpoint itself."""
+    kind = text_model(NEIGHBOURS[name])["model_type"]
+    uri = write_checkpoint(tmp_path / "models" / name, NEIGHBOURS[name])
+    ended = init(
+        *("--checkpoint", uri, *CORPUS, "--tokens", "20B", "--accelerators", 16, "--out", "a.yaml")
+    )
+    assert ended.code == 0, ended.err
+    sweep, prediction = specs(Path("a.yaml"))
+    (family,) = {proxy.model.config["model_type"] for proxy in sweep.proxies}
+    said = f"isoloss trains no {kind}: the proxies are {family}, the nearest family"
+    assert said in ended.words
+    assert DIFFERS.get(name, "They have") in ended.words
+    head = Path("a.yaml").read_text().partition("apiVersion")[0]
+    assert said in head
+    assert DIFFERS.get(name, "They have") in head
+    assert prediction.checkpoint.uri == uri
+    planned = isoloss("plan", "a.yaml")
+    assert planned.code == 0, planned.err
+
+
+def test_of_another_family_no_continued_run_is_written(
+    init: Isoloss, isoloss: Isoloss, tmp_path: Path
+) -> None:
+    """Nor is one that was written by hand taken."""
+    uri = write_checkpoint(tmp_path / "models" / "gpt2", NEIGHBOURS["GPT-2-XL"])
+    asked = ("--checkpoint", uri, *CORPUS, "--tokens", "20B")
+    refused = init(*asked, "--validate", "0.1")
+    assert_refused(refused, "--validate: isoloss cannot continue a checkpoint of type gpt2")
+    llama = write_checkpoint(tmp_path / "models" / "llama", LLAMA_3_8B)
+    init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--validate", "0.1", "--out", "a.yaml")
+    Path("a.yaml").write_text(Path("a.yaml").read_text().replace(f"uri: {llama}", f"uri: {uri}"))
+    assert "isoloss trains no 'gpt2'" in isoloss("plan", "a.yaml").err
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "BertForMaskedLM is no ca"),
+        (
+            {
+                "architectures": ["T5ForConditionalGeneration"],
+                "model_type": "t5",
+                "is_encoder_decoder": True,
+            },
+            "is_encoder_decoder: is true: only causal language models",
+        ),
+        (
+            {"architectures": ["CLIPModel"], "model_type": "clip", "text_config": {}},
+            "CLIPModel is no causal language model",
+        ),
+        (
+            {"architectures": ["XForCausalLM"], "model_type": "x", "n_embd": 64},
+            "num_hidden_layers: is required",
+        ),
+        (
+            {**NEIGHBOURS["GPT-2-XL"], "n_head": 24},
+            "num_attention_heads: 24 does not divide hidden_size 1600",
+        ),
+        ({**NEIGHBOURS["GPT-2-XL"], "n_layer": "48"}, "num_hidden_layers: must be a positive in"),
+        ({**NEIGHBOURS["Mamba-2.8B"], "hidden_size": 1001}, "hidden_size: 1001 is no multiple"),
+        ({**NEIGHBOURS["MPT-7B"], "expansion_ratio": "four"}, "expansion_ratio: must be a pos"),
+        ({**NEIGHBOURS["OPT-6.7B"], "tie_word_embeddings": "no"}, "tie_word_embeddings: must be"),
+        (
+            {**NEIGHBOURS["OLMoE-1B-7B"], "num_experts_per_tok": 65},
+            "num_experts_per_tok: 65 is more than 64 experts",
+        ),
+        ({**NEIGHBOURS["Command-R7B"], "layer_types": ["full_attention"]}, "layer_types: must be"),
+        ({**NEIGHBOURS["Qwen1.5-MoE-A2.7B"], "n_shared_experts": "x"}, "n_shared_experts: must"),
+    ],
+)
+def test_what_is_no_causal_language_model_with_sizes_is_refused_by_its_field(
+    init: Isoloss, tmp_path: Path, config: dict[str, Any], words: str
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "odd", config)
+    ended = init("--checkpoint", uri, *CORPUS, "--tokens", "20B")
+    assert_refused(ended, words)
+    assert "config.json: " in ended.err
 
 
 def test_a_checkpoint_without_config_or_tokenizer_is_named(init: Isoloss, llama: str) -> None:

@@ -1,0 +1,267 @@
+"""The nearest family of proxies for a checkpoint of a family that isoloss does not train.
+
+Its sizes are read under the names that families give them. The layers of its proxies are those of another family, with
+about as many parameters, and `differences` says what that leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from isoloss_operator.planning.architectures import (
+    FAMILIES,
+    ConfigReader,
+    UnsupportedModel,
+    known_keys,
+)
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """What stands for a checkpoint's architecture."""
+
+    model_type: str
+    """The checkpoint's own."""
+    config: dict[str, Any]
+    """Of the family that stands for it."""
+    differences: tuple[str, ...]
+    """What proxies of that family do otherwise, as phrases."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """For people, on the terminal and in the manifest."""
+        family = self.config["model_type"]
+        return (
+            f"isoloss trains no {self.model_type}: the proxies are {family}, the nearest family, with the checkpoint's sizes.",
+            f"They have {'; '.join(self.differences)}.",
+            f"Whether laws of {family} hold for {self.model_type} was not measured: try learning rates around the answer.",
+        )
+
+
+_NAMES: Final[Mapping[str, str]] = {
+    "hidden_size": "n_embd d_model",
+    "num_hidden_layers": "n_layer n_layers num_layers",
+    "num_attention_heads": "n_head n_heads num_heads",
+    "num_key_value_heads": "num_kv_heads",
+    "intermediate_size": "n_inner ffn_dim ffn_hidden_size",
+    "moe_intermediate_size": "expert_ffn_hidden_size",
+    "max_position_embeddings": "n_positions max_seq_len seq_length n_ctx",
+    "num_experts": "num_local_experts n_routed_experts moe_num_experts",
+    "num_experts_per_tok": "moe_k num_experts_per_token moe_topk",
+    "hidden_act": "activation_function hidden_activation activation",
+    "rms_norm_eps": "layer_norm_eps layer_norm_epsilon norm_epsilon",
+}
+"""Other names of a setting, in the order in which they are looked for."""
+_KEPT: Final = "vocab_size initializer_range rms_norm_eps rope_theta hidden_act head_dim"
+_ACTIVATIONS: Final = frozenset({"silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu"})
+_WITHOUT_POSITIONS: Final = 131_072
+"""Positions of proxies for a model of states, which has no most."""
+_USUAL_POSITIONS: Final = 2048
+"""Those of the families whose published configs leave them out."""
+
+_CAUSAL: Final = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+"""How transformers' names of them end; the last are of models that read images, too."""
+
+_PHRASES: Final[Mapping[str, str]] = {
+    "caps": "norms of queries and keys instead of soft caps on attention scores and logits",
+    "learned": "rotary instead of learned positions",
+    "alibi": "rotary positions instead of ALiBi",
+    "norm": "RMSNorm instead of LayerNorm, without biases",
+    "two": "gated feed-forwards of three matrices instead of two, two thirds as wide",
+    "parallel": "attention and feed-forward one after the other instead of side by side",
+    "scaled": "logits without a scale",
+    "embeddings": "embeddings without a scale",
+}
+_DIFFERENCES: Final[Mapping[str, str]] = {
+    "gemma": "embeddings",
+    "gemma2": "caps",
+    "gpt2": "learned norm two",
+    "gpt_bigcode": "learned norm two",
+    "gpt_neo": "learned norm two",
+    "opt": "learned norm two",
+    "bloom": "alibi norm two",
+    "mpt": "alibi norm two",
+    "falcon": "parallel norm two",
+    "gptj": "parallel norm two",
+    "gpt_neox": "parallel norm two",
+    "phi": "parallel norm two",
+    "cohere": "parallel norm scaled",
+    "cohere2": "parallel norm scaled",
+    "starcoder2": "norm two",
+    "nemotron": "norm two",
+    "olmo": "norm",
+    "stablelm": "norm",
+}
+"""By model type. Of others only sizes are known."""
+_ALIKE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2"),
+    **dict.fromkeys(("qwen3_vl_text",), "qwen3"),
+}
+"""Text decoders that differ from this family in positions of images alone."""
+
+
+def nearest(whole: Mapping[str, Any]) -> Nearest:
+    """For the config.json of a checkpoint whose family has no proxies of its own.
+
+    Raises UnsupportedModel if it is no causal language model, or has no sizes that are read.
+    """
+    _require_causal(whole)
+    text = whole.get("text_config")
+    given = {**whole, **text} if isinstance(text, Mapping) else dict(whole)
+    own = str(given.get("model_type"))
+    given = {**given, **{key: _first(given, key) for key in _NAMES}}
+    given = {key: value for key, value in given.items() if value is not None}
+    features = _DIFFERENCES.get(own, "").split()
+    phrases = [_PHRASES[each] for each in features]
+    if own in _ALIKE:
+        phrases.append("no positions of images")
+    elif own not in _DIFFERENCES:
+        phrases.append(f"rotary positions, RMSNorm and gated feed-forwards, whatever {own} has")
+    if own == "gemma2":
+        config = _gemma(given)
+    elif own in _ALIKE:
+        keys = known_keys(_ALIKE[own]) - {"rope_scaling", "rope_parameters"}
+        config = {key: given[key] for key in sorted(keys) if key in given}
+        config["model_type"] = _ALIKE[own]
+    else:
+        config, more = _plain(given, gated="two" not in features)
+        phrases += more
+    return Nearest(own, config, tuple(phrases))
+
+
+def _require_causal(whole: Mapping[str, Any]) -> None:
+    """Raises UnsupportedModel for encoders, models with one, and models of anything but text."""
+    text = whole.get("text_config")
+    parts = [whole, text] if isinstance(text, Mapping) else [whole]
+    if any(part.get("is_encoder_decoder") for part in parts):
+        raise UnsupportedModel(
+            "is_encoder_decoder", "is true: only causal language models are measured and trained"
+        )
+    named = whole.get("architectures")
+    names = [str(each) for each in named] if isinstance(named, list) else []
+    if not names:
+        message = "is missing: it names a causal language model, such as GPT2LMHeadModel"
+        raise UnsupportedModel("architectures", message)
+    if not any(name.endswith(_CAUSAL) for name in names):
+        message = f"{', '.join(names)} is no causal language model, the only kind that is measured and trained"
+        raise UnsupportedModel("architectures", message)
+
+
+def _first(given: Mapping[str, Any], key: str) -> Any:
+    names = (key, *_NAMES[key].split())
+    return next((given[name] for name in names if given.get(name) is not None), None)
+
+
+def _gemma(given: Mapping[str, Any]) -> dict[str, Any]:
+    """gemma2's layers are gemma3's but for their caps; every second one has a window."""
+    family = FAMILIES["gemma3_text"]
+    kept = f"{_KEPT} hidden_size num_hidden_layers num_attention_heads num_key_value_heads intermediate_size"
+    keys = f"{kept} max_position_embeddings {family.kept} layer_types".split()
+    theta = given.get("rope_theta", 10_000.0)
+    return {
+        "model_type": "gemma3_text",
+        "tie_word_embeddings": True,
+        "sliding_window_pattern": 2,
+        "rope_theta": theta,
+        "rope_local_base_freq": theta,
+        **{key: given[key] for key in keys if key in given},
+    }
+
+
+def _plain(given: Mapping[str, Any], *, gated: bool) -> tuple[dict[str, Any], list[str]]:
+    """Llama's layers, or those of the family that has such windows or experts, and what they leave out."""
+    reader, phrases = ConfigReader(given), []
+    hidden, layers = reader.count("hidden_size"), reader.count("num_hidden_layers")
+    config = {key: given[key] for key in _KEPT.split() if key in given}
+    if config.get("hidden_act") not in _ACTIVATIONS:
+        config["hidden_act"] = "silu"
+    parameters = given.get("rope_parameters")
+    if isinstance(parameters, Mapping) and "rope_theta" in parameters:
+        config["rope_theta"] = parameters["rope_theta"]
+    has_heads = "num_attention_heads" in given and "state_size" not in given
+    if has_heads:
+        heads = reader.count("num_attention_heads")
+        width: float = _width(given, reader, hidden)
+        key_values = _key_values(given, reader, heads)
+    else:
+        heads = key_values = _heads(hidden)
+        config.pop("head_dim", None)
+        layers, width = max(1, layers // 2), 8 * hidden // 3
+        phrases.append("one layer of attention and feed-forward for two layers of states")
+    if not gated:
+        width = 2 * width / 3
+    usual = _USUAL_POSITIONS if has_heads else _WITHOUT_POSITIONS
+    config |= {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_values,
+        "intermediate_size": max(16, 16 * round(width / 16)),
+        "max_position_embeddings": given.get("max_position_embeddings", usual),
+        "tie_word_embeddings": given.get("tie_word_embeddings", True),
+    }
+    if has_heads and "num_experts" in given and reader.count("num_experts") > 1:
+        found = _mixture(given, reader)
+        phrases.append(f"the experts and the routing of {found['model_type']}")
+        return {**config, **found}, phrases
+    return {**config, **_windows(given, layers)}, [*phrases, *_other_layers(given)]
+
+
+def _heads(hidden: int) -> int:
+    for size in (128, 64, 96, 80, 32, 16):
+        if hidden % size == 0:
+            return hidden // size
+    raise UnsupportedModel("hidden_size", f"{hidden} is no multiple of a usual head size")
+
+
+def _width(given: Mapping[str, Any], reader: ConfigReader, hidden: int) -> int:
+    if "intermediate_size" in given:
+        return reader.count("intermediate_size")
+    return int((reader.number("expansion_ratio") or 4) * hidden)
+
+
+def _key_values(given: Mapping[str, Any], reader: ConfigReader, heads: int) -> int:
+    if given.get("multi_query") and not given.get("new_decoder_architecture"):
+        return 1
+    return reader.count("num_key_value_heads", heads)
+
+
+def _mixture(given: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
+    width = reader.count("moe_intermediate_size", _width(given, reader, given["hidden_size"]))
+    shared = reader.count_or_zero("shared_expert_intermediate_size", 0)
+    named = "num_shared_experts" if "num_shared_experts" in given else "n_shared_experts"
+    count, chosen = reader.count("num_experts"), reader.count("num_experts_per_tok")
+    found = {"num_experts_per_tok": chosen, "moe_intermediate_size": width}
+    if always := reader.count_or_zero(named, 0) or round(shared / width):
+        routed = {"n_routed_experts": count, "n_shared_experts": always}
+        groups = {"n_group": 1, "topk_group": 1, "first_k_dense_replace": 0}
+        return {"model_type": "glm4_moe", **found, **routed, **groups}
+    return {"model_type": "qwen3_moe", **found, "num_experts": count, "norm_topk_prob": True}
+
+
+def _windows(given: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    window = given.get("sliding_window")
+    if not isinstance(window, int) or given.get("use_sliding_window") is False:
+        return {"model_type": "llama"}
+    period = given.get("sliding_window_pattern")
+    kinds = given.get("layer_types")
+    if kinds is None and isinstance(period, int) and period > 1:
+        kinds = [
+            "full_attention" if (n + 1) % period == 0 else "sliding_attention"
+            for n in range(layers)
+        ]
+    if not isinstance(kinds, list):
+        return {"model_type": "mistral", "sliding_window": window}
+    if not {*map(str, kinds)} <= {"full_attention", "sliding_attention"}:
+        return {"model_type": "llama"}
+    shape = {"use_sliding_window": True, "sliding_window": window, "layer_types": kinds}
+    return {"model_type": "qwen3", **shape}
+
+
+def _other_layers(given: Mapping[str, Any]) -> Iterator[str]:
+    kinds = given.get("layer_types", given.get("layers_block_type", ()))
+    known = {"full_attention", "sliding_attention", "attention"}
+    if others := sorted({*map(str, kinds)} - known):
+        yield f"attention instead of layers of other kinds ({', '.join(others)})"
