@@ -30,6 +30,7 @@ from isoloss_operator.commands.costs import (
 from isoloss_operator.commands.design import (
     FEWEST_TOKENS_PER_PARAMETER,
     GPU_BYTES,
+    Design,
     NoDesign,
     Spend,
     choose,
@@ -200,11 +201,21 @@ def init(
         validated_share=validate,
         training_accelerators=training_accelerators(found.config, length) or MOST_ACCELERATORS,
     )
+    as_planned, _ = _as_planned(written, accelerators, grid=grid)
+    while (hours := as_planned.expected_hours) > cap.hours:
+        tighter = cap.hours * written.design.expected_hours / hours
+        try:
+            chosen = choose(compared, replace(cap, hours=tighter))
+        except NoDesign as error:
+            idle = f"{hours:.3g} accelerator hours with those that idle beside small batches"
+            raise BadInput(f"--spend: no sweep was found that costs less than {idle}") from error
+        written = replace(written, design=chosen)
+        as_planned, _ = _as_planned(written, accelerators, grid=grid)
     shown = [
-        (other, _elapsed(replace(written, design=other), accelerators, grid=grid))
+        _as_planned(replace(written, design=other), accelerators, grid=grid)
         for other in curve(compared, chosen)
     ]
-    written, plan = _completed(written, pace, accelerators, grid=grid)
+    written, plan = _completed(replace(written, design=as_planned), pace, accelerators, grid=grid)
     text = manifests(written)
     write_file(path, text)
     if as_json:
@@ -215,12 +226,12 @@ def init(
                 "guesses": guesses(text),
                 **sizes_document(plan.sizes, pace, cost),
                 **price_document(plan, pace),
-                "designs": curve_document(shown, chosen),
+                "designs": curve_document(shown, written.design),
                 "warnings": list(_caveats(written)),
             }
         )
     else:
-        print_curve(shown, chosen, price_per_hour)
+        print_curve(shown, written.design, price_per_hour)
         _print(path, text, written, plan, pace)
     return ANSWERED
 
@@ -238,13 +249,16 @@ def _spend(text: str | None) -> Spend:
     return Spend(share=value / 100.0) if found[2] == "%" else Spend(hours=value)
 
 
-def _elapsed(written: Written, accelerators: int, *, grid: bool) -> float | None:
-    """Hours until the sweep ends; None if its grids could not be placed."""
+def _as_planned(written: Written, accelerators: int, *, grid: bool) -> tuple[Design, float | None]:
+    """The design with the accelerator hours of its plan, which has those that idle beside batches they do not divide; and the
+    hours until it ends. As it is, and None, if its grids could not be placed."""
     try:
-        took = _laid_out(written, accelerators, grid=grid)[1].elapsed(PACE)
+        plan = _laid_out(written, accelerators, grid=grid)[1]
     except BadInput:
-        return None
-    return took.whole_grid_hours if took.search_hours is None else took.search_hours
+        return written.design, None
+    took = plan.elapsed(PACE)
+    hours = took.whole_grid_hours if took.search_hours is None else took.search_hours
+    return replace(written.design, expected_hours=plan.expected_hours(PACE)), hours
 
 
 def _evaluation_accelerators(total: int) -> int:

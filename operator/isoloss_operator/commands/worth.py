@@ -215,7 +215,7 @@ def print_curve(
     )
     for design, elapsed in curve:
         table.add_row(
-            "->" if design is chosen else "",
+            "->" if design == chosen else "",
             sizes_in_words(design),
             f"{design.lines} x {design.lines}",
             _percent(design.cost),
@@ -248,7 +248,7 @@ def curve_document(
             "expected_hours": design.expected_hours,
             "elapsed_hours": elapsed,
             **outlook_document(design.outlook),
-            "chosen": design is chosen,
+            "chosen": design == chosen,
         }
         for design, elapsed in curve
     ]

@@ -216,6 +216,20 @@ def test_the_head_of_the_file_says_what_it_costs(init: Isoloss, llama: str) -> N
     assert "kubectl apply -f llama-3-8b.yaml" in ended.out
 
 
+@pytest.mark.parametrize("more", [(), ("--grid",), ("--spend", "40h")], ids=str)
+def test_hours_are_one_number_in_the_file_the_table_and_the_cap(
+    init: Isoloss, llama: str, more: tuple[str, ...]
+) -> None:
+    """Those included in which accelerators idle beside batches that they do not divide."""
+    ended = init("--checkpoint", llama, *CORPUS, "--tokens", "20B", "--accelerators", 16, *more)
+    head = Path("llama-3-8b.yaml").read_text().partition("apiVersion")[0]
+    (written,) = re.findall(r"about ([\d.]+) accelerator hours of an H100", head)[:1]
+    (chosen,) = re.findall(r"^-> .*?% +([\d.]+) ", ended.out, re.MULTILINE)
+    assert chosen == written
+    if "40h" in more:
+        assert float(written) <= 40
+
+
 def test_a_price_is_in_the_head_of_the_file_and_in_the_table_of_designs(
     init: Isoloss, llama: str
 ) -> None:
