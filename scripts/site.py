@@ -24,7 +24,7 @@ PAGES = SITE / "pages"
 START = CHECKOUT / "README.md"
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(?:#[^)]*)?\)")
 INLINE_CODE = re.compile(r"(?<!<pre><span></span>)<code>[^<]*</code>")
-IDENTIFIER_DOT = re.compile(r"(?<=\w)\.(?=[A-Za-z])")
+IDENTIFIER_JOINT = re.compile(r"(?<=\w)(\.(?=[A-Za-z])|_(?=[a-z]))")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -89,8 +89,8 @@ def _on_the_site(page: Path) -> str:
 
 
 def _with_breaks(code: re.Match[str]) -> str:
-    """Inline code that a narrow column may break after the dots of identifiers."""
-    return IDENTIFIER_DOT.sub(".<wbr>", code[0])
+    """Inline code that a narrow column may break after the dots and underscores of identifiers."""
+    return IDENTIFIER_JOINT.sub(r"\1<wbr>", code[0])
 
 
 def _outside_navigation(pages: list[Path]) -> list[str]:

@@ -24,7 +24,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "zensical.toml").write_text(CONFIGURATION)
     (tmp_path / "README.md").write_text("# Home\n\n[one](docs/one.md#a-heading), [code](docs)\n")
     (tmp_path / "docs" / "one.md").write_text(
-        "# One\n\n## A heading\n\n[a file](two.yaml), `spec.grid.around`, `0.5`\n\n    isoloss a.b.c\n"
+        "# One\n\n## A heading\n\n[a file](two.yaml), `spec.grid.around`, `calls_total`, `0.5`\n\n    isoloss a.b.c\n"
     )
     (tmp_path / "docs" / "two.yaml").write_text("a: 1\n")
     monkeypatch.setattr(site, "CHECKOUT", tmp_path)
@@ -43,10 +43,11 @@ def test_pages_and_the_files_they_link_to_are_on_the_site(checkout: Path) -> Non
     assert 'href="docs/one/#a-heading"' in (built / "index.html").read_text()
 
 
-def test_identifiers_break_at_dots_and_commands_do_not(checkout: Path) -> None:
+def test_identifiers_break_at_dots_and_underscores_and_commands_do_not(checkout: Path) -> None:
     assert site.main() == 0
     page = (checkout / ".site" / "html" / "docs" / "one" / "index.html").read_text()
     assert "<code>spec.<wbr>grid.<wbr>around</code>" in page
+    assert "<code>calls_<wbr>total</code>" in page
     assert "<code>0.5</code>" in page
     assert "a.b.c" in page
 
