@@ -16,6 +16,7 @@ from tests.support.cluster import (  # noqa: F401 (fixtures are found by name)
     end_session,
     make_node,
     namespace,
+    namespace_name,
     object_storage,
     own_control_plane,
     own_storage,

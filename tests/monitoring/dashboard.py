@@ -23,13 +23,14 @@ def dashboard_queries() -> list[Query]:
     """Every query, with all namespaces and names."""
     panels = json.loads(FILE.read_text())["panels"]
     return [
-        Query(panel["title"], _filled_in(target["expr"]))
+        Query(panel["title"], filled_in(target["expr"]))
         for panel in panels
         for target in panel.get("targets", ())
     ]
 
 
-def _filled_in(expression: str) -> str:
+def filled_in(expression: str) -> str:
+    """With all namespaces and names."""
     for variable, value in {"$job": JOB, "$namespace": ".*", "$name": ".*"}.items():
         expression = expression.replace(variable, value)
     return expression

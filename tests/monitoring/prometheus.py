@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from devcluster.ports import free_ports
 from isoloss.yaml_text import to_yaml
@@ -25,10 +25,20 @@ class Prometheus:
     """A server on this machine."""
 
     url: str
+    STEP: ClassVar[float] = 3.0
+    """Seconds between scrapes."""
 
     def query(self, expression: str) -> list[Json]:
         """Samples that hold now."""
         answer = self._get("query", query=expression)
+        assert answer["status"] == "success", answer
+        found: list[Json] = answer["data"]["result"]
+        return found
+
+    def query_range(self, expression: str, start: float, end: float) -> list[Json]:
+        """Series between two times, in seconds since the epoch."""
+        times = {"start": f"{start}", "end": f"{end}", "step": f"{self.STEP}"}
+        answer = self._get("query_range", query=expression, **times)
         assert answer["status"] == "success", answer
         found: list[Json] = answer["data"]["result"]
         return found
@@ -59,10 +69,14 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
     path = program("prometheus")
     configuration = {
         # A scrape may take as long as the interval: seconds, where the machine is busy.
-        "global": {"scrape_interval": "3s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": f"{Prometheus.STEP:g}s", "evaluation_interval": "1s"},
         "rule_files": [str(rule_file(folder))],
         "scrape_configs": [
-            {"job_name": JOB, "honor_labels": True, "static_configs": [{"targets": [target]}]}
+            {
+                "job_name": JOB,
+                "honor_labels": True,
+                "static_configs": [{"targets": [target], "labels": {"pod": "isoloss-operator"}}],
+            }
         ],
     }
     file = folder / "prometheus.yaml"

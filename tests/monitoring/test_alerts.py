@@ -137,10 +137,11 @@ def test_a_misspelt_alert_cannot_be_left_out() -> None:
     assert {f"Isoloss{name}" for name in rules["disabled"]["items"]["enum"]} == set(alerts())
 
 
-def test_alerts_and_dashboard_ask_for_metrics_that_are_served_only() -> None:
+def test_alerts_dashboard_and_guide_name_metrics_that_are_served_only() -> None:
     served = set(re.findall(r"^\|`(\w+)`\|", METRICS_PAGE.read_text(), re.MULTILINE))
     expressions = [alert["expr"] for alert in alerts().values()]
     expressions += [query.expression for query in dashboard_queries()]
+    expressions.append((ROOT / "docs" / "guides" / "monitoring.md").read_text())
     for expression in expressions:
         for name in re.findall(r"\bisoloss_\w+", expression):
             assert re.sub(r"_(bucket|count|sum)$", "", name) in served, expression

@@ -112,11 +112,17 @@ def api_client(control_plane: ControlPlane) -> client.ApiClient:
 
 
 @pytest.fixture
-def namespace(api_client: client.ApiClient) -> Iterator[str]:
+def namespace_name() -> str:
+    """That no other test has."""
+    return f"test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def namespace(api_client: client.ApiClient, namespace_name: str) -> Iterator[str]:
     """A fresh namespace whose pods run on the nodes made for it alone, deleted afterwards."""
     from kubernetes import client  # every test session imports this module; this takes a second
 
-    name = f"test-{secrets.token_hex(4)}"
+    name = namespace_name
     core = client.CoreV1Api(api_client)
     annotations = {NODE_SELECTOR: f"{NODE_LABEL}={name}"}
     body: Any = {"metadata": {"name": name, "annotations": annotations}}
