@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from isoloss_operator.cluster.accelerators import misplaced_accelerators
 from tests.deploy.chart import template
 
 pytestmark = pytest.mark.cluster
@@ -86,3 +87,35 @@ def test_a_mistake_in_the_charts_values_is_told_with_its_place(
 def test_what_looks_like_a_mistake_and_is_none_renders(path: str, value: Any) -> None:
     answer = template(nested(path, value))
     assert answer.returncode == 0, answer.stderr
+
+
+def containers(**limits: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "resources": {"limits": each}} for name, each in limits.items()]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        containers(trainer={"nvidia.com/gpu": 8}),
+        containers(trainer={"nvidia.com/gpu": 8}, decoder={"nvidia.com/gpu": 1}),
+        containers(trainer={"cpu": 8}, decoder={"nvidia.com/gpu": 1}),
+        containers(trainer={"nvidia.com/gpu": 0}, decoder={"nvidia.com/gpu": "1"}),
+        containers(trainer={"nvidia.com/gpu": 0}, decoder={"nvidia.com/gpu": 0}),
+        containers(main={"nvidia.com/gpu": "0"}),
+        containers(main={"amd.com/gpu": 2}),
+        containers(decoder={"cpu": 1, "hugepages-2Mi": "4Mi"}),
+        containers(trainer={"gpu": 8}),
+        containers(trainer={"nvidia.com/gpu": 1}, decoder={"GPU": 1}),
+        [{"name": "trainer"}, *containers(decoder={"google.com/tpu": 4})],
+        [{"name": "trainer", "resources": {"requests": {"cpu": 1}}}],
+    ],
+    ids=json.dumps,
+)
+def test_chart_and_operator_agree_whose_accelerators_are_misplaced(
+    asked: list[dict[str, Any]],
+) -> None:
+    """What the chart renders, no sweep without a template of its own is refused for."""
+    answer = template(nested("trainer.podTemplate.spec.containers", asked))
+    refused = misplaced_accelerators({"spec": {"containers": asked}})
+    assert (answer.returncode != 0) == bool(refused), answer.stderr
+    assert not refused or "trainer.podTemplate.spec.containers" in answer.stderr

@@ -129,18 +129,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{- /* Refuses accelerators, as the operator knows them, for a container that does not train, where the one that does is not named. */ -}}
+{{- /* Refuses what the operator refuses of every sweep: accelerators of another container where the one that trains has none, and
+names of resources without a domain. */ -}}
 {{- define "isoloss.checkTrainer" -}}
-{{- $names := list -}}
+{{- $where := "trainer.podTemplate.spec.containers" -}}
 {{- $holder := "" -}}
+{{- $trains := false -}}
 {{- range ((((.Values.trainer).podTemplate).spec).containers) -}}
-{{- $names = append $names .name -}}
-{{- range $resource, $_ := ((.resources).limits) -}}
-{{- if regexMatch "^[^/]*gpu[^/]*/.|/(.*gpu|mig-|tpu|neuron|gaudi|npu|ascend)" (lower $resource) -}}{{- $holder = $resource -}}{{- end -}}
+{{- $name := .name -}}
+{{- range $resource, $count := ((.resources).limits) -}}
+{{- if not (regexMatch "/|^(cpu|memory|ephemeral-storage|hugepages-)" $resource) -}}
+{{- fail (printf "%s: %s is asked for by %s: write it with its domain, as in nvidia.com/gpu" $where $resource $name) -}}
+{{- end -}}
+{{- if and (regexMatch "^[^/]*gpu[^/]*/.|/(.*gpu|mig-|tpu|neuron|gaudi|npu|ascend)" (lower $resource)) (ne (toString $count) "0") -}}
+{{- if eq $name "trainer" -}}{{- $trains = true -}}{{- else -}}{{- $holder = printf "%s is asked for by %s" $resource $name -}}{{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and $holder (not (has "trainer" $names)) -}}
-{{- fail (printf "trainer.podTemplate.spec.containers: %s is asked for by %s, and the container that trains is named trainer" $holder (join ", " $names)) -}}
+{{- end -}}
+{{- if and $holder (not $trains) -}}
+{{- fail (printf "%s: %s, and the container that trains, which is named trainer, asks for none" $where $holder) -}}
 {{- end -}}
 {{- end }}
 
