@@ -135,9 +135,9 @@ def test_the_plan_of_the_example_is_as_the_page_on_sizing_prints_it(walk: Walk) 
         assert row.split() in printed, row
 
 
-def test_what_spot_nodes_lose_is_as_the_page_on_sizing_says() -> None:
+def test_what_spot_nodes_lose_is_as_their_page_says() -> None:
     """The examples on pods with the grace and the rate of its manifest, and with the usual interval."""
-    page = (CHECKOUT / "docs" / "guides" / "sizing.md").read_text()
+    page = (CHECKOUT / "docs" / "guides" / "spot.md").read_text()
     rows = re.findall(
         r"^\| `(\S+)` \| ([\d.]+) GB \| (\d+) s \| ([\d.]+)% \| (\d+) s \| ([\d.]+)% \|$",
         page,
