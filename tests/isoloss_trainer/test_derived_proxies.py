@@ -103,13 +103,8 @@ def test_the_nearest_family_has_as_many_parameters_as_the_checkpoint(name: str) 
 def test_a_proxy_of_the_nearest_family_is_trained(prepared: Prepared, name: str) -> None:
     model = smallest({**nearest(NEIGHBOURS[name]).config, "vocab_size": VOCABULARY})
     evaluation = EvaluationConfig(first_tokens=128, per_decade=4, sequences_per_domain=8)
-    task = train_task(
-        *(prepared.manifest, prepared.uri),
-        model=model,
-        tokens=256,
-        evaluation=evaluation,
-        learning_rate=3e-3,
-    )
+    given: dict[str, Any] = {"tokens": 256, "evaluation": evaluation, "learning_rate": 3e-3}
+    task = prepared.train_task(model=model, **given)
     trained = run(task)
     assert trained.parameters == parameter_counts(model)
     began, ended = rows(task)
