@@ -26,8 +26,7 @@ import matplotlib
 
 from benchmarks.bare_loop import WRITERS, bare_loop, cluster_of, prepare, rival_body, train_jobs
 from benchmarks.byte_meter import Meter
-from benchmarks.operator_figures import Figures, read_figures
-from benchmarks.scale_figures import Measured, over_rounds, report
+from benchmarks.scale_figures import Figures, Measured, over_rounds, read_figures, report
 from tests.faults.harness import BUCKET, Harness, own_harness
 from tests.support.models import example_model
 from tests.support.operator_process import (
@@ -192,10 +191,10 @@ class Bench:
             jobs_per_second=case.total / made,
             rival_jobs_per_second=case.total / rival,
             api_calls_per_point=totals["isoloss_api_calls_total"] / case.total,
-            api_bytes_per_point=(api.sent + api.received) / case.total,
+            api_bytes_per_point=api.total() / case.total,
             store_calls_per_point=totals["isoloss_store_duration_seconds_count"] / case.total,
-            store_bytes_written_per_point=store.sent / case.total,
-            store_bytes_read_per_point=store.received / case.total,
+            store_bytes_written_per_point=store["sent"] / case.total,
+            store_bytes_read_per_point=store["received"] / case.total,
             cpu_ms_per_point=totals["isoloss_process_cpu_seconds_total"] / case.total * 1000,
             pass_p50_seconds=figures.pass_seconds(0.5),
             pass_p99_seconds=figures.pass_seconds(0.99),

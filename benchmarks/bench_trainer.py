@@ -15,9 +15,6 @@ not. A rival that runs out of memory tries half as many sequences at once.
 MFU is in the PaLM convention (6 x matrix parameters + 6 x layers x heads x (query + value size) x S per token,
 no causal halving; sizes as the model has them, not as kernels widen them) against the dense bfloat16 peak of the
 device's data sheet. Peak memory is what torch allocated, in GiB.
-
-Start-up time and the shares of evaluation, checkpoints and data come from
-a real run of the toy shape, unless --shape is given.
 """
 
 from __future__ import annotations
@@ -29,9 +26,7 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,7 +42,7 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", ALLOCATOR)
 
 import torch
 
-from benchmarks.offloading import Offloaded, offload, resident
+from benchmarks.offloading import Copies, load, offload, resident
 from benchmarks.trainer_rivals import (
     OURS,
     SHAPES,
@@ -65,7 +60,6 @@ from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_trainer.run_log import peak_of
 from isoloss_trainer.termination import MemoryRefused, OutOfMemory, is_out_of_memory
-from tests.support.models import example_model
 
 REFUSED = (OutOfMemory, MemoryRefused)
 
@@ -142,7 +136,8 @@ class _Turns:
 
     def __init__(self, setting: Setting, rival: Rival, size: int) -> None:
         """`size`: sequences at once in the first attempt."""
-        self._setting, self._waiting = setting, Offloaded([])
+        self._setting = setting
+        self._waiting: Copies = []
         self.seconds: list[float] = []
         self.peak_gib = 0.0
         self._entrant = self._first_round(rival, size)
@@ -181,7 +176,7 @@ class _Turns:
     def take(self) -> None:
         """One round."""
         assert self._entrant is not None
-        self._waiting.load()
+        load(self._waiting)
         if not self._setting.world.on_cpu:
             torch.cuda.reset_peak_memory_stats()
         self.seconds.append(self._entrant.round())
@@ -277,41 +272,6 @@ def _line(measured: Measured | None) -> str:
     return words
 
 
-def real_run(tokens: int) -> None:
-    """Start-up, and where the time of a real run of the toy shape goes."""
-    from benchmarks.gpu_check.whole_runs import prepared
-    from isoloss_contract.records import EvaluationConfig
-    from tests.isoloss_trainer import builders
-
-    progress("a real run")
-    with tempfile.TemporaryDirectory() as name:
-        manifest, store = prepared(Path(name) / "run", 128)
-        config = example_model("dense-tiny", builders.VOCABULARY)
-        evaluation = EvaluationConfig(
-            first_tokens=tokens // 10, per_decade=8, sequences_per_domain=32
-        )
-        options: dict[str, Any] = {
-            "model": config,
-            "sequence_length": 128,
-            "evaluation": evaluation,
-        }
-        start = builders.train_task(manifest, store, tokens=512, seed=1, **options)
-        print(f"  start to the end of a one-step run: {_run(start)[0]:.1f} s")
-        _, events = _run(builders.train_task(manifest, store, tokens=tokens, **options))
-        last = [event for event in events if event["event"] == "evaluation"][-1]
-        shares = {k: f"{v:.1%}" for k, v in last.items() if k.endswith("_share")}
-        print(f"  shares of the time of a run of {tokens:,} tokens: {shares}")
-
-
-def _run(task: Any) -> tuple[float, list[dict[str, Any]]]:
-    environment = {**os.environ, "ISOLOSS_TASK": task.model_dump_json()}
-    command = [sys.executable, "-m", "isoloss_trainer", "train"]
-    start = time.perf_counter()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    seconds = time.perf_counter() - start
-    return seconds, [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def parse(arguments: list[str] | None, *, cuda: bool) -> argparse.Namespace:
     """The command line; exits with a message where options are wrong or need a GPU that is not there."""
     parser = argparse.ArgumentParser(prog="bench_trainer", description=__doc__.splitlines()[0])
@@ -340,8 +300,6 @@ def main(arguments: list[str] | None = None) -> None:
         found[name] = {k: m and dataclasses.asdict(m) for k, m in measured.items()}
         if options.json:
             options.json.write_text(json.dumps(found, indent=2) + "\n")
-    if not options.shape:
-        real_run(200_000)
 
 
 if __name__ == "__main__":

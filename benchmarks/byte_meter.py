@@ -12,17 +12,9 @@ import asyncio
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections import Counter
 
-CHUNK = 2**18
-
-
-@dataclass
-class Traffic:
-    """Bytes through a meter so far."""
-
-    sent: int = 0
-    received: int = 0
+from devcluster.container_node.forwarder import forward
 
 
 class Meter:
@@ -35,12 +27,12 @@ class Meter:
         )
         self.port = int(self._line())
 
-    def read(self) -> Traffic:
-        """What went through since it started."""
+    def read(self) -> Counter[str]:
+        """Bytes "sent" and "received" since it started."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return Traffic(**json.loads(self._line()))
+        return Counter(json.loads(self._line()))
 
     def stop(self) -> None:
         """End it."""
@@ -54,31 +46,11 @@ class Meter:
 
 async def serve(port: int) -> None:
     """Forward until standard input ends."""
-    traffic = Traffic()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        theirs, ours = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK)
-
-        async def send() -> None:
-            while data := await reader.read(CHUNK):
-                traffic.sent += len(data)
-                ours.write(data)
-                await ours.drain()
-            ours.close()
-
-        async def receive() -> None:
-            while data := await theirs.read(CHUNK):
-                traffic.received += len(data)
-                writer.write(data)
-                await writer.drain()
-            writer.close()
-
-        await asyncio.gather(send(), receive(), return_exceptions=True)
-
-    server = await asyncio.start_server(handle, "127.0.0.1", 0, limit=CHUNK)
+    traffic = Counter[str]()
+    server = await forward(("127.0.0.1", 0), ("127.0.0.1", port), traffic)
     print(server.sockets[0].getsockname()[1], flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
-        print(json.dumps({"sent": traffic.sent, "received": traffic.received}), flush=True)
+        print(json.dumps(traffic), flush=True)
 
 
 if __name__ == "__main__":

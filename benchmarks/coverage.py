@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from scipy.optimize import minimize
 
+from benchmarks.science.noisy_steps import optimum
 from isoloss.laws import FitOptions, Laws, PredictionQuery, Refused, Run, fit_laws, predict
 from tests.support.synthetic import Bending, CurvedBySize, Deviating, Skewed, Surface, Synthetic
 
@@ -55,25 +55,13 @@ class NoiseFloor:
             + self.floor * lr / b * (n / 2e8) ** 0.2
         )
 
-    def _best(self, n: float, d: float) -> tuple[float, float]:
-        def loss(v: np.ndarray) -> float:
-            return self.loss(n, d, float(np.exp(v[1])), float(np.exp(v[0])))
-
-        found = minimize(
-            loss,
-            np.log([2e-4, 128.0]),
-            method="Nelder-Mead",
-            options={"xatol": 1e-5, "fatol": 1e-12, "maxiter": 2000},
-        ).x
-        return float(np.exp(found[0])), float(np.exp(found[1]))
-
     def rate(self, n: float, d: float) -> float:
         """The best learning rate at N, D."""
-        return self._best(n, d)[0]
+        return optimum(self, n, d, (2e-4, 128.0))[0]
 
     def batch(self, n: float, d: float) -> float:
         """The best batch size at N, D, sequences."""
-        return self._best(n, d)[1]
+        return optimum(self, n, d, (2e-4, 128.0))[1]
 
     def best_size(self, flops: float) -> tuple[float, float]:
         """(N, D) of least loss at 6 N D = flops, as on the base surface."""
@@ -195,7 +183,6 @@ class Tally:
     rate_width: list[float] = field(default_factory=list)
     batch_width: list[float] = field(default_factory=list)
     refusals: Counter[str] = field(default_factory=Counter)
-    routes: Counter[str] = field(default_factory=Counter)
 
     @property
     def answers(self) -> int:
@@ -219,7 +206,6 @@ class Tally:
             first = found.refusals[0]
             self.refusals[str(first.figures.get("law_reason", first.reason))] += 1
             return
-        self.routes[found.route] += 1
         for interval, truth, held, width in (
             (found.learning_rate, surface.rate(n, d), self.rate_held, self.rate_width),
             (found.batch_size, surface.batch(n, d), self.batch_held, self.batch_width),
@@ -235,7 +221,7 @@ class Tally:
         return (
             f"{share} {np.mean(self.rate_held):4.0%} x{np.median(self.rate_width):<5.3g} "
             f"{np.mean(self.batch_held):4.0%} x{np.median(self.batch_width):<5.3g}{star} "
-            f"{_listed(self.routes)} {_listed(self.refusals)}"
+            f"{_listed(self.refusals)}"
         )
 
 

@@ -8,44 +8,33 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import torch
 
 LEAST_BYTES = 2**20
 """Smaller tensors stay: they may be constants that rivals share."""
 KINDS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+Copies = list[tuple[torch.UntypedStorage, torch.UntypedStorage]]
+"""Memory that tensors had on a device, each with its copy on the host."""
 
 
-@dataclass(frozen=True)
-class Offloaded:
-    """Memory that tensors had on a device, and its copies on the host."""
-
-    pairs: list[tuple[torch.UntypedStorage, torch.UntypedStorage]]
-
-    @property
-    def bytes(self) -> int:
-        """On the host."""
-        return sum(copy.nbytes() for _, copy in self.pairs)
-
-    def load(self) -> None:
-        """Put everything back; call once."""
-        for storage, copy in self.pairs:
-            storage.resize_(copy.nbytes())
-            storage.copy_(copy)
-        self.pairs.clear()
-
-
-def offload(tensors: Iterable[torch.Tensor]) -> Offloaded:
+def offload(tensors: Iterable[torch.Tensor]) -> Copies:
     """Empty the memory of `tensors`, views included; none may be used until it is loaded."""
-    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in tensors}
-    pairs = []
-    for storage in storages.values():
+    copies = []
+    for storage in {t.untyped_storage()._cdata: t.untyped_storage() for t in tensors}.values():
         copy = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
         copy.copy_(storage)
-        pairs.append((storage, copy))
+        copies.append((storage, copy))
         storage.resize_(0)
-    return Offloaded(pairs)
+    return copies
+
+
+def load(copies: Copies) -> None:
+    """Put everything back; call once."""
+    for storage, copy in copies:
+        storage.resize_(copy.nbytes())
+        storage.copy_(copy)
+    copies.clear()
 
 
 def resident(device: torch.device, least_bytes: int = LEAST_BYTES) -> Iterator[torch.Tensor]:

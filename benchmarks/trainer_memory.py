@@ -19,29 +19,16 @@ from isoloss_contract.memory import DEVICES, USABLE_SHARE
 from isoloss_trainer.memory import footprint, host_footprint
 from isoloss_trainer.model import build_network
 from tests.support.models import SHAPES, example_model
+from tests.support.published_configs import LLAMA_3_8B
 
 PAGE = Path(__file__).parents[1] / "docs/reference/memory.md"
 TABLE = re.compile(r"^\|model\|GPUs\|(?:.*\n)+?(?=\n)", re.MULTILINE)
 LENGTH = 8192
 GPUS = (1, 8)
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "vocab_size": 128_256,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "max_position_embeddings": LENGTH,
-    "tie_word_embeddings": False,
-}
 LIKES: dict[str, dict[str, Any]] = {
-    "8B": {
-        **LLAMA,
-        "hidden_size": 4096,
-        "intermediate_size": 14_336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-    },
+    "8B": LLAMA_3_8B,
     "70B": {
-        **LLAMA,
+        **LLAMA_3_8B,
         "hidden_size": 8192,
         "intermediate_size": 28_672,
         "num_hidden_layers": 80,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+from benchmarks.science.cases import Truth
+from isoloss.laws import Laws, PredictionQuery, Refused, predict
 
 CAPS = (0.01, 0.02, 0.05, 0.10, 0.25, 0.50)
 """Of the cost, as shares of the target's FLOPs, whole grids counted."""
@@ -23,12 +26,25 @@ class Outcome:
     """FLOPs of all its runs over the target's."""
     expected: float
     """Nats, before a loss was known."""
-    reported: float | None
-    """Nats that the answer itself says; None: it was refused."""
-    measured: float | None
-    """Nats above the least loss at the target."""
-    size: float = 0.0
+    size: float
     """Parameters of its largest size."""
+    reported: float | None = None
+    """Nats that the answer itself says; None: it was refused."""
+    measured: float | None = None
+    """Nats above the least loss at the target."""
+
+
+def asked(
+    without_answer: Outcome, laws: Laws | None, target: tuple[float, float], truth: Truth
+) -> Outcome:
+    """With what the laws answer at (N, D); laws that could not be fitted are a refusal."""
+    n, d = target
+    query = PredictionQuery(total_flops=6.0 * n * d, params=n)
+    answer = None if laws is None else predict(laws, query)
+    if answer is None or isinstance(answer, Refused):
+        return without_answer
+    regret = truth.regret(answer.learning_rate.value, answer.batch_size_raw)
+    return replace(without_answer, reported=answer.expected_regret, measured=regret)
 
 
 def table(groups: Iterable[tuple[str, Sequence[Outcome]]]) -> list[str]:

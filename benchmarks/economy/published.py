@@ -8,22 +8,12 @@ from itertools import combinations
 
 import numpy as np
 
-from benchmarks.economy.outcomes import Outcome
+from benchmarks.economy.outcomes import Outcome, asked
 from benchmarks.science.contenders import Answer, argmin
 from benchmarks.science.contenders import published as published_law
 from benchmarks.science.tables import CellKey, Table
 from isoloss.design import Knowledge, PlannedRun, Setting, Target
-from isoloss.laws import (
-    FitOptions,
-    Laws,
-    OptimumPlanes,
-    Plane,
-    PredictionQuery,
-    Refused,
-    Run,
-    fit_laws,
-    predict,
-)
+from isoloss.laws import FitOptions, Laws, OptimumPlanes, Plane, Run, fit_laws
 
 ABOUT_BEST = 12
 """Runs of each cell."""
@@ -111,19 +101,8 @@ def outcomes(table: Table, *, brief: bool) -> dict[CellKey, list[Outcome]]:
         for n, d in beyond:
             expected = part.known.outlook(Target(n, d)).nats
             cost = part.flops / (6.0 * n * d)
-            answer = (
-                None
-                if laws is None
-                else predict(laws, PredictionQuery(total_flops=6.0 * n * d, params=n))
-            )
-            if answer is None or isinstance(answer, Refused):
-                outcome = Outcome(part.number, cost, expected, None, None, largest)
-            else:
-                regret = judges[n, d].regret(answer.learning_rate.value, answer.batch_size_raw)
-                outcome = Outcome(
-                    part.number, cost, expected, answer.expected_regret, regret, largest
-                )
-            found.setdefault((n, d), []).append(outcome)
+            asking = Outcome(part.number, cost, expected, largest)
+            found.setdefault((n, d), []).append(asked(asking, laws, (n, d), judges[n, d]))
     return found
 
 

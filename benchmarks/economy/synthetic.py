@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.economy.outcomes import CAPS, Outcome
+from benchmarks.economy.outcomes import CAPS, Outcome, asked
 from benchmarks.science.shapes import Layout, SyntheticJudge, runs_on, surface
 from isoloss.design import Target
-from isoloss.laws import FitOptions, PredictionQuery, Refused, fit_laws, predict
+from isoloss.laws import FitOptions, fit_laws
 from isoloss_operator.commands.design import Design, ProxySize, compared
 
 SHAPES = ("scattered", "bending", "turning", "following", "soft", "skewed")
@@ -68,14 +68,9 @@ def _outcome(design: Design, shape: str, seed: int, number: int) -> Outcome:
     )
     laws = fit_laws(runs_on(truth, layout, seed), FitOptions(bootstrap_samples=20))
     n, d = TARGET.params, TARGET.tokens
-    answer = predict(laws, PredictionQuery(total_flops=6.0 * n * d, params=n))
-    slope = _slope(truth, n, d)
-    expected = design.outlook.wasted * slope
-    if isinstance(answer, Refused):
-        return Outcome(number, design.cost, expected, None, None, sizes[-1])
-    judge = SyntheticJudge(truth, n, d)
-    regret = judge.regret(answer.learning_rate.value, answer.batch_size_raw)
-    return Outcome(number, design.cost, expected, answer.expected_regret, regret, sizes[-1])
+    expected = design.outlook.wasted * _slope(truth, n, d)
+    asking = Outcome(number, design.cost, expected, sizes[-1])
+    return asked(asking, laws, (n, d), SyntheticJudge(truth, n, d))
 
 
 def _slope(truth: object, n: float, d: float) -> float:

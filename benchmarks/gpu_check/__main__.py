@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_check.packages import advice, missing
-from benchmarks.gpu_check.table import as_markdown
 
 SECONDS_PER_CHECK = 590
 SECONDS_WORTH_STARTING = 30
@@ -44,8 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
     if lacking:
         print(advice(lacking), file=sys.stderr)
         return 2
+    import torch
+
     from benchmarks.bench_trainer import machine
-    from benchmarks.gpu_check.checks import CHECKS, has_gpu, run_check
+    from benchmarks.gpu_check.checks import CHECKS, run_check
 
     names = list(dict.fromkeys(options.only or CHECKS))
     unknown = [name for name in names if name not in CHECKS]
@@ -54,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"no check is called {unknown[0]!r}; there are: {', '.join(CHECKS)}", file=sys.stderr
         )
         return 2
-    toy = options.toy or not has_gpu()
+    toy = options.toy or not torch.cuda.is_available()
     folder = options.folder or (TOY_FOLDER if toy else FOLDER)
     if options.child:
         _answer(folder, names[0]).write_text(json.dumps(run_check(names[0], folder, toy=toy)))
@@ -121,6 +122,51 @@ class Results:
         text = json.dumps({"of": self._of, "checks": self.entries}, indent=2) + "\n"
         self._file.write_text(text)
         self.page.write_text(as_markdown(self._of, self.entries))
+
+
+def as_markdown(of: Mapping[str, Any], checks: Mapping[str, Any]) -> str:
+    """What was found `of` a machine: a table per check, one row for each of its findings."""
+    size = ", at toy size: this says nothing about a GPU" if of["toy"] else ""
+    lines = ["# What the GPU check found", "", f"On {of['machine']}{size}.", ""]
+    for name, entry in checks.items():
+        lines += [f"## {name}", "", f"{entry['status'].capitalize()} in {entry['seconds']} s.", ""]
+        if entry["status"] != "done":
+            lines += [f"{entry['reason']}:", "", "```", entry["end_of_log"], "```", ""]
+            continue
+        lines += [*_rows(entry["found"]), ""]
+    return "\n".join(lines)
+
+
+def _rows(found: dict[str, Any]) -> list[str]:
+    """Findings that are tables of the same columns become one; others have a row each."""
+    tables = {name: row for name, row in found.items() if isinstance(row, dict)}
+    columns = list(dict.fromkeys(column for row in tables.values() for column in row))
+    lines = []
+    single = {name: value for name, value in found.items() if name not in tables}
+    if single:
+        lines += ["| | |", "| --- | --- |"]
+        lines += [f"| {name} | {_words(value)} |" for name, value in single.items()]
+    if tables:
+        lines += [""] if single else []
+        lines += [
+            "| | " + " | ".join(columns) + " |",
+            "| --- | " + " | ".join("---" for _ in columns) + " |",
+        ]
+        lines += [
+            f"| {name} | " + " | ".join(_words(row.get(column)) for column in columns) + " |"
+            for name, row in tables.items()
+        ]
+    return lines
+
+
+def _words(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_words(item) for item in value)
+    return str(value)
 
 
 def run_all(results: Results, names: list[str], budget: float, run: Runner) -> None:

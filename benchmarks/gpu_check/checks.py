@@ -40,11 +40,6 @@ class Setting:
 Check = Callable[[Setting], Found]
 
 
-def has_gpu() -> bool:
-    """Whether torch can use one."""
-    return torch.cuda.is_available()
-
-
 def environment(setting: Setting) -> Found:
     """Versions and device."""
     found: Found = {**versions(), "machine": platform.machine(), "CUDA": torch.version.cuda}

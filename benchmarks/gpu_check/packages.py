@@ -5,54 +5,31 @@ Imports nothing but the standard library: it speaks where the rest cannot be imp
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import sys
-from collections.abc import Mapping
 
-STACK: Mapping[str, str] = {"torch": "torch", "transformers": "transformers"}
-"""Packages by the module that is imported: what the machine must have itself, built for its driver."""
-SMALL: Mapping[str, str] = {
-    "accelerate": "accelerate",
-    "annotated_types": "annotated-types",
-    "datasets": "datasets",
-    "dateutil": "python-dateutil",
-    "dill": "dill",
-    "fsspec": "fsspec",
-    "iniconfig": "iniconfig",
-    "multiprocess": "multiprocess",
-    "numpy": "numpy",
-    "packaging": "packaging",
-    "pandas": "pandas",
-    "pluggy": "pluggy",
-    "psutil": "psutil",
-    "pyarrow": "pyarrow",
-    "pydantic": "pydantic",
-    "pydantic_core": "pydantic-core",
-    "pygments": "pygments",
-    "pytest": "pytest",
-    "safetensors": "safetensors",
-    "six": "six",
-    "tenacity": "tenacity",
-    "tokenizers": "tokenizers",
-    "typing_extensions": "typing-extensions",
-    "typing_inspection": "typing-inspection",
-    "xxhash": "xxhash",
-    "zstandard": "zstandard",
-}
+STACK = ("torch", "transformers")
+"""What the machine must have itself, built for its driver."""
+SMALL = (
+    *("accelerate", "annotated-types", "datasets", "dill", "fsspec", "iniconfig", "multiprocess"),
+    *("numpy", "packaging", "pandas", "pluggy", "psutil", "pyarrow", "pydantic", "pydantic-core"),
+    *("pygments", "pytest", "python-dateutil", "safetensors", "six", "tenacity", "tokenizers"),
+    *("typing-extensions", "typing-inspection", "xxhash", "zstandard"),
+)
 """What may be brought along, with all that it needs in turn and torch and transformers do not."""
 
 
 def missing() -> list[str]:
-    """Names of packages that cannot be imported here."""
-    known = {**STACK, **SMALL}
-    return [known[module] for module in known if importlib.util.find_spec(module) is None]
+    """Names of packages that are not installed here."""
+    here = {each.name.lower().replace("_", "-") for each in importlib.metadata.distributions()}
+    return [name for name in (*STACK, *SMALL) if name not in here]
 
 
 def advice(lacking: list[str]) -> str:
     """What to do about packages that are missing."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     words = [f"{sys.executable} (Python {version}) lacks: {', '.join(lacking)}."]
-    stack = [name for name in lacking if name in STACK.values()]
+    stack = [name for name in lacking if name in STACK]
     if stack:
         words.append(
             f"{' and '.join(stack)} must come with the machine; GPU_PYTHON names a Python."

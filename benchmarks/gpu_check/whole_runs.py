@@ -15,47 +15,33 @@ from typing import Any
 
 import torch
 
-from isoloss_contract import layout
-from isoloss_contract.records import (
-    DataManifest,
-    EvaluateTask,
-    EvaluationConfig,
-    EvaluationResult,
-    ExitCode,
-    TrainTask,
-    TrajectoryRow,
-)
+from isoloss_contract import layout, records
 from isoloss_contract.store import Store, parse_record_lines
 from isoloss_trainer.model import build_network
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.termination import Interruption
 from tests.isoloss_trainer import builders
 from tests.support.models import example_model
+from tests.support.published_configs import LLAMA_3_2_1B
 
 LENGTH = 128
 TOKENS, TOY_TOKENS = 1_000_000, 60_000
 LLAMA_1B: dict[str, Any] = {
-    "model_type": "llama",
+    **LLAMA_3_2_1B,
     "vocab_size": 131_072,
-    "hidden_size": 2048,
-    "intermediate_size": 8192,
-    "num_hidden_layers": 16,
     "num_attention_heads": 16,
-    "num_key_value_heads": 8,
     "head_dim": 128,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": True,
 }
 
 
-def prepared(folder: Path, sequence_length: int) -> tuple[DataManifest, str]:
+def prepared(folder: Path, sequence_length: int) -> tuple[records.DataManifest, str]:
     """The manifest of a small corpus in a fresh store in `folder`, and the store's URI."""
     shutil.rmtree(folder, ignore_errors=True)
     corpus, store = builders.make_corpus(folder / "corpus"), f"file://{folder}/store"
     task = builders.prepare_task(f"file://{corpus}", store, sequence_length=sequence_length)
     prepare(task, folder, Interruption(), builders.quiet())
     path = layout.data_manifest(task.config.key)
-    return Store(store).read_record(path, DataManifest), store
+    return Store(store).read_record(path, records.DataManifest), store
 
 
 def interrupted_run(folder: Path, *, toy: bool) -> dict[str, Any]:
@@ -67,7 +53,9 @@ def interrupted_run(folder: Path, *, toy: bool) -> dict[str, Any]:
         tokens=TOY_TOKENS if toy else TOKENS,
         model=example_model("dense-tiny", builders.VOCABULARY),
         sequence_length=LENGTH,
-        evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
+        evaluation=records.EvaluationConfig(
+            first_tokens=512, per_decade=8, sequences_per_domain=8
+        ),
         precision="bf16",
         task={"deterministic": True},
     )
@@ -85,7 +73,7 @@ def interrupted_run(folder: Path, *, toy: bool) -> dict[str, Any]:
     codes.append(_start(task, log).wait())
     return {
         "exit codes of interrupted, resumed and uninterrupted run": codes,
-        "exit codes as they should be": codes == [ExitCode.INTERRUPTED, 0, 0],
+        "exit codes as they should be": codes == [records.ExitCode.INTERRUPTED, 0, 0],
         "from SIGTERM to the end, s": stopped,
         "trajectories": "equal" if Store(store).read(path) == resumed else "different",
         "resumed": '"event": "resume"' in log.read_text(),
@@ -108,17 +96,21 @@ def run_on_several(folder: Path, *, toy: bool) -> dict[str, Any]:
             model=example_model(model, builders.VOCABULARY),
             sequence_length=LENGTH,
             batch_size=2 * processes,
-            evaluation=EvaluationConfig(first_tokens=512, per_decade=8, sequences_per_domain=8),
+            evaluation=records.EvaluationConfig(
+                first_tokens=512, per_decade=8, sequences_per_domain=8
+            ),
             precision="bf16",
         )
         losses = []
         for number in (1, processes):
             log = folder / f"{model}-{number}.log"
             code = _start(task, log, number).wait()
-            if code != ExitCode.SUCCEEDED:
+            if code != records.ExitCode.SUCCEEDED:
                 raise RuntimeError(f"exit code {code}: {log.read_text()[-800:]}")
             rows = parse_record_lines(
-                Store(store).read(layout.point_trajectory(task.point.key)), TrajectoryRow, model
+                Store(store).read(layout.point_trajectory(task.point.key)),
+                records.TrajectoryRow,
+                model,
             )
             losses.append([row.loss or math.nan for row in rows])
             Store(store).remove(layout.point_folder(task.point.key))
@@ -127,7 +119,7 @@ def run_on_several(folder: Path, *, toy: bool) -> dict[str, Any]:
     return found
 
 
-def _start(task: TrainTask, log: Path, processes: int = 1) -> subprocess.Popen[bytes]:
+def _start(task: records.TrainTask, log: Path, processes: int = 1) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         "ISOLOSS_TASK": task.model_dump_json(),
@@ -162,7 +154,7 @@ def random_checkpoint_loss(folder: Path, *, toy: bool) -> dict[str, Any]:
     task = builders.evaluate_task(manifest, store, f"file://{folder}/model", **options)
     events = _events(task)
     path = layout.evaluation_result(task.config.key)
-    result = Store(store).read_record(path, EvaluationResult)
+    result = Store(store).read_record(path, records.EvaluationResult)
     loading = next(event["seconds"] for event in events if event["event"] == "loaded")
     return {
         "loss, nats": result.loss,
@@ -173,7 +165,7 @@ def random_checkpoint_loss(folder: Path, *, toy: bool) -> dict[str, Any]:
     }
 
 
-def _events(task: EvaluateTask) -> list[dict[str, Any]]:
+def _events(task: records.EvaluateTask) -> list[dict[str, Any]]:
     """What an evaluation logged. Raises RuntimeError where it failed."""
     done = subprocess.run(
         [sys.executable, "-m", "isoloss_trainer", "evaluate"],

@@ -6,7 +6,7 @@ Every row is a kind of question: sizes held out, one or two sizes shown, 3 x 3 w
 replicates, mistakes in the table. Regret is the loss at an answer above the least one at the target, in thousandths of a nat, mean / worst
 (refused); on published sweeps the least loss is that of a polynomial through the target cell's own runs, of the form and window
 that predict its best runs best, each left out in turn. Rivals are a plain
-regression of per-cell vertices on ln N and ln D, two least squares through all losses (rivals.py), the published Step Law, and the best run of the nearest
+regression of per-cell vertices on ln N and ln D, two least squares through all losses, the published Step Law, and the best run of the nearest
 size. "excess" is the engine's mean regret above the plain regression's where both answer, "of good" how many
 of the questions that the plain regression answers within 0.002 nats the engine refuses, "holds" the share of
 true optima inside the 80% intervals (widened by the error of a target cell's own vertex), "x need" the intervals' width over that which would have held 80%.

@@ -9,17 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from benchmarks.science.shapes import (
-    MANY,
-    SHAPES,
-    SMALL,
-    TWO,
-    WIDE,
-    Layout,
-    SyntheticJudge,
-    runs_on,
-    surface,
-)
+from benchmarks.science import shapes
 from benchmarks.science.tables import Table, lines
 from isoloss.laws import Run
 
@@ -117,29 +107,29 @@ def published_rows(name: str, table: Table, seeds: int) -> Iterator[Row]:
 
 def synthetic_rows(seeds: int) -> Iterator[Row]:
     """Truths of known shape, asked at 2.5 times the largest size, and at 20 times."""
-    for shape in SHAPES:
+    for shape in shapes.SHAPES:
         for words, layout in (
-            ("", WIDE),
-            (" 3x3", SMALL),
-            (" two sizes", TWO),
-            (" five sizes", MANY),
+            ("", shapes.WIDE),
+            (" 3x3", shapes.SMALL),
+            (" two sizes", shapes.TWO),
+            (" five sizes", shapes.MANY),
         ):
             cases = (synthetic_case(shape, layout, seed) for seed in range(seeds))
             yield Row(f"synthetic {shape}{words}", cases)
-    for shape in SHAPES:
+    for shape in shapes.SHAPES:
         far = (
-            replace(synthetic_case(shape, WIDE, seed), targets=(_far(shape, seed),))
+            replace(synthetic_case(shape, shapes.WIDE, seed), targets=(_far(shape, seed),))
             for seed in range(seeds)
         )
         yield Row(f"synthetic {shape}, far", far)
-    cliffs = (synthetic_case("skewed", WIDE, seed, cliff=0.9) for seed in range(seeds))
+    cliffs = (synthetic_case("skewed", shapes.WIDE, seed, cliff=0.9) for seed in range(seeds))
     yield Row("synthetic skewed, diverging", cliffs)
     for words, change in (
         ("replicates", replicated),
         ("swapped labels", swapped),
         ("an outlier", with_outlier),
     ):
-        cases = (synthetic_case("scattered", WIDE, seed) for seed in range(seeds))
+        cases = (synthetic_case("scattered", shapes.WIDE, seed) for seed in range(seeds))
         changed = (
             replace(case, runs=change(case.runs, np.random.default_rng([seed, 5])))
             for seed, case in enumerate(cases)
@@ -147,19 +137,20 @@ def synthetic_rows(seeds: int) -> Iterator[Row]:
         yield Row(f"synthetic {words}", changed)
 
 
-def synthetic_case(shape: str, layout: Layout, seed: int, cliff: float = np.inf) -> Case:
+def synthetic_case(shape: str, layout: shapes.Layout, seed: int, cliff: float = np.inf) -> Case:
     """One synthetic sweep, and targets of the largest tokens and of twice as many."""
-    truth = surface(shape, seed)
+    truth = shapes.surface(shape, seed)
     n = RATIO * layout.sizes[-1]
     targets = tuple(
-        (n, d, SyntheticJudge(truth, n, d)) for d in (layout.tokens[-1], 2.0 * layout.tokens[-1])
+        (n, d, shapes.SyntheticJudge(truth, n, d))
+        for d in (layout.tokens[-1], 2.0 * layout.tokens[-1])
     )
-    return Case(runs_on(truth, layout, seed, cliff=cliff), targets)
+    return Case(shapes.runs_on(truth, layout, seed, cliff=cliff), targets)
 
 
 def _far(shape: str, seed: int) -> tuple[float, float, Truth]:
-    n, d = FAR_RATIO * WIDE.sizes[-1], FAR_TOKENS * WIDE.tokens[-1]
-    return n, d, SyntheticJudge(surface(shape, seed), n, d)
+    n, d = FAR_RATIO * shapes.WIDE.sizes[-1], FAR_TOKENS * shapes.WIDE.tokens[-1]
+    return n, d, shapes.SyntheticJudge(shapes.surface(shape, seed), n, d)
 
 
 def _of(table: Table, sizes: Sequence[float]) -> tuple[Run, ...]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import minimize
@@ -52,25 +53,37 @@ class NoisySteps:
 
     def rate(self, n: float, d: float) -> float:
         """The best learning rate at N, D."""
-        return _optimum(self, n, d)[0]
+        return self._best(n, d)[0]
 
     def batch(self, n: float, d: float) -> float:
         """The best batch size at N, D, sequences."""
-        return _optimum(self, n, d)[1]
+        return self._best(n, d)[1]
+
+    def _best(self, n: float, d: float) -> tuple[float, float]:
+        usual = self.usual_rate * (n / USUAL_SIZE) ** -0.5
+        return optimum(self, n, d, (usual, self.noise_batch / 2))
+
+
+class Losses(Protocol):
+    """What has losses."""
+
+    def loss(self, n: float, d: float, b: float, lr: float) -> float:
+        """Nats per token."""
 
 
 @cache
-def _optimum(surface: NoisySteps, n: float, d: float) -> tuple[float, float]:
-    """(LR, B) of least loss."""
+def optimum(
+    surface: Losses, n: float, d: float, start: tuple[float, float]
+) -> tuple[float, float]:
+    """(LR, B) of least loss, sought from a start; the surface is hashable."""
 
     def loss(place: np.ndarray) -> float:
         rate, batch = np.exp(place)
         return surface.loss(n, d, float(batch), float(rate))
 
-    usual = surface.usual_rate * (n / USUAL_SIZE) ** -0.5
     found = minimize(
         loss,
-        np.log([usual, surface.noise_batch / 2]),
+        np.log(start),
         method="Nelder-Mead",
         options={"xatol": 1e-6, "fatol": 1e-12, "maxiter": 4000},
     )

@@ -9,17 +9,7 @@ import numpy as np
 
 from benchmarks.science.noisy_steps import NoisySteps
 from isoloss.laws import Run
-from tests.support.synthetic import (
-    Bending,
-    BendingOverTokens,
-    CurvedBySize,
-    FollowingTheLoss,
-    Saturating,
-    ScatteredGradients,
-    Skewed,
-    Synthetic,
-    Valley,
-)
+from tests.support import synthetic
 
 RUN_NOISE = 0.0015
 EVALUATION_NOISE = 0.0005
@@ -49,23 +39,29 @@ ONE = Layout(sizes=(2e8,), tokens=(1.2e10,))
 MANY = Layout(sizes=(5e7, 1e8, 2e8, 4e8, 8e8), tokens=(5e9, 8e9, 1.2e10, 2e10, 3e10))
 
 
-def surface(shape: str, seed: int) -> Valley:
+def surface(shape: str, seed: int) -> synthetic.Valley:
     """One of SHAPES; the seed scatters the optima of some."""
     return _surfaces(seed)[shape]
 
 
-def _surfaces(seed: int) -> Mapping[str, Valley]:
-    base = Synthetic(rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40), curvature=STEEP)
+def _surfaces(seed: int) -> Mapping[str, synthetic.Valley]:
+    base = synthetic.Synthetic(
+        rate_at=(1.2e-3, -0.4, 0.10), batch_at=(128.0, -0.05, 0.40), curvature=STEEP
+    )
     return {
         "exact": base,
-        "scattered": ScatteredGradients(base, seed, PUBLISHED_SCATTER),
-        "soft": ScatteredGradients(replace(base, curvature=SOFT), seed, PUBLISHED_SCATTER),
-        "skewed": Skewed(base),
-        "bending": Bending(base),
-        "turning": BendingOverTokens(base),
-        "following": FollowingTheLoss(base),
-        "saturating": Saturating(base),
-        "flattening": CurvedBySize(rate_at=base.rate_at, batch_at=base.batch_at, curvature=STEEP),
+        "scattered": synthetic.ScatteredGradients(base, seed, PUBLISHED_SCATTER),
+        "soft": synthetic.ScatteredGradients(
+            replace(base, curvature=SOFT), seed, PUBLISHED_SCATTER
+        ),
+        "skewed": synthetic.Skewed(base),
+        "bending": synthetic.Bending(base),
+        "turning": synthetic.BendingOverTokens(base),
+        "following": synthetic.FollowingTheLoss(base),
+        "saturating": synthetic.Saturating(base),
+        "flattening": synthetic.CurvedBySize(
+            rate_at=base.rate_at, batch_at=base.batch_at, curvature=STEEP
+        ),
         "noisy steps": NoisySteps(),
     }
 
@@ -73,7 +69,9 @@ def _surfaces(seed: int) -> Mapping[str, Valley]:
 SHAPES = tuple(_surfaces(0))
 
 
-def runs_on(truth: Valley, layout: Layout, seed: int, *, cliff: float = np.inf) -> tuple[Run, ...]:
+def runs_on(
+    truth: synthetic.Valley, layout: Layout, seed: int, *, cliff: float = np.inf
+) -> tuple[Run, ...]:
     """The sweep's runs, with noise of every run and evaluation.
 
     Each size's grid is centred within half a step of its optimum at the end. Runs with a learning rate
@@ -112,7 +110,7 @@ def runs_on(truth: Valley, layout: Layout, seed: int, *, cliff: float = np.inf) 
 class SyntheticJudge:
     """The truth at one (N, D)."""
 
-    truth: Valley
+    truth: synthetic.Valley
     n: float
     d: float
 

@@ -38,20 +38,15 @@ class Table:
 
     @property
     def points(self) -> dict[CellKey, np.ndarray]:
-        """Per cell the points (ln LR, ln B, loss)."""
-        return points_of(self.runs, self.cells)
+        """Per cell the points (ln LR, ln B, loss at the end)."""
+        found: dict[CellKey, list[tuple[float, float, float]]] = defaultdict(list)
+        for run, key in zip(self.runs, self.cells, strict=True):
+            found[key].append((np.log(run.learning_rate), np.log(run.batch_size), run.losses[-1]))
+        return {key: np.array(rows) for key, rows in found.items()}
 
     def judges(self) -> dict[CellKey, Judge]:
         """Per cell what its own runs say."""
         return {key: judge(found) for key, found in self.points.items()}
-
-
-def points_of(runs: tuple[Run, ...], cells: tuple[CellKey, ...]) -> dict[CellKey, np.ndarray]:
-    """Per cell the points (ln LR, ln B, loss at the end)."""
-    found: dict[CellKey, list[tuple[float, float, float]]] = defaultdict(list)
-    for run, key in zip(runs, cells, strict=True):
-        found[key].append((np.log(run.learning_rate), np.log(run.batch_size), run.losses[-1]))
-    return {key: np.array(rows) for key, rows in found.items()}
 
 
 def lines(values: Sequence[float], apart: float) -> np.ndarray:

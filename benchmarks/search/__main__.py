@@ -26,6 +26,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -33,25 +34,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from benchmarks.science.tables import DENSE, MOE, data_folder, load, tell_missing
-from benchmarks.search.elapsed import GRIDS, elapsed_table
+from benchmarks.search import scores, strategies
 from benchmarks.search.published import replay, table_worlds
-from benchmarks.search.scores import (
-    EXHAUSTIVE,
-    HEADER,
-    SEQUENTIAL,
-    Result,
-    judge,
-    line,
-    mended,
-    placing,
-)
-from benchmarks.search.strategies import (
-    exhaustive,
-    median_stopping,
-    random_points,
-    sequential,
-    successive_halving,
-)
 from benchmarks.search.worlds import World, synthetic_worlds
 from isoloss.laws import FitOptions
 from isoloss.search import SearchOptions
@@ -60,7 +44,10 @@ from isoloss_operator.api import Search
 KEPT = Path(".bench/search.jsonl")
 QUICK_EVERY = 24
 """Of the synthetic worlds, how many a quick run skips to the next."""
-RIVALS = {"successive halving": successive_halving, "median stopping": median_stopping}
+RIVALS = {
+    "successive halving": strategies.successive_halving,
+    "median stopping": strategies.median_stopping,
+}
 RANDOM = "random points"
 ADDED_PER_SIZE = 6
 """Points that a search may add for each size: what sizes without a grid get by default."""
@@ -77,57 +64,49 @@ def all_worlds(data: str | None, seeds: int, draw: int = 0) -> Iterator[World]:
     yield from synthetic_worlds(range(draw * seeds, (draw + 1) * seeds))
 
 
-def compare(world: World, replicates: int = REPLICATES, samples: int = 60) -> list[Result]:
+def compare(world: World, replicates: int = REPLICATES, samples: int = 60) -> list[scores.Result]:
     """Every strategy in one world; random search gets the FLOPs of the sequential one, which repeats runs where the
     world has other seeds."""
     fit = FitOptions(bootstrap_samples=samples)
     additions = ADDED_PER_SIZE * len(world.sizes)
     options = SearchOptions(max_added_points=additions, replicates=replicates, fit=fit)
-    searched = sequential(options)(world)
+    searched = strategies.sequential(options)(world)
     ways = {
-        EXHAUSTIVE: exhaustive(world),
-        SEQUENTIAL: searched,
+        scores.EXHAUSTIVE: strategies.exhaustive(world),
+        scores.SEQUENTIAL: searched,
         **{name: search(world) for name, search in RIVALS.items()},
-        RANDOM: random_points(searched.flops, seed=0)(world),
+        RANDOM: strategies.random_points(searched.flops, seed=0)(world),
     }
-    return [judge(world, name, way, fit) for name, way in ways.items()]
+    return [scores.judge(world, name, way, fit) for name, way in ways.items()]
 
 
-def table(results: Sequence[Sequence[Result]]) -> Iterator[str]:
+def table(results: Sequence[Sequence[scores.Result]]) -> Iterator[str]:
     """The lines: every strategy over all worlds but those whose optimum is outside, then Sequential by kind."""
-    yield HEADER
+    yield scores.HEADER
     for group in ("dense", "mixtures", "synthetic", ""):
         chosen = [r for r in results if group in r[0].world and r[0].place != "outside"]
         if chosen:
             for k in range(1, len(chosen[0])):
                 name = f"{group or 'all'}: {chosen[0][k].strategy}"
-                yield line(name, [r[0] for r in chosen], [r[k] for r in chosen])
-    yield f"{SEQUENTIAL} alone:"
+                yield scores.line(name, [r[0] for r in chosen], [r[k] for r in chosen])
+    yield f"{scores.SEQUENTIAL} alone:"
     answered = [r for r in results if r[0].here is not None]
     yield from _line_of("where Exhaustive answers", answered)
     yield from _line_of("where Exhaustive refuses", [r for r in results if r[0].here is None])
     for place in ("inside", "near", "edge", "outside"):
         yield from _line_of(f"optimum {place}", [r for r in results if r[0].place == place])
-    for word in (
-        *GRIDS,
-        " 2 sizes",
-        " 3 sizes",
-        " 4 sizes",
-        " 5 sizes",
-        "0.0015",
-        "0.004",
-    ):
+    for word in (*scores.GRIDS, *(f" {count} sizes" for count in (2, 3, 4, 5)), "0.0015", "0.004"):
         found = [r for r in results if word in r[0].world and r[0].place != "outside"]
         yield from _line_of(word.strip(), found)
-    yield mended([r[1] for r in results])
-    yield placing([r[0] for r in results], [r[1] for r in results])
+    yield scores.mended([r[1] for r in results])
+    yield scores.placing([r[0] for r in results], [r[1] for r in results])
     within = [r for r in results if r[0].place != "outside"]
-    yield from elapsed_table([r[0] for r in within], [r[1] for r in within])
+    yield from scores.elapsed_table([r[0] for r in within], [r[1] for r in within])
 
 
-def _line_of(name: str, results: Sequence[Sequence[Result]]) -> Iterator[str]:
+def _line_of(name: str, results: Sequence[Sequence[scores.Result]]) -> Iterator[str]:
     if results:
-        yield line(name, [r[0] for r in results], [r[1] for r in results])
+        yield scores.line(name, [r[0] for r in results], [r[1] for r in results])
 
 
 def main() -> int:
@@ -164,16 +143,19 @@ def main() -> int:
     ):
         for found in pool.map(judged, left):
             results.append(found)
-            kept.write(json.dumps([result.as_json() for result in found]) + "\n")
+            kept.write(json.dumps([asdict(result) for result in found]) + "\n")
             kept.flush()
     print("\n".join(table(results)))
     return code
 
 
-def _kept() -> list[list[Result]]:
+def _kept() -> list[list[scores.Result]]:
     if not KEPT.exists():
         return []
-    return [[Result.of_json(r) for r in json.loads(row)] for row in KEPT.read_text().splitlines()]
+    return [
+        [scores.Result.of_json(r) for r in json.loads(row)]
+        for row in KEPT.read_text().splitlines()
+    ]
 
 
 if __name__ == "__main__":

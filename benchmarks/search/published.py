@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.science.cases import Truth
 from benchmarks.science.judging import Judge
 from benchmarks.science.tables import SEQUENCE, Table, lines
-from benchmarks.search.worlds import TEN_TIMES, Place, Target, World, place_of
+from benchmarks.search.worlds import TEN_TIMES, Place, Target, World, place_of, steps_outside
 from isoloss.laws import Run
 from isoloss.search import Point, Size
 
@@ -156,7 +156,7 @@ def _is_mendable(
     """Whether the optimum is at most FAR lines outside, and what a search trains on its way there is published: the
     runs from the grid's nearest cell to the optimum's, and all about that: the laws ask for three lines each way."""
     vertex = source.judges[cell].vertex
-    if _lines_outside(vertex, rates, batches) > FAR:
+    if steps_outside(vertex, rates, batches) > FAR:
         return False
     ways, beside = [], []
     for at, values, published in zip(
@@ -185,14 +185,6 @@ def _extended(lines: np.ndarray, at: float) -> np.ndarray:
     if nearest == len(lines) - 1:
         return _extended(np.array([*lines, 2 * lines[-1] - lines[-2]]), at)
     return lines
-
-
-def _lines_outside(vertex: np.ndarray, rates: np.ndarray, batches: np.ndarray) -> float:
-    out = []
-    for at, values in zip(vertex, (np.log(rates), np.log(batches)), strict=True):
-        step = float(np.median(np.diff(values)))
-        out.append(float(max((values[0] - at) / step, (at - values[-1]) / step)))
-    return max(out)
 
 
 def _windows(source: Replay, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from benchmarks.science.scores import GOOD, Score, record
 from benchmarks.search.strategies import Searched
 from benchmarks.search.worlds import Target, World
 from isoloss.laws import FitOptions, Run, fit_laws
-from isoloss_operator.planning.search_cost import PARALLELISM
+from isoloss_operator.planning.search_cost import MEASURED, PARALLELISM, MeasuredShare
 
 EXHAUSTIVE, SEQUENTIAL = "Exhaustive", "Sequential"
 
@@ -49,20 +49,12 @@ class Result:
     """Whether points of the largest size lie on both sides of its optimum, in learning rate and in batch size."""
     places_checkpoints: bool
     """Whether there is a loss-compute law, by which a checkpoint's loss is turned into compute."""
-    stop: str = ""
-    added: int = 0
-    pruned: int = 0
-    risk: float = 0.0
     elapsed: tuple[float, ...] = ()
     """With each number of Jobs at a time of PARALLELISM, over the whole grids' with one; empty: not played in rounds."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
     @staticmethod
     def of_json(found: dict[str, Any]) -> Result:
-        """The inverse of as_json."""
+        """The inverse of asdict, with lists for tuples."""
         judged = {
             key: None
             if found[key] is None
@@ -88,10 +80,6 @@ def judge(world: World, strategy: str, searched: Searched, options: FitOptions) 
         None if beyond is None else _judged(answer(beyond.params, beyond.tokens), beyond),
         _is_surrounded(world.here, searched.runs),
         laws.loss_compute.refusal is None,
-        str(searched.stop or ""),
-        searched.added,
-        searched.pruned,
-        searched.risk,
         tuple(searched.elapsed(jobs) / whole for jobs in PARALLELISM) if searched.rounds else (),
     )
 
@@ -180,3 +168,55 @@ def placing(base: Sequence[Result], found: Sequence[Result]) -> str:
         f"loss-compute laws, by which checkpoints are placed: {sum(a for a, _ in either)} of {len(either)} of "
         f"{EXHAUSTIVE}, {sum(b for _, b in either)} of {SEQUENTIAL}, which lacks {either.count((True, False))} of those"
     )
+
+
+# --------------------------------------------------------------------------------------- elapsed time
+
+
+GRIDS: dict[str, MeasuredShare] = {f"{each.lines}x{each.lines}": each for each in MEASURED}
+"""By the size of the grids, as worlds are named."""
+
+
+def elapsed_table(base: Sequence[Result], found: Sequence[Result]) -> Iterator[str]:
+    """By grid size: Jobs at work on average, and elapsed time over that of the whole grids (`base`), mean / worst.
+
+    Jobs at work are mean FLOPs over mean elapsed time, so that their quotient is the mean elapsed time again. The
+    last line is the time that `isoloss plan` expects over the time taken: median and the middle 80%.
+    """
+    yield f"{'Jobs at a time':38s}" + "".join(f"{jobs:18d}" for jobs in PARALLELISM)
+    for grids in (*GRIDS, ""):
+        pairs = [(a, b) for a, b in zip(base, found, strict=True) if grids in b.world]
+        if pairs:
+            yield from _rows(grids or "all", [a for a, _ in pairs], [b for _, b in pairs])
+    expected = [_expected(each) / np.array(each.elapsed) for each in found]
+    yield _row(
+        "all: expected over taken",
+        [
+            f"{middle:.2f} ({low:.2f}-{high:.2f})"
+            for low, middle, high in np.percentile(expected, (10, 50, 90), axis=0).T
+        ],
+    )
+
+
+def _rows(name: str, base: Sequence[Result], found: Sequence[Result]) -> Iterator[str]:
+    took = np.array([each.elapsed for each in found])
+    at_work = np.mean([each.share for each in found]) / took.mean(axis=0)
+    yield _row(f"{name}: at work", [f"{each:.1f}" for each in at_work])
+    ratios = took / np.array([each.elapsed for each in base])
+    yield _row(
+        f"{name}: elapsed over the whole grids'",
+        [
+            f"{mean:.2f}/{worst:.2f}"
+            for mean, worst in zip(ratios.mean(axis=0), ratios.max(axis=0), strict=True)
+        ],
+    )
+
+
+def _row(name: str, cells: Sequence[str]) -> str:
+    return f"{name:38s}" + "".join(f"{cell:>18s}" for cell in cells)
+
+
+def _expected(search: Result) -> np.ndarray:
+    """By PARALLELISM, over the whole grids' time with one Job at a time."""
+    measured = next(GRIDS[name] for name in GRIDS if name in search.world)
+    return np.array([measured.mean / measured.jobs_at_work(jobs) for jobs in PARALLELISM])

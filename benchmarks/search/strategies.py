@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.search.worlds import World
 from isoloss.laws import Run
-from isoloss.search import Point, SearchOptions, Seen, Step, StopReason, next_step
+from isoloss.search import Point, SearchOptions, Seen, Step, next_step
 from isoloss.search.lattice import grid_points
 from isoloss_contract.ledger import IntentAction
 from isoloss_operator.planning.pace import elapsed
@@ -31,11 +31,6 @@ class Searched:
     """As asked for."""
     trained_flops: float
     """As far as the runs went."""
-    stop: StopReason | None = None
-    added: int = 0
-    pruned: int = 0
-    risk: float = 0.0
-    """Sum over pruned points of the probability that one would have won."""
     rounds: tuple[tuple[float, ...], ...] = ()
     """FLOPs asked for by each Job of each round, for a strategy that is played in rounds.
 
@@ -79,16 +74,12 @@ class _Trained:
         """Asked for so far; 0 of a point that was never trained."""
         return 6.0 * self.world.size_of(point).params * self.asked.get(point, 0.0)
 
-    def result(self, **extra: object) -> Searched:
+    def result(self, rounds: Iterable[tuple[float, ...]] = ()) -> Searched:
         runs = tuple(self.runs[point] for point in sorted(self.runs))
         asked = sum(self.flops(point) for point in sorted(self.asked))
         unpublished = sum(self.flops(point) for point in sorted(self.asked.keys() - self.runs))
-        return replace(Searched(runs, asked, flops_of(runs) + unpublished), **extra)  # type: ignore[arg-type]
-
-
-def flops_of(runs: Iterable[Run]) -> float:
-    """6 N D of runs as far as they went."""
-    return float(sum(6.0 * run.params * run.tokens[-1] for run in runs))
+        trained = float(sum(6.0 * run.params * run.tokens[-1] for run in runs)) + unpublished
+        return Searched(runs, asked, trained, tuple(rounds))
 
 
 def exhaustive(world: World) -> Searched:
@@ -97,7 +88,7 @@ def exhaustive(world: World) -> Searched:
     points = [point for size in world.sizes for point in grid_points(size)]
     for point in points:
         trained.train(point, 1.0)
-    return trained.result(rounds=(tuple(trained.flops(point) for point in points),))
+    return trained.result([tuple(trained.flops(point) for point in points)])
 
 
 def sequential(options: SearchOptions) -> Strategy:
@@ -105,18 +96,12 @@ def sequential(options: SearchOptions) -> Strategy:
 
     def search(world: World) -> Searched:
         trained, seen = _Trained(world), dict[Point, Seen]()
-        added, pruned, risk = 0, 0, 0.0
         rounds: list[tuple[float, ...]] = []
         for _ in range(MOST_STEPS):
             step = next_step(world.sizes, list(seen.values()), options)
             if step.stop is not None:
-                return trained.result(
-                    stop=step.stop, added=added, pruned=pruned, risk=risk, rounds=tuple(rounds)
-                )
+                return trained.result(rounds)
             rounds.append(follow(step, trained, seen))
-            added += sum(d.added for d in step.decisions)
-            pruned += sum(d.action is IntentAction.PRUNE for d in step.decisions)
-            risk += sum(d.risk for d in step.decisions)
         raise RuntimeError(f"the search of {world.name} does not end")
 
     return search

@@ -160,14 +160,20 @@ def synthetic_world(shape: str, noise: float, count: int, seed: int) -> Syntheti
 
 
 def place_of(vertex: np.ndarray, rates: ArrayLike, batches: ArrayLike) -> Place:
-    """Where (ln LR, ln B) lies in a grid, in units of its steps."""
-    depth = np.inf
+    """Where (ln LR, ln B) lies in a grid."""
+    outside = steps_outside(vertex, rates, batches)
+    if outside <= -NEAR_STEPS:
+        return "inside"
+    if outside <= 0.0:
+        return "near"
+    return "edge" if outside <= NEAR_STEPS else "outside"
+
+
+def steps_outside(vertex: np.ndarray, rates: ArrayLike, batches: ArrayLike) -> float:
+    """How far (ln LR, ln B) lies beyond a grid's edge, in its steps; negative within."""
+    found = []
     for at, values in zip(vertex, (rates, batches), strict=True):
         lines = np.log(np.sort(np.asarray(values)))
         step = float(np.median(np.diff(lines)))
-        depth = min(depth, (at - lines[0]) / step, (lines[-1] - at) / step)
-    if depth >= NEAR_STEPS:
-        return "inside"
-    if depth >= 0.0:
-        return "near"
-    return "edge" if depth >= -NEAR_STEPS else "outside"
+        found.append(max((lines[0] - at) / step, (at - lines[-1]) / step))
+    return float(max(found))

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.transfer.grids import Grid, Place, Runs
-from benchmarks.transfer.judging import best_place, has_optimum, losses_at
+from benchmarks.transfer.grids import Grid, Place, Runs, best_place, has_optimum, losses_at
 from benchmarks.transfer.stack import Shape
 from benchmarks.transfer.texts import FAR, NEAR
 from isoloss_contract.records import OptimizerConfig

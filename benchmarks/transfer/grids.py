@@ -1,12 +1,21 @@
-"""Grids of learning rate and batch size, and what was measured on them."""
+"""Grids of learning rate and batch size, what was measured on them, and where the optimum of a grid's losses lies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.science.judging import QUADRATIC, Reading, read
+from isoloss.laws import Array
 
 LINES = (7, 6)
 """At most this many learning rates and batch sizes of a grid that grows."""
+WINDOW = 0.1
+"""Nats above the grid's best that a quadratic still describes …"""
+FEWEST = 9
+"""… unless fewer runs than this are within: it has six coefficients."""
 
 
 @dataclass(frozen=True, order=True)
@@ -60,3 +69,50 @@ def _widened(
 
 Runs = dict[Place, dict[int, float]]
 """Losses in nats per token of every run, by the tokens at which they were read; nan once a run has diverged."""
+
+
+def losses_at(runs: Runs, tokens: int) -> dict[Place, float]:
+    """Of all runs of a grid that were read there and have not diverged."""
+    return {
+        place: run[tokens]
+        for place, run in runs.items()
+        if tokens in run and np.isfinite(run[tokens])
+    }
+
+
+def best_place(losses: Mapping[Place, float]) -> Place:
+    """The grid's own lowest."""
+    return min(losses, key=lambda place: losses[place])
+
+
+def optimum(losses: Mapping[Place, float]) -> Reading:
+    """Of the quadratic through the grid's best losses. Raises ValueError with fewer runs than FEWEST."""
+    if len(losses) < FEWEST:
+        raise ValueError(f"{len(losses)} runs reached these tokens; a quadratic needs {FEWEST}")
+    points = np.array([[*_logs(place), loss] for place, loss in losses.items()])
+    excess = np.sort(points[:, 2]) - points[:, 2].min()
+    return read(points, max(WINDOW, float(excess[FEWEST - 1])), QUADRATIC)
+
+
+def has_optimum(losses: Mapping[Place, float]) -> bool:
+    """Whether there are runs enough, and it is a minimum between the grid's outermost lines."""
+    if len(losses) < FEWEST:
+        return False
+    found, places = optimum(losses), np.array([_logs(place) for place in losses])
+    at = found.vertex
+    return found.convex and bool(np.all((at >= places.min(axis=0)) & (at <= places.max(axis=0))))
+
+
+def standard_errors(losses: Mapping[Place, float]) -> Array:
+    """(2,) Of the optimum's ln LR and ln B, with each run left out in turn (the jackknife); inf with too few runs."""
+    if len(losses) <= FEWEST:
+        return np.full(2, np.inf)
+    without = [{p: loss for p, loss in losses.items() if p != left} for left in losses]
+    vertices = np.array([optimum(some).vertex for some in without])
+    count = len(vertices)
+    return np.asarray(np.sqrt((count - 1) * vertices.var(axis=0)), dtype=float)
+
+
+def _logs(place: Place) -> tuple[float, float]:
+    """(ln LR, ln B)."""
+    return float(np.log(place.rate)), float(np.log(place.batch))

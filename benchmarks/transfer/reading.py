@@ -7,17 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.science.judging import Reading
+from benchmarks.transfer import grids
 from benchmarks.transfer.design import BUDGETS, CHECKED, SCRATCH, SIZES, Results, Size
-from benchmarks.transfer.grids import Runs
-from benchmarks.transfer.judging import (
-    FEWEST,
-    Optimum,
-    best_place,
-    has_optimum,
-    losses_at,
-    optimum,
-    standard_errors,
-)
 from isoloss.laws import Array, Composition, Point
 from isoloss.laws.answer.composition import YOUNG_ERROR, YOUNG_TOKENS, composed
 from isoloss.laws.answer.question import Question
@@ -66,7 +58,7 @@ class Case:
     """Tokens of a run from scratch that has the loss before any step."""
     scratch: tuple[float, float]
     """What the laws say for past and budget: ln LR, ln B."""
-    found: Optimum
+    found: Reading
     errors: Array
 
     @property
@@ -114,18 +106,18 @@ class Case:
         )
 
 
-def laws_of(size: Size, runs: Runs) -> Laws | None:
+def laws_of(size: Size, runs: grids.Runs) -> Laws | None:
     """None without two optima."""
     found = [
-        (t, optimum(losses).vertex)
+        (t, grids.optimum(losses).vertex)
         for t in (size.tokens(ratio) for ratio in CHECKED)
-        if has_optimum(losses := losses_at(runs, t))
+        if grids.has_optimum(losses := grids.losses_at(runs, t))
     ]
     if len(found) < 2:
         return None
     at, vertices = np.log([t for t, _ in found]), np.array([vertex for _, vertex in found])
     every = sorted({tokens for run in runs.values() for tokens in run})
-    lowest = {t: min(losses.values()) for t in every if (losses := losses_at(runs, t))}
+    lowest = {t: min(losses.values()) for t in every if (losses := grids.losses_at(runs, t))}
     return Laws(np.polyfit(at, vertices[:, 0], 1), np.polyfit(at, vertices[:, 1], 1), lowest)
 
 
@@ -140,12 +132,15 @@ def cases(results: Results) -> list[Case]:
         initial = float(np.median([run[0] for run in runs.values()]))
         past, params = laws.tokens_at(initial), float(SIZES[name].shape.params)
         for tokens in (SIZES[name].tokens(ratio) for ratio in BUDGETS):
-            losses = losses_at(runs, tokens)
-            if not has_optimum(losses) or (errors := standard_errors(losses))[0] > LARGEST_ERROR:
+            losses = grids.losses_at(runs, tokens)
+            if (
+                not grids.has_optimum(losses)
+                or (errors := grids.standard_errors(losses))[0] > LARGEST_ERROR
+            ):
                 continue
             scratch = laws.answer(past + tokens)
             found.append(
-                Case(name, origin, params, tokens, past, scratch, optimum(losses), errors)
+                Case(name, origin, params, tokens, past, scratch, grids.optimum(losses), errors)
             )
     return found
 
@@ -197,12 +192,16 @@ def tables(results: Results) -> Iterator[str]:
         yield _size_row(name, [case for case in found if case.size == name], found)
 
 
-def _grid_rows(size: Size, origin: str, runs: Runs) -> Iterator[str]:
+def _grid_rows(size: Size, origin: str, runs: grids.Runs) -> Iterator[str]:
     for ratio in CHECKED:
-        losses = losses_at(runs, size.tokens(ratio))
-        if len(losses) >= FEWEST:
-            best, found, inside = best_place(losses), optimum(losses), has_optimum(losses)
-            told = _values(found.vertex, standard_errors(losses)) if inside else ("", "")
+        losses = grids.losses_at(runs, size.tokens(ratio))
+        if len(losses) >= grids.FEWEST:
+            best, found, inside = (
+                grids.best_place(losses),
+                grids.optimum(losses),
+                grids.has_optimum(losses),
+            )
+            told = _values(found.vertex, grids.standard_errors(losses)) if inside else ("", "")
             lowest = (f"{losses[best]:.3f}", f"{best.rate:.2e}", str(best.batch))
             yield _row(size.name, origin, f"{ratio:g}", str(len(losses)), *lowest, *told)
 
@@ -229,7 +228,7 @@ def _regret(rule: str, some: Sequence[Case], found: Sequence[Case]) -> str:
     answers = [(case, answer(rule, case, found)) for case in some]
     if any(said is None for _, said in answers):
         return ""
-    return f"{np.mean([case.found.regret(*said) for case, said in answers if said]):.4f}"
+    return f"{np.mean([case.found.regret(*np.exp(said)) for case, said in answers if said]):.4f}"
 
 
 def _values(vertex: Array, errors: Array) -> tuple[str, str]:

@@ -17,19 +17,11 @@ from typing import Literal
 
 import torch
 
-from benchmarks.transfer.design import (
-    DECAY,
-    DECAYED_TO,
-    Checkpoint,
-    Missing,
-    Results,
-    Size,
-    missing,
-)
+from benchmarks.trainer_rivals import point_of
+from benchmarks.transfer import design
 from benchmarks.transfer.grids import Place
 from benchmarks.transfer.stack import Stack, Tensors, initial
 from benchmarks.transfer.texts import HELD_OUT, TARGET, Sequences, Tokens, read, spread
-from isoloss_contract.records import EvaluationConfig, PointConfig
 
 RUNS_AT_ONCE = {"cpu": 4, "cuda": 24}
 TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 2**17}
@@ -62,12 +54,12 @@ class Study:
 
     def train(self, sizes: Sequence[str] = (), origins: Sequence[str] = ()) -> None:
         """All that is missing. Raises Stopped."""
-        while job := next(missing(self.results, self._device, sizes, origins), None):
+        while job := next(design.missing(self.results, self._device, sizes, origins), None):
             self._train(job)
 
     # ------------------------------------------------------------------------------------------ grids
 
-    def _train(self, job: Missing) -> None:
+    def _train(self, job: design.Missing) -> None:
         """Those of a job's runs that are furthest, as many as fit, to its end."""
         size, part = job.size, job.part
         stems = {
@@ -132,14 +124,14 @@ class Study:
 
     # ------------------------------------------------------------------------------------ checkpoints
 
-    def _past(self, size: Size, wanted: Checkpoint) -> Tensors:
+    def _past(self, size: design.Size, wanted: design.Checkpoint) -> Tensors:
         """Weights of a checkpoint. It is trained if need be, and with it all shorter ones of the same run."""
         if not self._weights_path(size, wanted).exists():
             self._pretrain(size, wanted)
         found: Tensors = torch.load(self._weights_path(size, wanted), map_location=self._device)
         return found
 
-    def _pretrain(self, size: Size, wanted: Checkpoint) -> None:
+    def _pretrain(self, size: design.Size, wanted: design.Checkpoint) -> None:
         stem = f"checkpoints/{size.name}-{wanted.text}-run"
         stack = self._stack(size, [size.pretraining], initial(size.shape, seed=PAST_SEED))
         self._restore(stack, 0, stem)
@@ -159,8 +151,8 @@ class Study:
                 {n: w[0].detach() for n, w in weights.items()},
             )
 
-    def _decayed(self, size: Size, stack: Stack, sequences: Sequences) -> Tensors:
-        began, length = stack.tokens, size.tokens(DECAY * stack.tokens / size.shape.params)
+    def _decayed(self, size: design.Size, stack: Stack, sequences: Sequences) -> Tensors:
+        began, length = stack.tokens, size.tokens(design.DECAY * stack.tokens / size.shape.params)
         decaying = self._stack(size, [size.pretraining], initial(size.shape))
         decaying.restore(0, stack.state(0))
         self._learn(
@@ -168,28 +160,19 @@ class Study:
             sequences,
             began + length,
             lambda: None,
-            lambda tokens: 1.0 - (1.0 - DECAYED_TO) * (tokens - began) / length,
+            lambda tokens: 1.0 - (1.0 - design.DECAYED_TO) * (tokens - began) / length,
         )
         return decaying.weights
 
-    def _weights_path(self, size: Size, checkpoint: Checkpoint) -> Path:
+    def _weights_path(self, size: design.Size, checkpoint: design.Checkpoint) -> Path:
         return self._folder / "checkpoints" / f"{size.name}-{checkpoint.name}.pt"
 
     # ----------------------------------------------------------------------------------------- states
 
-    def _stack(self, size: Size, places: Sequence[Place], weights: Tensors) -> Stack:
+    def _stack(self, size: design.Size, places: Sequence[Place], weights: Tensors) -> Stack:
         points = [
-            PointConfig(
-                data_digest="0" * 64,
-                mixture={TARGET: 1.0},
-                model=size.shape.model,
-                optimizer=size.optimizer,
-                learning_rate=place.rate,
-                batch_size=place.batch,
-                sequence_length=size.shape.length,
-                seed=0,
-                evaluation=EvaluationConfig(),
-                precision=self._precision,
+            point_of(size.shape.model, place.batch, size.shape.length, self._precision).model_copy(
+                update={"optimizer": size.optimizer, "learning_rate": place.rate}
             )
             for place in places
         ]
@@ -218,13 +201,13 @@ class Study:
         for path in self._kept(stem):
             path.unlink()
 
-    def _text(self, size: Size) -> dict[str, Tokens]:
+    def _text(self, size: design.Size) -> dict[str, Tokens]:
         vocabulary = size.shape.vocabulary
         if vocabulary not in self._texts:
             self._texts[vocabulary] = read(self._folder, vocabulary)
         return self._texts[vocabulary]
 
-    def _held_out(self, size: Size) -> torch.Tensor:
+    def _held_out(self, size: design.Size) -> torch.Tensor:
         """[n, S + 1]."""
         length = size.shape.length
         found = spread(self._text(size)[HELD_OUT], length, VALIDATION_TOKENS // length)
@@ -246,9 +229,9 @@ def _save(path: Path, content: object) -> None:
     temporary.rename(path)
 
 
-def read_results(paths: Iterable[Path]) -> Results:
+def read_results(paths: Iterable[Path]) -> design.Results:
     """All runs of files of JSON lines; of the same run the losses of the later file."""
-    found: Results = {}
+    found: design.Results = {}
     for line in chain.from_iterable(path.read_text().splitlines() for path in paths):
         run = json.loads(line)
         losses = {tokens: float("nan") if loss is None else loss for tokens, loss in run["losses"]}
@@ -256,7 +239,7 @@ def read_results(paths: Iterable[Path]) -> Results:
     return found
 
 
-def write_results(path: Path, results: Results) -> None:
+def write_results(path: Path, results: design.Results) -> None:
     """One line for each run: its size, origin, exponents of learning rate and batch size, and [tokens, loss] pairs."""
     lines = [
         {"size": size, "origin": origin, "i": place.i, "j": place.j, "losses": pairs}

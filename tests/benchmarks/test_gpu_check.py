@@ -195,8 +195,8 @@ def test_missing_packages_are_told_apart_from_the_stack() -> None:
 
 
 def test_the_packages_to_bring_are_all_that_is_needed_beside_the_stack() -> None:
-    brought = _with_requirements(SMALL.values()) - _with_requirements(STACK.values())
-    assert brought <= set(SMALL.values())
+    brought = _with_requirements(SMALL) - _with_requirements(STACK)
+    assert brought <= set(SMALL)
 
 
 def _with_requirements(names: Iterable[str]) -> set[str]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.science.rivals import joint_least_squares, quadratic_surface
+from benchmarks.science.contenders import joint_least_squares, quadratic_surface
 
 SIZES, TOKENS = (1e8, 2e8, 4e8), (4e9, 8e9, 1.6e10)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from benchmarks.science.tables import Table
@@ -38,6 +40,6 @@ def test_every_strategy_is_played_and_judged_and_survives_being_stored() -> None
         exhaustive, *others = results
         assert exhaustive.share == 1.0
         assert all(0 < result.share < 1.5 for result in others)
-        assert [Result.of_json(result.as_json()) for result in results] == results
+        assert [Result.of_json(asdict(result)) for result in results] == results
     text = "\n".join(table(compared))
     assert all(result.strategy in text for result in compared[0][1:])
