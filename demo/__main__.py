@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from demo.commands import Demo, run
-from devcluster.loopback import pass_proxies_by
+from devcluster.ports import pass_proxies_by
 
 
 def main() -> int:

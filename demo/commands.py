@@ -22,7 +22,7 @@ from demo.report import ARGUMENTS, fetch_report
 from demo.watching import DemoFailed, read_view, watch
 from devcluster.build import DEFAULT, build, client_tools, kubectl_path
 from devcluster.cluster import DevCluster
-from devcluster.locking import exclusive
+from devcluster.files import exclusive
 from isoloss.status import View
 from isoloss_contract.store import Store, StoreError
 from isoloss_operator.cluster.rbac import account

@@ -3,7 +3,7 @@
 import sys
 
 from devcluster.cli import main
-from devcluster.loopback import pass_proxies_by
+from devcluster.ports import pass_proxies_by
 
 pass_proxies_by()
 sys.exit(main())

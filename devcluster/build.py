@@ -16,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from devcluster.locking import exclusive
-from devcluster.toolchain import TOOLS_FOLDER, cache_folder, find_go
+from devcluster.files import exclusive
+from devcluster.toolchain import TOOLS_FOLDER, cache_folder, download, find_go
 
 FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-l -dwarf=false")
 """Without debugging data and inlining, compiling takes a third less of the minutes that a new machine
@@ -45,14 +45,16 @@ class Tool:
     """One program, and the wrapper whose go.mod pins it."""
 
     name: str
-    wrapper: str
     package: str
-    version_flags: str
+    stamps: Mapping[str, str] = field(default_factory=dict)
+    """Go's variables that the linker sets to the version."""
+    wrapper: str = ""
+    """By default named as the program."""
 
     @property
     def folder(self) -> Path:
         """Folder of the wrapper's go.mod."""
-        return TOOLS_FOLDER / self.wrapper
+        return TOOLS_FOLDER / (self.wrapper or self.name)
 
     @property
     def module(self) -> str:
@@ -73,19 +75,15 @@ class Tool:
     @property
     def linker_flags(self) -> str:
         """Strip symbols and set the version, which Go leaves out for a dependency."""
-        version = self.version
-        number = version.removeprefix("v")
+        number = self.version.removeprefix("v")
         major, minor = number.split(".")[:2]
-        flags = self.version_flags.format(version=version, number=number, major=major, minor=minor)
-        return f"{STRIP} {flags}".strip()
+        words = {"version": self.version, "number": number, "major": major, "minor": minor}
+        stamps = (f"-X {name}={value.format(**words)}" for name, value in self.stamps.items())
+        return " ".join([STRIP, *stamps])
 
     def module_folder(self) -> Path:
         """Folder of the program's module, whose manifests its installation needs; downloaded if it is not there."""
-        command = [str(find_go(print_line)), "mod", "download", "-json", self.module]
-        found = subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, check=True
-        )
-        return Path(json.loads(found.stdout)["Dir"])
+        return Path(download(self.module, self.folder, print_line)["Dir"])
 
     @property
     def executable(self) -> str:
@@ -104,73 +102,44 @@ class Tool:
         return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
-_KUBERNETES_VERSION = " ".join(
-    f"-X k8s.io/component-base/version.{key}={value}"
-    for key, value in (
-        ("gitVersion", "{version}"),
-        ("gitMajor", "{major}"),
-        ("gitMinor", "{minor}"),
-        ("gitTreeState", "clean"),
-    )
-)
+KUEUE, ARGO_CD = "sigs.k8s.io/kueue", "github.com/argoproj/argo-cd/v3"
+VERSION, NUMBER = "{version}", "{number}"
+"""With its leading v, and without."""
+_KUBERNETES = "k8s.io/component-base/version"
+KUBERNETES_STAMPS = {
+    f"{_KUBERNETES}.gitVersion": VERSION,
+    f"{_KUBERNETES}.gitMajor": "{major}",
+    f"{_KUBERNETES}.gitMinor": "{minor}",
+    f"{_KUBERNETES}.gitTreeState": "clean",
+}
 
 
 def _kubernetes(name: str) -> Tool:
     wrapper = os.environ.get(KUBERNETES_VARIABLE, "kubernetes")
-    return Tool(name, wrapper, f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VERSION)
+    return Tool(name, f"k8s.io/kubernetes/cmd/{name}", KUBERNETES_STAMPS, wrapper)
 
 
-TOOLS = {
-    tool.name: tool
-    for tool in (
-        _kubernetes("kube-apiserver"),
-        _kubernetes("kube-controller-manager"),
-        _kubernetes("kube-scheduler"),
-        _kubernetes("kubectl"),
-        Tool("etcd", "etcd", "go.etcd.io/etcd/server/v3", ""),
-        Tool(
-            "versitygw",
-            "versitygw",
-            "github.com/versity/versitygw/cmd/versitygw",
-            "-X main.Version={version}",
-        ),
-        # For `make test-images` only.
-        _kubernetes("kubelet"),
-        Tool(
-            "helm",
-            "helm",
-            "helm.sh/helm/v4/cmd/helm",
-            "-X helm.sh/helm/v4/internal/version.version={version}",
-        ),
-        Tool(
-            "kubeconform",
-            "kubeconform",
-            "github.com/yannh/kubeconform/cmd/kubeconform",
-            "-X main.version={version}",
-        ),
-        # For `make test-controllers` only.
-        Tool(
-            "kustomize-controller",
-            "kustomize-controller",
-            "github.com/fluxcd/kustomize-controller",
-            "",
-        ),
-        Tool(
-            "kueue",
-            "kueue",
-            "sigs.k8s.io/kueue/cmd/kueue",
-            "-X sigs.k8s.io/kueue/pkg/version.GitVersion={version}",
-        ),
-        Tool(
-            "argo-cd",
-            "argo-cd",
-            "github.com/argoproj/argo-cd/v3/cmd",
-            "-X github.com/argoproj/argo-cd/v3/common.version={number}",
-        ),
-        # For `make test-gs` only.
-        Tool("fake-gcs-server", "fake-gcs-server", "github.com/fsouza/fake-gcs-server", ""),
-    )
-}
+_TOOLS = (
+    _kubernetes("kube-apiserver"),
+    _kubernetes("kube-controller-manager"),
+    _kubernetes("kube-scheduler"),
+    _kubernetes("kubectl"),
+    Tool("etcd", "go.etcd.io/etcd/server/v3"),
+    Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", {"main.Version": VERSION}),
+    # For `make test-images` only.
+    _kubernetes("kubelet"),
+    Tool(
+        "helm", "helm.sh/helm/v4/cmd/helm", {"helm.sh/helm/v4/internal/version.version": VERSION}
+    ),
+    Tool("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", {"main.version": VERSION}),
+    # For `make test-controllers` only.
+    Tool("kustomize-controller", "github.com/fluxcd/kustomize-controller"),
+    Tool("kueue", f"{KUEUE}/cmd/kueue", {f"{KUEUE}/pkg/version.GitVersion": VERSION}),
+    Tool("argo-cd", f"{ARGO_CD}/cmd", {f"{ARGO_CD}/common.version": NUMBER}),
+    # For `make test-gs` only.
+    Tool("fake-gcs-server", "github.com/fsouza/fake-gcs-server"),
+)
+TOOLS = {tool.name: tool for tool in _TOOLS}
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 DEFAULT = (*CONTROL_PLANE, "versitygw")
 
@@ -204,7 +173,7 @@ def _build_wrappers(tools: Sequence[Tool], report: Report) -> None:
     """Build two wrappers at a time: while one downloads or links, another compiles."""
     groups: dict[str, list[Tool]] = {}
     for tool in sorted(tools, key=list(TOOLS.values()).index):  # the longest first
-        groups.setdefault(tool.wrapper, []).append(tool)
+        groups.setdefault(tool.folder.name, []).append(tool)
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(lambda group: _build_once(group, report), groups.values()))
 
@@ -240,7 +209,7 @@ def _kubectl_minor(kubectl: str) -> int:
 
 def _build_once(tools: Sequence[Tool], report: Report) -> None:
     """Build tools of one wrapper together, unless another process has built them by now."""
-    wrapper = tools[0].wrapper
+    wrapper = tools[0].folder.name
     with exclusive(cache_folder() / f"{wrapper}.lock"):
         missing = [tool for tool in tools if not tool.path.exists()]
         if not missing:
@@ -292,7 +261,7 @@ class Compilation:
                 command, cwd=tool.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
             )
             while not _ended_within(compiler, PROGRESS_SECONDS):
-                self._report(f"{tool.wrapper} {tool.version}: {progress(_lines(written))}")
+                self._report(f"{tool.folder.name} {tool.version}: {progress(_lines(written))}")
             if compiler.returncode:
                 message = f"building {', '.join(t.name for t in self._tools)} failed:\n"
                 raise RuntimeError(message + written.read_text()[-4000:])

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 import tenacity
 
-from devcluster.admin_api import CONFLICT, NOT_FOUND, AdminApi
+from devcluster.access import CONFLICT, NOT_FOUND, AdminApi, write_kubeconfig
 from devcluster.build import CONTROL_PLANE, Report, build, print_line
 from devcluster.daemon import Daemon
-from devcluster.kubeconfig import write_kubeconfig
+from devcluster.files import write_private
 from devcluster.pki import KeyFiles
 from devcluster.ports import PortTakenError, is_free, reserved_ports, start_on_free_ports
-from devcluster.private_file import write_private
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -15,8 +15,8 @@ from typing import Any
 
 from devcluster.build import tool_path
 from devcluster.daemon import Daemon
+from devcluster.files import write_private
 from devcluster.ports import is_free, reserved_ports, start_on_free_ports
-from devcluster.private_file import write_private
 
 REGION = "us-east-1"
 START_SECONDS = 30

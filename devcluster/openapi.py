@@ -6,14 +6,12 @@ They are files of the Go module k8s.io/kubernetes, which Go downloads once and v
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from devcluster.build import TOOLS, print_line
-from devcluster.toolchain import find_go
+from devcluster.toolchain import download
 
 MODULE = "k8s.io/kubernetes"
 SUMS = {
@@ -27,24 +25,11 @@ NEWEST = TOOLS["kube-apiserver"].version
 
 def openapi_definitions(version: str) -> dict[str, Any]:
     """Schemas by definition name. Raises RuntimeError where the module cannot be had or differs from its sum."""
-    answer = _download(version)
+    with tempfile.TemporaryDirectory() as empty:  # outside of any module
+        answer = download(f"{MODULE}@{version}", Path(empty), print_line)
     if version != NEWEST and answer["Sum"] != SUMS[version]:
         message = f"{MODULE}@{version} has the sum {answer['Sum']}, not {SUMS[version]}"
         raise RuntimeError(message)
     document = Path(answer["Dir"], "api", "openapi-spec", "swagger.json")
     definitions: dict[str, Any] = json.loads(document.read_text())["definitions"]
     return definitions
-
-
-def _download(version: str) -> dict[str, str]:
-    command = [str(find_go(print_line)), "mod", "download", "-json", f"{MODULE}@{version}"]
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
-    with tempfile.TemporaryDirectory() as empty:  # outside of any module
-        done = subprocess.run(
-            command, cwd=empty, env=environment, capture_output=True, text=True, check=False
-        )
-    if done.returncode:
-        message = f"downloading {MODULE}@{version} failed:\n{done.stdout}{done.stderr}"
-        raise RuntimeError(message)
-    answer: dict[str, str] = json.loads(done.stdout)
-    return answer

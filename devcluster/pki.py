@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -17,36 +16,19 @@ DNS_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.defaul
 ADDRESSES = ("127.0.0.1", "10.96.0.1", "10.231.0.1")
 
 
-@dataclass(frozen=True)
 class KeyFiles:
     """The paths of the files."""
 
-    folder: Path
-
-    @property
-    def ca(self) -> Path:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ca = folder / "ca.crt"
         """Certificate of the CA that clients trust."""
-        return self.folder / "ca.crt"
-
-    @property
-    def certificate(self) -> Path:
-        """Server certificate of the API server and of the node's log endpoint."""
-        return self.folder / "server.crt"
-
-    @property
-    def key(self) -> Path:
-        """Its private key."""
-        return self.folder / "server.key"
-
-    @property
-    def service_account_key(self) -> Path:
+        self.certificate, self.key = folder / "server.crt", folder / "server.key"
+        """Of the API server and of the node's log endpoint."""
+        self.service_account_key = folder / "service-account.key"
         """Private key that signs service account tokens."""
-        return self.folder / "service-account.key"
-
-    @property
-    def service_account_public_key(self) -> Path:
+        self.service_account_public_key = folder / "service-account.pub"
         """Public key that verifies them."""
-        return self.folder / "service-account.pub"
 
     def ensure(self) -> None:
         """Create the files unless they exist; the last one written marks the set as complete."""

@@ -1,4 +1,4 @@
-"""Free ports on the loopback interface."""
+"""Free ports on the loopback interface, where no proxy must stand in between."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import os
 import random
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from devcluster.locking import exclusive
+from devcluster.files import exclusive
 
 RANGE = range(20000, 32000)
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 ATTEMPTS = 4
+VARIABLES = ("no_proxy", "NO_PROXY")
+"""Programs read the one or the other."""
+ADDRESSES = ("127.0.0.1", "localhost")
 RESERVATIONS = Path(tempfile.gettempdir()) / f"devcluster-ports-{os.getuid()}"
 
 
@@ -106,3 +109,13 @@ def _outside(ephemeral: range) -> list[int]:
     as its source port and connect to itself; then the server cannot bind it again.
     """
     return [port for port in RANGE if port not in ephemeral]
+
+
+def pass_proxies_by(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let this process and those that it starts reach this machine without the proxy of the environment."""
+    given = {name: environment.get(name, "") for name in VARIABLES}
+    for name, other in (VARIABLES, VARIABLES[::-1]):
+        listed = [each.strip() for each in (given[name] or given[other]).split(",")]
+        if "*" not in listed:  # which must stand alone, and is for all addresses
+            listed += [each for each in ADDRESSES if each not in listed]
+        environment[name] = ",".join(filter(None, listed))

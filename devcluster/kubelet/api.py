@@ -40,7 +40,7 @@ def _is_passing(error: BaseException) -> bool:
 
 
 class Api:
-    """A connection with the rights of one kubeconfig file (as devcluster.kubeconfig writes it)."""
+    """A connection with the rights of one kubeconfig file (as devcluster.access writes it)."""
 
     def __init__(self, kubeconfig: Path) -> None:
         """Read the file; the connection opens in `async with`."""

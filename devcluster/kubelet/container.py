@@ -37,7 +37,7 @@ echo $code > "$d/exit"
 """
 START_ERROR = 128
 RUNS = "containers"
-"""Folder of a pod's runs within the pod's own: containers/NAME/NUMBER."""
+"""Folder of a pod's runs within the pod's own: containers/NAME."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Command:
 
 @dataclass(frozen=True)
 class ContainerRun:
-    """One attempt at one container; `folder` holds its pid, exit code, log and message."""
+    """The run of one container; `folder` holds its pid, exit code, log and message."""
 
     folder: Path
 
@@ -129,11 +129,6 @@ class ContainerRun:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, number)
 
-    def kill_for_memory(self) -> None:
-        """Kill it as the kernel does when a container exceeds its memory limit."""
-        (self.folder / "oom-killed").touch()
-        self.signal(signal.SIGKILL)
-
     def result(self, *, log_as_message: bool) -> Terminated:
         """How it ended; `log_as_message` is the policy FallbackToLogsOnError."""
         if self.has_failed_to_start():
@@ -142,10 +137,7 @@ class ContainerRun:
             return Terminated(START_ERROR, time, time, "StartError", message)
         code = self.exit_code()
         code = KILLED if code is None else code
-        if (self.folder / "oom-killed").exists():
-            reason = "OOMKilled"
-        else:
-            reason = "Completed" if code == 0 else "Error"
+        reason = "Completed" if code == 0 else "Error"
         message = self._message()
         if not message and log_as_message and code:
             message = _end_of(self.log)
@@ -227,5 +219,5 @@ async def _wait_for_end(pid: int, folder: str) -> None:
 
 def kill_runs(pod: Path) -> None:
     """SIGKILL all processes in a pod's folder."""
-    for pid_file in (pod / RUNS).glob("*/*/pid"):
+    for pid_file in (pod / RUNS).glob("*/pid"):
         ContainerRun(pid_file.parent).signal(signal.SIGKILL)

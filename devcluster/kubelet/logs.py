@@ -11,8 +11,8 @@ from aiohttp import web
 
 POLL_SECONDS = 0.2
 
-# (namespace, pod, container, previous run?) -> log file, and whether it may still grow.
-FindLog = Callable[[str, str, str, bool], tuple[Path, Callable[[], bool]] | None]
+# (namespace, pod, container) -> log file, and whether it may still grow.
+FindLog = Callable[[str, str, str], tuple[Path, Callable[[], bool]] | None]
 
 
 async def serve_logs(find: FindLog, certificate: Path, key: Path) -> tuple[web.AppRunner, int]:
@@ -34,9 +34,8 @@ async def serve_logs(find: FindLog, certificate: Path, key: Path) -> tuple[web.A
 
 async def _answer(request: web.Request, find: FindLog) -> web.StreamResponse:
     where = request.match_info
-    previous = request.query.get("previous") == "true"
-    found = find(where["namespace"], where["pod"], where["container"], previous)
-    if found is None:
+    found = find(where["namespace"], where["pod"], where["container"])
+    if found is None or request.query.get("previous") == "true":
         raise web.HTTPNotFound(text="no log of that container on this node")
     log, may_grow = found
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import shutil
 import signal
 import time
@@ -16,12 +15,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from devcluster.kubelet.api import CONFLICT, NOT_FOUND, Api, ApiError
+from devcluster.kubelet.api import CONFLICT, NOT_FOUND, STRATEGIC, Api, ApiError
 from devcluster.kubelet.container import RUNS, Command, ContainerRun, kill_runs
-from devcluster.kubelet.pod_report import PodReport
 from devcluster.kubelet.rewriting import Mount, expand, rewrite_path
 from devcluster.kubelet.settings import NodeSettings
 from devcluster.kubelet.sources import (
+    ADDRESS,
     NotYet,
     Sources,
     mounts_of,
@@ -30,19 +29,22 @@ from devcluster.kubelet.sources import (
 from devcluster.kubelet.status import (
     KILLED,
     ContainerState,
+    Phase,
     Running,
     Stop,
     Terminated,
     Waiting,
+    conditions,
+    keep_transition_times,
+    phase_of,
+    seconds_of,
+    stopped_phase,
+    timestamp,
 )
 
 Json = dict[str, Any]
 Answer = TypeVar("Answer")
 
-ANNOTATIONS = "devcluster.isoloss.dev"
-START_DELAY = f"{ANNOTATIONS}/start-delay-seconds"
-OOM_KILL_AFTER = f"{ANNOTATIONS}/oom-kill-after-seconds"
-LONGEST_RESTART_SECONDS = 300
 RETRY_SECONDS = 0.5
 """Between checks for a missing Secret or ConfigMap."""
 SHUTDOWN_SECONDS = 5
@@ -83,14 +85,11 @@ class PodWorker:
         self._shutting_down = True
         self._changed.set()
 
-    def find_log(
-        self, container: str, *, previous: bool
-    ) -> tuple[Path, Callable[[], bool]] | None:
+    def find_log(self, container: str) -> tuple[Path, Callable[[], bool]] | None:
         """A container's log file and whether it may still grow."""
         for state in self._report.containers:
             if state.name == container:
-                run = self._run_of(container, state.restarts - (1 if previous else 0))
-                return run.log, functools.partial(_may_grow, state, previous=previous)
+                return self._run_of(container).log, state.is_running
         return None
 
     # The life of the pod.
@@ -128,68 +127,28 @@ class PodWorker:
     async def _run_containers(self) -> None:
         spec = self.pod["spec"]
         await self._until_available(self._make_volumes)
-        for container, state in zip(
-            spec.get("initContainers", ()), self._report.init, strict=True
-        ):
-            await self._run_container(container, state, always=False)
-            if not state.has_succeeded:
-                return
-        always = self._restart_policy == "Always"
-        pairs = zip(spec["containers"], self._report.main, strict=True)
         async with asyncio.TaskGroup() as group:
-            for container, state in pairs:
-                group.create_task(self._run_container(container, state, always=always))
+            for container, state in zip(spec["containers"], self._report.containers, strict=True):
+                group.create_task(self._run_container(container, state))
 
-    async def _run_container(
-        self, container: Json, state: ContainerState, *, always: bool
-    ) -> None:
-        """Run one container, restarting it as the restart policy requires."""
-        delay = self._settings.options.restart_seconds
-        while True:
-            ended = await self._run_once(container, state)
-            again = always or (ended.exit_code != 0 and self._restart_policy != "Never")
-            if not again:
-                return
-            await self._report.post()
-            await asyncio.sleep(0 if self._has_next_run(container, state) else delay)
-            delay = min(2 * delay, LONGEST_RESTART_SECONDS)
-            state.last = ended
-            state.restarts += 1
-            state.state = Waiting("CrashLoopBackOff")
-
-    async def _run_once(self, container: Json, state: ContainerState) -> Terminated:
-        run = self._run_of(container["name"], state.restarts)
+    async def _run_container(self, container: Json, state: ContainerState) -> None:
+        run = self._run_of(container["name"])
         self._runs[container["name"]] = run
         if not run.was_started():
-            await asyncio.sleep(float(self._annotation(START_DELAY) or 0))
             run.start(await self._until_available(lambda: self._prepare(container, run), state))
         if not run.has_failed_to_start():
             state.state = Running(run.started())
             await self._report.post()
-            await self._wait_for_end(run)
+            await run.wait()
         policy = container.get("terminationMessagePolicy")
-        ended = run.result(log_as_message=policy == "FallbackToLogsOnError")
-        state.state = ended
-        if any(isinstance(other.state, Running) for other in self._report.main):
+        state.state = run.result(log_as_message=policy == "FallbackToLogsOnError")
+        if any(other.is_running() for other in self._report.containers):
             await self._report.post()
-        return ended
-
-    async def _wait_for_end(self, run: ContainerRun) -> None:
-        limit = self._annotation(OOM_KILL_AFTER)
-        if limit is None:
-            await run.wait()
-            return
-        try:
-            async with asyncio.timeout(float(limit)):
-                await run.wait()
-        except TimeoutError:
-            run.kill_for_memory()
-            await run.wait()
 
     async def _prepare(self, container: Json, run: ContainerRun) -> Command:
         """The container's command, with paths of this machine; raises NotYet."""
         variables = await Sources(self._api, self.pod).environment(container)
-        mounts = mounts_of(container, self._volumes, variables)
+        mounts = mounts_of(container, self._volumes)
         message_path = container.get("terminationMessagePath") or MESSAGE_PATH
         message = Path(rewrite_path(message_path, mounts))
         if str(message) == message_path:  # in no volume
@@ -200,12 +159,11 @@ class PodWorker:
         options = self._settings.options
         base = {"PATH": options.path, "HOME": str(home), "LANG": "C.UTF-8"}
         environment = process_environment(variables, {**base, **options.environment}, mounts)
-        words = container.get("command") or options.entrypoint
-        if not words:
+        if not container.get("command"):
             raise NotYet("CreateContainerError", "no command specified, and images are not known")
         arguments = [
             rewrite_path(expand(word, variables), mounts)
-            for word in (*words, *container.get("args", ()))
+            for word in (*container["command"], *container.get("args", ()))
         ]
         folder = Path(rewrite_path(container.get("workingDir") or "", mounts) or home)
         return Command(arguments, environment, folder if folder.is_dir() else home, message)
@@ -280,9 +238,9 @@ class PodWorker:
         kept = self.folder.parent.parent / "logs"
         kept.mkdir(exist_ok=True)
         metadata = self.pod["metadata"]
-        for log in self.folder.glob(f"{RUNS}/*/*/log"):
+        for log in self.folder.glob(f"{RUNS}/*/log"):
             if log.stat().st_size:
-                name = f"{metadata['namespace']}_{metadata['name']}_{log.parent.parent.name}.log"
+                name = f"{metadata['namespace']}_{metadata['name']}_{log.parent.name}.log"
                 log.replace(kept / name)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -306,8 +264,11 @@ class PodWorker:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _make_volumes(self) -> None:
-        sources = Sources(self._api, self.pod)
-        for volume in self.pod["spec"].get("volumes", ()):
+        sources, spec = Sources(self._api, self.pod), self.pod["spec"]
+        if spec.get("initContainers") or spec["restartPolicy"] != "Never":
+            message = "the process node wants restartPolicy Never and no init containers"
+            raise NotYet("CreateContainerError", message)
+        for volume in spec.get("volumes", ()):
             folder = self.folder / "volumes" / volume["name"]
             self._volumes[volume["name"]] = await sources.make_volume(volume, folder)
 
@@ -320,25 +281,58 @@ class PodWorker:
         limit = self.pod["spec"].get("activeDeadlineSeconds")
         return None if limit is None else self._report.start_time + float(limit) - time.time()
 
-    def _has_next_run(self, container: Json, state: ContainerState) -> bool:
-        """Whether an earlier agent already started the next attempt."""
-        return self._run_of(container["name"], state.restarts + 1).was_started()
-
-    def _run_of(self, container: str, number: int) -> ContainerRun:
-        return ContainerRun(self.folder / RUNS / container / str(number))
-
-    def _annotation(self, name: str) -> str | None:
-        value = self.pod["metadata"].get("annotations", {}).get(name)
-        return None if value is None else str(value)
+    def _run_of(self, container: str) -> ContainerRun:
+        return ContainerRun(self.folder / RUNS / container)
 
     @property
     def _is_deleted(self) -> bool:
         return "deletionTimestamp" in self.pod["metadata"]
 
-    @property
-    def _restart_policy(self) -> str:
-        return self._report.restart_policy
 
+class PodReport:
+    """The states of a pod's containers and the status that follows from them.
 
-def _may_grow(state: ContainerState, *, previous: bool) -> bool:
-    return isinstance(state.state, Running) and not previous
+    A strategic merge leaves what others own in the status, such as the scheduler's condition. The uid
+    prevents a report about one pod from reaching a later pod of the same name.
+    """
+
+    def __init__(self, api: Api, pod: Json) -> None:
+        """Start from what was reported before, possibly by an earlier agent."""
+        self._api = api
+        metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
+        self._uid = metadata["uid"]
+        self._conditions: list[Json] = status.get("conditions", [])
+        self.path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        self.start_time = seconds_of(status.get("startTime")) or time.time()
+        self.containers = [self._state_of(c) for c in spec["containers"]]
+
+    async def post(self, stop: Stop | None = None) -> None:
+        """Write the status, retrying while the API server is down."""
+        phase = phase_of(self.containers) if stop is None else stopped_phase(self.containers, stop)
+        body = {"metadata": {"uid": self._uid}, "status": self._status(phase, stop)}
+        try:
+            await self._api.call("PATCH", f"{self.path}/status", body, STRATEGIC)
+        except ApiError as error:
+            # Deleted, or replaced by another pod of that name: the watch will report it.
+            if error.code not in (NOT_FOUND, CONFLICT):
+                raise
+
+    def _status(self, phase: Phase, stop: Stop | None) -> Json:
+        states = conditions(phase, self.containers, stop, time.time())
+        self._conditions = keep_transition_times(states, self._conditions)
+        status: Json = {
+            "phase": phase,
+            "conditions": self._conditions,
+            "startTime": timestamp(self.start_time),
+            "hostIP": ADDRESS,
+            "podIP": ADDRESS,
+            "podIPs": [{"ip": ADDRESS}],
+            "containerStatuses": [state.to_json() for state in self.containers],
+        }
+        if stop is not None and stop.reason:
+            status |= {"reason": stop.reason, "message": stop.message}
+        return status
+
+    def _state_of(self, container: Json) -> ContainerState:
+        identity = f"{self._uid}/{container['name']}"
+        return ContainerState(container["name"], container.get("image", ""), identity)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -30,10 +30,6 @@ class NodeOptions:
     """Environment of every process, in addition to PATH, HOME and LANG."""
     path: str = f"{Path(sys.executable).parent}:/usr/local/bin:{os.defpath}"
     """PATH of every process: by default this Python's folder followed by the system's."""
-    entrypoint: Sequence[str] = ()
-    """Used instead of the image's entry point where a container names no command."""
-    restart_seconds: float = 10
-    """Initial delay before a container is restarted; doubles up to 300, as in a kubelet."""
 
     @property
     def capacity(self) -> dict[str, str]:

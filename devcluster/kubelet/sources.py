@@ -52,7 +52,7 @@ class Sources:
             variables |= {prefix + key: _text(value) for key, value in values.items()}
         for entry in container.get("env", ()):
             if "valueFrom" in entry:
-                value = await self._value(entry["valueFrom"], container)
+                value = await self._value(entry["valueFrom"])
             else:
                 value = expand(entry.get("value", ""), variables)
             if value is not None:
@@ -66,21 +66,21 @@ class Sources:
         """
         if "hostPath" in volume:
             return _host_path(volume["hostPath"])
-        if "persistentVolumeClaim" in volume:
-            return await self._claimed(volume["persistentVolumeClaim"]["claimName"])
         folder.mkdir(parents=True, exist_ok=True)
         if "emptyDir" in volume:
             return folder
         for source in volume.get("projected", {}).get("sources", [volume]):
             for path, content in (await self._files(source)).items():
-                _write(folder, path, content)
+                target = folder / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
         return folder
 
     async def _files(self, source: Json) -> dict[str, bytes]:
         if "downwardAPI" in source:
             items = source["downwardAPI"].get("items", ())
             return {item["path"]: self._field(item["fieldRef"]).encode() for item in items}
-        if "serviceAccountToken" in source or "clusterTrustBundle" in source:
+        if "serviceAccountToken" in source:
             return {}  # pods get no API credentials here
         kind = "secret" if "secret" in source else "configMap"
         if kind not in source:
@@ -101,18 +101,6 @@ class Sources:
             raise NotYet("ContainerCreating", f"references non-existent {kind} key: {missing[0]}")
         return {i["path"]: values[i["key"]] for i in reference["items"] if i["key"] in values}
 
-    async def _claimed(self, name: str) -> Path:
-        """The folder behind a claim; only volumes with a hostPath are supported."""
-        path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{name}"
-        claim = await self._get(path)
-        volume = claim.get("spec", {}).get("volumeName")
-        if not volume:
-            raise NotYet("ContainerCreating", f"claim {name!r} is not bound")
-        spec = (await self._get(f"/api/v1/persistentvolumes/{volume}"))["spec"]
-        if "hostPath" not in spec:
-            raise NotYet("ContainerCreating", f"volume {volume!r} has no hostPath")
-        return _host_path(spec["hostPath"])
-
     async def _whole(self, source: Json) -> dict[str, bytes]:
         kind, reference = next(
             (name, source[key])
@@ -126,11 +114,9 @@ class Sources:
                 return {}
             raise
 
-    async def _value(self, source: Json, container: Json) -> str | None:
+    async def _value(self, source: Json) -> str | None:
         if "fieldRef" in source:
             return self._field(source["fieldRef"])
-        if "resourceFieldRef" in source:
-            return _resource(source["resourceFieldRef"], container)
         kind = "secret" if "secretKeyRef" in source else "configMap"
         reference = source[f"{kind}KeyRef"]
         try:
@@ -148,7 +134,8 @@ class Sources:
     async def _read(self, kind: str, name: str) -> dict[str, bytes]:
         plural = f"{kind.lower()}s"
         try:
-            found = await self._get(f"/api/v1/namespaces/{self.namespace}/{plural}/{name}")
+            path = f"/api/v1/namespaces/{self.namespace}/{plural}/{name}"
+            found = await self.api.call("GET", path)
         except ApiError as error:
             if error.code != NOT_FOUND:
                 raise
@@ -160,9 +147,6 @@ class Sources:
         binary = found.get("binaryData") or {}
         texts = {key: value.encode() for key, value in data.items()}
         return texts | {key: base64.b64decode(value) for key, value in binary.items()}
-
-    async def _get(self, path: str) -> Json:
-        return await self.api.call("GET", path)
 
     def _field(self, reference: Json) -> str:
         path = reference["fieldPath"]
@@ -185,13 +169,11 @@ class Sources:
         return fields[path]()
 
 
-def mounts_of(
-    container: Json, volumes: dict[str, Path], variables: dict[str, str]
-) -> tuple[Mount, ...]:
+def mounts_of(container: Json, volumes: dict[str, Path]) -> tuple[Mount, ...]:
     """The container's mounts; a sub-path that does not exist becomes a folder."""
     mounts = []
     for mount in container.get("volumeMounts", ()):
-        sub_path = mount.get("subPath") or expand(mount.get("subPathExpr", ""), variables)
+        sub_path = mount.get("subPath", "")
         real = volumes[mount["name"]] / sub_path
         if sub_path and not real.exists():
             real.mkdir(parents=True)
@@ -220,22 +202,5 @@ def _host_path(source: Json) -> Path:
     return path
 
 
-def _write(folder: Path, path: str, content: bytes) -> None:
-    target = folder / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
-
-
 def _text(value: bytes) -> str:
     return value.decode(errors="replace")
-
-
-def _resource(reference: Json, container: Json) -> str:
-    """A resource of the container in units of the divisor, rounded up as a kubelet does."""
-    from kubernetes.utils.quantity import parse_quantity  # takes a second, and few pods ask for it
-
-    kind, name = reference["resource"].split(".", 1)
-    resources = container.get("resources", {})
-    text = resources.get(kind, {}).get(name, "0")
-    divisor = parse_quantity(reference.get("divisor") or "1") or 1
-    return str(int(-(-parse_quantity(text) // divisor)))

@@ -84,8 +84,10 @@ class ContainerState:
     image: str
     identity: str
     state: State = field(default_factory=Waiting)
-    last: Terminated | None = None
-    restarts: int = 0
+
+    def is_running(self) -> bool:
+        """Whether it has started and not ended."""
+        return isinstance(self.state, Running)
 
     @property
     def has_succeeded(self) -> bool:
@@ -94,17 +96,16 @@ class ContainerState:
 
     def to_json(self) -> Json:
         """Its entry among the container statuses."""
-        started = isinstance(self.state, Running)
+        started = self.is_running()
         return {
             "name": self.name,
             "image": self.image,
             "imageID": "",
             "containerID": f"process://{self.identity}",
-            "restartCount": self.restarts,
+            "restartCount": 0,
             "ready": started,
             "started": started,
             "state": self.state.to_json(),
-            "lastState": self.last.to_json() if self.last else {},
         }
 
 
@@ -118,23 +119,11 @@ class Stop:
     """Reason of the condition DisruptionTarget, if the node itself terminates the pod."""
 
 
-def phase_of(
-    restart_policy: str, init: Sequence[ContainerState], main: Sequence[ContainerState]
-) -> Phase:
-    """The phase, by the rules in the API documentation, of a pod that is not being terminated."""
-    if not all(container.has_succeeded for container in init):
-        failed = any(
-            isinstance(container.state, Terminated) and not container.has_succeeded
-            for container in init
-        )
-        return "Failed" if failed and restart_policy == "Never" else "Pending"
-    if all(isinstance(container.state, Terminated) for container in main):
-        if restart_policy == "Always":
-            return "Running"
-        if all(container.has_succeeded for container in main):
-            return "Succeeded"
-        return "Failed" if restart_policy == "Never" else "Running"
-    if all(isinstance(c.state, Waiting) and c.restarts == 0 for c in main):
+def phase_of(containers: Sequence[ContainerState]) -> Phase:
+    """The phase, by the rules in the API documentation, of a pod that is not being terminated and restarts nothing."""
+    if all(isinstance(container.state, Terminated) for container in containers):
+        return "Succeeded" if all(c.has_succeeded for c in containers) else "Failed"
+    if all(isinstance(container.state, Waiting) for container in containers):
         return "Pending"
     return "Running"
 
@@ -147,20 +136,15 @@ def stopped_phase(containers: Sequence[ContainerState], stop: Stop) -> Phase:
 
 
 def conditions(
-    phase: Phase,
-    init: Sequence[ContainerState],
-    main: Sequence[ContainerState],
-    stop: Stop | None,
-    now: float,
+    phase: Phase, containers: Sequence[ContainerState], stop: Stop | None, now: float
 ) -> list[Json]:
     """The conditions that a kubelet owns; PodScheduled is the scheduler's."""
     ended = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase)
-    initialized = phase == "Succeeded" or all(container.has_succeeded for container in init)
-    ready = ended is None and all(isinstance(container.state, Running) for container in main)
+    ready = ended is None and all(each.is_running() for each in containers)
     not_ready = None if ready else ended or "ContainersNotReady"
     answers: list[tuple[str, bool, str | None]] = [
         ("PodReadyToStartContainers", ended is None, None),
-        ("Initialized", initialized, None if initialized else "ContainersNotInitialized"),
+        ("Initialized", True, None),
         ("ContainersReady", ready, not_ready),
         ("Ready", ready, not_ready),
     ]

@@ -98,7 +98,7 @@ def test_a_wrapper_names_version_and_program(tool: build.Tool) -> None:
     ],
 )
 def test_a_program_is_of_the_module_above_its_folder_cmd(package: str, module: str) -> None:
-    assert build.Tool("some", "some", package, "").module == module
+    assert build.Tool("some", package).module == module
 
 
 def test_the_oldest_kubernetes_that_is_tested_is_the_charts_oldest() -> None:

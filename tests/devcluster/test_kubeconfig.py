@@ -6,7 +6,7 @@ import json
 import threading
 from pathlib import Path
 
-from devcluster.kubeconfig import write_kubeconfig
+from devcluster.access import write_kubeconfig
 
 
 def test_whoever_reads_one_that_is_written_again_finds_a_whole_one(tmp_path: Path) -> None:

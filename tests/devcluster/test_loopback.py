@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from demo.__main__ import main as demo
-from devcluster.loopback import pass_proxies_by
+from devcluster.ports import pass_proxies_by
 
 NOWHERE = "http://127.0.0.1:9"
 """A proxy that does not answer."""

@@ -9,7 +9,6 @@ import pytest
 
 from devcluster.build import kubectl_path
 from devcluster.control_plane import ControlPlane
-from devcluster.kubelet.pod_worker import OOM_KILL_AFTER, START_DELAY
 from devcluster.process_node import ProcessNode
 from tests.support.cluster import NodeFactory, wait_until
 from tests.support.pods import Workload, pod_spec, terminated
@@ -158,72 +157,37 @@ def test_a_missing_volume_source_holds_the_pod_and_it_can_still_be_deleted(
     wait_until(lambda: not workload.pods(), "the pod to go")
 
 
-@pytest.mark.whole
-def test_annotations_delay_the_start_and_cause_an_oom_kill(workload: Workload) -> None:
-    annotations = {START_DELAY: "1.5", OOM_KILL_AFTER: "0.2"}
-    workload.create_pod(pod_spec(FOREVER), annotations=annotations)
-    pod = workload.wait_for_phase("Failed")
-    end = terminated(pod)
-    assert (end.exit_code, end.reason) == (137, "OOMKilled")
-    assert (end.started_at - pod.status.start_time).total_seconds() >= 1
-
-
-@pytest.mark.whole
-def test_a_running_container_can_be_oom_killed(
-    workload: Workload, process_node: ProcessNode
-) -> None:
-    workload.create_pod(pod_spec(f"echo so far; {FOREVER}"))
-    uid = workload.wait_for_phase("Running").metadata.uid
-    wait_until(lambda: process_node.log(uid, "main") == "so far\n", "the first line of the log")
-    process_node.kill_for_memory(uid, "main")
-    assert terminated(workload.wait_for_phase("Failed")).reason == "OOMKilled"
-
-
-def test_the_nodes_entry_point_replaces_the_images(
-    api_client: Any, namespace: str, make_node: NodeFactory
-) -> None:
-    make_node(entrypoint=["sh", "-c"], environment={"FROM_NODE": "3"})
-    workload = Workload(api_client, namespace)
-    container = {"command": None, "args": ["exit $FROM_NODE"]}
-    workload.create_pod(pod_spec("", container))
-    assert terminated(workload.wait_for_phase("Failed")).exit_code == 3
-
-
-def test_secrets_fields_and_claims_are_mounted(workload: Workload, tmp_path: Path) -> None:
-    core, namespace = workload.core, workload.namespace
+def test_secrets_are_mounted_by_key_and_path(workload: Workload, tmp_path: Path) -> None:
     keys = {"metadata": {"name": "keys"}, "stringData": {"a": "A", "b": "B"}}
-    core.create_namespaced_secret(namespace, keys)
-    access = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
-    volume = {"hostPath": {"path": str(tmp_path)}, "capacity": {"storage": "1Gi"}, **access}
-    core.create_persistent_volume({"metadata": {"name": namespace}, "spec": volume})
-    claim = {"resources": {"requests": {"storage": "1Gi"}}, "volumeName": namespace, **access}
-    core.create_namespaced_persistent_volume_claim(
-        namespace, {"metadata": {"name": "claim"}, "spec": claim}
-    )
-    field = {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}
-    projected = [
-        {"secret": {"name": "keys", "items": [{"key": "b", "path": "deep/b"}]}},
-        {"secret": {"name": "nowhere", "optional": True}},
-        {"downwardAPI": {"items": [field]}},
-    ]
+    workload.core.create_namespaced_secret(workload.namespace, keys)
+    items = [{"key": "b", "path": "deep/b"}]
     volumes = [
-        {"name": "all", "projected": {"sources": projected}},
-        {"name": "shared", "persistentVolumeClaim": {"claimName": "claim"}},
+        {"name": "keys", "secret": {"secretName": "keys", "items": items}},
+        {"name": "none", "secret": {"secretName": "nowhere", "optional": True}},
+        {"name": "out", "hostPath": {"path": str(tmp_path)}},
     ]
     container = {
-        "env": [{"name": "ALL", "value": "/all"}, {"name": "OUT", "value": "/shared/file"}],
+        "env": [{"name": "KEYS", "value": "/keys"}, {"name": "OUT", "value": "/out/file"}],
         "volumeMounts": [
-            {"name": "all", "mountPath": "/all"},
-            {"name": "shared", "mountPath": "/shared", "subPath": "below"},
+            {"name": "keys", "mountPath": "/keys"},
+            {"name": "out", "mountPath": "/out", "subPath": "below"},
         ],
     }
-    script = "cd $ALL; find -L . -type f | sort > $OUT; cat deep/b name >> $OUT"
-    try:
-        workload.create_pod(pod_spec(script, container, volumes=volumes))
-        workload.wait_for_phase("Succeeded")
-    finally:
-        core.delete_persistent_volume(namespace)
-    assert (tmp_path / "below" / "file").read_text() == "./deep/b\n./name\nBpod"
+    script = "cd $KEYS; find -L . -type f > $OUT; cat deep/b >> $OUT"
+    workload.create_pod(pod_spec(script, container, volumes=volumes))
+    workload.wait_for_phase("Succeeded")
+    assert (tmp_path / "below" / "file").read_text() == "./deep/b\nB"
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "asked",
+    [{"restartPolicy": "OnFailure"}, {"initContainers": [{"name": "first", "image": "none"}]}],
+)
+def test_what_it_cannot_run_waits_and_says_so(workload: Workload, asked: dict[str, Any]) -> None:
+    workload.create_pod(pod_spec("true") | asked)
+    message = workload.wait_for_waiting("CreateContainerError").message
+    assert "restartPolicy Never and no init containers" in message
 
 
 @pytest.mark.whole
@@ -253,34 +217,6 @@ def test_gpus_are_slots(api_client: Any, namespace: str, make_node: NodeFactory)
 
 
 @pytest.mark.whole
-def test_failing_containers_are_restarted_where_the_policy_asks_for_it(
-    api_client: Any, namespace: str, make_node: NodeFactory
-) -> None:
-    make_node(restart_seconds=0.5)
-    workload = Workload(api_client, namespace)
-    container = {
-        "env": [{"name": "DIR", "value": "/d"}],
-        "volumeMounts": [{"name": "d", "mountPath": "/d"}],
-    }
-    spec = pod_spec("mkdir $DIR/once && exit 1; exit 0", container)
-    spec |= {"restartPolicy": "OnFailure", "volumes": [{"name": "d", "emptyDir": {}}]}
-    workload.create_pod(spec)
-    pod = workload.wait_for_phase("Succeeded")
-    status = pod.status.container_statuses[0]
-    assert status.restart_count == 1
-    assert status.last_state.terminated.exit_code == 1
-
-
-@pytest.mark.whole
-def test_an_init_container_runs_first(workload: Workload, tmp_path: Path) -> None:
-    spec = writing_pod("echo main >> $OUT", tmp_path)
-    init = writing_pod("sleep 0.3; echo init >> $OUT", tmp_path)["containers"][0]
-    workload.create_pod(spec | {"initContainers": [init | {"name": "init"}]})
-    workload.wait_for_phase("Succeeded")
-    assert (tmp_path / "file").read_text() == "init\nmain\n"
-
-
-@pytest.mark.whole
 def test_kubectl_reads_the_log(workload: Workload, control_plane: ControlPlane) -> None:
     workload.create_pod(pod_spec("echo one; echo two; echo three >&2"))
     workload.wait_for_phase("Succeeded")
@@ -306,7 +242,7 @@ def test_a_restarted_agent_adopts_running_processes(
     process_node.kill_agent()
     if seconds < 1:
         uid = workload.pod().metadata.uid
-        ended = process_node.directory / "pods" / uid / "containers" / "main" / "0" / "exit"
+        ended = process_node.directory / "pods" / uid / "containers" / "main" / "exit"
         wait_until(ended.exists, "the process to end")
     process_node.start()
     assert terminated(workload.wait_for_phase("Failed")).exit_code == 7

@@ -26,26 +26,18 @@ def states(*values: State) -> list[ContainerState]:
 
 
 @pytest.mark.parametrize(
-    ("policy", "init", "main", "phase"),
+    ("containers", "phase"),
     [
-        ("Never", [], [WAITS], "Pending"),
-        ("Never", [], [RUNS], "Running"),
-        ("Never", [], [RUNS, GOOD], "Running"),
-        ("Never", [], [WAITS, RUNS], "Running"),
-        ("Never", [], [GOOD, GOOD], "Succeeded"),
-        ("Never", [], [GOOD, BAD], "Failed"),
-        ("OnFailure", [], [GOOD, BAD], "Running"),
-        ("Always", [], [GOOD], "Running"),
-        ("Never", [RUNS], [WAITS], "Pending"),
-        ("Never", [BAD], [WAITS], "Failed"),
-        ("OnFailure", [BAD], [WAITS], "Pending"),
-        ("Never", [GOOD], [GOOD], "Succeeded"),
+        ([WAITS], "Pending"),
+        ([RUNS], "Running"),
+        ([RUNS, GOOD], "Running"),
+        ([WAITS, RUNS], "Running"),
+        ([GOOD, GOOD], "Succeeded"),
+        ([GOOD, BAD], "Failed"),
     ],
 )
-def test_the_phase_follows_from_the_containers(
-    policy: str, init: list[State], main: list[State], phase: str
-) -> None:
-    assert phase_of(policy, states(*init), states(*main)) == phase
+def test_the_phase_follows_from_the_containers(containers: list[State], phase: str) -> None:
+    assert phase_of(states(*containers)) == phase
 
 
 @pytest.mark.parametrize(
@@ -63,13 +55,13 @@ def test_a_terminated_pod_always_ends(main: list[State], stop: Stop, phase: str)
 def test_only_a_disruption_by_the_node_is_a_condition() -> None:
     disrupted = Stop("Terminated", "shutdown", disruption="TerminationByKubelet")
     for stop, expected in ((None, []), (Stop(), []), (disrupted, ["TerminationByKubelet"])):
-        listed = conditions("Failed", [], states(BAD), stop, now=0)
+        listed = conditions("Failed", states(BAD), stop, now=0)
         assert [c["reason"] for c in listed if c["type"] == "DisruptionTarget"] == expected
 
 
 def test_an_unchanged_condition_keeps_its_transition_time() -> None:
-    old = conditions("Running", [], states(RUNS), None, now=0)
-    new = conditions("Failed", [], states(BAD), None, now=60)
+    old = conditions("Running", states(RUNS), None, now=0)
+    new = conditions("Failed", states(BAD), None, now=60)
     times = {c["type"]: c["lastTransitionTime"] for c in keep_transition_times(new, old)}
     assert times["Initialized"] == "1970-01-01T00:00:00Z"
     assert times["Ready"] == "1970-01-01T00:01:00Z"

@@ -30,7 +30,7 @@ from devcluster.container_node.requirements import (
     missing_programs,
 )
 from devcluster.control_plane import ControlPlane
-from devcluster.locking import exclusive
+from devcluster.files import exclusive
 from images.build import LOCAL_BASE, ROOT, Buildah, build_images, local_base
 from tests.support.kubectl import Kubectl
 

@@ -21,8 +21,8 @@ import pytest
 
 from devcluster.cluster import DevCluster, remove_abandoned
 from devcluster.control_plane import ControlPlane
+from devcluster.files import exclusive
 from devcluster.kubelet.settings import NodeOptions
-from devcluster.locking import exclusive
 from devcluster.object_storage import ObjectStorage
 from devcluster.process_node import ProcessNode
 

@@ -1,4 +1,4 @@
-"""The administrator's few calls during start-up, without the slow import of the Kubernetes client."""
+"""Kubeconfig files, and an administrator's few calls during start-up without the slow import of the Kubernetes client."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from devcluster.files import write_private
 
 NOT_FOUND, CONFLICT = 404, 409
 CALL_SECONDS = 10
@@ -47,3 +49,23 @@ class AdminApi:
         except OSError:
             return False
         return True
+
+
+def write_kubeconfig(
+    path: Path, *, server: str, ca: Path, token: str, namespace: str = "default"
+) -> Path:
+    """Write a kubeconfig with one cluster, one bearer token and one context, for its owner alone; JSON is valid YAML."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": "dev", "cluster": {"server": server, "certificate-authority": str(ca)}}
+        ],
+        "users": [{"name": "dev", "user": {"token": token}}],
+        "contexts": [
+            {"name": "dev", "context": {"cluster": "dev", "user": "dev", "namespace": namespace}}
+        ],
+        "current-context": "dev",
+    }
+    write_private(path, json.dumps(config, indent=1))
+    return path

@@ -1,4 +1,4 @@
-"""A lock between processes, so that two sessions do not build a tool at the same time."""
+"""Files that several processes share: locks, and secrets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 
 @contextlib.contextmanager
@@ -19,3 +20,11 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[None]:
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file in one step, for its owner alone: a process that runs may read the former one. Folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, delete=False) as scratch:
+        scratch.write(text)
+    Path(scratch.name).replace(path)
