@@ -1,4 +1,4 @@
-"""Numbers as people write them: 55B tokens, 2.5T, 1,000M, 2,75."""
+"""Numbers as people write them: 55B tokens, 2.5T, 1,000M, 2,75; and with fewer digits, as points are named by them."""
 
 from __future__ import annotations
 
@@ -31,3 +31,8 @@ def hint(text: str, *, whole: bool = False) -> str:
     elif (value := count_of(text) or math.inf) < math.inf and not text.lower().endswith("k"):
         written = f"{value:.0f}" if value.is_integer() else f"{value:g}"
     return f": write {written}" if written and (written.isdigit() or not whole) else ""
+
+
+def to_significant_digits(value: float, digits: int) -> float:
+    """The nearest number with so many significant digits."""
+    return float(f"{value:.{digits - 1}e}")

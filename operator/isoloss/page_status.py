@@ -11,9 +11,10 @@ from typing import Any
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from isoloss.errors import BadInput
 from isoloss_contract import layout
 from isoloss_contract.records import Report
-from isoloss_contract.store import NotFound, Store
+from isoloss_contract.store import NotFound, Store, StoreError
 
 
 class _Shown(Report):
@@ -96,10 +97,12 @@ class PageStatus(_Shown):
 def read_page_status(store: Store, folder: str) -> dict[str, Any]:
     """The parts that are shown of the sweep in `folder`; {} before the first page.
 
-    Raises BadRecord naming the file and the field, and StoreUnavailable.
+    Raises BadInput naming the file, and the field of one that is damaged.
     """
     try:
         found = store.read_record(layout.page_status_in(folder), PageStatus)
     except NotFound:
         return {}
+    except StoreError as error:
+        raise BadInput(str(error)) from error
     return found.model_dump(by_alias=True, exclude_none=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from isoloss.counts import to_significant_digits
 from isoloss.published import PREFIX, published_law
-from isoloss.significant_digits import to_significant_digits
 from isoloss.validation import Place
 
 LAW: Final = "step-law"

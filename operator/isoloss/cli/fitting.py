@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -13,19 +12,12 @@ import typer
 from isoloss import formatting
 from isoloss.cli import outcome
 from isoloss.cli.exports import Columns, Settings, print_read, refuse_idle_of_tables
-from isoloss.cli.inputs import (
-    AsJson,
-    choice,
-    not_an_input,
-    positive,
-    refuse_idle,
-)
+from isoloss.cli.inputs import AsJson, choice, not_an_input, positive, refuse_idle
 from isoloss.fitting import fit_laws
 from isoloss.laws import FitOptions, Laws, refused_parts
 from isoloss.laws_files import write_laws
 from isoloss.report import content
 from isoloss.run_sources import read_runs
-from isoloss.runs import Weights as LossKind
 from isoloss.tables import is_table
 
 
@@ -34,12 +26,6 @@ class Weights(StrEnum):
 
     AVERAGED = "Averaged"
     RAW = "Raw"
-
-
-LOSS_KINDS: Mapping[Weights, LossKind] = {
-    Weights.AVERAGED: "averaged",
-    Weights.RAW: "raw",
-}
 
 
 class Form(StrEnum):
@@ -102,7 +88,12 @@ def fit(
             "a table has losses of one kind, and only sweeps have a choice: leave it out",
         )
     refuse_idle_of_tables(runs, column, settings)
-    given = read_runs(*runs, weights=LOSS_KINDS[weights], columns=column or (), settings=settings)
+    given = read_runs(
+        *runs,
+        weights="raw" if weights is Weights.RAW else "averaged",
+        columns=column or (),
+        settings=settings,
+    )
     options = FitOptions(
         irreducible_loss=irreducible_loss,
         form=form.value,
@@ -122,11 +113,8 @@ def fit(
         outcome.print_warnings(laws.warnings)
         print_read(given.read)
         _print_laws(laws, out)
-    return outcome.REFUSED if _are_refused(laws) else outcome.ANSWERED
-
-
-def _are_refused(laws: Laws) -> bool:
-    return laws.status == "refused" or laws.loss_compute.refusal is not None
+    refused = laws.status == "refused" or laws.loss_compute.refusal is not None
+    return outcome.REFUSED if refused else outcome.ANSWERED
 
 
 def _print_laws(laws: Laws, out: Path | None) -> None:

@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isoloss.counts import count_of
 from isoloss.errors import BadInput
+
+if TYPE_CHECKING:  # it needs the store's records, which the help does not
+    from isoloss.stored_sweeps import StoredSweep
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Namespace = Annotated[
@@ -68,3 +71,14 @@ def count(option: str, text: str) -> int:
 def optional_count(option: str, text: str | None) -> float | None:
     """The count that an option gives; None without the option. Raises BadInput."""
     return None if text is None else float(count(option, text))
+
+
+def sweep_in_store(what: str, namespace: str) -> StoredSweep | None:
+    """The sweep that a URI names; None for a resource in a cluster. Raises BadInput."""
+    from isoloss.stored_sweeps import is_sweep_uri, open_sweep
+
+    if not is_sweep_uri(what):
+        return None
+    if namespace:
+        raise BadInput(f"--namespace: {what} is a URI in the store, which has none")
+    return open_sweep(what)

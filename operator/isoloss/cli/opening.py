@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from isoloss.cli.inputs import AsJson, Namespace
+from isoloss.cli.inputs import AsJson, Namespace, sweep_in_store
 from isoloss.cli.outcome import ANSWERED, command, print_document
 from isoloss.errors import BadInput
 
@@ -56,13 +56,9 @@ def _title(what: str) -> str:
 def _page_uri(what: str, namespace: str) -> str:
     """Where the operator wrote the page. Raises BadInput if there is none yet."""
     from isoloss.kubectl import read_view, resource_name
-    from isoloss.stored_sweeps import is_sweep_uri, open_sweep
     from isoloss_contract import layout
 
-    if is_sweep_uri(what):
-        if namespace:
-            raise BadInput(f"--namespace: {what} is a URI in the store, which has none")
-        sweep = open_sweep(what)
+    if sweep := sweep_in_store(what, namespace):
         return sweep.store.location(layout.report_in(sweep.folder))
     view = read_view(resource_name(what, namespace))
     for resource in (view.prediction, view.sweep):

@@ -24,7 +24,6 @@ from isoloss.runs import RunSet, Weights
 from isoloss.savings import SearchCost
 from isoloss.status import View
 from isoloss.stored_sweeps import is_sweep_uri, open_sweep
-from isoloss_contract.store import StoreError
 
 
 @outcome.command
@@ -194,10 +193,7 @@ def _status(laws: str) -> View | None:
     if not is_sweep_uri(laws):
         return None
     sweep = open_sweep(laws)
-    try:
-        return View(read_page_status(sweep.store, sweep.folder))
-    except StoreError as error:
-        raise BadInput(str(error)) from error
+    return View(read_page_status(sweep.store, sweep.folder))
 
 
 def _prediction(laws: Laws, asked: PredictionQuery) -> Prediction | Refused | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoloss import formatting
-from isoloss.cli.inputs import Namespace
+from isoloss.cli.inputs import Namespace, sweep_in_store
 from isoloss.cli.outcome import ANSWERED, REFUSED, command, console, print_document
 from isoloss.errors import BadInput
 
@@ -61,32 +61,14 @@ Read = Callable[[], "View"]
 
 def _reader(what: str, namespace: str) -> Read:
     from isoloss.kubectl import read_view, resource_name
-    from isoloss.stored_sweeps import is_sweep_uri
-
-    if is_sweep_uri(what):
-        if namespace:
-            raise BadInput(f"--namespace: {what} is a URI in the store, which has none")
-        return _in_the_store(what)
-    resource = resource_name(what, namespace)
-    return lambda: read_view(resource)
-
-
-def _in_the_store(uri: str) -> Read:
-    """By the status beside the page that the operator drew last."""
     from isoloss.page_status import read_page_status
     from isoloss.status import View
-    from isoloss.stored_sweeps import open_sweep
-    from isoloss_contract.store import StoreError
 
-    sweep = open_sweep(uri)
-
-    def read() -> View:
-        try:
-            return View(read_page_status(sweep.store, sweep.folder))
-        except StoreError as error:
-            raise BadInput(str(error)) from error
-
-    return read
+    if (sweep := sweep_in_store(what, namespace)) is None:
+        resource = resource_name(what, namespace)
+        return lambda: read_view(resource)
+    # By the status beside the page that the operator drew last.
+    return lambda: View(read_page_status(sweep.store, sweep.folder))
 
 
 def _document(view: View) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from isoloss.laws import (
     Screened,
     fit_laws,
     predict,
-    surface_residual,
 )
 from isoloss.published import NotApplicable, published_law
 from isoloss.search.lattice import grid_points, nearest_cell, neighbours
@@ -125,11 +124,6 @@ def _lack(figures: Mapping[str, Any]) -> Lack | None:
         return None
     params, larger = figures.get("params"), figures["direction"] == "larger"
     return BeyondGrid(figures["quantity"], larger, None if params is None else float(params))
-
-
-def scatter(runs: Sequence[Run], options: FitOptions, screened: Screened) -> float | None:
-    """Standard deviation of losses about the surface through these runs, nats; None if there is no surface."""
-    return surface_residual(runs, options, screened=screened)
 
 
 def _expected_regret(laws: Laws, rate: Interval, batch: Interval) -> float:

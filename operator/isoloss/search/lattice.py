@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from isoloss.counts import to_significant_digits
 from isoloss.search.model import Point, Seen, Size
-from isoloss.significant_digits import to_significant_digits
 from isoloss.usual import USUAL_STEP
 
 LEAST_STEP = 0.6

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from isoloss.laws import Screened, screen
+from isoloss.laws import Screened, screen, surface_residual
 from isoloss.search import aiming, model, racing
 from isoloss.search.lattice import distance, grid_points, neighbours
 from isoloss.search.state import REACHED, RUNGS, State
@@ -74,7 +74,7 @@ def _noise(state: State, screened: Screened | None) -> float:
     if screened is None:
         return LEAST_NOISE
     measured = screened.noise_of_seeds
-    scattered = aiming.scatter(state.runs(state.sizes), state.options.fit, screened)
+    scattered = surface_residual(state.runs(state.sizes), state.options.fit, screened=screened)
     if measured is None:
         return max(LEAST_NOISE, scattered or 0.0)
     at_most = measured.believed if scattered is None else min(scattered, measured.believed)

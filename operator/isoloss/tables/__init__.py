@@ -15,43 +15,21 @@ from isoloss.laws import Run
 from isoloss.tables.cells import numbers_of
 from isoloss.tables.copies import Place, refuse_copies
 from isoloss.tables.expressions import parse_option
-from isoloss.tables.formats import (
-    OPTIONAL,
-    REQUIRED,
-    ArrowStream,
-    BadTable,
-    InMemory,
-    Table,
-    bytes_of,
-    is_frame,
-    is_listed,
-    is_table,
-    read_cells,
-    read_frame,
-)
+from isoloss.tables.formats import OPTIONAL as OPTIONAL
+from isoloss.tables.formats import REQUIRED as REQUIRED
+from isoloss.tables.formats import ArrowStream as ArrowStream
+from isoloss.tables.formats import BadTable as BadTable
+from isoloss.tables.formats import InMemory as InMemory
+from isoloss.tables.formats import Table, bytes_of, read_cells, read_frame
+from isoloss.tables.formats import is_frame as is_frame
+from isoloss.tables.formats import is_listed as is_listed
+from isoloss.tables.formats import is_table as is_table
 from isoloss.tables.grouping import check_whole_table, rows_by_run, run_of
-from isoloss.tables.naming import Naming, ReadAs, named, together, warnings_together
+from isoloss.tables.naming import Naming as Naming
+from isoloss.tables.naming import ReadAs as ReadAs
+from isoloss.tables.naming import named, warnings_together
+from isoloss.tables.naming import together as together
 from isoloss.tables.units import check_units, large_rates_warning
-
-__all__ = [
-    "OPTIONAL",
-    "REQUIRED",
-    "ArrowStream",
-    "BadTable",
-    "InMemory",
-    "Naming",
-    "ReadAs",
-    "RunTable",
-    "is_frame",
-    "is_listed",
-    "is_table",
-    "naming_of",
-    "parse_table",
-    "read_table",
-    "read_tables",
-    "together",
-]
-
 
 AS_IT_IS = Naming()
 """Without options: our names, or those that tools are known to use."""

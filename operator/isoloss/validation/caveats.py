@@ -7,7 +7,7 @@ import numpy as np
 from isoloss.formatting import loss as loss_text
 from isoloss.formatting import number
 from isoloss.laws import PredictionQuery
-from isoloss.validation.probes import InvalidProbes, Probe
+from isoloss.validation.probes import BEYOND_NOISE, InvalidProbes, Probe
 
 SAME_SIZE = 0.01
 """Relative difference up to which two counts of parameters are of one model."""
@@ -15,9 +15,7 @@ SMALLEST = 1.0 / 3.0
 """Of the target's size: make bench-transfer found that a sibling of a third of it halves what an answer loses where the
 rule is wrong, and that one of a ninth leaves it."""
 ABOVE = 0.05
-"""Nats above the initial loss from which on a probe that is to have lowered it is doubted, its errors apart."""
-BEYOND_ERROR = 1.645
-"""Standard errors of the difference that are granted in addition."""
+"""Nats above the initial loss from which on a probe that is to have lowered it is doubted; BEYOND_NOISE of its errors are granted in addition."""
 BITS_PER_NAT = 1.0 / np.log(2.0)
 LIKE_BITS = (0.94, 1.02)
 """Of BITS_PER_NAT: ratios of a loss in bits to the initial one in nats, which training lowers by a few percent."""
@@ -54,7 +52,7 @@ def _above_the_checkpoint(query: PredictionQuery, at_answer: Probe) -> tuple[str
         return ()
     error = float(np.hypot(at_answer.standard_error, query.initial_loss_standard_error))
     above = at_answer.loss - initial
-    if above <= ABOVE + BEYOND_ERROR * error:
+    if above <= ABOVE + BEYOND_NOISE * error:
         return ()
     ratio = at_answer.loss / initial
     low, high = (BITS_PER_NAT * end for end in LIKE_BITS)

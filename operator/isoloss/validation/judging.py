@@ -31,7 +31,7 @@ from isoloss.validation.caveats import caveats
 from isoloss.validation.drift import drift, log_answer
 from isoloss.validation.outcome import Comparison, Direction, Reason, Refined, Validation
 from isoloss.validation.probe_length import answer_at
-from isoloss.validation.probes import InvalidProbes, Probe, log_places
+from isoloss.validation.probes import BEYOND_NOISE, InvalidProbes, Probe, log_places
 
 TOLERANCE = 0.01
 """Nats at the full budget that an answer may lose and still hold: a tenth of the tokens, as is usual."""
@@ -40,8 +40,6 @@ CONFIDENCE = 0.8
 SURE_OF_SIDE = 0.975
 """Probability from which on the better answer lies on one side. An answer is rejected for another one only: probes
 that tell nothing leave an optimum anywhere, where nearly every answer would lose much."""
-BEYOND_NOISE = 1.645
-"""Standard errors by which one loss is lower than another beyond noise: 95% in one direction."""
 RIDGE = 3.0
 """Standard errors by which both neighbours on an axis are lower than an answer that lies on no valley's floor."""
 ANYWHERE = 1.5

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
+from isoloss.counts import to_significant_digits
 from isoloss.design import Knowledge, Outlook, Setting, Target, evidence, grid_about
 from isoloss.laws import Array, size_refusal
-from isoloss.significant_digits import to_significant_digits
 from isoloss_contract.footprint import fit
 from isoloss_contract.memory import DEVICES
 from isoloss_contract.records import WARMUP_MULTIPLE

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from isoloss.significant_digits import to_significant_digits
+from isoloss.counts import to_significant_digits
 from isoloss.validation import AT_THE_ANSWER, Place, probe_cross
 from isoloss_contract.ledger import KnownCheckpoint, Neighbourhood
 from isoloss_contract.schedule import whole_steps
