@@ -14,13 +14,7 @@ import numpy as np
 
 from isoloss import formatting
 from isoloss.laws import Run
-from isoloss_contract.ledger import (
-    FAILED_FOR_GOOD,
-    NOT_CHOSEN,
-    IntentAction,
-    PointRecord,
-    PointState,
-)
+from isoloss_contract import ledger
 from isoloss_contract.records import (
     WARMUP_MULTIPLE,
     ParameterCounts,
@@ -58,17 +52,17 @@ class BadTrajectory(ValueError):
     """A trajectory is inconsistent; the message names the run and the row."""
 
 
-def stopped_in_words(record: PointRecord) -> str:
+def stopped_in_words(record: ledger.PointRecord) -> str:
     """Why a point that is not finished goes on no more; empty: it is finished, or goes on."""
-    if record.state is PointState.DIVERGED or record.state in FAILED_FOR_GOOD:
+    if record.state is ledger.PointState.DIVERGED or record.state in ledger.FAILED_FOR_GOOD:
         return ""
     intent = record.intent
-    if intent.action is IntentAction.PRUNE:
+    if intent.action is ledger.IntentAction.PRUNE:
         return "pruned"
-    if record.state is PointState.SUCCEEDED:
+    if record.state is ledger.PointState.SUCCEEDED:
         is_short = intent.tokens and record.trained_for < record.wanted_tokens
         return "stopped on the way" if is_short else ""
-    is_paused = intent.action is IntentAction.PAUSE and intent.reason != NOT_CHOSEN
+    is_paused = intent.action is ledger.IntentAction.PAUSE and intent.reason != ledger.NOT_CHOSEN
     return "paused" if is_paused else ""
 
 

@@ -131,14 +131,11 @@ def _probes_in_words(view: View) -> str:
     if not validated:
         return ""
     found = (view.prediction or {}).get("status", {}).get("validation") or {}
-    losses = " ".join(place["loss"] for place in found.get("places", ()) if place.get("loss"))
-    told = f"; probes {_places_done(found)}" if found.get("places") else "; probes"
+    places = found.get("places", ())
+    losses = " ".join(place["loss"] for place in places if place.get("loss"))
+    done = sum(place.get("state") in DONE for place in places)
+    told = f"; probes {done}/{len(places)}" if places else "; probes"
     return f"{told}{f' ({losses})' if losses else ''}, {_verdict(validated)}"
-
-
-def _places_done(validation: Json) -> str:
-    places = validation.get("places", ())
-    return f"{sum(place.get('state') in DONE for place in places)}/{len(places)}"
 
 
 def _verdict(validated: Json) -> str:

@@ -40,10 +40,9 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store, StoreUnavailable
 from isoloss_trainer.corpus import CorpusFile, find_files, read_documents
 from isoloss_trainer.evaluation import DomainSequences
-from isoloss_trainer.held_out import is_held_out, unpack_texts
 from isoloss_trainer.near_duplicates import BANDS, count_twins, sketches
 from isoloss_trainer.prepare import prepare
-from isoloss_trainer.shards import HASH_BYTES, PreparedData, windows_path
+from isoloss_trainer.shards import HASH_BYTES, PreparedData, unpack_texts, windows_path
 from isoloss_trainer.termination import (
     BadConfiguration,
     BadData,
@@ -57,6 +56,7 @@ from isoloss_trainer.units import (
     PreparedUnit,
     Unit,
     find_units,
+    is_held_out,
     prepare_unit,
 )
 from tests.isoloss_trainer import builders

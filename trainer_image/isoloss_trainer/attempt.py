@@ -168,9 +168,8 @@ class Fence:
             self._store.remove(self._path)
 
     def _yields_to(self, other: records.Claimant) -> bool:
-        if other.sweep_uid != self._claimant.sweep_uid:
-            return True
-        return other.attempt > self._claimant.attempt
+        own = self._claimant
+        return other.sweep_uid != own.sweep_uid or other.attempt > own.attempt
 
     def _read(self) -> tuple[Claim | None, str | None]:
         """The claim, if there is one that can be read, and its version."""

@@ -27,13 +27,8 @@ import torch
 from pydantic import Field
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from torch.distributed import ProcessGroup
+from torch.distributed.checkpoint import metadata
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import (
-    ChunkStorageMetadata,
-    Metadata,
-    TensorProperties,
-    TensorStorageMetadata,
-)
 from torch.distributed.checkpoint.planner import ReadItem, WriteItem
 from torch.distributed.tensor import DTensor
 
@@ -468,15 +463,15 @@ def read_tensors(store: Store, folder: str, index: Index, tensors: Tensors, worl
     world.of_all(read_own)
 
 
-def _metadata(index: Index) -> Metadata:
+def _metadata(index: Index) -> metadata.Metadata:
     """The index as torch knows it."""
-    return Metadata(
+    return metadata.Metadata(
         {
-            name: TensorStorageMetadata(
-                TensorProperties(KINDS[tensor.kind]),
+            name: metadata.TensorStorageMetadata(
+                metadata.TensorProperties(KINDS[tensor.kind]),
                 torch.Size(tensor.shape),
                 [
-                    ChunkStorageMetadata(torch.Size(part.offsets), torch.Size(part.sizes))
+                    metadata.ChunkStorageMetadata(torch.Size(part.offsets), torch.Size(part.sizes))
                     for part in tensor.parts
                 ],
             )

@@ -270,7 +270,7 @@ def _as_numbers(folder: Path, uri: str, described: Mapping[str, Any]) -> Iterato
 
 def _check_scales(folder: Path, uri: str, block: tuple[int, int] | None) -> None:
     """Raises BadData(NotACheckpoint) that names a weight whose scales do not fit; transformers points to its log."""
-    shapes = _shapes(folder, uri)
+    shapes = {name: each.get_shape() for name, each in _slices(folder, uri)}
     for name, shape in shapes.items():
         scales = shapes.get(f"{name.removesuffix('.weight')}{block_scales.SCALES}")
         if name.endswith(".weight") and scales is not None:
@@ -327,7 +327,10 @@ def load_weights(
 
 
 def _take_weights(network: Any, folder: Path, uri: str) -> None:
-    theirs = load_network(folder, uri, _kept_type(folder, uri))
+    kinds = {each.get_dtype() for _, each in _slices(folder, uri)}
+    # Half the host's memory if all tensors are bfloat16; float32 holds any.
+    dtype = torch.bfloat16 if kinds == {"BF16"} else torch.float32
+    theirs = load_network(folder, uri, dtype)
     ours, given = network.state_dict(), _of_text(theirs)
     different = sorted(
         name
@@ -364,16 +367,6 @@ def _of_text(network: Any) -> dict[str, torch.Tensor]:
     }
 
 
-def _kinds(folder: Path, uri: str) -> dict[str, str]:
-    """What safetensors calls the type of each tensor that is loaded, by the tensor's name."""
-    return {name: each.get_dtype() for name, each in _slices(folder, uri)}
-
-
-def _shapes(folder: Path, uri: str) -> dict[str, list[int]]:
-    """The shape of each tensor that is loaded, by the tensor's name."""
-    return {name: each.get_shape() for name, each in _slices(folder, uri)}
-
-
 def _slices(folder: Path, uri: str) -> Iterator[tuple[str, Any]]:
     """What safetensors tells of each tensor that is loaded without reading it."""
     for file in weight_files(folder, [path.name for path in folder.iterdir()], uri):
@@ -382,19 +375,14 @@ def _slices(folder: Path, uri: str) -> Iterator[tuple[str, Any]]:
                 yield name, tensors.get_slice(name)
 
 
-def _kept_type(folder: Path, uri: str) -> torch.dtype:
-    """bfloat16 if all tensors are, which takes half the host's memory; else float32, which holds any."""
-    return torch.bfloat16 if set(_kinds(folder, uri).values()) == {"BF16"} else torch.float32
-
-
 def _refuse_codes(folder: Path, uri: str) -> None:
     """Weights in few bits are codes, which transformers would take for the numbers. Masks are in integers, too."""
     with _named(uri):
-        kinds = _kinds(folder, uri).items()
-    codes = [name for name, kind in kinds if name.endswith("weight") and kind not in NUMBERS]
-    if codes:
-        message = f"{uri}: {codes[0]} is in {dict(kinds)[codes[0]]}, and config.json has no quantization_config"
-        raise BadData("NotACheckpoint", message, FIELD)
+        kinds = [(name, each.get_dtype()) for name, each in _slices(folder, uri)]
+    for name, kind in kinds:
+        if name.endswith("weight") and kind not in NUMBERS:
+            message = f"{uri}: {name} is in {kind}, and config.json has no quantization_config"
+            raise BadData("NotACheckpoint", message, FIELD)
 
 
 def _refuse_remote_code(folder: Path, uri: str) -> dict[str, Any]:

@@ -11,9 +11,13 @@ from numpy.typing import NDArray
 
 from isoloss_trainer.evaluation import Check, DomainSequences, Loss, ratio_loss, run_losses
 from isoloss_trainer.foreign_model import FIELD, OF_A_TOKENIZER
-from isoloss_trainer.held_out import MAX_HELD_OUT_BYTES, unpack_texts, validation_texts
 from isoloss_trainer.model import LanguageModel
-from isoloss_trainer.shards import PreparedData
+from isoloss_trainer.shards import (
+    MAX_HELD_OUT_BYTES,
+    PreparedData,
+    unpack_texts,
+    validation_texts,
+)
 from isoloss_trainer.termination import BadData
 from isoloss_trainer.tokenization import (
     HOW_TO_CHECK,

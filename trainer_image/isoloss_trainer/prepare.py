@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +22,10 @@ from numpy.typing import NDArray
 
 from isoloss_contract import layout, records
 from isoloss_contract.store import BadRecord, NotFound, Store, WriteConflict
+from isoloss_trainer import shards
 from isoloss_trainer.corpus import CorpusFile, find_files
-from isoloss_trainer.held_out import (
-    MAX_HELD_OUT_BYTES,
-    document_hash,
-    pack_texts,
-    validation_texts,
-)
-from isoloss_trainer.leftovers import remove_leftovers
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import count_twins, sketches
-from isoloss_trainer.shards import PATIENT
 from isoloss_trainer.termination import BadConfiguration, BadData, Interruption
 from isoloss_trainer.tokenization import check_keeps_text, load_tokenizer
 from isoloss_trainer.units import (
@@ -40,11 +33,14 @@ from isoloss_trainer.units import (
     Preparation,
     PreparedUnit,
     Unit,
+    document_hash,
     find_units,
     missing_units,
     prepare_unit,
     read_held_out,
     read_sketches,
+    shard_name,
+    units_folder,
 )
 
 POLL_SECONDS = 5.0
@@ -60,7 +56,7 @@ def prepare(
     Of several pods each prepares its own units; the first one waits for the others, writes what is
     held out, and the manifest.
     """
-    store, pod = Store(task.store_uri, PATIENT), _pod_index(task)
+    store, pod = Store(task.store_uri, shards.PATIENT), _pod_index(task)
     if not task.sweep_uid and store.exists(layout.data_manifest(task.config.key)):
         return _already_prepared(store, task.config.key, log)
     tokenizer = load_tokenizer(task.config.tokenizer)
@@ -242,7 +238,9 @@ def _domain_data(
     held_out = _held_out(run, units)
     encoded = run.tokenizer.encode_closed(held_out)
     check_keeps_text(encoded, f"{run.config.tokenizer}, domain {source.name}", "tokenizer")
-    run.store.write(f"{run.folder}/{validation_texts(source.name)}", pack_texts(held_out))
+    run.store.write(
+        f"{run.folder}/{shards.validation_texts(source.name)}", shards.pack_texts(held_out)
+    )
     folder = f"{source.name}/validation"
     validation = _write_array(run, f"{folder}.bin", [part.tokens for part in encoded])
     lengths = _write_array(run, f"{folder}-lengths.bin", [part.lengths for part in encoded])
@@ -269,10 +267,10 @@ def _held_out(run: Preparation, units: list[Unit]) -> list[str]:
     for unit in units:
         found = read_held_out(run, unit)
         size += sum(map(len, found))
-        if size > MAX_HELD_OUT_BYTES:
+        if size > shards.MAX_HELD_OUT_BYTES:
             raise BadData(
                 "ValidationTooLarge",
-                f"domain {unit.domain.name}: more than {MAX_HELD_OUT_BYTES >> 30} GiB would be held "
+                f"domain {unit.domain.name}: more than {shards.MAX_HELD_OUT_BYTES >> 30} GiB would be held "
                 "out; lower validation documents per thousand",
                 "validation_documents_per_thousand",
             )
@@ -308,3 +306,33 @@ def _require_enough(config: records.PrepareConfig, domain: records.DomainData) -
             "raise validation documents per thousand or give the domain more documents",
             f"domains.{domain.name}",
         )
+
+
+# ------------------------------------------------------------------------------- what is left beside it
+
+
+def remove_leftovers(store: Store, key: str, manifest: records.DataManifest, log: Log) -> None:
+    """Remove the units, and their shards that the manifest does not name: those of files that were replaced before
+    the corpus with this prepare key was complete. What cannot be removed stays, with an event that says why.
+
+    Only what is listed in the units folder is looked at: an earlier manifest, of which pods may still read, was written
+    before anything there began.
+    """
+    with log.survived("leftovers-kept", corpus=key):
+        for domain in manifest.domains:
+            for path in _unnamed_shards(store, key, domain):
+                store.remove(path)
+        store.remove(units_folder(key))
+
+
+def _unnamed_shards(store: Store, key: str, domain: records.DomainData) -> Iterator[str]:
+    folder = layout.data_folder(key)
+    named = {
+        path for shard in domain.training for path in (shard.path, shards.windows_path(shard.path))
+    }
+    units = {name.partition(".")[0] for name in store.names(f"{units_folder(key)}/{domain.name}")}
+    begun = tuple(f"{shard_name(domain.name, unit)}-" for unit in units)
+    for name in store.names(f"{folder}/{domain.name}") if begun else ():
+        path = f"{domain.name}/{name}"
+        if path.startswith(begun) and path not in named:
+            yield f"{folder}/{path}"

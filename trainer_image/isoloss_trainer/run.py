@@ -18,7 +18,7 @@ from isoloss_contract.records import (
 )
 from isoloss_contract.store import Store
 from isoloss_contract.trajectories import write_finished
-from isoloss_trainer import model
+from isoloss_trainer import evaluation, model
 from isoloss_trainer.attempt import (
     Attempt,
     MicroBatch,
@@ -31,13 +31,6 @@ from isoloss_trainer.attempt import (
     versions,
 )
 from isoloss_trainer.checkpoint import Checkpoints, persist
-from isoloss_trainer.evaluation import (
-    Check,
-    Losses,
-    ValidationSet,
-    bytes_per_token,
-    trajectory_row,
-)
 from isoloss_trainer.foreign_model import fetching, load_weights
 from isoloss_trainer.foreign_tokens import check_same_tokenizer
 from isoloss_trainer.kernels import preferred_kernels
@@ -108,7 +101,7 @@ class PointRun:
         self.learner = Learner(network, point, world, halvings, self._check)
         self.sequences = TrainingSequences(data, point.mixture, point.seed, world)
         limit = point.evaluation.sequences_per_domain
-        self._validation = ValidationSet(data, point.mixture, limit)
+        self._validation = evaluation.ValidationSet(data, point.mixture, limit)
 
         self.saving = Saving(attempt, self.learner, self.timetable, self.stopwatch)
         self._reporter = reporter or Reporter(attempt)
@@ -146,7 +139,8 @@ class PointRun:
             while self._lasts():
                 self._check()
                 if self.timetable.is_evaluation_due(self.state):
-                    self._take_evaluation()
+                    self.state.take_evaluation(self._evaluate(self._check))
+                    self._reporter.note(self.tokens, self.state.trajectory)
                 elif self.state.step < self.timetable.steps:
                     self._take_step()
                 else:
@@ -203,7 +197,7 @@ class PointRun:
             wanted_tokens=task.tokens,
             steps=self.state.step,
             parameters=self.parameters,
-            bytes_per_token=bytes_per_token(self.attempt.data, point.mixture),
+            bytes_per_token=evaluation.bytes_per_token(self.attempt.data, point.mixture),
             diverged_at_tokens=self.ending.diverged_at_tokens,
             loss=rows[-1].loss if rows else None,
             averaged_loss=rows[-1].averaged_loss if rows else None,
@@ -281,23 +275,18 @@ class PointRun:
 
     # ------------------------------------------------------------------ its evaluations
 
-    def _take_evaluation(self) -> None:
-        """A scheduled one: it joins the trajectory."""
-        self.state.take_evaluation(self._evaluate(self._check))
-        self._reporter.note(self.tokens, self.state.trajectory)
-
-    def _evaluate(self, check: Check) -> TrajectoryRow:
+    def _evaluate(self, check: evaluation.Check) -> TrajectoryRow:
         """Loss of the raw and the averaged weights. A loss that is not finite is a divergence."""
         raw = self._losses(check)
         with self.learner.averaged():
             averaged = self._losses(check)
-        row = trajectory_row(self.state, self.tokens, raw, averaged)
+        row = evaluation.trajectory_row(self.state, self.tokens, raw, averaged)
         if row.loss is None:
             self.ending = Ending.divergence(self.tokens)
         self._log.evaluation(row)
         return row
 
-    def _losses(self, check: Check) -> Losses:
+    def _losses(self, check: evaluation.Check) -> evaluation.Losses:
         """Losses of the weights as they are."""
         size, world = self.learner.micro_batch, self.attempt.world
         if world.on_cpu:
@@ -305,7 +294,9 @@ class PointRun:
         with self.stopwatch.timing("evaluation"):
             return self._validation.evaluate(self.learner.token_losses, world, size, check)
 
-    def final_trajectory(self, check: Check = lambda: None) -> tuple[TrajectoryRow, ...]:
+    def final_trajectory(
+        self, check: evaluation.Check = lambda: None
+    ) -> tuple[TrajectoryRow, ...]:
         """The trajectory with an evaluation at its very end.
 
         Unless it is a scheduled one, the state does not get it: a continued run has the very

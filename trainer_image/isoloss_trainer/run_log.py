@@ -255,11 +255,6 @@ def wanted_curves(attempt: Attempt) -> Callable[[], WeightsAndBiases] | None:
     return lambda: WeightsAndBiases(attempt)
 
 
-def curves_of_training(found: Figures) -> dict[str, float]:
-    """Figures by the names of their curves."""
-    return {f"train/{name}": value for name, value in known(found).items()}
-
-
 def curves_of_evaluation(row: TrajectoryRow, further: Values) -> dict[str, float]:
     """Validation losses, of the mixture and of each domain, and `further` values by their curves' names."""
     losses = {"loss": row.loss, "averaged_loss": row.averaged_loss}
@@ -359,8 +354,10 @@ class RunLog:
             self._stopwatch.seconds_without("evaluation"),
         )
         words = in_words(found, tokens, task.tokens)
-        self._log.progress("train", tokens, task.tokens, words=words, **known(found))
-        self._recorder.record(tokens, curves_of_training(found))
+        figures = known(found)
+        self._log.progress("train", tokens, task.tokens, words=words, **figures)
+        curves = {f"train/{name}": value for name, value in figures.items()}
+        self._recorder.record(tokens, curves)
 
     def evaluation(self, row: TrajectoryRow) -> None:
         """What one found, with the experts' load since the one before."""

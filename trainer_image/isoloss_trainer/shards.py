@@ -16,7 +16,9 @@ torch is imported by who asks for a batch: preparing a corpus needs none.
 from __future__ import annotations
 
 import fcntl
+import gzip
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -63,6 +65,29 @@ def sequence_hashes(tokens: NDArray[np.uint32], length: int) -> bytes:
         sequence_hash(tokens[number * length : (number + 1) * length + 1])
         for number in range(sequence_count(len(tokens), length))
     )
+
+
+# -------------------------------------------------------------------------------------- held-out texts
+
+
+MAX_HELD_OUT_BYTES = 4 * 2**30
+"""Size of a domain's texts: they are sorted in memory."""
+
+
+def validation_texts(domain: str) -> str:
+    """Path of the held-out documents' texts, in evaluation order, relative to the data folder."""
+    return f"{domain}/validation.jsonl.gz"
+
+
+def pack_texts(texts: list[str]) -> bytes:
+    """Gzipped JSON lines; equal texts give equal bytes."""
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    return gzip.compress(lines.encode(), compresslevel=3, mtime=0)
+
+
+def unpack_texts(content: bytes) -> list[str]:
+    """Undo `pack_texts`."""
+    return [json.loads(line)["text"] for line in gzip.decompress(content).splitlines()]
 
 
 # -------------------------------------------------------------------------------------------- shards

@@ -22,16 +22,10 @@ from isoloss_contract.records import (
     TrainTask,
 )
 from isoloss_contract.store import Store, StoreError
+from isoloss_trainer import termination
 from isoloss_trainer.attempt import Attempt, Fence, stored_result
 from isoloss_trainer.log import Log
 from isoloss_trainer.shards import PATIENT, PreparedData
-from isoloss_trainer.termination import (
-    BadConfiguration,
-    Diverged,
-    Interrupted,
-    Interruption,
-    OutOfMemory,
-)
 from isoloss_trainer.world import FETCH_PATIENCE, World
 
 if TYPE_CHECKING:
@@ -41,7 +35,7 @@ DECAY_BATCHES = 10
 """A time constant of the weights is at least so many batches."""
 
 
-def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) -> str:
+def train(task: TrainTask, scratch: Path, interruption: termination.Interruption, log: Log) -> str:
     """Train the point to `task.tokens`; returns a sentence for the termination message.
 
     Raises Diverged once the result of a diverged run is written, and Interrupted, OutOfMemory,
@@ -69,9 +63,9 @@ def train(task: TrainTask, scratch: Path, interruption: Interruption, log: Log) 
             )
         )
     if result.outcome is Outcome.DIVERGED:
-        raise Diverged("Diverged", result.message)
+        raise termination.Diverged("Diverged", result.message)
     if result.outcome is Outcome.OUT_OF_MEMORY:
-        raise OutOfMemory("OutOfMemory", result.message)
+        raise termination.OutOfMemory("OutOfMemory", result.message)
     return result.message
 
 
@@ -106,7 +100,7 @@ def _join_and_run(attempt: Attempt) -> PointResult:
     try:
         # Checked together: one process that left alone would keep the others waiting for it.
         if world.any(attempt.interruption.requested):
-            raise Interrupted("Interrupted", "stop requested")
+            raise termination.Interrupted("Interrupted", "stop requested")
         with deterministic_kernels(attempt.task.deterministic):
             return run_point(replace(attempt, world=world))
     finally:
@@ -137,7 +131,7 @@ def _check_decay(point: PointConfig) -> None:
     """Weights that are forgotten within a few steps learn nothing, and the run would end like any other."""
     constant, batch = point.optimizer.weight_decay_tokens, point.batch_size * point.sequence_length
     if 0 < constant < DECAY_BATCHES * batch:
-        raise BadConfiguration(
+        raise termination.BadConfiguration(
             "WeightDecayTooFast",
             f"weights would be forgotten within {constant} tokens, but a batch has {batch}: raise weightDecayTokens to "
             f"at least {DECAY_BATCHES} of the grid's largest batches, or lower that",

@@ -18,15 +18,15 @@ from isoloss_contract import layout
 from isoloss_contract.records import DomainSource, HashedShard, PrepareConfig, Record, content_key
 from isoloss_contract.store import NotFound, Store
 from isoloss_trainer.corpus import BadDocument, CorpusFile, Document, read_documents
-from isoloss_trainer.held_out import (
-    MAX_HELD_OUT_BYTES,
-    is_held_out,
-    pack_texts,
-    unpack_texts,
-)
 from isoloss_trainer.log import Log
 from isoloss_trainer.near_duplicates import sketches
-from isoloss_trainer.shards import sequence_hashes, windows_path
+from isoloss_trainer.shards import (
+    MAX_HELD_OUT_BYTES,
+    pack_texts,
+    sequence_hashes,
+    unpack_texts,
+    windows_path,
+)
 from isoloss_trainer.termination import BadData, Interruption
 from isoloss_trainer.tokenization import TextTokenizer
 
@@ -278,6 +278,16 @@ def _batches(unit: Unit) -> Iterator[list[tuple[CorpusFile, Document]]]:
                 yield batch
                 batch, size = [], 0
     yield batch
+
+
+def document_hash(text: str) -> bytes:
+    """SHA-256 of the text: it decides about holding out, and the order of held-out documents."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def is_held_out(text: str, per_thousand: int) -> bool:
+    """Whether a document is kept for validation."""
+    return int.from_bytes(document_hash(text)[:8], "big") % 1000 < per_thousand
 
 
 def closed(tokens: NDArray[np.uint32], end_token: int) -> NDArray[np.uint32]:

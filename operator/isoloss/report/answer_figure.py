@@ -84,7 +84,8 @@ def _line(
     if probed is None:
         return []
     first = probed.places[0]
-    others = (place for place in probed.places[1:] if _is_alike(across(place), across(first)))
+    alike = across(first) / ALIKE, across(first) * ALIKE
+    others = (place for place in probed.places[1:] if alike[0] <= across(place) <= alike[1])
     return [first, *sorted(others, key=along)]
 
 
@@ -185,10 +186,6 @@ def _in_words(place: ProbedPlace, own: float | None = None) -> str:
         f"learning rate {formatting.learning_rate(place.learning_rate)}, "
         f"batch size {formatting.batch_size(place.batch_size)}\n{place.state}{loss}{above}"
     )
-
-
-def _is_alike(one: float, other: float) -> bool:
-    return max(one, other) <= ALIKE * min(one, other)
 
 
 def _legend(figure: drawing.Figure, probed: Probed | None, level: float) -> None:

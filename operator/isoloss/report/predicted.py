@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from isoloss import formatting
 from isoloss.laws import (
-    Interval,
     Laws,
     Point,
     Prediction,
@@ -190,17 +190,14 @@ def interval_costs(laws: Laws, answer: Prediction) -> Table | None:
     rows = []
     quantities = [("learning rate", answer.learning_rate, formatting.learning_rate)]
     if not answer.batch_size_given:
-        quantities.append(("batch size", _not_rounded(answer), formatting.batch_size))
+        size = replace(answer.batch_size, value=answer.batch_size_raw)
+        quantities.append(("batch size", size, formatting.batch_size))
     for k, (name, interval, write) in enumerate(quantities):
         for end in (interval.low, interval.high):
             wasted = 0.5 * float(curvature[k, k]) * float(np.log(end / interval.value)) ** 2
             rows.append(_cost_row(f"{name} {write(end)}", wasted, slope, answer))
     heads = ("at", "more tokens", "more compute (FLOPs)", "more loss (nats per token)")
     return Table(heads, tuple(rows), frozenset({1, 2, 3}))
-
-
-def _not_rounded(answer: Prediction) -> Interval:
-    return Interval(answer.batch_size_raw, answer.batch_size.low, answer.batch_size.high)
 
 
 def _cost_row(name: str, wasted: float, slope: float | None, answer: Prediction) -> Cells:

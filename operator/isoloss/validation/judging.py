@@ -225,7 +225,9 @@ def judge(
         return _verdict(replace(told, refined=refined), alone, answer, tolerance, within)
     refined = replace(refined, batch_size=answer.batch_size)
     found = _verdict(replace(told, refined=refined), alone, answer, tolerance, within)
-    return replace(found, message=f"{found.message} {_alone_sentence(answer)}")
+    sizes = f"{batch_text(answer.batch_size.value)} sequences, the batch size that is given"
+    note = f"The learning rate alone is judged, by the probes at {sizes}."
+    return replace(found, message=f"{found.message} {note}")
 
 
 def _all_diverged(probes: Sequence[Probe]) -> bool:
@@ -253,10 +255,6 @@ def _at_its_batch_size(answer: Prediction, probes: Sequence[Probe]) -> list[Prob
     given = answer.batch_size.value
     near = [p for p in probes if abs(float(np.log(p.batch_size / given))) <= AT_THE_ANSWER]
     return [replace(probe, batch_size=given) for probe in near]
-
-
-def _alone_sentence(answer: Prediction) -> str:
-    return f"The learning rate alone is judged, by the probes at {batch_text(answer.batch_size.value)} sequences, the batch size that is given."
 
 
 def _lacking(varied: Array) -> str:
