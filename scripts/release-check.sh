@@ -1,6 +1,7 @@
 #!/bin/sh
 # What a release needs beside green tests: versions agree, the wheel works in an empty environment, the chart lints, the
-# site builds, and both images build where a builder is. Prints what it did; the first failure ends it.
+# site builds, and both images build where a builder is. Prints what it did; the first failure ends it. What only a maintainer can
+# write, the date and the repository's address, is asked for at the end.
 set -eu
 cd "$(dirname "$0")/.."
 export PYTHONPATH="$PWD"
@@ -8,10 +9,6 @@ export PYTHONPATH="$PWD"
 echo "==> Versions"
 .venv/bin/python -m pytest -q -n 0 tests/docs/test_versions.py
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
-grep -q "^## $version (" CHANGELOG.md || {
-    echo "CHANGELOG.md: no dated entry: rename '## Unreleased' to '## $version (YYYY-MM-DD)'" >&2
-    exit 1
-}
 
 echo "==> The wheel, in an empty environment"
 uv=$(./scripts/find-uv.sh)
@@ -36,4 +33,15 @@ if command -v buildah docker podman >/dev/null 2>&1; then
 else
     echo "==> The images were not built: this machine has neither buildah nor docker nor podman"
 fi
+
+echo "==> What a maintainer writes"
+wanted() { grep -q "$2" "$1" || { echo "$1: $3" >&2 && left=1; }; }
+left=''
+wanted CHANGELOG.md "^## $version (" "no dated entry: rename '## Unreleased' to '## $version (YYYY-MM-DD)'"
+wanted CITATION.cff '^repository-code:' "no repository-code: the repository's address"
+wanted pyproject.toml '^\[project.urls\]' "no [project.urls]: the same address"
+wanted helm/isoloss/Chart.yaml '^home:' "no home: the same address"
+wanted zensical.toml '^repo_url' "no repo_url: the same address"
+[ -e .github/CODEOWNERS ] || { echo ".github/CODEOWNERS is missing: who reviews what" >&2 && left=1; }
+[ -z "$left" ] || exit 1
 echo "==> $version is ready to be tagged v$version"
