@@ -244,7 +244,7 @@ def model_type(config: Mapping[str, Any]) -> str:
     if not isinstance(value, str) or value not in FAMILIES:
         raise UnsupportedModel(
             "model_type",
-            f"isoloss trains no {value!r}: use one of {', '.join(SUPPORTED_MODEL_TYPES)}",
+            f"{value!r} is not supported; use one of {', '.join(SUPPORTED_MODEL_TYPES)}",
         )
     return value
 

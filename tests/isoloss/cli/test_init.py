@@ -428,7 +428,7 @@ def test_of_another_family_no_continued_run_is_written(
     llama = write_checkpoint(tmp_path / "models" / "llama", LLAMA_3_8B)
     init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--validate", "0.1", "--out", "a.yaml")
     Path("a.yaml").write_text(Path("a.yaml").read_text().replace(f"uri: {llama}", f"uri: {uri}"))
-    assert "isoloss trains no 'gpt2'" in isoloss("plan", "a.yaml").err
+    assert "'gpt2' is not supported" in isoloss("plan", "a.yaml").err
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_what_belongs_to_the_checkpoint_alone_is_left_behind() -> None:
 @pytest.mark.parametrize(
     ("config", "parameters", "field", "says"),
     [
-        ({}, 10**8, "checkpoint", "config.json: model_type: isoloss trains no None: use one of"),
+        ({}, 10**8, "checkpoint", "config.json: model_type: None is not supported; use one of"),
         ({**LLAMA_3_8B, "model_type": "gemma2"}, 10**8, "checkpoint", "'gemma2' is not supported"),
         ({**LLAMA_3_8B, "model_type": ["llama"]}, 10**8, "checkpoint", "is not supported"),
         ({**LLAMA_3_8B, "hidden_size": None}, 10**8, "checkpoint", "hidden_size: is required"),
