@@ -18,6 +18,8 @@ LEAST_NOISE: Final = 0.0015
 """Nats from seed to seed that a search assumes at the least: 0.0013 was measured at 124 M parameters."""
 SEED_NOISE: Final = 0.001
 """Nats by which two trainings of one configuration differ."""
+MOST_NOISE: Final = 0.010
+"""Nats between seeds that a validation reckons with where none were trained, however closely losses follow the laws."""
 USUAL_RUN_NOISE: Final = 4e-4
 """Noise of ln L from run to run: 0.0013 nats at 3.3."""
 EVALUATION_NOISE: Final = 0.0007
@@ -32,6 +34,8 @@ LARGEST_LOSS: Final = 16.0
 USUAL_BYTES_PER_TOKEN: Final = 4.4
 """Bytes of English text in a token: GPT-2's tokenizer has 4.3 on scientific text, 4.5 on news and 4.6 on FineWeb-Edu (nanochat's
 tokenizer report)."""
+USUAL_NATS_PER_BYTE: Final = 0.9
+"""Trained language models reach 0.5 to 0.9 nats per byte of text; 0.9 nats are 1.3 bits."""
 USUAL_SLOPE: Final = 0.03
 """-dlnL/dlnD if a single evaluation cannot tell: 0.07 nats per factor e of tokens at 2.4."""
 USUAL_TOKEN_SLOPE: Final = 0.1
@@ -63,6 +67,12 @@ each known to 0.05. A grid of three values a hyperparameter shows none of them.
 CATCHES_UP: Final = 0.13
 """ln tokens per ln D by which a run gains on one of e times smaller batch: USUAL_CURVATURE times an optimum that grows
 as D^0.45, as on the published sweeps."""
+DRIFT_ERROR: Final = 0.08
+"""ln tokens per ln D by which what a run wastes may drift otherwise, per ln unit of LR or B between two points."""
+BENDS: Final = 0.15
+"""Share of that waste by which a straight line over ln D may err, per ln D."""
+SCALE_ERROR: Final = 0.1
+"""Relative error of an excess in nats per ln D, as curves flatten more or less than FLATTENS."""
 
 # ------------------------------------------------------------------------- optima about a law of N and D
 
@@ -133,5 +143,7 @@ FRONTIER_EXPONENT_ERROR: Final = 0.06
 
 # -------------------------------------------------------------------------------------------- grid
 
+LARGEST_USUAL_RATE: Final = 0.03
+"""AdamW is used at 1e-5 to 1e-2; in percent, the middle of its grids is 0.03 or more."""
 USUAL_STEP: Final = 2.0
 """Factor between two values of a grid, where there is a single one."""

@@ -15,16 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isoloss import usual
 from isoloss.laws import Run
 from isoloss.search.model import Point
-from isoloss.usual import CATCHES_UP, EVALUATION_NOISE, FLATTENS, USUAL_TOKEN_SLOPE
 
-DRIFT_ERROR = 0.08
-"""ln tokens per ln D by which the waste may drift otherwise, per ln unit between the points."""
-BENDS = 0.15
-"""Share of the waste by which a straight line may err per ln D."""
-SCALE_ERROR = 0.1
-"""Relative error of an excess in nats per ln D, as curves flatten more or less than is usual."""
 WINDOW = 1.2
 """ln D before the last common evaluation that tell how the waste changes."""
 ENOUGH_FOR_SCATTER = 5
@@ -102,18 +96,20 @@ def excess(
     last, slope, slope_error, level_error = _line(
         at - at[-1],
         waste,
-        -CATCHES_UP * larger,
-        DRIFT_ERROR * (abs(larger) + abs(faster)),
-        math.sqrt(2.0) * np.array([noise, EVALUATION_NOISE]) / steepness,
+        -usual.CATCHES_UP * larger,
+        usual.DRIFT_ERROR * (abs(larger) + abs(faster)),
+        math.sqrt(2.0) * np.array([noise, usual.EVALUATION_NOISE]) / steepness,
     )
     waste_error = math.sqrt(
-        level_error**2 + (ahead * slope_error) ** 2 + (ahead * BENDS * last) ** 2
+        level_error**2 + (ahead * slope_error) ** 2 + (ahead * usual.BENDS * last) ** 2
     )
-    flatter = math.exp(-FLATTENS * ahead)
+    flatter = math.exp(-usual.FLATTENS * ahead)
     final = last + ahead * slope
     mean = flatter * _nats(best, float(at[-1]), final, steepness)
     below = flatter * _nats(best, float(at[-1]), final - waste_error, steepness)
-    deviation = math.sqrt(2.0 * noise**2 + (mean - below) ** 2 + (SCALE_ERROR * ahead * mean) ** 2)
+    deviation = math.sqrt(
+        2.0 * noise**2 + (mean - below) ** 2 + (usual.SCALE_ERROR * ahead * mean) ** 2
+    )
     return Excess(mean, deviation, flatter * steepness)
 
 
@@ -124,9 +120,9 @@ def _steepness(run: Run, log_tokens: float) -> float:
     if late.sum() < 2:
         late = at <= log_tokens + 1e-3
     if late.sum() < 2:
-        return USUAL_TOKEN_SLOPE
+        return usual.USUAL_TOKEN_SLOPE
     slope = -float(np.polyfit(at[late], run.losses[late], 1)[0])
-    return max(slope, 0.1 * USUAL_TOKEN_SLOPE)
+    return max(slope, 0.1 * usual.USUAL_TOKEN_SLOPE)
 
 
 def _waste(run: Run, best: Run, at: np.ndarray, steepness: float) -> np.ndarray:

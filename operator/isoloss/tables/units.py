@@ -15,18 +15,19 @@ import numpy as np
 from isoloss.laws import Run
 from isoloss.tables.cells import Numbers
 from isoloss.tables.grouping import FEWEST_STEPS
-from isoloss.usual import FLOPS_PER_PARAM_AND_TOKEN, LARGEST_LOSS
+from isoloss.usual import (
+    FLOPS_PER_PARAM_AND_TOKEN,
+    LARGEST_LOSS,
+    LARGEST_USUAL_RATE,
+    USUAL_NATS_PER_BYTE,
+)
 
 POSITIVE = ("params", "batch_size", "sequence_length", "learning_rate", "tokens", "bytes")
 LARGEST_BATCH_TOKENS = 2.0**28
 """268M tokens: several times the largest step of any published training run."""
 BYTES_PER_TOKEN = (0.25, 64.0)
-LARGEST_USUAL_RATE = 0.03
-"""AdamW is used at 1e-5 to 1e-2; in percent, the middle of its grids is 0.03 or more."""
 LARGE_RATES = ("sgd", "muon")
 """What the names of optimizers contain that are used at larger learning rates."""
-USUAL_NATS_PER_BYTE = 0.9
-"""Trained language models reach 0.5 to 0.9 nats per byte of text; 0.9 nats are 1.3 bits."""
 
 
 def _refuse(numbers: Numbers, column: str, wrong: Any, message: Callable[[int], str]) -> None:

@@ -10,12 +10,10 @@ from itertools import pairwise
 import numpy as np
 
 from isoloss.laws import Array, Laws, Run, RunNoise
-from isoloss.usual import USUAL_NOISE
+from isoloss.usual import MOST_NOISE, USUAL_NOISE
 
 STATED_FREEDOM = 4.0
 """Degrees of freedom that a given noise adds to the seeds' own."""
-MOST_NOISE = 0.010
-"""Nats between seeds that are to be reckoned with where none were trained, however closely losses follow the laws."""
 BEYOND_NOISE = 1.645
 """Standard errors by which one loss is lower than another beyond noise: 95% in one direction."""
 SAME_TOKENS = 0.05
