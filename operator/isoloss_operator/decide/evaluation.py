@@ -13,7 +13,7 @@ from isoloss_contract.ledger import Attempts, ConfigurationError, Ledger
 from isoloss_contract.records import DataManifest, EvaluateConfig, EvaluationResult, content_key
 from isoloss_operator import api
 from isoloss_operator.api import statuses
-from isoloss_operator.decide.conditions import Finding
+from isoloss_operator.decide.conditions import EVALUATED, Finding
 from isoloss_operator.decide.jobs import requests
 from isoloss_operator.decide.known_ledger import known_ledger, under_present
 from isoloss_operator.decide.law_status import interval_status
@@ -26,6 +26,7 @@ from isoloss_operator.planning.points import PRECISIONS, mixture, template_diges
 
 LABELS: Final = Labels(
     name="evaluate",
+    condition=EVALUATED,
     doing="measuring the initial loss",
     active=Reason.EVALUATING,
     failed=Reason.EVALUATION_FAILED,

@@ -13,6 +13,7 @@ from isoloss_operator.decide.checks import AcceptedSweep
 from isoloss_operator.decide.choose import account, slots_taken
 from isoloss_operator.decide.conditions import (
     ALL_ACCEPTED,
+    DATA_READY,
     Finding,
     Findings,
     storage_not_writable,
@@ -32,6 +33,7 @@ from isoloss_operator.planning.specs import prepare_config
 
 LABELS: Final = Labels(
     name="prepare",
+    condition=DATA_READY,
     doing="tokenizing the corpus",
     active=Reason.PREPARING_DATA,
     failed=Reason.PREPARATION_FAILED,

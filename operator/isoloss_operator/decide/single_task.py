@@ -12,10 +12,12 @@ from datetime import datetime
 from typing import Final
 
 from isoloss_contract.ledger import Attempts, ConfigurationError
+from isoloss_contract.timestamps import parse_timestamp
 from isoloss_operator.decide.conditions import Finding
 from isoloss_operator.decide.jobs import failures
 from isoloss_operator.decide.jobs.attempts import (
     after_failure,
+    after_result,
     after_stop,
     charges,
     next_attempt,
@@ -40,6 +42,8 @@ class Labels:
 
     name: str
     """Name of the Job, as in "The prepare Job"."""
+    condition: str
+    """Which is True while the result is there."""
     doing: str
     """As in "Job x is tokenizing the corpus"."""
     active: Reason
@@ -214,10 +218,11 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
         if task.is_missing and failures.awaits_result(job, observed.now):
             break
         failure = failures.classify(job)
-        if failure.kind is failures.FailureClass.RESULT_MISSING and job.template not in (
-            "",
-            task.asked,
-        ):
+        is_missing = failure.kind is failures.FailureClass.RESULT_MISSING
+        if is_missing and _had_result(task, job):
+            attempts = after_result(attempts, job, observed.now)
+            continue
+        if is_missing and job.template not in ("", task.asked):
             attempts = after_stop(attempts, job, observed.now)
             continue  # another version's, which may have written something else
         field = failures.spec_field(failure.field, domains=task.domains)
@@ -229,3 +234,10 @@ def _recorded(task: SingleTask) -> tuple[Attempts, ConfigurationError | None]:
             or refused
         )
     return attempts, refused
+
+
+def _had_result(task: SingleTask, job: ObservedJob) -> bool:
+    """Whether the condition said, after this Job's end, that the result was there: it has been deleted since."""
+    said = task.observed.previous_conditions.get(task.labels.condition)
+    since = parse_timestamp(said.last_transition_time) if said and said.status == "True" else None
+    return since is not None and job.ended is not None and job.ended <= since

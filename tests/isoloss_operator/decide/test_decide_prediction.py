@@ -693,6 +693,21 @@ def test_an_evaluation_that_is_not_there_yet_is_waited_for(
     assert is_awaited == (not ended_attempts)
 
 
+@pytest.mark.parametrize(("seconds", "charged"), [(1, {}), (-1, {"ResultMissing": 1})])
+def test_an_evaluation_whose_result_was_seen_and_deleted_is_made_again_free_of_charge(
+    seconds: float, charged: dict[str, int]
+) -> None:
+    """Its Job is kept. One that ended after the result was seen is another attempt, and made none."""
+    succeeded = job(
+        complete=True, pod=None, unfinished_pods=0, ended=NOW - timedelta(seconds=seconds)
+    )
+    world = answered(evaluation=ABSENT, jobs=(succeeded,), now=NOW + timedelta(minutes=2))
+    plan = decide_prediction(world)
+    assert plan.ledger is not None
+    assert plan.ledger.evaluation.charged == charged
+    assert [request.attempt for request in plan.create] == [2]
+
+
 def test_an_evaluation_that_failed_too_often_stalls_until_the_spec_changes() -> None:
     """As a preparation does: the sweep's retriesPerPoint, three unless set."""
     world = recorded(*crashed(4, generation=1))

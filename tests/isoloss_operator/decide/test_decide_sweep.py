@@ -680,6 +680,18 @@ def test_a_corpus_that_goes_after_it_was_prepared_is_prepared_by_the_next_attemp
     assert gone.ledger is None or gone.ledger.preparation.charged == {}
 
 
+def test_a_corpus_that_goes_together_with_the_ledger_charges_nothing_to_the_job_that_had_written_it() -> (
+    None
+):
+    """Its Job is kept, and the condition has said that the corpus was there."""
+    begun = unprepared(complete(PREPARE_KEY, ended=NOW), manifest=manifest())
+    world = after(begun, decide_sweep(begun), manifest=ABSENT, ledger=ABSENT)
+    plan = decide_sweep(replace(world, now=NOW + timedelta(minutes=2)))
+    assert plan.ledger is not None
+    assert (plan.ledger.preparation.ended, plan.ledger.preparation.charged) == (1, {})
+    assert [(request.kind, request.attempt) for request in plan.create] == [("prepare", 2)]
+
+
 def test_a_lost_preparation_is_deleted_although_its_manifest_is_there() -> None:
     lost = job(PREPARE_KEY, failed=True, lost=True)
     assert names(decide_sweep(training(jobs=(lost,))).delete)
