@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TEST_TOOLS := etcd versitygw kube-apiserver kube-controller-manager kube-scheduler kubectl helm kubeconform
 .DEFAULT_GOAL := help
 
-.PHONY: help setup site demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-bare test-controllers test-alerts images test-images check lint format types \
+.PHONY: help setup site demo demo-down test test-whole test-all test-fast test-hostile test-oldest test-versions test-gs test-stores test-bare test-controllers test-alerts images test-images check lint format types \
 	contracts generate bench-scale faults soak bench-laws bench-trainer gpu-check bench-prepare bench-transfer bench-science bench-search bench-economy findings release-check lock clean
 
 help: ## List the commands
@@ -56,6 +56,9 @@ test-versions: ## Run the trainer's tests at the corners of its supported range 
 test-gs: setup ## Run the trainer on a Google Cloud Storage server on this machine
 	@$(PY) -m devcluster build fake-gcs-server
 	$(PY) -m pytest tests/isoloss_trainer/test_gs.py tests/isoloss_contract
+
+test-stores: setup ## Ask other S3 servers whether they do what docs/reference/support.md says (fetches and builds them)
+	@PYTHONPATH="$(CURDIR)" ./scripts/test-stores.sh
 
 test-bare: ## Run the README's commands on bare Debian systems (root; SUITES=bookworm COMMANDS=demo for a part)
 	@"$$(./scripts/find-python.sh)" scripts/test_bare.py $(if $(SUITES),--suites $(SUITES)) $(if $(COMMANDS),--commands $(COMMANDS))
