@@ -15,6 +15,7 @@ from kubernetes import client
 from isoloss_contract import layout
 from isoloss_contract.records import SweepCorpus
 from isoloss_contract.store import Store
+from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, finished, sweep
 from tests.support.builders import manifest
@@ -52,6 +53,11 @@ def prepared(place: Place, name: str, spec: Any, uid: str = "") -> Store:
         told = SweepCorpus(prepare_key=key, sources_stamp=stamp)
         store.write(layout.corpus_of(key, uid), told.model_dump_json().encode())
     return store
+
+
+def planned(spec: Any) -> tuple[PlannedPoint, ...]:
+    """The points of a sweep whose corpus has the tests' trainer's vocabulary."""
+    return plan_points(parse_sweep_spec(spec), manifest(spec, vocabulary_size=VOCABULARY))
 
 
 @dataclass

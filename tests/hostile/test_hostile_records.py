@@ -19,9 +19,8 @@ from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
 from isoloss_operator.decide.observation import LABEL_KEY
 from tests.faults.injection import replace_object
-from tests.hostile.neighbour import Neighbour, prepared
+from tests.hostile.neighbour import Neighbour, planned, prepared
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, sweep
-from tests.support.builders import points
 from tests.support.cluster import wait_until
 from tests.support.hostile_objects import hostile
 from tests.support.operator_process import OperatorProcess, User, conditions
@@ -144,7 +143,7 @@ def test_no_progress_takes_the_operator_from_its_neighbours(
     with Neighbour(user, limited, place) as neighbour:
         tenant.apply_sweep(body)
         tenant.wait_for(lambda: tenant.sweep("lab"), "Ready", "False", "Training", seconds=60)
-        keys = [point.key for point in points(body["spec"])]
+        keys = [point.key for point in planned(body["spec"])]
         assert {job.metadata.labels[LABEL_KEY] for job in tenant.jobs()} == set(keys)
         for key, content in zip(keys, progress().values(), strict=False):
             store.write(layout.point_progress(key), content)

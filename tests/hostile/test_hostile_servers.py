@@ -15,10 +15,9 @@ from isoloss_contract import layout
 from isoloss_operator.settings import Settings
 from tests.hostile import hostile_server
 from tests.hostile.hostile_server import LIST, Answer, HostileServer
-from tests.hostile.neighbour import Neighbour, prepared
+from tests.hostile.neighbour import Neighbour, planned, prepared
 from tests.hostile.test_hostile_stores import tenants_sweep
 from tests.isoloss_operator.conftest import Place
-from tests.support.builders import points
 from tests.support.cluster import wait_until
 from tests.support.operator_process import OperatorProcess, User
 
@@ -102,7 +101,7 @@ def attack(
     body["spec"]["suspend"] = True
     uid = tenant.apply_sweep(body)["metadata"]["uid"]
     store = prepared(place, name, body["spec"], uid)
-    for point in points(body["spec"]):
+    for point in planned(body["spec"]):
         store.write(layout.point_result(point.key), b"{}")
     server.answers[name, what] = answer
     del body["spec"]["suspend"]

@@ -13,15 +13,12 @@ import pytest
 
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
-from isoloss_operator.planning.points import PlannedPoint, plan_points
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
-from tests.hostile.neighbour import Neighbour, prepared
+from tests.hostile.neighbour import Neighbour, planned, prepared
 from tests.isoloss_operator.conftest import Place, sweep
-from tests.support.builders import manifest
 from tests.support.hostile_objects import hostile
 from tests.support.operator_process import OperatorProcess, User
 from tests.support.published_configs import TOY_CHECKPOINT
-from tests.support.synthetic_trainer import VOCABULARY
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -47,11 +44,6 @@ CONFIGS: dict[str, str] = {
     "one key many times": "{" + '"hidden_size":1,' * 40_000 + '"model_type":"llama"}',
 }
 """config.json of a checkpoint that a size continues."""
-
-
-def planned(spec: Any) -> tuple[PlannedPoint, ...]:
-    """The points of a sweep whose corpus has the tests' trainer's vocabulary."""
-    return plan_points(parse_sweep_spec(spec), manifest(spec, vocabulary_size=VOCABULARY))
 
 
 def paths(kind: str, spec: Json, uid: str, folder: str) -> list[str]:
