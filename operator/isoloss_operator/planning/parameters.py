@@ -164,11 +164,17 @@ def head_dim(shape: architectures.ConfigReader, kind: str) -> int:
     given = shape.count_or_zero("head_dim", 0) or architectures.FAMILIES[kind].defaults.get(
         "head_dim", 0
     )
-    if not given and hidden % heads:
+    if hidden % heads and (not given or kind in _HEADS_MUST_DIVIDE):
+        asks = f", as transformers asks of {kind} whatever head_dim is"
+        remedy = asks if kind in _HEADS_MUST_DIVIDE else "; set head_dim"
         raise architectures.UnsupportedModel(
-            "num_attention_heads", f"{heads} does not divide hidden_size {hidden}; set head_dim"
+            "num_attention_heads", f"{heads} does not divide hidden_size {hidden}{remedy}"
         )
     return int(given or hidden // heads)
+
+
+_HEADS_MUST_DIVIDE = ("llama", "gemma3_text")
+"""Version 5 of transformers refuses others of these, and knows no such rule for their neighbours."""
 
 
 def key_value_heads(shape: architectures.ConfigReader, kind: str) -> int:

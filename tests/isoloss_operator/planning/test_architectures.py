@@ -166,9 +166,14 @@ def test_a_mixture_counts_only_the_chosen_experts_and_the_router_as_active() -> 
         ({"hidden_size": 2**40}, "hidden_size", "positive integer"),
         ({"num_key_value_heads": 3}, "num_key_value_heads", "3 does not divide 4 heads"),
         (
-            {"num_attention_heads": 5, "num_key_value_heads": 5},
+            {"model_type": "mistral", "num_attention_heads": 5, "num_key_value_heads": 5},
             "num_attention_heads",
             "set head_dim",
+        ),
+        (
+            {"num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 16},
+            "num_attention_heads",
+            "5 does not divide hidden_size 64, as transformers asks of llama whatever head_dim is",
         ),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings", "true or false"),
         (
