@@ -417,6 +417,25 @@ def test_a_setting_comes_before_the_last_value_of_what_was_logged() -> None:
     assert [run.learning_rate for run in table.runs] == [3e-4, 6e-4]
 
 
+def test_a_setting_below_what_was_logged_is_not_what_the_run_was_trained_at(
+    tmp_path: Path,
+) -> None:
+    """findings/rates-of-restored-optimizers: a resumed run may go on at the rate that it had before."""
+    logged = "train/learning_rate"
+    lower = {**SETTINGS, "learning_rate": [3e-4, 1e-5]}
+    with pytest.raises(
+        BadTable, match=r"is 1e-05 for run b, which was trained at 0\.0006"
+    ) as said:
+        read_with(lower, {logged: [3e-4] * 3 + [6e-4] * 3}, tmp_path)
+    assert f"--column learning_rate={logged}" in str(said.value)
+    warmed_up = {logged: [1e-5, 2e-4, 3e-4, 1e-6, 5e-6, 1e-5]}
+    table = read_with(lower, warmed_up, tmp_path)
+    assert [run.learning_rate for run in table.runs] == [3e-4, 1e-5]
+    chosen = changed(LOGGED, learning_rate=[1e-5] * 6, **{"train/learning_rate": [3e-4] * 6})
+    by_option = read(chosen, naming_of(["learning_rate=train/learning_rate"]))
+    assert by_option.runs[0].learning_rate == 3e-4
+
+
 def test_lr_with_one_value_for_each_run_is_taken_with_a_warning() -> None:
     table = read(one_row_each(learning_rate=None, lr=[3e-4, 6e-4]))
     warning, last = table.warnings
