@@ -40,7 +40,7 @@ test-whole: setup ## Run what make test leaves out: kills at every write, thousa
 test-all: test test-whole test-oldest test-images ## Run everything: make test, the long ones, the oldest Kubernetes, a kubelet (root)
 
 test-fast: setup ## Run the tests that need neither cluster nor S3
-	$(PY) -m pytest -m "not cluster and not s3 and not slow" tests/isoloss tests/isoloss_contract tests/isoloss_operator tests/isoloss_trainer tests/deploy
+	$(PY) -m pytest -m "not cluster and not s3 and not slow and not whole" tests/isoloss tests/isoloss_contract tests/isoloss_operator tests/isoloss_trainer tests/deploy
 
 test-oldest: setup ## Run the cluster's tests against the oldest supported Kubernetes
 	@DEVCLUSTER_KUBERNETES=kubernetes-1.31 $(PY) -m devcluster build $(TEST_TOOLS)
