@@ -56,9 +56,8 @@ def rivals(losses: Values, noise: float, truth: float, random: np.random.Generat
         ("its error, normal", stats.norm.ppf(0.5 + WITHIN / 2)),
         ("its error, Student's of three", stats.t.ppf(0.5 + WITHIN / 2, 3)),
     ):
-        rows.append(
-            said(name, noise, *(centre + best + s * margin * errors for s in (-1, 1)), truth)
-        )
+        half = margin * errors
+        rows.append(said(name, noise, centre + best - half, centre + best + half, truth))
     few = slice(0, 1000)
     drawn = random.integers(0, 9, (RESAMPLES, 1, 9))
     again = (betas @ design.T)[few] + np.take_along_axis(residuals[None, few], drawn, axis=2)
@@ -90,7 +89,7 @@ def main() -> None:
             if not isinstance(answer, Refused):
                 interval = answer.learning_rate
                 ends[:, seed] = np.log([interval.low, interval.high])
-        print(said("isoloss, two sizes", noise, *ends, truth), flush=True)
+        print(said("isoloss, two sizes", noise, ends[0], ends[1], truth), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pytest
 
 from devcluster.process_node import ProcessNode
 from isoloss_contract import layout
-from isoloss_operator.decide.observation import LABEL_KEY
+from isoloss_operator.decide.observation import LABEL_KEY, LABEL_KIND
 from tests.faults.injection import replace_object
 from tests.hostile.neighbour import Neighbour, planned, prepared
 from tests.isoloss_operator.conftest import SMALL_POINTS, Place, sweep
@@ -144,7 +144,7 @@ def test_no_progress_takes_the_operator_from_its_neighbours(
         tenant.apply_sweep(body)
         tenant.wait_for(lambda: tenant.sweep("lab"), "Ready", "False", "Training", seconds=60)
         keys = [point.key for point in planned(body["spec"])]
-        assert {job.metadata.labels[LABEL_KEY] for job in tenant.jobs()} == set(keys)
+        wait_until(lambda: trained(tenant) == set(keys), "all points to train")
         for key, content in zip(keys, progress().values(), strict=False):
             store.write(layout.point_progress(key), content)
         neighbour.asks_again()
@@ -153,6 +153,12 @@ def test_no_progress_takes_the_operator_from_its_neighbours(
     assert conditions(tenant.sweep("lab"))["Ready"]["reason"] == "Training"
     assert status["spentFlops"] == "0"
     assert status["points"]["failed"] == 0
+
+
+def trained(tenant: User) -> set[str]:
+    """Keys of the points that have Jobs: that of the corpus has one, too."""
+    labels = [job.metadata.labels for job in tenant.jobs()]
+    return {each[LABEL_KEY] for each in labels if each[LABEL_KIND] == "train"}
 
 
 def progress() -> Mapping[str, bytes]:
