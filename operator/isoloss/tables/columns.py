@@ -292,6 +292,8 @@ class Columns:
             text += (
                 "; summary and config are dictionaries: write each of their entries as a column"
             )
+        if set(names) == {"tokens", "loss"} and not self.lookup.settings:
+            text += "; if it has settings alone: give it as --settings TABLE, beside the logs"
         if set(names) <= set(SETTINGS) and not self.lookup.settings:
             text += "; or give a table with one row for each run: --settings TABLE"
         column = names[0] if len(names) == 1 else None

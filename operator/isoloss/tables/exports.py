@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from isoloss.tables.cell_values import are_close, are_same, is_blank
@@ -58,7 +58,7 @@ def run_of_file(source: str) -> str | None:
         folder = path.parent
         if re.fullmatch(r"checkpoint-\d+", folder.name):
             folder = folder.parent
-        return folder.name or None
+        return folder.name or Path.cwd().name or None
     return _file_parts(path.name)[0]
 
 

@@ -149,7 +149,8 @@ def read_csv(content: bytes, source: str, in_use: InUse) -> Table:
             raise BadTable(source, "blank: the first row must be the header", row=1)
         for separator, name in ((";", "semicolons"), ("\t", "tabs")):
             if len(header) == 1 and separator in header[0]:
-                raise BadTable(source, f"separated by {name}, not by commas", row=1)
+                message = f"separated by {name}, not by commas: save it with commas, and numbers with points"
+                raise BadTable(source, message, row=1)
         _check_header(header, source, in_use)
         numbered = ((reader.line_num, record) for record in reader)
         records, lines = _records(numbered, header, source)

@@ -22,6 +22,17 @@ from isoloss.tables.run_names import run_columns, runs_of_rows
 from isoloss.tables.run_settings import settings_of_rows
 
 
+def _ours(header: Collection[str]) -> dict[str, str]:
+    """Columns of ours by the name that they have, which a spreadsheet may write with capitals and spaces."""
+    plain = {name: name.lower().replace(" ", "_") for name in header}
+    spelt = list(plain.values())
+    return {
+        name: own
+        for name, own in plain.items()
+        if own in REQUIRED + OPTIONAL and (name == own or spelt.count(own) == 1)
+    }
+
+
 @dataclass(frozen=True)
 class Naming:
     """What the options say of columns."""
@@ -32,12 +43,13 @@ class Naming:
 
     def is_ours(self, header: Collection[str]) -> bool:
         """Whether a table is read as it is."""
-        return not self.expressions and self.settings is None and set(REQUIRED) <= set(header)
+        ours = set(_ours(header).values())
+        return not self.expressions and self.settings is None and set(REQUIRED) <= ours
 
     def in_use(self, header: Sequence[str]) -> Collection[str]:
         """The columns to be read."""
         if self.is_ours(header):
-            return REQUIRED + OPTIONAL
+            return _ours(header)
         known = [name for name in header if known_names.is_known(name) or name in OPTIONAL]
         named = {name for each in self.expressions for name in each.names(header)}
         if is_panel(header) or not any(run_columns(header)) or {"key", "value"} <= set(header):
@@ -105,7 +117,9 @@ def warnings_together(warnings: Iterable[tuple[str, str]]) -> list[str]:
 def named(table: Table, naming: Naming) -> tuple[Table, ReadAs, Sequence[str]]:
     """The table under our names, one row per evaluation, what was taken for what, and warnings. Raises BadTable and BadInput."""
     if naming.is_ours(list(table.columns)):
-        return table, ReadAs(table.source, {}), ()
+        ours = _ours(table.columns)
+        columns = {ours.get(name, name): cells for name, cells in table.columns.items()}
+        return replace(table, columns=columns), ReadAs(table.source, {}), ()
     log = in_long_form(table)
     given = next((each for each in naming.expressions if each.column == "run"), None)
     run_label, runs = runs_of_rows(log, given)

@@ -58,6 +58,26 @@ def by_name(found: RunSet) -> dict[str, Trained]:
     }
 
 
+def test_a_table_of_settings_among_the_runs_is_told_where_it_belongs() -> None:
+    with pytest.raises(
+        BadInput, match=r"tokens, loss; .* it has settings alone: give it as --sett"
+    ):
+        read_runs(*sorted(FOLDER.glob("trackio/*.parquet")))
+
+
+def test_a_log_in_the_folder_where_the_command_is_typed_is_named_as_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (first, *_) = sorted(FOLDER.glob("trainer/*"))
+    monkeypatch.chdir(first)
+    given = read_runs(
+        "trainer_state.json",
+        columns=(f"sequence_length={LENGTH}",),
+        settings=f"{FOLDER}/trainer/settings.csv",
+    )
+    assert [run.name for run in given.runs] == [first.name]
+
+
 @pytest.mark.parametrize("export", EXPORTS)
 def test_an_export_gives_the_runs_that_were_trained(export: str) -> None:
     assert by_name(read(export)) == TRAINED

@@ -80,7 +80,24 @@ def test_all_missing_columns_are_named_at_once() -> None:
 @pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs")])
 def test_another_separator_is_recognised(separator: str, name: str) -> None:
     content = as_csv(good_rows()).replace(b",", separator.encode())
-    assert refused(content, f"separated by {name}, not by commas")[0] == 1
+    message = f"separated by {name}, not by commas: save it with commas, and numbers with points"
+    assert refused(content, message)[0] == 1
+
+
+def test_our_names_are_read_as_a_spreadsheet_writes_them() -> None:
+    spelt = [name.replace("_", " ").title() for name in HEADER]
+    rows = [[*row, "x"] for row in good_rows()]
+    theirs = parse_table(as_csv(rows, [*spelt, "Seen By"]), "runs.csv")
+    ours = parse_table(as_csv(good_rows()), "runs.csv")
+    assert [run.name for run in theirs.runs] == [run.name for run in ours.runs]
+    assert [list(run.losses) for run in theirs.runs] == [list(run.losses) for run in ours.runs]
+    assert theirs.warnings == ("runs.csv: columns ignored: Seen By",)
+
+
+def test_two_spellings_of_one_name_are_not_chosen_between() -> None:
+    spelt = ["Loss" if name == "loss" else name for name in HEADER]
+    rows = [[*row, "1.0"] for row in good_rows()]
+    assert refused(as_csv(rows, [*spelt, "LOSS"]), "missing; found .*Loss.*LOSS")[1] == "loss"
 
 
 @pytest.mark.parametrize(("factor", "warns"), [(1.0, False), (1.442695, True)])
