@@ -84,19 +84,14 @@ class Report(Record):
     model_config = ConfigDict(extra="ignore")
 
 
-def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces, so that equal values give equal text.
+def content_key(value: Any) -> str:
+    """The first 32 hexadecimal digits of the SHA-256 of `value` as JSON with sorted keys and no spaces: equal for equal
+    values.
 
     Raises ValueError for NaN and infinities, which have no JSON form.
     """
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
-    )
-
-
-def content_key(value: Any) -> str:
-    """The first 32 hexadecimal digits of the SHA-256 of the canonical JSON of `value`."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:32]
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def record_key(record: Record) -> str:

@@ -182,16 +182,14 @@ def _with_pods(job: observation.ObservedJob, pods: list[PodFacts]) -> observatio
     if lost and (not alive or job.indexed):
         return _lost(seen, lost[0])
     telling = _telling(job, pods)
-    return _outlived(seen, telling) if telling.is_outlived else seen
-
-
-def _outlived(job: observation.ObservedJob, pod: PodFacts) -> observation.ObservedJob:
-    """A Job that Kubernetes will not end while another container than the trainer runs, such as a mesh's proxy.
-
-    The exit of the trainer ends the attempt.
-    """
-    succeeded = pod.observed.exit_code == ExitCode.SUCCEEDED
-    return replace(job, outlived=True, complete=succeeded, failed=not succeeded, ended=pod.end)
+    if not telling.is_outlived:
+        return seen
+    # Kubernetes will not end it while another container than the trainer runs, such as a mesh's proxy: the exit of the
+    # trainer ends the attempt.
+    succeeded = telling.observed.exit_code == ExitCode.SUCCEEDED
+    return replace(
+        seen, outlived=True, complete=succeeded, failed=not succeeded, ended=telling.end
+    )
 
 
 def _lost(job: observation.ObservedJob, pod: PodFacts) -> observation.ObservedJob:

@@ -303,8 +303,11 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
         and point.key not in busy
     ]
     pending.sort(key=lambda point: point.wanted_flops)  # stable: planned order among equals
-    training = [point for point in tasks.points.values() if point.key in busy]
-    committed = _committed(training, ledger, tasks, spent)
+    committed = Spend()  # what those that are busy still need
+    for point in tasks.points.values():
+        if point.key in busy:
+            needed = remaining_flops(point, records[point.key], tasks.progress.get(point.key))
+            committed += Spend(needed, needed * spent.seconds_per_flop[point.proxy.name])
     count, message = affordable(tasks.spec.budget, spent, committed, pending, records)
     due, later = _by_delay(pending[:count], records, observed.now)
     free = max(0, tasks.spec.parallelism - slots_taken(observed.jobs, observed.orphaned_pods))
@@ -317,22 +320,6 @@ def admit(tasks: TaskSet, ledger: Ledger, unread: frozenset[str], spent: Spendin
         unaffordable=tuple(pending[count:]),
         budget_message=message,
     )
-
-
-def _committed(
-    busy: Iterable[PlannedPoint],
-    ledger: Ledger,
-    tasks: TaskSet,
-    spent: Spending,
-) -> Spend:
-    """What these points still need."""
-    flops = seconds = 0.0
-    for point in busy:
-        record = ledger.by_key[point.key]
-        needed = remaining_flops(point, record, tasks.progress.get(point.key))
-        flops += needed
-        seconds += needed * spent.seconds_per_flop[point.proxy.name]
-    return Spend(flops, seconds)
 
 
 def _by_delay(

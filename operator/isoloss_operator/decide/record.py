@@ -183,7 +183,10 @@ def _brought_up_to_date(
                 record = replace(record, trained_for=max(record.trained_for, enough))
             elif seen.ended:
                 record = partial_result_found(record, result, adopted=adopted)
-    return ended_with_result(record, seen.ended, now)
+    attempts = record.attempts
+    for job in seen.ended:  # what they cost was paid before
+        attempts = after_result(attempts, job, now)
+    return record if attempts is record.attempts else replace(record, attempts=attempts)
 
 
 def _failed(record: PointRecord, point: PlannedPoint, seen: _Seen, now: datetime) -> PointRecord:
@@ -577,16 +580,6 @@ def with_versions(
             return record, known
         known = (*known, found)
     return replace(record, versions=known.index(found)), known
-
-
-def ended_with_result(
-    record: PointRecord, ended: Sequence[ObservedJob], now: datetime
-) -> PointRecord:
-    """Jobs of a point that has its result ended; what they cost is `paid` before that is found."""
-    attempts = record.attempts
-    for job in ended:
-        attempts = after_result(attempts, job, now)
-    return record if attempts is record.attempts else replace(record, attempts=attempts)
 
 
 def _ended_without_result(

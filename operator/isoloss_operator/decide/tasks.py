@@ -2,11 +2,11 @@
 pass over them begins with.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from isoloss_contract.ledger import AddedPoint, Attempts, Ledger, PointRecord
+from isoloss_contract.ledger import AddedPoint, Attempts, Ledger
 from isoloss_contract.reading import ABSENT, Read
 from isoloss_contract.records import DataManifest, PointProgress, PointResult
 from isoloss_contract.timestamps import parse_timestamp
@@ -60,7 +60,12 @@ def plan_tasks(sweep: AcceptedSweep, corpus: DataManifest) -> TaskSet:
     ledger = _present_ledger(sweep, corpus)
     planned = plan_points(spec, corpus, ledger.additions, sweep.continued)
     if spec.searches:
-        planned = _with_targets(planned, ledger.points)
+        # Limited to what the ledger wants trained.
+        targets = {record.key: record.intent.tokens for record in ledger.points}
+        planned = tuple(
+            replace(point, target=target) if (target := targets.get(point.key)) else point
+            for point in planned
+        )
     points = {point.key: point for point in planned}
     holding = [job for job in observed.jobs if job.kind == "train" and job.holds_a_slot]
     digests = {point.proxy.template_digest for point in planned}
@@ -103,17 +108,6 @@ def corpora(sweep: AcceptedSweep) -> tuple[DataManifest, ...]:
 
 
 # --------------------------------------------------------------------------------- what is planned
-
-
-def _with_targets(
-    points: Iterable[PlannedPoint], records: Iterable[PointRecord]
-) -> tuple[PlannedPoint, ...]:
-    """Limited to what the ledger wants trained."""
-    targets = {record.key: record.intent.tokens for record in records}
-    return tuple(
-        replace(point, target=target) if (target := targets.get(point.key)) else point
-        for point in points
-    )
 
 
 def _present_ledger(sweep: AcceptedSweep, corpus: DataManifest) -> Ledger:
