@@ -15,7 +15,6 @@ from isoloss_operator.api.statuses import (
     ScalingSweepStatus,
 )
 from isoloss_operator.api.sweep import (
-    FEWEST_STEPS,
     MAX_POINTS,
     Jobs,
     ScalingSweepSpec,

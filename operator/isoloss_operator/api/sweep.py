@@ -283,6 +283,11 @@ class ScalingSweepSpec(fields.ApiType):
         """Whether designs that can give no laws are refused."""
         return self.design == "Checked"
 
+    @property
+    def fewest_steps(self) -> int:
+        """For which the tokens of a size must last whatever its batch."""
+        return FEWEST_STEPS if self.is_checked else 1
+
     def shows_minima(self, lines: Callable[[Grid], int]) -> bool:
         """Whether the grids have enough lines of a kind for a minimum, or a search that adds them, or are not checked."""
         if not self.is_checked or self.searches:

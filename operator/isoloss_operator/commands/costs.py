@@ -43,6 +43,7 @@ from isoloss_operator.planning.points import (
     Continued,
     PlannedPoint,
     PlannedProxy,
+    by_size,
     plan_points,
 )
 from isoloss_operator.planning.search_cost import SearchEstimate, search_estimate
@@ -101,15 +102,7 @@ class SizePlan:
         return 1 - len(self.stretches) / sum(self.stretches)
 
 
-def _sizes(spec: api.ScalingSweepSpec) -> list[SizePlan]:
-    """Every size, in the order of the manifest. Raises BadInput for a pod template that cannot be read."""
-    by_size: dict[str, list[PlannedPoint]] = defaultdict(list)
-    for point in plan_points(spec, continued=_assumed(spec)):
-        by_size[point.proxy.name].append(point)
-    return [_size(spec, points) for points in by_size.values()]
-
-
-def _size(spec: api.ScalingSweepSpec, points: list[PlannedPoint]) -> SizePlan:
+def _size(spec: api.ScalingSweepSpec, points: Sequence[PlannedPoint]) -> SizePlan:
     proxy = points[0].proxy
     per_token = token_flops(proxy.model, spec.data.sequence_length)
     tokens = float(sum(point.tokens for point in points))
@@ -305,8 +298,7 @@ def _assumed(spec: api.ScalingSweepSpec) -> Continued:
     found = []
     for proxy in spec.proxies:
         if proxy.around is not None:
-            steps = api.FEWEST_STEPS if spec.is_checked else 1
-            most = proxy.tokens // (steps * spec.data.sequence_length)
+            most = proxy.tokens // (spec.fewest_steps * spec.data.sequence_length)
             batch = max(min(ASSUMED_BATCH, most), 1)
             places = tuple((1e-4 * n, batch) for n in range(1, api.MAX_NEIGHBOURHOOD + 1))
             found.append(Neighbourhood(proxy.name, proxy.around.prediction, places))
@@ -318,7 +310,8 @@ def planned(written: api.ScalingSweepSpec) -> Planned:
     try:
         places = placements(written)
         spec = with_placed_grids(written, places)
-        points, sizes = plan_points(spec, continued=_assumed(spec)), _sizes(spec)
+        points = plan_points(spec, continued=_assumed(spec))
+        sizes = [_size(spec, own) for own in by_size(points).values()]
     except (InvalidSpec, UnsupportedModel) as error:
         raise BadInput(str(error)) from error
     search, most = spec.search, spec.search.extend_grid.limit(len(places))

@@ -10,13 +10,13 @@ from isoloss_contract.checkpointing import STORE_BYTES_PER_SECOND, checkpoint_by
 from isoloss_contract.footprint import Fit
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.commands.costs import Elapsed, Pace, PlacedSize, Planned, SizePlan
+from isoloss_operator.decide.search import first_rung_in_words
 from isoloss_operator.planning.evaluation_share import (
     GOAL,
     affordable_sequences,
     largest_evaluation_share,
 )
 from isoloss_operator.planning.placement import COVERAGE
-from isoloss_operator.planning.specs import FIRST_JUDGED_SHARE
 
 WORTH_SAYING = 0.05
 """Share of the hours in which accelerators are idle."""
@@ -179,13 +179,10 @@ def print_search(planned: Planned) -> None:
         f"{search.basis}"
     )
     if first.first_rung_flops is not None:
-        cost, field = f"{formatting.flops(first.first_rung_flops)} FLOPs", "flops"
-        if first.first_rung_seconds is not None:
-            hours = formatting.number(first.first_rung_seconds / 3600)
-            cost, field = f"{cost}, about {hours} accelerator hours", "acceleratorHours"
+        field = "flops" if first.first_rung_seconds is None else "acceleratorHours"
+        rung = first_rung_in_words(first.first_rung_flops, first.first_rung_seconds)
         _say(
-            "Nothing would be trained: the search begins with the whole grid of the cheapest size, to "
-            f"{FIRST_JUDGED_SHARE:.0%} of its tokens, which takes {cost}, more than spec.budget.{field} has. It would end with "
+            f"Nothing would be trained: the search begins with {rung}, more than spec.budget.{field} has. It would end with "
             "BudgetExhausted: raise the budget above that."
         )
 

@@ -19,7 +19,7 @@ from isoloss.design import (
 from isoloss.usual import PUBLISHED_WASTE, USUAL_STEP
 from isoloss_operator.commands.costs import Planned
 from isoloss_operator.commands.design import Design
-from isoloss_operator.planning.points import plan_points
+from isoloss_operator.planning.points import by_size, plan_points
 
 OUTLIER_FREE = "if its grids are about the optima"
 """What every outlook of a manifest rests on."""
@@ -98,11 +98,8 @@ def _sizes(found: Planned) -> list[_Size] | None:
     spec = found.spec
     if any(proxy.checkpoint is not None for proxy in spec.proxies):
         return None
-    sizes: dict[str, list[Any]] = {}
-    for point in plan_points(spec):
-        sizes.setdefault(point.proxy.name, []).append(point)
     every = []
-    for points in sizes.values():
+    for points in by_size(plan_points(spec)).values():
         proxy = points[0].proxy
         u = [math.log(point.learning_rate) for point in points]
         v = [math.log(point.batch_size) for point in points]

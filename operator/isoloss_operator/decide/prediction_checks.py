@@ -161,15 +161,22 @@ def sweep_not_ready(reference: ObservedReference) -> Finding:
     return Finding.false(Reason.SWEEP_NOT_READY, message)
 
 
-def final_fit(reference: ObservedReference, read: Read[FitOutcome]) -> FitOutcome | Finding:
-    """The final fit of a sweep's present generation, or why there is none. `read` is what is stored."""
+def present_not_ready(reference: ObservedReference) -> Finding | None:
+    """The same of its present generation; None: that is ready."""
     ready = reference.conditions.get(READY)
     if ready is None or ready.status != "True":
         return sweep_not_ready(reference)
     if ready.observed_generation != reference.generation:
         message = f"The operator has not processed the changed ScalingSweep {reference.name} yet."
         return Finding.false(Reason.SWEEP_CHANGED, message)
-    if ready.reason == Reason.NOTHING_TO_FIT:
+    return None
+
+
+def final_fit(reference: ObservedReference, read: Read[FitOutcome]) -> FitOutcome | Finding:
+    """The final fit of a sweep's present generation, or why there is none. `read` is what is stored."""
+    if awaited := present_not_ready(reference):
+        return awaited
+    if reference.conditions[READY].reason == Reason.NOTHING_TO_FIT:
         message = f"ScalingSweep {reference.name} has no laws, as its points lie around answers: name the sweep whose laws answer"
         return Finding.false(Reason.SWEEP_INVALID, message, stalled=True)
     fit = value_of(read)

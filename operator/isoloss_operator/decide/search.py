@@ -127,8 +127,8 @@ def _size(spec: api.ScalingSweepSpec, proxy: PlannedProxy, seconds_per_flop: flo
 
 def _largest_batch(spec: api.ScalingSweepSpec, tokens: int) -> int:
     """Sequences of the largest batch that may be added: what is too short for a batch of the spec's is for any."""
-    fewest = api.FEWEST_STEPS if spec.is_checked else 1
-    return max(min(tokens // (fewest * spec.data.sequence_length), MAX_BATCH_SIZE), 1)
+    most = tokens // (spec.fewest_steps * spec.data.sequence_length)
+    return max(min(most, MAX_BATCH_SIZE), 1)
 
 
 def _seen(spec: api.ScalingSweepSpec, point: PlannedPoint, record: PointRecord) -> Seen:
@@ -282,17 +282,19 @@ def ended_in_words(ended: str) -> str:
 
 def step_ended_in_words(step: SearchStep) -> str:
     """Why the search is over by its last step, which says what it begins with if the budget does not cover that."""
-    message, flops, seconds = (
-        ended_in_words(step.ended),
-        step.first_rung_flops,
-        step.first_rung_seconds,
-    )
-    if flops is None:
+    message = ended_in_words(step.ended)
+    if step.first_rung_flops is None:
         return message
+    first = first_rung_in_words(step.first_rung_flops, step.first_rung_seconds)
+    return f"{message} It begins with {first}: raise spec.budget above that and what is spent."
+
+
+def first_rung_in_words(flops: float, seconds: float | None) -> str:
+    """What a search trains first; `seconds` of accelerators if those are what the budget lacks."""
     hours = "" if seconds is None else f", about {number(seconds / 3600)} accelerator hours"
     return (
-        f"{message} It begins with the whole grid of the cheapest size, to {FIRST_JUDGED_SHARE:.0%} of its tokens, "
-        f"which takes {flops_in_words(flops)} FLOPs{hours}: raise spec.budget above that and what is spent."
+        f"the whole grid of the cheapest size, to {FIRST_JUDGED_SHARE:.0%} of its tokens, which takes "
+        f"{flops_in_words(flops)} FLOPs{hours}"
     )
 
 

@@ -17,8 +17,8 @@ from isoloss_operator.decide.plans import SweepPlan
 from isoloss_operator.decide.preparation import decide_preparation
 from isoloss_operator.decide.reasons import Reason
 from isoloss_operator.decide.record import record
-from isoloss_operator.decide.requests import sweep_plan
 from isoloss_operator.decide.status import stated, sweep_status
+from isoloss_operator.decide.sweep_plan import sweep_plan
 from isoloss_operator.decide.tasks import corpora, plan_tasks
 from isoloss_operator.planning.specs import InvalidSpec
 

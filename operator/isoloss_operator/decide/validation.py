@@ -27,7 +27,7 @@ from isoloss_contract.records import EvaluationResult
 from isoloss_operator import api
 from isoloss_operator.api import statuses
 from isoloss_operator.decide.answer import Answer, question, target_length
-from isoloss_operator.decide.conditions import READY, STALLED, VALIDATED, Finding
+from isoloss_operator.decide.conditions import STALLED, VALIDATED, Finding
 from isoloss_operator.decide.evaluation import measure
 from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.law_status import MAX_ENTRIES, interval_status
@@ -35,6 +35,7 @@ from isoloss_operator.decide.observation import Course, ObservedPrediction, Obse
 from isoloss_operator.decide.prediction_checks import (
     AcceptedPrediction,
     check_prediction,
+    present_not_ready,
     present_question,
     sweep_not_ready,
 )
@@ -217,16 +218,13 @@ def _not_over(
     points: JudgedPoints, observed: ObservedPrediction, answer: Prediction
 ) -> Finding | None:
     """Why the points are not judged yet."""
-    reference, ready = points.reference, points.reference.conditions.get(READY)
+    reference = points.reference
     stalled = reference.conditions.get(STALLED)
     if stalled is not None and stalled.status == "True":
         message = f"ScalingSweep {reference.name} cannot go on: {stalled.message}"
         return Finding.unknown(known_reason(stalled.reason), message)
-    if ready is None or ready.status != "True":
-        return _unknown(sweep_not_ready(reference))
-    if ready.observed_generation != reference.generation:
-        message = f"The operator has not processed the changed ScalingSweep {reference.name} yet."
-        return Finding.unknown(Reason.SWEEP_CHANGED, message)
+    if awaited := present_not_ready(reference):
+        return _unknown(awaited)
     ledger = value_of(observed.validation.ledger)
     assert ledger is not None
     for each in ledger.neighbourhoods:

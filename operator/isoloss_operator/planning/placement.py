@@ -159,12 +159,12 @@ def placed_sizes(
 
 def _grid_errors(spec: api.ScalingSweepSpec, proxy: api.Proxy, grid: api.Grid) -> list[SpecError]:
     largest, length = grid.batch_sizes[-1], spec.data.sequence_length
-    step, fewest = largest * length, api.FEWEST_STEPS if spec.is_checked else 1
-    if fewest * step <= proxy.tokens:
+    step = largest * length
+    if spec.fewest_steps * step <= proxy.tokens:
         return []
     reason = (
         f"its tokens last for {proxy.tokens // step} steps of the largest placed batch, {largest} x {length} tokens, and "
-        f"at least {fewest} are needed"
+        f"at least {spec.fewest_steps} are needed"
     )
     return [_give_a_grid(spec, proxy, reason)]
 

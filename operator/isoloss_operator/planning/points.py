@@ -6,6 +6,7 @@ Deterministic: the same spec and corpus give the same points, keys and Job names
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -22,6 +23,7 @@ from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import (
     InvalidSpec,
     SpecError,
+    checkpoint_uri,
     model_config,
     optimizer_config,
 )
@@ -177,6 +179,14 @@ def _plan(
     return (*points, *_added_points(spec, points, additions))
 
 
+def by_size(points: Iterable[PlannedPoint]) -> dict[str, list[PlannedPoint]]:
+    """Points by the name of their size, both in their order."""
+    found = defaultdict[str, list[PlannedPoint]](list)
+    for point in points:
+        found[point.proxy.name].append(point)
+    return found
+
+
 def _places(
     spec: ScalingSweepSpec, proxy: Proxy, continued: Continued
 ) -> Iterator[tuple[float, int]]:
@@ -289,7 +299,7 @@ def _base_config(
     manifest: records.DataManifest,
     stamps: Mapping[str, str],
 ) -> records.PointConfig:
-    start = proxy.checkpoint.uri.rstrip("/") if proxy.checkpoint is not None else None
+    start = checkpoint_uri(proxy)
     return records.PointConfig(
         data_digest=manifest.digest,
         mixture=mixture(spec),
@@ -302,8 +312,8 @@ def _base_config(
         seed=spec.training.seed,
         evaluation=evaluation,
         precision=PRECISIONS[spec.training.precision],
-        initial_weights=start,
-        initial_weights_stamp=stamps.get(start, "") if start else "",
+        initial_weights=start or None,
+        initial_weights_stamp=stamps.get(start, ""),
     )
 
 

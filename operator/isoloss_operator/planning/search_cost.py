@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from isoloss_operator.planning.points import PlannedPoint
+from isoloss_operator.planning.points import PlannedPoint, by_size
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,7 @@ def search_estimate(
     points: Sequence[PlannedPoint], max_added_points: int, replicates: int
 ) -> SearchEstimate:
     """The estimate for these points: all of a sweep's, with one seed."""
-    names = dict.fromkeys(point.proxy.name for point in points)
-    sizes = tuple(
-        _share(name, [point for point in points if point.proxy.name == name]) for name in names
-    )
+    sizes = tuple(_share(name, own) for name, own in by_size(points).items())
     dearest = max((point.flops for point in points), default=0.0)
     # Those of a size cost alike, but for whole steps.
     cheapest = min((point.flops for point in points), default=0.0)

@@ -322,14 +322,15 @@ _STARTING = frozenset({"", "ContainerCreating", "PodInitializing"})
 def waits_for(job: ObservedJob) -> Finding | None:
     """Why a Job does not run, although nothing about it has failed; None: it does, it has ended, or nothing is known yet."""
     pod = job.pod
+    held_up = Finding.false(Reason.POD_WAITING, job.held_up) if job.held_up else None
     if job.is_finished:
         return None
-    if job.deleting and job.held_up:
-        return Finding.false(Reason.POD_WAITING, job.held_up)
+    if job.deleting and held_up is not None:
+        return held_up
     if job.suspended:
         return _waits_for_its_queue(job)
     if pod is None:
-        return Finding.false(Reason.POD_WAITING, job.held_up) if job.held_up else None
+        return held_up
     if pod.deleting:
         return None
     if pod.waiting_reason in _CONFIG_ERRORS:
@@ -340,7 +341,7 @@ def waits_for(job: ObservedJob) -> Finding | None:
         return Finding.false(Reason.POD_WAITING, f"{pod.waiting_reason}: {pod.waiting_message}")
     if pod.unschedulable:
         return Finding.false(Reason.UNSCHEDULABLE, pod.unschedulable)
-    return Finding.false(Reason.POD_WAITING, job.held_up) if job.held_up else None
+    return held_up
 
 
 def _waits_for_its_queue(job: ObservedJob) -> Finding:
