@@ -7,13 +7,24 @@ from dataclasses import dataclass
 from isoloss_operator.decide.jobs.failures import UNCHARGED
 from tests.monitoring.rules import JOB
 
-SWEEP = f'job="{JOB}",namespace="research",name="dense"'
+OPERATOR = f'job="{JOB}"'
+SWEEP = f'{OPERATOR},namespace="research",name="dense"'
 
-SWEEP_CLOCK = f"isoloss_scalingsweep_last_progress_timestamp_seconds{{{SWEEP}}}"
+
+def metric(name: str, of: str = OPERATOR, **labels: str) -> str:
+    pairs = ",".join([of, *(f'{label}="{value}"' for label, value in labels.items())])
+    return f"isoloss_{name}{{{pairs}}}"
+
+
+def of_sweep(name: str, **labels: str) -> str:
+    return metric(f"scalingsweep_{name}", SWEEP, **labels)
+
+
+SWEEP_CLOCK = of_sweep("last_progress_timestamp_seconds")
 
 
 def condition(kind: str, condition: str, reason: str = "Any") -> str:
-    return f'isoloss_{kind}_condition{{{SWEEP},condition="{condition}",reason="{reason}"}}'
+    return metric(f"{kind}_condition", SWEEP, condition=condition, reason=reason)
 
 
 def sweep_ready(reason: str) -> str:
@@ -25,11 +36,11 @@ def prediction_ready(reason: str) -> str:
 
 
 def jobs(state: str) -> str:
-    return f'isoloss_scalingsweep_jobs{{{SWEEP},state="{state}"}}'
+    return of_sweep("jobs", state=state)
 
 
 def attempts(kind: str) -> str:
-    return f'isoloss_attempts_ended_total{{job="{JOB}",namespace="research",class="{kind}"}}'
+    return metric("attempts_ended_total", namespace="research", **{"class": kind})
 
 
 CRASH_LOOP = "".join(f"{360 * start} stale _ _ _ _ " for start in range(10))
@@ -51,72 +62,64 @@ class Row:
 
 
 ROWS: dict[str, Row] = {
-    "nobody leads": Row("OperatorDown", {f'isoloss_leader{{job="{JOB}"}}': "1x10 0x59 1x80"}),
-    "no operator is there to scrape": Row(
-        "OperatorDown", {f'isoloss_leader{{job="{JOB}"}}': "1x10 _x59 1x80"}
-    ),
+    "nobody leads": Row("OperatorDown", {metric("leader"): "1x10 0x59 1x80"}),
+    "no operator is there to scrape": Row("OperatorDown", {metric("leader"): "1x10 _x59 1x80"}),
     "the operator runs for a minute, ends, and is started again after five": Row(
         "OperatorDown",
         {
-            f'isoloss_leader{{job="{JOB}"}}': "1 stale _ _ _ _ " * 10 + "1x80",
-            f'isoloss_process_start_time_seconds{{job="{JOB}"}}': CRASH_LOOP + "3600x80",
+            metric("leader"): "1 stale _ _ _ _ " * 10 + "1x80",
+            metric("process_start_time_seconds"): CRASH_LOOP + "3600x80",
         },
     ),
     "two processes lead": Row(
         "TwoLeaders",
         {
-            f'isoloss_leader{{job="{JOB}",pod="a"}}': "1x140",
-            f'isoloss_leader{{job="{JOB}",pod="b"}}': "1x60 0x80",
+            metric("leader", pod="a"): "1x140",
+            metric("leader", pod="b"): "1x60 0x80",
         },
     ),
     "two processes lead that are scraped without a pod's name": Row(
         "TwoLeaders",
         {
-            f'isoloss_leader{{job="{JOB}",instance="10.0.0.1:8080"}}': "1x140",
-            f'isoloss_leader{{job="{JOB}",instance="10.0.0.2:8080"}}': "1x60 0x80",
+            metric("leader", instance="10.0.0.1:8080"): "1x140",
+            metric("leader", instance="10.0.0.2:8080"): "1x60 0x80",
         },
     ),
     "two releases serve one sweep": Row(
         "TwoLeaders",
         {
-            f'isoloss_leader{{job="{JOB}"}}': "1x140",
-            f"isoloss_scalingsweep_progress_ratio{{{SWEEP}}}": "0x140",
+            metric("leader"): "1x140",
+            of_sweep("progress_ratio"): "0x140",
             'isoloss_scalingsweep_progress_ratio{job="other",namespace="research",name="dense"}': "0x60",
         },
     ),
     "passes fail": Row(
         "ReconcileErrors",
-        {
-            f'isoloss_reconcile_errors_total{{job="{JOB}",kind="ScalingSweep",error="KeyError"}}': (
-                "0+6x60 360x80"
-            )
-        },
+        {metric("reconcile_errors_total", kind="ScalingSweep", error="KeyError"): "0+6x60 360x80"},
     ),
     "a resource waits for a worker": Row(
-        "QueueStuck", {f'isoloss_queue_longest_wait_seconds{{job="{JOB}"}}': "400x60 0x80"}
+        "QueueStuck", {metric("queue_longest_wait_seconds"): "400x60 0x80"}
     ),
-    "a watch is silent": Row(
-        "WatchStale", {f'isoloss_watch_lag_seconds{{job="{JOB}"}}': "100x60 0x80"}
-    ),
+    "a watch is silent": Row("WatchStale", {metric("watch_lag_seconds"): "100x60 0x80"}),
     "a watched namespace is deleted": Row(
         "WatchRefused",
         {
-            f'isoloss_watch_refused{{job="{JOB}",namespace="research"}}': "1x60 0x80",
-            f'isoloss_watch_refused{{job="{JOB}",namespace="physics"}}': "0x140",
+            metric("watch_refused", namespace="research"): "1x60 0x80",
+            metric("watch_refused", namespace="physics"): "0x140",
         },
     ),
     "one store call in ten fails": Row(
         "StoreErrors",
         {
-            f'isoloss_store_errors_total{{job="{JOB}",operation="read"}}': "0+1x60 60x80",
-            f'isoloss_store_duration_seconds_count{{job="{JOB}",operation="read"}}': "0+10x140",
+            metric("store_errors_total", operation="read"): "0+1x60 60x80",
+            metric("store_duration_seconds_count", operation="read"): "0+10x140",
         },
     ),
     "one request in ten fails": Row(
         "APIErrors",
         {
-            f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="503"}}': "0+1x60 60x80",
-            f'isoloss_api_calls_total{{job="{JOB}",method="GET",status="200"}}': "0+9x140",
+            metric("api_calls_total", method="GET", status="503"): "0+1x60 60x80",
+            metric("api_calls_total", method="GET", status="200"): "0+9x140",
         },
     ),
     "a training attempt crashes every minute": Row(
@@ -242,31 +245,21 @@ ROWS: dict[str, Row] = {
     ),
     "passes fail that take two minutes each": Row(
         "ReconcileErrors",
-        {
-            f'isoloss_reconcile_errors_total{{job="{JOB}",kind="ScalingSweep",error="Timeout"}}': (
-                "0+0.4x60 24x80"
-            )
-        },
+        {metric("reconcile_errors_total", kind="ScalingSweep", error="Timeout"): "0+0.4x60 24x80"},
         fires=40,
     ),
     "one point is silent": Row(
         "PointHung",
-        {
-            f"isoloss_scalingsweep_oldest_progress_timestamp_seconds{{{SWEEP}}}": (
-                "0x60 3660+60x80"
-            )
-        },
+        {of_sweep("oldest_progress_timestamp_seconds"): "0x60 3660+60x80"},
         fires=40,
     ),
     "a point failed for good": Row(
-        "PointsFailed", {f'isoloss_scalingsweep_points{{{SWEEP},state="failed"}}': "1x60 0x80"}
+        "PointsFailed", {of_sweep("points", state="failed"): "1x60 0x80"}
     ),
     "the budget burns and is then raised": Row(
         "BudgetNear",
         {
-            f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="acceleratorHours"}}': (
-                "0+0.01x110 0.6x80"
-            ),
+            of_sweep("budget_used_ratio", limit="acceleratorHours"): "0+0.01x110 0.6x80",
             sweep_ready("Training"): "0x110 0x80",
         },
         quiet=85,
@@ -276,14 +269,14 @@ ROWS: dict[str, Row] = {
     "the budget is nearly spent and then raised": Row(
         "BudgetNear",
         {
-            f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x60 0.5x80",
+            of_sweep("budget_used_ratio", limit="flops"): "0.95x60 0.5x80",
             condition("scalingsweep", "Ready", "Training"): "0x140",
         },
     ),
     "the budget is nearly spent by a sweep that is then ready": Row(
         "BudgetNear",
         {
-            f'isoloss_scalingsweep_budget_used_ratio{{{SWEEP},limit="flops"}}': "0.95x140",
+            of_sweep("budget_used_ratio", limit="flops"): "0.95x140",
             condition("scalingsweep", "Ready", "Fitted"): "_x60 1x80",
         },
     ),
@@ -340,7 +333,7 @@ FALSE_ALARMS: dict[str, dict[str, str]] = {
     },
     "a sweep has its laws without a point that failed": {
         sweep_ready("Fitted"): "1x1600",
-        f'isoloss_scalingsweep_points{{{SWEEP},state="failed"}}': "1x1600",
+        of_sweep("points", state="failed"): "1x1600",
     },
     "a sweep is suspended for half a day and resumed": {
         sweep_ready("Suspended"): "0x720",
@@ -359,12 +352,12 @@ FALSE_ALARMS: dict[str, dict[str, str]] = {
         attempts("Crashed"): "_x10 5x1590",
     },
     "the operator is started again twice within half an hour": {
-        f'isoloss_process_start_time_seconds{{job="{JOB}"}}': "0x100 6000x10 6600x1490",
+        metric("process_start_time_seconds"): "0x100 6000x10 6600x1490",
     },
     "a prediction is suspended": {prediction_ready("Suspended"): "0x1600"},
     "one pod is scraped by way of its Service, too": {
-        f'isoloss_leader{{job="{JOB}",pod="a",instance="10.0.0.1:8080",endpoint="http"}}': "1x1600",
-        f'isoloss_leader{{job="{JOB}",pod="a",instance="10.0.0.1:8080",service="s"}}': "1x1600",
+        metric("leader", pod="a", instance="10.0.0.1:8080", endpoint="http"): "1x1600",
+        metric("leader", pod="a", instance="10.0.0.1:8080", service="s"): "1x1600",
     },
 }
 """What is as it should be, for a day."""
