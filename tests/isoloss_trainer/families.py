@@ -90,7 +90,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "attention_types": [[["global", "local"], 1]],
         "max_position_embeddings": 64,
     },
-    "gpt_neox": _OLD,
+    "gpt_neox": {**_OLD, "hidden_dropout": 0.1},
     "gpt_oss": {**_WINDOWED, "num_local_experts": 4, "num_experts_per_tok": 2},
     "gptj": {**_GPT2, "rotary_dim": 8},
     "granite": {**_DENSE, "logits_scaling": 4.0},

@@ -23,7 +23,7 @@ from isoloss_contract.records import EvaluateTask, EvaluationResult
 from isoloss_contract.store import Patience, Store, StoreUnavailable
 from isoloss_contract.store.folder import FolderBackend
 from isoloss_trainer.evaluate import evaluate
-from isoloss_trainer.evaluation import ValidationSet, bytes_per_token
+from isoloss_trainer.evaluation import Loss, TokenLosses, ValidationSet, bytes_per_token
 from isoloss_trainer.foreign_model import (
     ForeignModel,
     fetch_directory,
@@ -59,10 +59,29 @@ def run(task: EvaluateTask, scratch: Path) -> EvaluationResult:
     return Store(task.store_uri).read_record(path, EvaluationResult)
 
 
+def own_losses(network: Any) -> TokenLosses:
+    """By the network's own logits."""
+
+    def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = network(inputs, use_cache=False).logits[:, -targets.shape[1] :]
+        return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+
+    return losses
+
+
+def estimate(prepared: Prepared, scratch: Path, losses: TokenLosses, sequences: int = 64) -> Loss:
+    data = PreparedData(prepared.data_uri, scratch)
+    return ValidationSet(data, MIXTURE, sequences).evaluate(losses, ALONE, 16)[0]
+
+
 def save(
-    folder: Path, config: dict[str, Any], tokenizer: Path | None = None, **options: Any
+    folder: Path,
+    config: dict[str, Any],
+    tokenizer: Path | None = None,
+    seed: int = 0,
+    **options: Any,
 ) -> Path:
-    build_network(config, seed=0).save_pretrained(folder, **options)
+    build_network(config, seed=seed).save_pretrained(folder, **options)
     if tokenizer is not None:
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(tokenizer / name, folder / name)
@@ -80,7 +99,7 @@ def test_the_loss_is_that_of_the_same_weights_in_training(
     result = run(prepared.evaluate_task(folder), tmp_path)
     data = PreparedData(prepared.data_uri, tmp_path)
     model = LanguageModel(build_network(config, seed=0), SEQUENCE_LENGTH)
-    loss, _ = ValidationSet(data, MIXTURE, 64).evaluate(model.token_losses, ALONE, 16)
+    loss = estimate(prepared, tmp_path, model.token_losses)
     assert result.loss == pytest.approx(loss.value, abs=1e-6)
     assert result.loss_standard_error == pytest.approx(loss.standard_error, rel=1e-3)
     assert result.same_tokenizer
@@ -509,39 +528,6 @@ def test_code_that_transformers_has_by_now_is_passed_over(
     assert run(task, tmp_path).loss == plain.loss
 
 
-SMALL = {"vocab_size": VOCABULARY, "max_position_embeddings": 64}
-WITH_DROPOUT: dict[str, dict[str, Any]] = {
-    "gpt2": {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64},
-    "gpt_neox": {
-        **SMALL, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "intermediate_size": 64, "hidden_dropout": 0.1,
-    },
-    "opt": {
-        **SMALL, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "ffn_dim": 64, "word_embed_proj_dim": 32,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", WITH_DROPOUT)
-def test_dropout_of_a_checkpoints_own_training_does_not_matter(
-    prepared: Prepared, corpus: Path, tmp_path: Path, kind: str
-) -> None:
-    config = {"model_type": kind, **WITH_DROPOUT[kind]}
-    folder = save(tmp_path / "model", config, corpus / "tokenizer")
-    result = run(prepared.evaluate_task(folder), tmp_path)
-    network = build_network(config, seed=0).eval()
-    assert any("drop" in name and value for name, value in network.config.to_dict().items())
-
-    def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = network(inputs, use_cache=False).logits
-        return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-
-    data = PreparedData(prepared.data_uri, tmp_path)
-    wanted, _ = ValidationSet(data, MIXTURE, 64).evaluate(losses, ALONE, 16)
-    assert result.loss == pytest.approx(wanted.value, abs=1e-5)
-
-
 def _adding_first_token(corpus: Path, folder: Path) -> Path:
     """The corpus' tokenizer with its token 5 before each text, as the files of Gemma's have one."""
     shutil.copytree(corpus / "tokenizer", folder)
@@ -567,28 +553,20 @@ def test_the_tokenizers_first_token_is_used_where_the_loss_is_lower_with_it(
 ) -> None:
     config = {**LLAMA, "max_position_embeddings": positions, "initializer_range": 0.5}
     tokenizer = _adding_first_token(corpus, tmp_path / "tokenizer")
-    folder = tmp_path / "model"
-    build_network(config, seed=seed).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(tokenizer / name, folder / name)
+    folder = save(tmp_path / "model", config, tokenizer, seed)
     result = run(prepared.evaluate_task(folder), tmp_path)
-    network = build_network(config, seed=seed).eval()
-
-    def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = network(inputs, use_cache=False).logits[:, -targets.shape[1] :]
-        return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+    losses = own_losses(build_network(config, seed=seed).eval())
 
     def with_first(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         first = torch.full_like(inputs[:, :1], 5)
         rest = inputs if positions > SEQUENCE_LENGTH else inputs[:, 1:]
         return losses(torch.cat([first, rest], 1), targets)
 
-    data = PreparedData(prepared.data_uri, tmp_path)
-    probe = ValidationSet(data, MIXTURE, evaluate_module.PROBE_SEQUENCES)
-    with_it, without = (probe.evaluate(f, ALONE, 16)[0].value for f in (with_first, losses))
+    probe = evaluate_module.PROBE_SEQUENCES
+    with_it, without = (estimate(prepared, tmp_path, f, probe).value for f in (with_first, losses))
     assert result.first_token == (5 if with_it < without else None)
     used = with_first if with_it < without else losses
-    wanted, _ = ValidationSet(data, MIXTURE, 64).evaluate(used, ALONE, 16)
+    wanted = estimate(prepared, tmp_path, used)
     assert result.loss == pytest.approx(wanted.value, abs=1e-5)
 
 
@@ -609,30 +587,25 @@ def _sees_only_what_was_before(network: Any) -> bool:
     return torch.allclose(before, after, atol=1e-6)
 
 
+WITH_DROPOUT = ("gpt2", "gpt_neox", "opt")
+
+
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_the_loss_of_each_family_is_that_of_its_own_logits(
     prepared: Prepared, corpus: Path, tmp_path: Path, kind: str
 ) -> None:
-    """With whatever attention, states, scales and caps transformers computes it."""
+    """With whatever attention, states, scales and caps transformers computes it, and without its training's dropout."""
     from transformers import CONFIG_MAPPING
 
     if kind not in CONFIG_MAPPING:
         pytest.skip("not in this version of transformers")
     config = {"model_type": kind, **FAMILIES[kind]}
     network = build_network(config, seed=0).eval()
-    folder = tmp_path / "model"
-    network.save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(corpus / "tokenizer" / name, folder / name)
-    task = prepared.evaluate_task(folder, sequences_per_domain=8)
-    result = run(task, tmp_path)
-
-    def losses(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = network(inputs, use_cache=False).logits
-        return torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-
-    data = PreparedData(prepared.data_uri, tmp_path)
-    wanted, _ = ValidationSet(data, MIXTURE, 8).evaluate(losses, ALONE, 8)
+    settings = network.config.to_dict().items()
+    assert any("drop" in name and value for name, value in settings) or kind not in WITH_DROPOUT
+    folder = save(tmp_path / "model", config, corpus / "tokenizer")
+    result = run(prepared.evaluate_task(folder, sequences_per_domain=8), tmp_path)
+    wanted = estimate(prepared, tmp_path, own_losses(network), sequences=8)
     assert result.loss == pytest.approx(wanted.value, abs=1e-5)
     assert _sees_only_what_was_before(network)
 
