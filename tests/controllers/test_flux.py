@@ -15,21 +15,9 @@ from kubernetes import client
 from devcluster.control_plane import ControlPlane
 from devcluster.process_node import ProcessNode
 from isoloss.yaml_text import to_yaml
+from tests.controllers import sample
 from tests.controllers.controller import Controller, Json, apply, install, manifests_of
 from tests.controllers.repository import Repository
-from tests.controllers.sample import (
-    FILES,
-    PARTS,
-    PROBES,
-    edit_by_hand,
-    of_sweep,
-    research,
-    succeeded,
-    sweeps,
-    with_forbidden_checkpoint,
-    with_unquoted_rate,
-    without_time,
-)
 from tests.gitops.health import GITOPS
 from tests.isoloss_operator.conftest import Place
 from tests.support.cluster import wait_until
@@ -39,7 +27,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
 FLUX = "kustomize-controller"
 GROUP, VERSION, PLURAL = "kustomize.toolkit.fluxcd.io", "v1", "kustomizations"
-SWEEP, PREDICTION, VALIDATION, TRAINING = (f"research-{part}" for part in PARTS)
+SWEEP, PREDICTION, VALIDATION, TRAINING = (f"research-{part}" for part in sample.PARTS)
 ANSWER = "research-answer"
 
 
@@ -150,14 +138,14 @@ def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
     """
     operator.start()
     # Suspended at first, so that the answer is late for sure.
-    flux.repository.commit(research(user, place, suspend=True))
+    flux.repository.commit(sample.research(user, place, suspend=True))
     flux.apply_kustomizations()
     flux.wait_for(SWEEP, "True")
     flux.wait_for(PREDICTION, "True")
     flux.wait_for(VALIDATION, "True")  # it waits for the answer, too
     wait_until(lambda: flux.warnings(), "Flux to look for the answer in vain")
     assert not [job for job in user.jobs() if job.metadata.name == "dense-8b-continued-1"]
-    flux.repository.commit(research(user, place))
+    flux.repository.commit(sample.research(user, place))
     flux.wait_for(ANSWER, "True")
     flux.wait_for(TRAINING, "True")
     assert not [text for text in _all(flux.warnings()) if not _is_excluded(text)]
@@ -166,16 +154,22 @@ def test_a_repository_goes_from_sweep_to_training_and_shows_no_drift(
         "dense-8b-continued-1", user.namespace
     )
     assert job.spec is not None
-    wait_until(lambda: succeeded(user, "dense-8b-continued-1"), "the training Job's end")
+    wait_until(lambda: sample.succeeded(user, "dense-8b-continued-1"), "the training Job's end")
     user.wait_for(lambda: user.prediction("dense-8b"), "Validated")
-    for read in (lambda: user.sweep("dense"), lambda: user.sweep(PROBES)):
+    for read in (lambda: user.sweep("dense"), lambda: user.sweep(sample.PROBES)):
         user.wait_for(read, "Reconciling", "False")
 
-    before = [without_time(user.sweep("dense")), without_time(user.prediction("dense-8b"))]
+    before = [
+        sample.without_time(user.sweep("dense")),
+        sample.without_time(user.prediction("dense-8b")),
+    ]
     for _ in range(10):
         flux.reconcile(SWEEP)
         flux.reconcile(PREDICTION)
-    after = [without_time(user.sweep("dense")), without_time(user.prediction("dense-8b"))]
+    after = [
+        sample.without_time(user.sweep("dense")),
+        sample.without_time(user.prediction("dense-8b")),
+    ]
     assert after == before
 
 
@@ -194,11 +188,11 @@ def test_a_commit_that_is_refused_is_mended_by_the_next(
 ) -> None:
     """What the API server refuses never replaces what was there; what only the operator can refuse stalls."""
     operator.start()
-    good = research(user, place)
-    flux.repository.commit(with_unquoted_rate(good))
+    good = sample.research(user, place)
+    flux.repository.commit(sample.with_unquoted_rate(good))
     flux.apply_kustomizations()
     flux.wait_for(SWEEP, "False", "learningRates")
-    flux.repository.commit(with_forbidden_checkpoint(good))
+    flux.repository.commit(sample.with_forbidden_checkpoint(good))
     flux.wait_for(SWEEP, "True")
     flux.wait_for(PREDICTION, "False", "Failed")
     assert "StorageNotAllowed" in str(user.prediction("dense-8b")["status"]["conditions"])
@@ -210,22 +204,22 @@ def test_flux_takes_back_an_edit_by_hand_resumes_by_commit_and_prunes(
     flux: Flux, operator: OperatorProcess, user: User, node: ProcessNode, place: Place
 ) -> None:
     operator.start()
-    flux.repository.commit(research(user, place, suspend=True))
+    flux.repository.commit(sample.research(user, place, suspend=True))
     flux.apply_kustomizations()
-    wait_until(lambda: "dense" in sweeps(user), "Flux to apply the sweep", 120)
+    wait_until(lambda: "dense" in sample.sweeps(user), "Flux to apply the sweep", 120)
     user.wait_for(lambda: user.sweep("dense"), "Suspended", "True")
     flux.wait_for(SWEEP, "True")  # a suspended sweep holds no later commit up
-    flux.repository.commit(research(user, place, parallelism=2))
+    flux.repository.commit(sample.research(user, place, parallelism=2))
     user.wait_for(lambda: user.sweep("dense"), "Suspended", "False")
 
-    edit_by_hand(user, 5)
+    sample.edit_by_hand(user, 5)
     flux.reconcile(SWEEP)
     assert user.sweep("dense")["spec"]["parallelism"] == 2
 
-    files = research(user, place, parallelism=2)
+    files = sample.research(user, place, parallelism=2)
     empty = to_yaml({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"})
     files["research/sweep/kustomization.yaml"] = empty
-    del files[FILES["sweep"]]
+    del files[sample.FILES["sweep"]]
     flux.repository.commit(files)
-    wait_until(lambda: "dense" not in sweeps(user), "the sweep to be pruned", 120)
-    wait_until(lambda: not [j for j in user.jobs() if of_sweep(j)], "its Jobs to go", 120)
+    wait_until(lambda: "dense" not in sample.sweeps(user), "the sweep to be pruned", 120)
+    wait_until(lambda: not [j for j in user.jobs() if sample.of_sweep(j)], "its Jobs to go", 120)

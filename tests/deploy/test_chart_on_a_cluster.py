@@ -14,20 +14,11 @@ from kubernetes import client, dynamic
 from devcluster.control_plane import ControlPlane
 from isoloss.yaml_text import read_documents
 from isoloss_operator.cluster import rbac
-from tests.deploy.chart import (
-    CHART,
-    EVERYTHING_ON,
-    NAMESPACE,
-    ROOT,
-    helm,
-    one,
-    render,
-    with_images,
-)
+from tests.deploy import chart
 
 # One worker for all: the chart names its namespaces.
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("chart")]
-VALUES = [pytest.param({}, id="defaults"), pytest.param(EVERYTHING_ON, id="everything on")]
+VALUES = [pytest.param({}, id="defaults"), pytest.param(chart.EVERYTHING_ON, id="everything on")]
 GROUP = "isoloss.dev"
 
 
@@ -50,7 +41,7 @@ def apply(api: client.ApiClient, manifest: dict[str, Any], **options: Any) -> No
 def namespaces(api_client: client.ApiClient) -> Iterator[None]:
     """The namespaces that the values name; the operator's is restricted."""
     core = client.CoreV1Api(api_client)
-    names = {NAMESPACE: "restricted", "teaching": "privileged", "products": "privileged"}
+    names = {chart.NAMESPACE: "restricted", "teaching": "privileged", "products": "privileged"}
     for name, level in names.items():
         labels = {"pod-security.kubernetes.io/enforce": level}
         manifest = {"metadata": {"name": name, "labels": labels}}
@@ -64,7 +55,7 @@ def namespaces(api_client: client.ApiClient) -> Iterator[None]:
 def test_the_api_server_accepts_all_that_the_chart_renders(
     values: dict[str, Any], isoloss_api: client.ApiClient, namespaces: None
 ) -> None:
-    for manifest in render(values):
+    for manifest in chart.render(values):
         apply(isoloss_api, manifest, dry_run="All")
 
 
@@ -80,11 +71,11 @@ def test_the_operators_pod_is_admitted_where_only_restricted_pods_are(
 
 
 def pod_of_the_chart(values: dict[str, Any]) -> dict[str, Any]:
-    deployment = one("Deployment", values)
+    deployment = chart.one("Deployment", values)
     pod = deployment["spec"]["template"]
     # Of a made-up account: the admission of service accounts would first ask for the real one.
     spec = pod["spec"] | {"serviceAccountName": "default"}
-    metadata = {"name": "operator", "namespace": NAMESPACE}
+    metadata = {"name": "operator", "namespace": chart.NAMESPACE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -127,7 +118,7 @@ def may(
     group, resource, subresource, verb = asked
     attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
     attributes |= {"subresource": subresource, "name": name}
-    user = f"system:serviceaccount:{NAMESPACE}:{account}"
+    user = f"system:serviceaccount:{chart.NAMESPACE}:{account}"
     review = {"spec": {"user": user, "resourceAttributes": attributes}}
     answer: Any = client.AuthorizationV1Api(api).create_subject_access_review(review)  # type: ignore[arg-type]
     return bool(answer.status.allowed)
@@ -136,16 +127,16 @@ def may(
 def test_the_account_may_do_its_work_in_its_namespaces_and_nothing_else(
     isoloss_api: client.ApiClient, namespaces: None
 ) -> None:
-    for manifest in rbac.account(NAMESPACE, watched=["teaching"]):
+    for manifest in rbac.account(chart.NAMESPACE, watched=["teaching"]):
         apply(isoloss_api, manifest)
     lease = ("coordination.k8s.io", "leases", "", "create")
-    assert may(isoloss_api, NAMESPACE, lease)
+    assert may(isoloss_api, chart.NAMESPACE, lease)
     for asked in ALLOWED:
         assert may(isoloss_api, "teaching", asked), asked
         assert not may(isoloss_api, "products", asked), asked
-        assert not may(isoloss_api, NAMESPACE, asked), asked
+        assert not may(isoloss_api, chart.NAMESPACE, asked), asked
     for asked in NEVER:
-        for namespace in ("teaching", "products", NAMESPACE):
+        for namespace in ("teaching", "products", chart.NAMESPACE):
             assert not may(isoloss_api, namespace, asked), asked
 
 
@@ -170,15 +161,15 @@ class Helm:
         self, verb: str, release: str, namespace: str, values: dict[str, Any], *options: str
     ) -> None:
         file = self._folder / f"{release}-{namespace}.json"
-        file.write_text(json.dumps(with_images({"crds": {"install": False}, **values})))
+        file.write_text(json.dumps(chart.with_images({"crds": {"install": False}, **values})))
         where = ("--values", str(file), "--namespace", namespace, *self._login)
-        answer = helm(verb, release, str(CHART), *where, *options)
+        answer = chart.helm(verb, release, str(chart.CHART), *where, *options)
         assert answer.returncode == 0, answer.stderr
 
     def end(self) -> None:
         """Uninstall them."""
         for release, namespace in self._installed:
-            helm("uninstall", release, "--namespace", namespace, *self._login)
+            chart.helm("uninstall", release, "--namespace", namespace, *self._login)
 
 
 @pytest.fixture
@@ -200,12 +191,12 @@ def test_each_team_can_have_a_release_of_its_own(
     """All of one name, and one of them watches all namespaces."""
     releases.install("team", "teaching", {"watchNamespaces": ["teaching"]})
     releases.install("team", "products", {"watchNamespaces": ["products"]})
-    releases.install("team", NAMESPACE, {})
+    releases.install("team", chart.NAMESPACE, {})
     roles = client.RbacAuthorizationV1Api(api_client).list_cluster_role().items
     names = {role.metadata.name for role in roles}
-    for namespace in ("teaching", "products", NAMESPACE):
+    for namespace in ("teaching", "products", chart.NAMESPACE):
         assert {f"{namespace}:team-operator-{way}" for way in ("view", "edit")} <= names
-    assert f"{NAMESPACE}:team-operator" in names
+    assert f"{chart.NAMESPACE}:team-operator" in names
 
 
 @pytest.mark.whole
@@ -243,8 +234,8 @@ def test_a_release_whose_name_is_as_long_as_helm_takes_is_installed(
     releases: Helm, api_client: client.ApiClient
 ) -> None:
     release = "r" * 53
-    releases.install(release, NAMESPACE, {})
-    services = client.CoreV1Api(api_client).list_namespaced_service(NAMESPACE).items
+    releases.install(release, chart.NAMESPACE, {})
+    services = client.CoreV1Api(api_client).list_namespaced_service(chart.NAMESPACE).items
     (name,) = [each.metadata.name for each in services if each.metadata.name.startswith("rrr")]
     assert name.endswith("-metrics")
     assert len(name) <= 63
@@ -254,27 +245,27 @@ def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
     releases: Helm, isoloss_api: client.ApiClient, tmp_path: Path
 ) -> None:
     """An administrator applies what the guide's command prints, and the chart is installed without roles."""
-    page = (ROOT / "docs" / "guides" / "upgrade.md").read_text()
+    page = (chart.ROOT / "docs" / "guides" / "upgrade.md").read_text()
     (command,) = re.findall(r"helm (template .+ --show-only templates/rbac.yaml)", page)
     values = {
         "watchNamespaces": ["teaching"],
         "rbac": {"create": False, "aggregateRoles": False},
     }
-    (tmp_path / "values.yaml").write_text(json.dumps(with_images(values)))
+    (tmp_path / "values.yaml").write_text(json.dumps(chart.with_images(values)))
     filled = {
         "isoloss": "lab",
-        "helm/isoloss": str(CHART),
-        "isoloss-system": NAMESPACE,
+        "helm/isoloss": str(chart.CHART),
+        "isoloss-system": chart.NAMESPACE,
         "values.yaml": str(tmp_path / "values.yaml"),
     }
-    printed = helm(*(filled.get(word, word) for word in command.split()))
+    printed = chart.helm(*(filled.get(word, word) for word in command.split()))
     assert printed.returncode == 0, printed.stderr
     for manifest in read_documents(printed.stdout):
         apply(isoloss_api, manifest)
-    releases.install("lab", NAMESPACE, values)
+    releases.install("lab", chart.NAMESPACE, values)
     (deployment,) = [
         each
-        for each in client.AppsV1Api(isoloss_api).list_namespaced_deployment(NAMESPACE).items
+        for each in client.AppsV1Api(isoloss_api).list_namespaced_deployment(chart.NAMESPACE).items
         if each.metadata.name == "lab-operator"
     ]
     pod = deployment.spec.template.spec
@@ -284,8 +275,8 @@ def test_an_installation_without_cluster_wide_rights_works_as_the_guide_says(
         assert may(isoloss_api, "teaching", asked, account), asked
         assert not may(isoloss_api, "products", asked, account), asked
     use = ("coordination.k8s.io", "leases", "", "update")
-    assert may(isoloss_api, NAMESPACE, use, account, lease)
-    assert not may(isoloss_api, NAMESPACE, use, account, "another")
+    assert may(isoloss_api, chart.NAMESPACE, use, account, lease)
+    assert not may(isoloss_api, chart.NAMESPACE, use, account, "another")
 
 
 @pytest.mark.parametrize(
@@ -304,17 +295,17 @@ def test_a_release_that_would_serve_anothers_namespaces_says_so(
     namespaces: None,
     tmp_path: Path,
 ) -> None:
-    other = one("Deployment", {"watchNamespaces": ["teaching"]})
+    other = chart.one("Deployment", {"watchNamespaces": ["teaching"]})
     other["metadata"] |= {"name": "other-operator", "namespace": "teaching"}
     other["spec"]["replicas"] = 0
     apply(api_client, other)
     values = tmp_path / "values.json"
-    values.write_text(json.dumps(with_images(ours)))
+    values.write_text(json.dumps(chart.with_images(ours)))
     # Other tests have applied objects of these names without helm.
-    answer = helm(
-        *("install", "isoloss", str(CHART), "--dry-run=server", "--take-ownership"),
+    answer = chart.helm(
+        *("install", "isoloss", str(chart.CHART), "--dry-run=server", "--take-ownership"),
         *("--values", str(values)),
-        *("--namespace", NAMESPACE, "--kubeconfig", str(control_plane.admin_kubeconfig)),
+        *("--namespace", chart.NAMESPACE, "--kubeconfig", str(control_plane.admin_kubeconfig)),
     )
     assert answer.returncode == 0, answer.stderr
     assert ("WARNING: teaching/other-operator serves teaching, too" in answer.stdout) is is_told

@@ -2,27 +2,16 @@
 
 import pytest
 
-from devcluster.kubelet.status import (
-    ContainerState,
-    Running,
-    State,
-    Stop,
-    Terminated,
-    Waiting,
-    conditions,
-    keep_transition_times,
-    phase_of,
-    stopped_phase,
-)
+from devcluster.kubelet import status
 
-GOOD = Terminated(0, 0, 1, "Completed")
-BAD = Terminated(3, 0, 1, "Error")
-RUNS = Running(0)
-WAITS = Waiting()
+GOOD = status.Terminated(0, 0, 1, "Completed")
+BAD = status.Terminated(3, 0, 1, "Error")
+RUNS = status.Running(0)
+WAITS = status.Waiting()
 
 
-def states(*values: State) -> list[ContainerState]:
-    return [ContainerState(f"c{i}", "", "", value) for i, value in enumerate(values)]
+def states(*values: status.State) -> list[status.ContainerState]:
+    return [status.ContainerState(f"c{i}", "", "", value) for i, value in enumerate(values)]
 
 
 @pytest.mark.parametrize(
@@ -36,32 +25,34 @@ def states(*values: State) -> list[ContainerState]:
         ([GOOD, BAD], "Failed"),
     ],
 )
-def test_the_phase_follows_from_the_containers(containers: list[State], phase: str) -> None:
-    assert phase_of(states(*containers)) == phase
+def test_the_phase_follows_from_the_containers(containers: list[status.State], phase: str) -> None:
+    assert status.phase_of(states(*containers)) == phase
 
 
 @pytest.mark.parametrize(
     ("main", "stop", "phase"),
     [
-        ([GOOD], Stop(), "Succeeded"),
-        ([BAD], Stop(), "Failed"),
-        ([GOOD], Stop("DeadlineExceeded"), "Failed"),
+        ([GOOD], status.Stop(), "Succeeded"),
+        ([BAD], status.Stop(), "Failed"),
+        ([GOOD], status.Stop("DeadlineExceeded"), "Failed"),
     ],
 )
-def test_a_terminated_pod_always_ends(main: list[State], stop: Stop, phase: str) -> None:
-    assert stopped_phase(states(*main), stop) == phase
+def test_a_terminated_pod_always_ends(
+    main: list[status.State], stop: status.Stop, phase: str
+) -> None:
+    assert status.stopped_phase(states(*main), stop) == phase
 
 
 def test_only_a_disruption_by_the_node_is_a_condition() -> None:
-    disrupted = Stop("Terminated", "shutdown", disruption="TerminationByKubelet")
-    for stop, expected in ((None, []), (Stop(), []), (disrupted, ["TerminationByKubelet"])):
-        listed = conditions("Failed", states(BAD), stop, now=0)
+    disrupted = status.Stop("Terminated", "shutdown", disruption="TerminationByKubelet")
+    for stop, expected in ((None, []), (status.Stop(), []), (disrupted, ["TerminationByKubelet"])):
+        listed = status.conditions("Failed", states(BAD), stop, now=0)
         assert [c["reason"] for c in listed if c["type"] == "DisruptionTarget"] == expected
 
 
 def test_an_unchanged_condition_keeps_its_transition_time() -> None:
-    old = conditions("Running", states(RUNS), None, now=0)
-    new = conditions("Failed", states(BAD), None, now=60)
-    times = {c["type"]: c["lastTransitionTime"] for c in keep_transition_times(new, old)}
+    old = status.conditions("Running", states(RUNS), None, now=0)
+    new = status.conditions("Failed", states(BAD), None, now=60)
+    times = {c["type"]: c["lastTransitionTime"] for c in status.keep_transition_times(new, old)}
     assert times["Initialized"] == "1970-01-01T00:00:00Z"
     assert times["Ready"] == "1970-01-01T00:01:00Z"

@@ -18,15 +18,8 @@ from tests.faults.harness import BUCKET, FakeKubelet, Harness
 from tests.faults.injection import Fault
 from tests.faults.journal import is_final
 from tests.faults.servers import Server, hasten_fits, kill_all, new_operator, new_server
+from tests.support import operator_process
 from tests.support.models import example_model
-from tests.support.operator_process import (
-    OperatorProcess,
-    User,
-    apply_account,
-    conditions,
-    env_template,
-    sweep_manifest,
-)
 from tests.support.proxy import Handler
 
 Json = dict[str, Any]
@@ -71,8 +64,8 @@ class FaultFixture:
     harness: Harness
     name: str
     server: Server
-    operator: OperatorProcess
-    user: User
+    operator: operator_process.OperatorProcess
+    user: operator_process.User
     uri: str = ""
     seconds: float = 0.0
     """How long each point trains."""
@@ -123,7 +116,7 @@ class FaultFixture:
 
     def apply(self, **changes: Any) -> Json:
         """Apply the sweep, with changes of its spec."""
-        template = env_template(SYNTHETIC_SECONDS=str(self.seconds))
+        template = operator_process.env_template(SYNTHETIC_SECONDS=str(self.seconds))
         values = {
             "grid": GRID,
             "parallelism": PARALLELISM,
@@ -132,7 +125,7 @@ class FaultFixture:
             **self.spec,
             **changes,
         }
-        return self.user.apply_sweep(sweep_manifest(SWEEP, self.uri, **values))
+        return self.user.apply_sweep(operator_process.sweep_manifest(SWEEP, self.uri, **values))
 
     def touch(self) -> None:
         """Change nothing that matters, so that the operator looks at the sweep."""
@@ -213,7 +206,7 @@ class FaultFixture:
             body = self.sweep()
         except Exception as error:  # noqa: BLE001 (whatever the API server says is the message)
             return f"no sweep: {error}"[:200]
-        found = conditions(body)
+        found = operator_process.conditions(body)
         shown = {kind: found.get(kind, {}).get("reason", "-") for kind in ("Ready", "Progressing")}
         points = body.get("status", {}).get("points", {})
         counts = {name: value for name, value in points.items() if value}
@@ -284,11 +277,11 @@ def new_fixture(
     served = [namespace]
     if own_home:
         served = [harness.new_namespace("home"), namespace]
-    apply_account(harness.api_client, served[0], served)
+    operator_process.apply_account(harness.api_client, served[0], served)
     server = new_server(harness)
     folder = harness.directory / "operators" / namespace
     operator = new_operator(harness, server, served, folder, environment)
-    user = User(harness.api_client, namespace)
+    user = operator_process.User(harness.api_client, namespace)
     uri = f"s3://{BUCKET}/{namespace}"
     fixture = make_fixture(harness, name, server, operator, user, uri, **options)
     if own_kubelet:

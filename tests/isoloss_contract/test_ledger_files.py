@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from isoloss_contract import ledger_files
 from isoloss_contract.ledger import (
     Attempts,
     Intent,
@@ -19,14 +20,6 @@ from isoloss_contract.ledger import (
     PointRecord,
     PointState,
     Spend,
-)
-from isoloss_contract.ledger_files import (
-    MAX_LINES,
-    VERSION,
-    decoded,
-    decoded_head,
-    encoded,
-    read_ledger,
 )
 from isoloss_contract.store import BadRecord, NewerRecord, NotFound, Store
 from tests.support.ledgers import read_back, with_head
@@ -102,11 +95,11 @@ def test_everything_in_a_ledger_is_read_back_equal() -> None:
 
 
 def test_equal_ledgers_are_equal_bytes_and_the_head_is_read_without_the_points() -> None:
-    content = encoded(ledger(3), epoch=7)
-    assert content == encoded(ledger(3), epoch=7)
-    assert decoded_head(content, "x").epoch == 7
+    content = ledger_files.encoded(ledger(3), epoch=7)
+    assert content == ledger_files.encoded(ledger(3), epoch=7)
+    assert ledger_files.decoded_head(content, "x").epoch == 7
     cut = gzip.compress(gzip.decompress(content).split(b"\n")[0] + b"\n{")
-    assert decoded_head(cut, "x").sweep == "dense"
+    assert ledger_files.decoded_head(cut, "x").sweep == "dense"
 
 
 def test_two_thousand_finished_points_take_less_than_half_a_megabyte() -> None:
@@ -114,7 +107,7 @@ def test_two_thousand_finished_points_take_less_than_half_a_megabyte() -> None:
         replace(done(number), key=f"{number * 2654435761 % 2**128:032x}", loss=3 + number / 7e3)
         for number in range(2000)
     )
-    assert len(encoded(ledger(0).replace(points=points), epoch=1)) < 500_000
+    assert len(ledger_files.encoded(ledger(0).replace(points=points), epoch=1)) < 500_000
 
 
 def test_the_digest_is_that_of_the_content() -> None:
@@ -131,7 +124,7 @@ def test_where_sizes_are_placed_is_kept_and_part_of_the_digest() -> None:
     assert now.digest != ledger(3).digest
 
 
-GOOD = encoded(ledger(3), epoch=1)
+GOOD = ledger_files.encoded(ledger(3), epoch=1)
 
 
 DAMAGED = {
@@ -146,8 +139,8 @@ DAMAGED = {
     "of a version that is no number": (with_head(GOOD, ledger_version="5"), "ledger_version"),
     "a bomb": (gzip.compress(b" " * (64 * 2**20 + 1)), "larger than"),
     "empty lines": (
-        gzip.compress(gzip.decompress(GOOD) + b"\n" * MAX_LINES),
-        f"more than {MAX_LINES} points",
+        gzip.compress(gzip.decompress(GOOD) + b"\n" * ledger_files.MAX_LINES),
+        f"more than {ledger_files.MAX_LINES} points",
     ),
     "too large": (b"\x1f" * (16 * 2**20 + 1), "larger than"),
 }
@@ -156,25 +149,27 @@ DAMAGED = {
 @pytest.mark.parametrize(("content", "said"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_ledger_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(BadRecord, match=said):
-        decoded(content, "x")
+        ledger_files.decoded(content, "x")
 
 
 def test_a_newer_version_is_told_from_a_damaged_ledger() -> None:
-    head = b'{"ledger_version": %d, "points": "in another object"}' % (VERSION + 1)
+    head = b'{"ledger_version": %d, "points": "in another object"}' % (ledger_files.VERSION + 1)
     newer = gzip.compress(head + b"\nwhatever")
     with pytest.raises(
-        NewerRecord, match=f"ledger version {VERSION + 1}; this one knows up to {VERSION}"
+        NewerRecord,
+        match=f"ledger version {ledger_files.VERSION + 1}; this one knows up to {ledger_files.VERSION}",
     ):
-        decoded(newer, "x")
+        ledger_files.decoded(newer, "x")
     with pytest.raises(
-        NewerRecord, match=f"ledger version {VERSION + 1}; this one knows up to {VERSION}"
+        NewerRecord,
+        match=f"ledger version {ledger_files.VERSION + 1}; this one knows up to {ledger_files.VERSION}",
     ):
-        decoded_head(newer, "x")
+        ledger_files.decoded_head(newer, "x")
 
 
 def test_no_ledger_at_all_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        read_ledger(Store(f"file://{tmp_path}"), FOLDER)
+        ledger_files.read_ledger(Store(f"file://{tmp_path}"), FOLDER)
 
 
 def test_a_dropped_point_keeps_its_cost() -> None:

@@ -6,16 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isoloss_contract.records import (
-    Claimant,
-    DataManifest,
-    DomainSource,
-    OptimizerConfig,
-    PointResult,
-    PrepareConfig,
-    TrajectoryRow,
-    content_key,
-)
+from isoloss_contract import records
 from isoloss_contract.store import (
     BadRecord,
     BadStoreUri,
@@ -36,9 +27,9 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_record_comes_back_as_it_was_written(store: Store) -> None:
-    claimant = Claimant(sweep_uid="u", attempt=2)
+    claimant = records.Claimant(sweep_uid="u", attempt=2)
     store.write_record("a/b.json", claimant)
-    assert store.read_record("a/b.json", Claimant) == claimant
+    assert store.read_record("a/b.json", records.Claimant) == claimant
 
 
 def test_an_absent_object_is_not_found_and_named(store: Store) -> None:
@@ -62,19 +53,19 @@ def test_a_bad_record_is_refused_naming_file_and_field(
 ) -> None:
     store.write("r.json", content)
     with pytest.raises(BadRecord, match=rf"r\.json.*{said}"):
-        store.read_record("r.json", Claimant)
+        store.read_record("r.json", records.Claimant)
 
 
 def test_what_a_newer_trainer_reports_besides_is_passed_over() -> None:
     """So the images of trainer and operator can be upgraded one after the other."""
     counts = {**LEAST_RESULT["parameters"], "later": 2}
     result = {**LEAST_RESULT, "parameters": counts, "gradient_noise": 0.5}
-    parsed = parse_record(json.dumps(result).encode(), PointResult, "result.json")
+    parsed = parse_record(json.dumps(result).encode(), records.PointResult, "result.json")
     assert (parsed.tokens, parsed.parameters.active) == (8, 2)
     row = b'{"step": 1, "tokens": 8, "loss": 1.5, "later": [], "domains": {"a": {"loss": "1", "x": 0}}}'
     with pytest.raises(BadRecord, match=r"domains\.a\.loss"):
-        parse_record_lines(row, TrajectoryRow, "t.jsonl")  # a wrong type still is one
-    (read,) = parse_record_lines(row.replace(b'"1"', b"1.0"), TrajectoryRow, "t.jsonl")
+        parse_record_lines(row, records.TrajectoryRow, "t.jsonl")  # a wrong type still is one
+    (read,) = parse_record_lines(row.replace(b'"1"', b"1.0"), records.TrajectoryRow, "t.jsonl")
     assert read.loss == 1.5
 
 
@@ -83,11 +74,11 @@ def test_what_a_newer_trainer_reports_besides_is_passed_over() -> None:
 def test_a_loss_that_can_be_none_is_refused(field: str, bad: str) -> None:
     """No cross-entropy is negative or not finite."""
     text = json.dumps({**LEAST_RESULT, field: 2.5})
-    assert parse_record(text.encode(), PointResult, "result.json")
+    assert parse_record(text.encode(), records.PointResult, "result.json")
     with pytest.raises(BadRecord, match=f"{field}|not JSON"):
         parse_record(
             text.replace(f'"{field}": 2.5', f'"{field}": {bad}').encode(),
-            PointResult,
+            records.PointResult,
             "result.json",
         )
 
@@ -95,7 +86,7 @@ def test_a_loss_that_can_be_none_is_refused(field: str, bad: str) -> None:
 def test_what_a_task_says_besides_is_refused() -> None:
     """A trainer that passed over a field would train something else."""
     with pytest.raises(BadRecord, match="later"):
-        parse_record(b'{"later": 1}', OptimizerConfig, "task")
+        parse_record(b'{"later": 1}', records.OptimizerConfig, "task")
 
 
 @pytest.mark.parametrize("content", ['{"contract_version": 2}', '{"contract_version": 2, "x": 1}'])
@@ -104,14 +95,14 @@ def test_a_record_of_a_newer_contract_is_named_as_such(store: Store, content: st
     with pytest.raises(
         NewerRecord, match=r"r\.json: written by a newer isoloss .contract version 2"
     ):
-        store.read_record("r.json", PointResult)
+        store.read_record("r.json", records.PointResult)
 
 
 @pytest.mark.parametrize("version", ['"2"', "null", "0"])
 def test_a_version_that_is_none_is_damage(store: Store, version: str) -> None:
     store.write("r.json", f'{{"contract_version": {version}}}'.encode())
     with pytest.raises(BadRecord, match="contract_version"):
-        store.read_record("r.json", PointResult)
+        store.read_record("r.json", records.PointResult)
 
 
 def test_an_oversized_object_is_refused_without_reading_it_whole(store: Store) -> None:
@@ -123,13 +114,13 @@ def test_an_oversized_object_is_refused_without_reading_it_whole(store: Store) -
 def test_a_bad_line_is_named_by_its_number() -> None:
     lines = b'{"sweep_uid": "u", "attempt": 1}\n{"sweep_uid": "u"}\n'
     with pytest.raises(BadRecord, match=r"t\.jsonl:2: attempt"):
-        parse_record_lines(lines, Claimant, "t.jsonl")
+        parse_record_lines(lines, records.Claimant, "t.jsonl")
 
 
 def test_read_many_answers_every_path_with_a_record_or_an_error(store: Store) -> None:
-    store.write_record("good", Claimant(sweep_uid="u", attempt=1))
-    answers = store.read_many(["good", "absent"], Claimant)
-    assert answers["good"] == Claimant(sweep_uid="u", attempt=1)
+    store.write_record("good", records.Claimant(sweep_uid="u", attempt=1))
+    answers = store.read_many(["good", "absent"], records.Claimant)
+    assert answers["good"] == records.Claimant(sweep_uid="u", attempt=1)
     assert isinstance(answers["absent"], NotFound)
 
 
@@ -150,7 +141,7 @@ def test_numbers_that_json_has_no_word_for_are_read_as_transformers_writes_them(
         "limits": [0.0, infinity],
         "scale": {"low": {"__float__": "-Infinity"}, "x": {"__float__": "NaN"}, "y": infinity},
     }
-    assert content_key(found)
+    assert records.content_key(found)
     store.write("config.json", json.dumps(found).encode())
     assert store.read_json_object("config.json") == found
 
@@ -183,19 +174,22 @@ def test_an_unusable_uri_is_refused(uri: str) -> None:
 
 
 def test_equal_content_has_equal_keys_whatever_the_order_of_fields() -> None:
-    assert content_key({"a": 1, "b": [2.5]}) == content_key({"b": [2.5], "a": 1})
-    assert content_key({"a": 1}) != content_key({"a": 2})
+    assert records.content_key({"a": 1, "b": [2.5]}) == records.content_key({"b": [2.5], "a": 1})
+    assert records.content_key({"a": 1}) != records.content_key({"a": 2})
 
 
 def test_a_prepare_key_depends_on_every_field_that_matters() -> None:
     base = {
         "tokenizer": "s3://b/t",
         "sequence_length": 128,
-        "domains": (DomainSource(name="a", uri="s3://b/x", text_field="text"),),
+        "domains": (records.DomainSource(name="a", uri="s3://b/x", text_field="text"),),
         "validation_documents_per_thousand": 5,
     }
-    other = {**base, "domains": (DomainSource(name="a", uri="s3://b/x", text_field="body"),)}
-    assert PrepareConfig(**base).key != PrepareConfig(**other).key
+    other = {
+        **base,
+        "domains": (records.DomainSource(name="a", uri="s3://b/x", text_field="body"),),
+    }
+    assert records.PrepareConfig(**base).key != records.PrepareConfig(**other).key
 
 
 @pytest.mark.parametrize("package", ["s3fs", "tenacity"])
@@ -233,7 +227,7 @@ def test_a_corpus_with_twins_across_the_split_or_bad_documents_says_so() -> None
             "sequence_length": 8,
             "domains": [{**domain, **changes}],
         }
-        return DataManifest.model_validate_json(json.dumps(manifest)).remarks
+        return records.DataManifest.model_validate_json(json.dumps(manifest)).remarks
 
     assert remarks(near_duplicates=3) == []
     (twins,) = remarks(near_duplicates=4)

@@ -15,15 +15,8 @@ from devcluster.control_plane import ControlPlane
 from devcluster.process_node import ProcessNode
 from isoloss.yaml_text import read_documents
 from tests.isoloss_operator.conftest import Place
+from tests.support import operator_process
 from tests.support.kubectl import Kubectl
-from tests.support.operator_process import (
-    OperatorProcess,
-    User,
-    conditions,
-    prediction_manifest,
-    sweep_manifest,
-    wait_for_right,
-)
 from tests.support.pages import CHECKOUT, commands_run_by_tests
 
 PIPELINES = CHECKOUT / "gitops" / "pipelines"
@@ -80,14 +73,16 @@ def test_the_training_of_each_pipeline_gets_what_its_script_writes() -> None:
 
 
 @pytest.fixture
-def environment(control_plane: ControlPlane, user: User, tmp_path: Path) -> Mapping[str, str]:
+def environment(
+    control_plane: ControlPlane, user: operator_process.User, tmp_path: Path
+) -> Mapping[str, str]:
     """Of a pod that runs as the pipelines' account."""
     kubectl = Kubectl(control_plane)
     applied = kubectl("apply", "-n", user.namespace, "-f", str(PIPELINES / "reader.yaml"))
     assert applied.returncode == 0, applied.stderr
     account = (user.namespace, READER)
     for resource in ("scalingsweeps", "hyperparampredictions"):
-        wait_for_right(
+        operator_process.wait_for_right(
             user.api_client, account, user.namespace, ("isoloss.dev", resource), "watch"
         )
     programs = tmp_path / "programs"
@@ -104,8 +99,8 @@ def environment(control_plane: ControlPlane, user: User, tmp_path: Path) -> Mapp
 @pytest.mark.cluster
 @pytest.mark.s3
 def test_a_pipeline_gets_the_answer_to_the_sweep_that_was_edited_before_it_started(
-    operator: OperatorProcess,
-    user: User,
+    operator: operator_process.OperatorProcess,
+    user: operator_process.User,
     node: ProcessNode,
     place: Place,
     environment: Mapping[str, str],
@@ -113,9 +108,9 @@ def test_a_pipeline_gets_the_answer_to_the_sweep_that_was_edited_before_it_start
 ) -> None:
     """Also where the operator has not seen the edit yet, and Ready still speaks of the former answer."""
     operator.start()
-    dense = sweep_manifest("dense", place.uri)
+    dense = operator_process.sweep_manifest("dense", place.uri)
     user.apply_sweep(dense)
-    user.apply_prediction(prediction_manifest("dense-8b", "dense"))
+    user.apply_prediction(operator_process.prediction_manifest("dense-8b", "dense"))
     user.wait_for(lambda: user.prediction("dense-8b"), "Ready")
     user.wait_for(lambda: user.sweep("dense"), "Reconciling", "False")
     operator.stop()
@@ -144,7 +139,7 @@ def test_a_pipeline_gets_the_answer_to_the_sweep_that_was_edited_before_it_start
             assert process.returncode == 0, problems
             body = user.prediction("dense-8b")
             assert body["status"]["sweepGeneration"] == 2
-            assert conditions(body)["Stale"]["status"] == "False"
+            assert operator_process.conditions(body)["Stale"]["status"] == "False"
             status = body["status"]
             assert [(tmp_path / name / file).read_text() for file in FILES] == [
                 status["learningRate"]["value"],

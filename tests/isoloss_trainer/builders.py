@@ -12,20 +12,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from isoloss_contract import layout
-from isoloss_contract.records import (
-    Claimant,
-    DataManifest,
-    DomainSource,
-    EvaluateConfig,
-    EvaluateTask,
-    EvaluationConfig,
-    OptimizerConfig,
-    PointConfig,
-    PrepareConfig,
-    PrepareTask,
-    TrainTask,
-)
+from isoloss_contract import layout, records
 from isoloss_contract.store import Store
 from isoloss_trainer.attempt import Attempt, Fence
 from isoloss_trainer.checkpoint import CheckpointManifest, Index
@@ -142,51 +129,55 @@ def uri(path: Path) -> str:
     return f"file://{path}"
 
 
-def prepare_task(corpus: str, store: str, **changes: Any) -> PrepareTask:
+def prepare_task(corpus: str, store: str, **changes: Any) -> records.PrepareTask:
     """Prepare both domains of a corpus that `make_corpus` made."""
     config = {
         "tokenizer": f"{corpus}/tokenizer",
         "sequence_length": SEQUENCE_LENGTH,
         "domains": tuple(
-            DomainSource(name=name, uri=f"{corpus}/{name}.jsonl", text_field="text")
+            records.DomainSource(name=name, uri=f"{corpus}/{name}.jsonl", text_field="text")
             for name in MIXTURE
         ),
         "validation_documents_per_thousand": 100,
     }
-    return PrepareTask(config=PrepareConfig(**{**config, **changes}), store_uri=store)
+    return records.PrepareTask(
+        config=records.PrepareConfig(**{**config, **changes}), store_uri=store
+    )
 
 
 def train_task(
-    manifest: DataManifest,
+    manifest: records.DataManifest,
     store: str,
     *,
     tokens: int = 2048,
     model: dict[str, Any] | None = None,
     task: dict[str, Any] | None = None,
     **changes: Any,
-) -> TrainTask:
+) -> records.TrainTask:
     """Train a tiny model on prepared data in the same store."""
     point = {
         "data_digest": manifest.digest,
         "mixture": MIXTURE,
         "model": model or LLAMA,
-        "optimizer": OptimizerConfig(warmup_tokens=512),
+        "optimizer": records.OptimizerConfig(warmup_tokens=512),
         "learning_rate": 3e-3,
         "batch_size": 4,
         "sequence_length": SEQUENCE_LENGTH,
-        "evaluation": EvaluationConfig(first_tokens=512, per_decade=4, sequences_per_domain=8),
+        "evaluation": records.EvaluationConfig(
+            first_tokens=512, per_decade=4, sequences_per_domain=8
+        ),
         "precision": "float32",
     }
-    return TrainTask(
-        point=PointConfig(**{**point, **changes}),
+    return records.TrainTask(
+        point=records.PointConfig(**{**point, **changes}),
         tokens=tokens,
         store_uri=store,
         data_uri=f"{store}/data/{manifest.prepare_key}",
-        **{"claimant": Claimant(sweep_uid="sweep", attempt=1), **(task or {})},
+        **{"claimant": records.Claimant(sweep_uid="sweep", attempt=1), **(task or {})},
     )
 
 
-def attempt(task: TrainTask, data: PreparedData) -> Attempt:
+def attempt(task: records.TrainTask, data: PreparedData) -> Attempt:
     """An attempt at `task` that is alone on the CPU and has claimed nothing."""
     store = Store(task.store_uri)
     fence = Fence(store, task.point.key, task.claimant)
@@ -218,8 +209,8 @@ def last_state(store: Store, key: str) -> dict[str, list[str]]:
 
 
 def evaluate_task(
-    manifest: DataManifest, store: str, checkpoint: str, **changes: Any
-) -> EvaluateTask:
+    manifest: records.DataManifest, store: str, checkpoint: str, **changes: Any
+) -> records.EvaluateTask:
     """Measure a checkpoint on prepared data in the same store."""
     config = {
         "data_digest": manifest.digest,
@@ -229,8 +220,8 @@ def evaluate_task(
         "sequences_per_domain": 64,
         "precision": "float32",
     }
-    return EvaluateTask(
-        config=EvaluateConfig(**{**config, **changes}),
+    return records.EvaluateTask(
+        config=records.EvaluateConfig(**{**config, **changes}),
         store_uri=store,
         data_uri=f"{store}/data/{manifest.prepare_key}",
     )

@@ -20,17 +20,6 @@ from isoloss_operator.planning.flops import Convention, token_flops
 from isoloss_trainer import run_log
 from isoloss_trainer.log import Log
 from isoloss_trainer.model import build_network, count_parameters
-from isoloss_trainer.run_log import (
-    Figures,
-    Meter,
-    Recorder,
-    TokenFlops,
-    flops_per_token,
-    in_words,
-    known,
-    peak_flops,
-    peak_of,
-)
 from isoloss_trainer.termination import BadConfiguration, Interruption
 from isoloss_trainer.train import train
 from isoloss_trainer.world import World
@@ -54,7 +43,7 @@ def test_flops_of_a_token_are_the_planned_ones_in_both_conventions(name: str) ->
     config = example_model(name, 32_000)
     with torch.device("meta"):
         network = build_network(config)
-    found = flops_per_token(network.config, count_parameters(network), 2048)
+    found = run_log.flops_per_token(network.config, count_parameters(network), 2048)
     planned = token_flops(config, 2048)
     assert found.palm == pytest.approx(planned.total(Convention.PALM))
     assert found.executed == pytest.approx(planned.total(Convention.EXACT))
@@ -75,18 +64,18 @@ def test_flops_of_a_token_are_the_planned_ones_in_both_conventions(name: str) ->
     ],
 )
 def test_a_devices_peak_is_that_of_its_very_name(name: str, peak: float | None) -> None:
-    assert peak_of(name) == peak
+    assert run_log.peak_of(name) == peak
 
 
 def test_all_devices_count_and_the_cpu_and_float32_have_no_peak(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
-    assert peak_flops(GPU, "bf16") == 2 * 989e12
-    assert peak_flops(GPU, "float32") is None
-    assert peak_flops(World(), "bf16") is None
+    assert run_log.peak_flops(GPU, "bf16") == 2 * 989e12
+    assert run_log.peak_flops(GPU, "float32") is None
+    assert run_log.peak_flops(World(), "bf16") is None
     monkeypatch.setenv(run_log.PEAK_FLOPS_VARIABLE, "1e12")
-    assert peak_flops(World(), "float32") == 1e12
+    assert run_log.peak_flops(World(), "float32") == 1e12
 
 
 @pytest.mark.parametrize("text", ["fast", "-1", "0", "nan"])
@@ -95,14 +84,16 @@ def test_a_peak_that_is_none_is_refused_by_name(
 ) -> None:
     monkeypatch.setenv(run_log.PEAK_FLOPS_VARIABLE, text)
     with pytest.raises(BadConfiguration, match=run_log.PEAK_FLOPS_VARIABLE):
-        peak_flops(World(), "bf16")
+        run_log.peak_flops(World(), "bf16")
 
 
 # ------------------------------------------------------------------------------- the line
 
 
 def test_figures_are_of_the_steps_since_the_last_ones() -> None:
-    meter = Meter(TokenFlops(palm=6.0, executed=4.5), peak_flops=600.0, world=World())
+    meter = run_log.Meter(
+        run_log.TokenFlops(palm=6.0, executed=4.5), peak_flops=600.0, world=World()
+    )
     meter.start(tokens=100, seconds=1.0)
     meter.take_step(4.0, 1.0)
     meter.take_step(2.0, 3.0)
@@ -115,7 +106,7 @@ def test_figures_are_of_the_steps_since_the_last_ones() -> None:
 
 
 def test_a_line_for_people_has_what_is_known_and_leaves_out_the_rest() -> None:
-    found: Figures = {
+    found: run_log.Figures = {
         "step": 1234,
         "loss": 3.14159,
         "gradient_norm": 0.5,
@@ -125,16 +116,16 @@ def test_a_line_for_people_has_what_is_known_and_leaves_out_the_rest() -> None:
         "utilisation": 0.31,
         "peak_memory_bytes": 3 * 2**30,
     }
-    words = in_words(found, 50, 100)
+    words = run_log.in_words(found, 50, 100)
     for part in (
         "step 1,234", "50.0% of 100 tokens", "loss 3.1416", "gradient norm 0.5",
         "learning rate 0.0003", "123,457 tokens/s", "MFU 41.2%", "executed 31.0%", "peak memory 3.00 GiB",
     ):  # fmt: skip
         assert part in words
     unknown = found | dict.fromkeys(("loss", "gradient_norm", "mfu", "utilisation"))
-    assert "MFU" not in in_words(unknown, 50, 100)
-    assert "loss" not in in_words(unknown, 50, 100)
-    assert "mfu" not in known(unknown)
+    assert "MFU" not in run_log.in_words(unknown, 50, 100)
+    assert "loss" not in run_log.in_words(unknown, 50, 100)
+    assert "mfu" not in run_log.known(unknown)
 
 
 def run(task: TrainTask, scratch: Path, people: Any = None) -> list[dict[str, Any]]:
@@ -191,7 +182,7 @@ class Collected:
 def record_five(curves: Any) -> list[dict[str, str]]:
     """The events about a recorder of these curves that was given five values."""
     stream = io.StringIO()
-    tried = Recorder(curves, Log(stream))
+    tried = run_log.Recorder(curves, Log(stream))
     for tokens in range(1, 6):
         tried.record(tokens, {"loss": 1.0})
     tried.close()
@@ -232,7 +223,7 @@ def test_a_recorder_that_hangs_holds_up_neither_steps_nor_the_end(
         def record(self, tokens: int, values: run_log.Values) -> None:
             released.wait(60)
 
-    hanging = Recorder(Hanging, Log(io.StringIO()))
+    hanging = run_log.Recorder(Hanging, Log(io.StringIO()))
     for tokens in range(100):
         hanging.record(tokens, {"loss": 1.0})
     hanging.close()

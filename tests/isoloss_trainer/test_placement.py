@@ -26,24 +26,19 @@ from isoloss_trainer.placement import (
 )
 from isoloss_trainer.termination import Interruption, OutOfMemory
 from isoloss_trainer.world import World
-from tests.isoloss_trainer.builders import (
-    DEEPSEEK,
-    LLAMA,
-    QWEN3_MOE,
-    SEQUENCE_LENGTH,
-    VOCABULARY,
-    quiet,
-)
+from tests.isoloss_trainer import builders
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.ranks import run_ranks
 from tests.isoloss_trainer.test_evaluate import save
 from tests.support.warm_python import WarmPython
 
-DEEP = {**LLAMA, "num_hidden_layers": 6}
+DEEP = {**builders.LLAMA, "num_hidden_layers": 6}
 TIED = {**DEEP, "tie_word_embeddings": True}
-EXPERTS = [{**config, "num_hidden_layers": 6} for config in (DEEPSEEK, QWEN3_MOE)]
+EXPERTS = [
+    {**config, "num_hidden_layers": 6} for config in (builders.DEEPSEEK, builders.QWEN3_MOE)
+]
 COHERE = {
-    "model_type": "cohere", "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64,
+    "model_type": "cohere", "vocab_size": builders.VOCABULARY, "hidden_size": 32, "intermediate_size": 64,
     "num_hidden_layers": 6, "num_attention_heads": 2, "max_position_embeddings": 64,
     "logit_scale": 4.0, "initializer_range": 0.2,
 }  # fmt: skip
@@ -60,7 +55,7 @@ def shapes(config: dict[str, Any]) -> Any:
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    tokens = torch.arange(2 * (SEQUENCE_LENGTH + 1)).view(2, -1) % VOCABULARY
+    tokens = torch.arange(2 * (builders.SEQUENCE_LENGTH + 1)).view(2, -1) % builders.VOCABULARY
     return tokens[:, :-1], tokens[:, 1:]
 
 
@@ -108,7 +103,7 @@ def test_weights_are_counted_in_the_precision_that_they_are_loaded_in() -> None:
         weight_bytes(shapes(DEEP)) / 2, rel=0.01
     )
     tied, untied = weight_bytes(shapes(TIED)), weight_bytes(shapes(DEEP))
-    assert untied - tied == VOCABULARY * DEEP["hidden_size"] * 4
+    assert untied - tied == builders.VOCABULARY * DEEP["hidden_size"] * 4
 
 
 @pytest.mark.parametrize(("room", "devices"), [(10_000, 4), (100, 1)])
@@ -153,7 +148,7 @@ def test_a_checkpoint_larger_than_the_machine_is_refused_before_it_is_loaded(
     build_network(DEEP, seed=0).save_pretrained(tmp_path / "model")
     config = prepared.evaluate_task(tmp_path / "model").config
     with pytest.raises(OutOfMemory, match="available: 47,500 bytes"):
-        load_copies(tmp_path / "model", config, World(), quiet())
+        load_copies(tmp_path / "model", config, World(), builders.quiet())
 
 
 # ------------------------------------------------------------------------------- who reads what
@@ -192,9 +187,9 @@ def test_two_processes_for_one_copy_give_the_loss_of_one(
     prepared: Prepared, corpus: Path, tmp_path: Path, python: WarmPython
 ) -> None:
     """As on two accelerators: the second process has only shapes and takes part in every sum."""
-    folder = save(tmp_path / "model", LLAMA, corpus / "tokenizer")
+    folder = save(tmp_path / "model", builders.LLAMA, corpus / "tokenizer")
     task = prepared.evaluate_task(folder)
-    alone = evaluate(task, tmp_path, Interruption(), quiet())
+    alone = evaluate(task, tmp_path, Interruption(), builders.quiet())
     prepared.store.remove(layout.evaluation_result(task.config.key))
     ends = run_ranks(python, ["-c", ONE_COPY, task.model_dump_json(), str(tmp_path)], 2)
     assert [end.stdout.splitlines()[-1:] for end in ends] == [[alone]] * 2, ends
@@ -209,7 +204,7 @@ def test_a_dispatched_model_has_the_losses_of_a_plain_one(
 ) -> None:
     """Half of the layers are on a disk, so that every step goes through accelerate's hooks."""
     inputs, targets = batch()
-    wanted = ForeignModel(build_network(config, seed=0).eval(), SEQUENCE_LENGTH)
+    wanted = ForeignModel(build_network(config, seed=0).eval(), builders.SEQUENCE_LENGTH)
     losses = wanted.token_losses(inputs, targets)
     network = build_network(config, seed=0).eval()
     model = shapes(config)
@@ -218,7 +213,7 @@ def test_a_dispatched_model_has_the_losses_of_a_plain_one(
     devices = {n: "disk" if n in on_disk else "cpu" for n in found}
     dispatched = dispatch_model(network, devices, main_device="cpu", offload_dir=str(tmp_path))
     assert any(parameter.is_meta for parameter in dispatched.parameters())
-    found_losses = ForeignModel(dispatched, SEQUENCE_LENGTH).token_losses(inputs, targets)
+    found_losses = ForeignModel(dispatched, builders.SEQUENCE_LENGTH).token_losses(inputs, targets)
     assert torch.equal(found_losses, losses)
 
 
@@ -265,7 +260,7 @@ def test_a_model_on_two_accelerators_uses_tensors_on_its_own_devices(
     with two_devices(config) as network:
         devices = {str(parameter.device) for parameter in network.parameters()}
         assert devices == {"cuda:0", "cuda:1"}
-        model = ForeignModel(network, SEQUENCE_LENGTH)
+        model = ForeignModel(network, builders.SEQUENCE_LENGTH)
         inputs, targets = (tokens.to("cuda:0") for tokens in batch())
         # The devices are imagined: there is no driver that the compiler could ask.
         with torch.compiler.set_stance("force_eager"):
@@ -296,9 +291,9 @@ def refuse_above(monkeypatch: pytest.MonkeyPatch, sequences: int) -> list[int]:
 def test_out_of_memory_halves_the_batch_and_changes_no_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = ForeignModel(build_network(LLAMA, seed=0).eval(), SEQUENCE_LENGTH)
+    model = ForeignModel(build_network(builders.LLAMA, seed=0).eval(), builders.SEQUENCE_LENGTH)
     inputs, targets = (torch.cat([tokens, tokens + 1, tokens]) for tokens in batch())
-    targets %= VOCABULARY
+    targets %= builders.VOCABULARY
     wanted = model.token_losses(inputs, targets)
     tried = refuse_above(monkeypatch, 2)
     torch.testing.assert_close(fitting_losses(model.token_losses, inputs, targets), wanted)
@@ -306,7 +301,7 @@ def test_out_of_memory_halves_the_batch_and_changes_no_loss(
 
 
 def test_one_sequence_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ForeignModel(build_network(LLAMA, seed=0).eval(), SEQUENCE_LENGTH)
+    model = ForeignModel(build_network(builders.LLAMA, seed=0).eval(), builders.SEQUENCE_LENGTH)
     refuse_above(monkeypatch, 0)
     with pytest.raises(OutOfMemory, match="one sequence of 32 tokens does not fit"):
         fitting_losses(model.token_losses, *batch())

@@ -22,37 +22,32 @@ from isoloss_contract.records import (
 from isoloss_contract.store import Store
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.termination import BadData, Interruption
-from tests.isoloss_trainer.builders import (
-    documents,
-    make_tokenizer,
-    prepare_task,
-    quiet,
-    uri,
-    write_json_lines,
-)
+from tests.isoloss_trainer import builders
 
-TEXTS = documents(120, 172_000)
+TEXTS = builders.documents(120, 172_000)
 
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """Two files and a tokenizer."""
     folder = tmp_path / "sources"
-    write_json_lines(folder / "a.jsonl", TEXTS[:60])
-    write_json_lines(folder / "b.jsonl", TEXTS[60:100])
-    make_tokenizer(folder / "tokenizer", TEXTS)
+    builders.write_json_lines(folder / "a.jsonl", TEXTS[:60])
+    builders.write_json_lines(folder / "b.jsonl", TEXTS[60:100])
+    builders.make_tokenizer(folder / "tokenizer", TEXTS)
     return folder
 
 
 def task_of(sources: Path, sweep: str) -> PrepareTask:
     """The task of a sweep that has no corpus yet; empty: of one that has."""
-    source = DomainSource(name="text", uri=f"{uri(sources)}/*.jsonl", text_field="text")
-    task = prepare_task(uri(sources), uri(sources.parent / "store"), domains=(source,))
+    source = DomainSource(name="text", uri=f"{builders.uri(sources)}/*.jsonl", text_field="text")
+    task = builders.prepare_task(
+        builders.uri(sources), builders.uri(sources.parent / "store"), domains=(source,)
+    )
     return task.model_copy(update={"sweep_uid": sweep})
 
 
 def run(task: PrepareTask) -> str:
-    return prepare(task, Path("/nonexistent"), Interruption(), quiet())
+    return prepare(task, Path("/nonexistent"), Interruption(), builders.quiet())
 
 
 def corpus_of(task: PrepareTask) -> DataManifest:
@@ -74,7 +69,7 @@ def prepared_for(sources: Path, sweep: str) -> DataManifest:
 def rewritten(path: Path, texts: list[str]) -> None:
     """A file that is replaced within the same second."""
     before = path.stat()
-    write_json_lines(path, texts)
+    builders.write_json_lines(path, texts)
     os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
 
 
@@ -87,7 +82,7 @@ def test_the_same_sources_are_adopted_as_they_are(sources: Path) -> None:
 
 
 def _replace_tokenizer(sources: Path) -> None:
-    make_tokenizer(sources / "tokenizer", TEXTS[:20])
+    builders.make_tokenizer(sources / "tokenizer", TEXTS[:20])
 
 
 def _change_normalizer(sources: Path) -> None:
@@ -99,7 +94,7 @@ def _change_normalizer(sources: Path) -> None:
 
 
 def _add_file(sources: Path) -> None:
-    write_json_lines(sources / "c.jsonl", TEXTS[100:])
+    builders.write_json_lines(sources / "c.jsonl", TEXTS[100:])
 
 
 def _remove_file(sources: Path) -> None:

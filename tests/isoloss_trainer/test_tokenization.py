@@ -14,16 +14,7 @@ from isoloss_trainer.evaluate import evaluate
 from isoloss_trainer.prepare import prepare
 from isoloss_trainer.termination import BadData, Interruption
 from isoloss_trainer.tokenization import MeasuredTokens, check_keeps_text, load_tokenizer
-from tests.isoloss_trainer.builders import (
-    END,
-    LLAMA,
-    documents,
-    make_tokenizer,
-    prepare_task,
-    quiet,
-    uri,
-    write_json_lines,
-)
+from tests.isoloss_trainer import builders
 from tests.isoloss_trainer.conftest import Prepared
 from tests.isoloss_trainer.test_evaluate import save
 
@@ -34,20 +25,22 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def written(folder: Path, tokenizer: Tokenizer) -> Path:
     folder.mkdir(parents=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": END}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": builders.END}))
     return folder
 
 
 def of_letters(letters: str, **options: Any) -> Tokenizer:
     """A tokenizer of single characters, without bytes for others."""
-    vocabulary = {piece: number for number, piece in enumerate([END, "<unk>", *letters])}
+    vocabulary = {piece: number for number, piece in enumerate([builders.END, "<unk>", *letters])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], **options))
-    tokenizer.add_special_tokens([END])
+    tokenizer.add_special_tokens([builders.END])
     return tokenizer
 
 
 def measured(tokenizer: Tokenizer, text: str, folder: Path) -> MeasuredTokens:
-    (found,) = load_tokenizer(uri(written(folder / "tokenizer", tokenizer))).encode_closed([text])
+    (found,) = load_tokenizer(
+        builders.uri(written(folder / "tokenizer", tokenizer))
+    ).encode_closed([text])
     return found
 
 
@@ -72,7 +65,7 @@ def test_text_in_no_token_and_in_unknown_ones_is_lost(
 
 
 def test_the_unknown_token_of_a_unigram_model_is_known_by_its_number(tmp_path: Path) -> None:
-    pieces = [(END, 0.0), ("<unk>", -9.0), *((letter, -3.0) for letter in LETTERS)]
+    pieces = [(builders.END, 0.0), ("<unk>", -9.0), *((letter, -3.0) for letter in LETTERS)]
     found = measured(Tokenizer(models.Unigram(pieces, unk_id=1)), "abμd", tmp_path)
     assert found.lost_bytes == 2
 
@@ -81,8 +74,8 @@ def test_the_unknown_token_of_a_unigram_model_is_known_by_its_number(tmp_path: P
     "text", ["naïve – 漢字 🙂 e\u0301", "\u1112\u1161\u11ab", " spaces  \n\n ", "", "ﬁ Ⅸ"]
 )
 def test_nothing_is_lost_to_bytes_and_to_normalizers(text: str, tmp_path: Path) -> None:
-    folder = make_tokenizer(tmp_path / "tokenizer", documents(10))
-    assert load_tokenizer(uri(folder)).encode_closed([text])[0].lost_bytes == 0
+    folder = builders.make_tokenizer(tmp_path / "tokenizer", builders.documents(10))
+    assert load_tokenizer(builders.uri(folder)).encode_closed([text])[0].lost_bytes == 0
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     assert measured(tokenizer, text, tmp_path / "normalized").lost_bytes == 0
@@ -92,7 +85,7 @@ def test_nothing_is_lost_to_bytes_and_to_normalizers(text: str, tmp_path: Path) 
 
 
 def test_a_hundredth_may_be_lost_and_no_more(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(uri(written(tmp_path / "t", of_letters(LETTERS))))
+    tokenizer = load_tokenizer(builders.uri(written(tmp_path / "t", of_letters(LETTERS))))
     for letters, refused in ((198, False), (196, True)):
         found = tokenizer.encode_closed(["a" * letters + "μ"])
         if not refused:
@@ -108,21 +101,21 @@ def test_a_corpus_is_not_prepared_by_a_tokenizer_that_loses_its_text(
     letters: str, tmp_path: Path
 ) -> None:
     """Three entries make end tokens of it; Latin letters drop half."""
-    texts = [f"{text[:200]} {GREEK * 3}" for text in documents(300)]
-    write_json_lines(tmp_path / "x.jsonl", texts)
+    texts = [f"{text[:200]} {GREEK * 3}" for text in builders.documents(300)]
+    builders.write_json_lines(tmp_path / "x.jsonl", texts)
     folder = written(tmp_path / "tokenizer", of_letters(letters))
-    source = DomainSource(name="text", uri=f"{uri(tmp_path)}/x.jsonl", text_field="text")
-    task = prepare_task(
-        uri(tmp_path),
-        uri(tmp_path / "store"),
+    source = DomainSource(name="text", uri=f"{builders.uri(tmp_path)}/x.jsonl", text_field="text")
+    task = builders.prepare_task(
+        builders.uri(tmp_path),
+        builders.uri(tmp_path / "store"),
         domains=(source,),
-        tokenizer=uri(folder),
+        tokenizer=builders.uri(folder),
         sequence_length=8,
     )
     with pytest.raises(
         BadData, match=r"domain text: .* of the bytes of the held-out text"
     ) as caught:
-        prepare(task, tmp_path, Interruption(), quiet())
+        prepare(task, tmp_path, Interruption(), builders.quiet())
     assert caught.value.code == "TokenizerLosesText"
 
 
@@ -130,10 +123,10 @@ def test_a_checkpoints_own_tokenizer_that_loses_the_held_out_text_measures_nothi
     prepared: Prepared, tmp_path: Path
 ) -> None:
     tokenizer = written(tmp_path / "tokenizer", of_letters("aeiou "))
-    folder = save(tmp_path / "model", {**LLAMA, "vocab_size": 8}, tokenizer)
+    folder = save(tmp_path / "model", {**builders.LLAMA, "vocab_size": 8}, tokenizer)
     task = prepared.evaluate_task(folder)
     with pytest.raises(BadData, match="of the bytes of the held-out text") as caught:
-        evaluate(task, tmp_path, Interruption(), quiet())
+        evaluate(task, tmp_path, Interruption(), builders.quiet())
     assert (caught.value.code, caught.value.field) == ("TokenizerLosesText", "checkpoint.uri")
 
 
@@ -142,9 +135,9 @@ def test_a_tokenizer_of_three_entries_is_not_that_of_its_model(
 ) -> None:
     """As transformers 5.23 writes it of a folder with vocab.json and merges.txt, without a word."""
     tokenizer = written(tmp_path / "tokenizer", of_letters("a"))
-    folder = save(tmp_path / "model", LLAMA, tokenizer)
+    folder = save(tmp_path / "model", builders.LLAMA, tokenizer)
     task = prepared.evaluate_task(folder)
-    size = LLAMA["vocab_size"]
+    size = builders.LLAMA["vocab_size"]
     with pytest.raises(BadData, match=f"has 3 entries, but vocab_size .* is {size}") as caught:
-        evaluate(task, tmp_path, Interruption(), quiet())
+        evaluate(task, tmp_path, Interruption(), builders.quiet())
     assert caught.value.code == "TokenizerNotLoadable"

@@ -28,18 +28,7 @@ import isoloss_trainer.attempt as attempt_module
 import isoloss_trainer.checkpoint as checkpoint_module
 import isoloss_trainer.run as run_module
 import isoloss_trainer.train as train_module
-from isoloss_contract import layout
-from isoloss_contract.records import (
-    GRACE_VARIABLE,
-    Claimant,
-    EvaluationConfig,
-    ExitCode,
-    OptimizerConfig,
-    Outcome,
-    PointConfig,
-    PointResult,
-    TrainTask,
-)
+from isoloss_contract import layout, records
 from isoloss_contract.store import Store, StoreRefused, StoreUnavailable
 from isoloss_contract.store.folder import FolderBackend
 from isoloss_operator.planning.continued import checkpoint_model
@@ -87,7 +76,7 @@ from tests.isoloss_trainer.trained import forget, rows, run, trajectory, undistu
 ALONE = World()
 
 
-def stop_at(task: TrainTask, step: int) -> None:
+def stop_at(task: records.TrainTask, step: int) -> None:
     """Request a stop during the `step`-th step of this attempt."""
     with stop_during_step(step) as interruption, pytest.raises(Interrupted):
         run(task, interruption)
@@ -100,13 +89,13 @@ def test_a_run_ends_with_everything_in_the_store(prepared: Prepared) -> None:
     task = prepared.train_task()
     result = run(task)
     store = prepared.store
-    assert result.outcome is Outcome.SUCCEEDED
+    assert result.outcome is records.Outcome.SUCCEEDED
     assert result.tokens == 2048
     assert result.evaluations == len(rows(task)) == 4
     assert [row.tokens for row in rows(task)] == [512, 1024, 1664, 2048]
     assert rows(task)[-1].loss is not None
     assert set(rows(task)[-1].domains) == set(MIXTURE)
-    point = store.read_record(layout.point_config(task.point.key), PointConfig)
+    point = store.read_record(layout.point_config(task.point.key), records.PointConfig)
     assert point == task.point
     assert store.names(layout.point_folder(task.point.key)) == [
         "checkpoints",
@@ -178,14 +167,14 @@ def test_a_kernel_that_cannot_be_deterministic_is_a_refusal() -> None:
 
 
 def test_rows_state_how_the_gradients_were_since_the_last_one(prepared: Prepared) -> None:
-    clipped = prepared.train_task(optimizer=OptimizerConfig(gradient_clip=1e-3))
+    clipped = prepared.train_task(optimizer=records.OptimizerConfig(gradient_clip=1e-3))
     run(clipped)
     for row in rows(clipped):
         assert row.clipped_share == 1.0
         assert row.gradient_norm is not None
         assert row.gradient_norm > 1e-3
         assert row.logit_offset == pytest.approx(math.log(384), abs=1.5)
-    never = prepared.train_task(optimizer=OptimizerConfig(gradient_clip=1e3))
+    never = prepared.train_task(optimizer=records.OptimizerConfig(gradient_clip=1e3))
     result = run(never)
     assert [row.clipped_share for row in rows(never)] == [0.0] * 4
     assert result.time_constants.weight_decay_tokens == pytest.approx(
@@ -194,7 +183,7 @@ def test_rows_state_how_the_gradients_were_since_the_last_one(prepared: Prepared
 
 
 def test_weights_that_a_few_steps_would_forget_are_refused(prepared: Prepared) -> None:
-    fast = OptimizerConfig(weight_decay_tokens=1279)
+    fast = records.OptimizerConfig(weight_decay_tokens=1279)
     with pytest.raises(BadConfiguration, match="a batch has 128") as caught:
         run(prepared.train_task(optimizer=fast))
     assert caught.value.field == "optimizer.weightDecayTokens"
@@ -282,7 +271,7 @@ def test_a_checkpoint_with_another_tokenizer_than_the_corpus_is_not_continued(
     weights = uri(tmp_path / "model")
     task = prepared.train_task(tokens=512, initial_weights=weights)
     if same:
-        assert run(task).outcome is Outcome.SUCCEEDED
+        assert run(task).outcome is records.Outcome.SUCCEEDED
         return
     with pytest.raises(BadData) as caught:
         run(task)
@@ -319,7 +308,7 @@ def test_the_key_follows_the_weights(prepared: Prepared) -> None:
 def test_an_interrupted_run_ends_with_the_same_bytes(
     prepared: Prepared, model: dict[str, Any], step: int
 ) -> None:
-    config = OptimizerConfig(warmup_tokens=512)
+    config = records.OptimizerConfig(warmup_tokens=512)
     task = prepared.train_task(model=model, optimizer=config)
     wanted = undisturbed(task).trajectory
     stop_at(task, step)
@@ -341,7 +330,7 @@ def test_a_store_that_deletes_nothing_ends_no_run(
 
     stop_at(task, 4)
     monkeypatch.setattr(Store, "remove", refused)
-    assert run(task).outcome is Outcome.SUCCEEDED
+    assert run(task).outcome is records.Outcome.SUCCEEDED
 
 
 def test_more_tokens_continue_the_trajectory_as_if_wanted_from_the_start(
@@ -516,7 +505,7 @@ def test_what_a_run_reads_is_waited_for_as_long_as_what_it_writes(
         patch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))
         run(task)
     assert slept >= 270
-    result = prepared.store.read_record(layout.point_result(task.point.key), PointResult)
+    result = prepared.store.read_record(layout.point_result(task.point.key), records.PointResult)
     assert result.attempts == 2
 
 
@@ -592,7 +581,7 @@ def test_a_slow_store_holds_up_no_step(
 def test_an_attempt_knows_the_grace_of_its_pod(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(GRACE_VARIABLE, "15")
+    monkeypatch.setenv(records.GRACE_VARIABLE, "15")
     known = []
 
     def begin(begun: Attempt) -> None:
@@ -864,10 +853,10 @@ def test_divergence_is_a_result(prepared: Prepared) -> None:
     task = prepared.train_task(tokens=200_000, learning_rate=1e12)
     with pytest.raises(Diverged) as caught:
         run(task)
-    assert caught.value.exit_code == ExitCode.DIVERGED
+    assert caught.value.exit_code == records.ExitCode.DIVERGED
     store = prepared.store
-    result = store.read_record(layout.point_result(task.point.key), PointResult)
-    assert result.outcome is Outcome.DIVERGED
+    result = store.read_record(layout.point_result(task.point.key), records.PointResult)
+    assert result.outcome is records.Outcome.DIVERGED
     assert result.diverged_at_tokens is not None
     assert result.tokens <= result.diverged_at_tokens < 200_000
     with pytest.raises(Diverged):
@@ -891,8 +880,8 @@ def test_weights_that_are_not_finite_after_the_last_step_are_divergence(
     with pytest.raises(Diverged, match="1920 tokens"):
         run(task)
     path = layout.point_result(task.point.key)
-    result = prepared.store.read_record(path, PointResult)
-    assert (result.outcome, result.diverged_at_tokens) == (Outcome.DIVERGED, 1920)
+    result = prepared.store.read_record(path, records.PointResult)
+    assert (result.outcome, result.diverged_at_tokens) == (records.Outcome.DIVERGED, 1920)
     assert (result.loss, rows(task)[-1].loss) == (None, None)
 
 
@@ -902,7 +891,7 @@ def test_reading_data_more_than_once_is_reported(prepared: Prepared) -> None:
         tokens=int(1.2 * max(sizes)),
         mixture={"code": 0.05, "prose": 0.95},
         batch_size=64,
-        evaluation=EvaluationConfig(first_tokens=10**9),
+        evaluation=records.EvaluationConfig(first_tokens=10**9),
     )
     assert "domain prose was read" in run(task).message
 
@@ -1022,7 +1011,7 @@ def test_a_broken_result_is_ignored(prepared: Prepared) -> None:
 # ------------------------------------------------------------------------------------- fencing
 
 
-def claim(task: TrainTask, **changes: Any) -> None:
+def claim(task: records.TrainTask, **changes: Any) -> None:
     claimant = task.claimant.model_copy(update=changes)
     Fence(Store(task.store_uri), task.point.key, claimant).acquire()
 
@@ -1032,14 +1021,14 @@ def test_a_point_that_another_sweep_trains_is_left_alone(prepared: Prepared) -> 
     claim(task, sweep_uid="other")
     with pytest.raises(ClaimedElsewhere) as caught:
         run(task)
-    assert caught.value.exit_code == ExitCode.CLAIMED_ELSEWHERE
+    assert caught.value.exit_code == records.ExitCode.CLAIMED_ELSEWHERE
     assert not prepared.store.exists(layout.point_config(task.point.key))
 
 
 def test_a_stale_claim_of_another_sweep_is_taken_over(prepared: Prepared) -> None:
     task = prepared.train_task(tokens=512)
     stale = Claim(
-        claimant=Claimant(sweep_uid="other", attempt=9),
+        claimant=records.Claimant(sweep_uid="other", attempt=9),
         holder="x",
         updated_at="2020-01-01T00:00:00+00:00",
     )
@@ -1063,7 +1052,7 @@ def test_a_claim_lasts_as_long_whatever_the_clock_of_who_holds_it(
     task = prepared.train_task()
     store, path = prepared.store, layout.point_claim(task.point.key)
     at = (datetime.now(UTC) - timedelta(seconds=age)).isoformat()
-    claimant = Claimant(sweep_uid="other", attempt=1)
+    claimant = records.Claimant(sweep_uid="other", attempt=1)
     store.write_record(path, Claim(claimant=claimant, holder="x", updated_at=at))
     if words is None:
         claim(task)
@@ -1078,7 +1067,7 @@ def test_an_earlier_attempt_yields_to_a_later_one_and_not_the_reverse(prepared: 
     claim(task, attempt=2)
     with pytest.raises(ClaimedElsewhere):
         run(task)
-    later = task.model_copy(update={"claimant": Claimant(sweep_uid="sweep", attempt=3)})
+    later = task.model_copy(update={"claimant": records.Claimant(sweep_uid="sweep", attempt=3)})
     assert run(later).tokens == 512
 
 
@@ -1129,9 +1118,9 @@ def test_a_superseded_attempt_writes_nothing_more(
     assert held.claimant.attempt == 2
 
 
-def _overtaken(prepared: Prepared) -> tuple[TrainTask, TrainTask]:
+def _overtaken(prepared: Prepared) -> tuple[records.TrainTask, records.TrainTask]:
     """An attempt, and a later one that trains its point for longer."""
-    later = {"claimant": Claimant(sweep_uid="sweep", attempt=2)}
+    later = {"claimant": records.Claimant(sweep_uid="sweep", attempt=2)}
     return (
         prepared.train_task(tokens=512),
         prepared.train_task(tokens=1024, task=later),
@@ -1153,7 +1142,7 @@ def test_an_attempt_superseded_by_a_finished_one_does_not_touch_its_result(
     monkeypatch.setattr(PointRun, "final_trajectory", hang_meanwhile)
     with pytest.raises(Interrupted):
         train(task, Path("/nonexistent"), Interruption(), quiet())
-    result = prepared.store.read_record(layout.point_result(task.point.key), PointResult)
+    result = prepared.store.read_record(layout.point_result(task.point.key), records.PointResult)
     assert result.tokens == 1024
 
 
@@ -1178,7 +1167,7 @@ def test_an_attempt_superseded_while_the_store_was_away_does_not_touch_its_succe
     with pytest.raises(Interrupted, match="is gone"):
         train(task, Path("/nonexistent"), Interruption(), quiet())
     store, key = prepared.store, task.point.key
-    result = store.read_record(layout.point_result(key), PointResult)
+    result = store.read_record(layout.point_result(key), records.PointResult)
     assert result.tokens == 1024
     assert hashlib.sha256(trajectory(task)).hexdigest() == result.trajectory_sha256
 
@@ -1306,7 +1295,7 @@ def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(
         patch.setattr(Store, "write", write)
         with pytest.raises(StoreUnavailable) as caught:
             run(task)
-    assert explain(caught.value)[0] == ExitCode.STORAGE
+    assert explain(caught.value)[0] == records.ExitCode.STORAGE
     assert run(task).attempts == 2
 
 
@@ -1321,7 +1310,7 @@ def test_a_lasting_store_outage_ends_the_attempt_and_keeps_saved_progress(
 def test_storage_failures_say_whether_waiting_helps(error: Exception, code: str) -> None:
     """The operator charges what the store refused, and not that it was away."""
     told = explain(error)
-    assert (told[0], told[1].code) == (ExitCode.STORAGE, code)
+    assert (told[0], told[1].code) == (records.ExitCode.STORAGE, code)
 
 
 # ------------------------------------------------------------------------------------- numerics
@@ -1340,5 +1329,5 @@ def test_the_average_means_the_same_at_every_batch_size() -> None:
 
 def test_every_error_has_an_exit_code() -> None:
     for kind in TrainerError.__subclasses__():
-        assert kind("Code", "words").exit_code in set(ExitCode)
+        assert kind("Code", "words").exit_code in set(records.ExitCode)
     assert explain(ZeroDivisionError("oops"))[0] == 1

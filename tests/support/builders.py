@@ -8,18 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from isoloss_contract import records
 from isoloss_contract.ledger import Ledger
 from isoloss_contract.records import Claimant as _Claimant
-from isoloss_contract.records import (
-    DataManifest,
-    DomainData,
-    HashedShard,
-    Outcome,
-    PointProgress,
-    PointResult,
-    Shard,
-    TerminationMessage,
-)
 from isoloss_operator.api import ScalingSweepSpec
 from isoloss_operator.decide.jobs.requests import store_label
 from isoloss_operator.decide.observation import ObservedJob, ObservedPod, ObservedSweep
@@ -76,28 +67,28 @@ def parsed(raw: Mapping[str, Any]) -> ScalingSweepSpec | InvalidSpec:
         return error
 
 
-def domain(name: str, **changes: Any) -> DomainData:
+def domain(name: str, **changes: Any) -> records.DomainData:
     """A domain with plenty of tokens."""
-    shard = HashedShard(
+    shard = records.HashedShard(
         path=f"{name}/0.bin", tokens=9_000_000, sha256="a" * 64, windows_sha256="b" * 64
     )
-    lengths = Shard(path=f"{name}/lengths.bin", tokens=90_000, sha256="c" * 64)
+    lengths = records.Shard(path=f"{name}/lengths.bin", tokens=90_000, sha256="c" * 64)
     fields: dict[str, Any] = {
         "name": name,
         "training": (shard,),
         "training_documents": 1000,
         "training_tokens": 9_000_000,
         "training_bytes": 36_000_000,
-        "validation": Shard(path=shard.path, tokens=shard.tokens, sha256=shard.sha256),
+        "validation": records.Shard(path=shard.path, tokens=shard.tokens, sha256=shard.sha256),
         "validation_documents": 50,
         "validation_tokens": 90_000,
         "validation_bytes": 360_000,
         "validation_lengths": lengths,
     }
-    return DomainData(**{**fields, **changes})
+    return records.DomainData(**{**fields, **changes})
 
 
-def manifest(spec: Mapping[str, Any] | None = None, **changes: Any) -> DataManifest:
+def manifest(spec: Mapping[str, Any] | None = None, **changes: Any) -> records.DataManifest:
     """The tokenised corpus that a spec asks for."""
     config = prepare_config(parse_sweep_spec(spec or sweep_spec()))
     fields: dict[str, Any] = {
@@ -109,7 +100,7 @@ def manifest(spec: Mapping[str, Any] | None = None, **changes: Any) -> DataManif
         "sequence_length": config.sequence_length,
         "domains": tuple(domain(source.name) for source in config.domains),
     }
-    return DataManifest(**{**fields, **changes})
+    return records.DataManifest(**{**fields, **changes})
 
 
 def placed(raw: Mapping[str, Any]) -> ScalingSweepSpec:
@@ -199,14 +190,14 @@ def vanished(point: PlannedPoint | str, **changes: Any) -> ObservedJob:
 
 def words(code: str, message: str, field: str = "") -> str:
     """A termination message as the trainer writes it."""
-    return TerminationMessage(code=code, message=message, field=field).model_dump_json()
+    return records.TerminationMessage(code=code, message=message, field=field).model_dump_json()
 
 
-def result(point: PlannedPoint, **changes: Any) -> PointResult:
+def result(point: PlannedPoint, **changes: Any) -> records.PointResult:
     """A point trained to its tokens."""
     fields: dict[str, Any] = {
         "key": point.key,
-        "outcome": Outcome.SUCCEEDED,
+        "outcome": records.Outcome.SUCCEEDED,
         "tokens": point.tokens,
         "wanted_tokens": point.proxy.tokens,
         "steps": point.tokens // (point.batch_size * 128),
@@ -221,12 +212,14 @@ def result(point: PlannedPoint, **changes: Any) -> PointResult:
         "micro_batch": 4,
         "attempts": 1,
     }
-    return PointResult(**{**fields, **changes})
+    return records.PointResult(**{**fields, **changes})
 
 
-def progress(point: PlannedPoint, tokens: int, tokens_per_second: float = 1000.0) -> PointProgress:
+def progress(
+    point: PlannedPoint, tokens: int, tokens_per_second: float = 1000.0
+) -> records.PointProgress:
     """What a training point reports."""
-    return PointProgress(
+    return records.PointProgress(
         key=point.key,
         claimant=_Claimant(sweep_uid=UID, attempt=1),
         tokens=tokens,

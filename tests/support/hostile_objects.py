@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from isoloss_contract import records
 from isoloss_contract.ledger import PointRecord
 from isoloss_contract.ledger_files import LedgerHead
-from isoloss_contract.records import (
-    DataManifest,
-    EvaluationResult,
-    PointProgress,
-    PointResult,
-    SweepCorpus,
-    TrajectoryRow,
-)
 from isoloss_contract.store import limits
 from isoloss_contract.store.limits import Limit
 from isoloss_operator.store.fit_files import FitRecord, LawsFile
 
 KINDS: dict[str, tuple[Limit, type[Any]]] = {
-    "manifest": (limits.MANIFEST, DataManifest),
-    "corpus": (limits.PROGRESS, SweepCorpus),
-    "result": (limits.RESULT, PointResult),
-    "evaluation": (limits.EVALUATION, EvaluationResult),
-    "progress": (limits.PROGRESS, PointProgress),
+    "manifest": (limits.MANIFEST, records.DataManifest),
+    "corpus": (limits.PROGRESS, records.SweepCorpus),
+    "result": (limits.RESULT, records.PointResult),
+    "evaluation": (limits.EVALUATION, records.EvaluationResult),
+    "progress": (limits.PROGRESS, records.PointProgress),
     "fit": (limits.FIT, FitRecord),
     "laws": (limits.LAWS, LawsFile),
     "ledger head": (limits.LEDGER_HEAD, LedgerHead),
     "ledger point": (limits.LINE, PointRecord),
-    "trajectory row": (limits.LINE, TrajectoryRow),
+    "trajectory row": (limits.LINE, records.TrajectoryRow),
 }
 LISTS = {
     "manifest": ("domains",),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from isoloss import validation
 from isoloss.laws import (
     Composition,
     Laws,
@@ -16,15 +17,6 @@ from isoloss.laws import (
     PredictionQuery,
     Refused,
     loss_curvature,
-)
-from isoloss.validation import (
-    InvalidProbes,
-    Probe,
-    Reason,
-    Validation,
-    in_laws_sequences,
-    probe_cross,
-    validate,
 )
 from isoloss.validation.drift import drift
 from tests.support.synthetic_laws import answered, fitted_laws
@@ -46,32 +38,34 @@ def answer(laws: Laws, share: float = 1.0, composition: Composition = "Measured"
     return answered(laws, query)
 
 
-def probes(laws: Laws, wanted: tuple[float, float], share: float) -> list[Probe]:
+def probes(laws: Laws, wanted: tuple[float, float], share: float) -> list[validation.Probe]:
     """A noiseless cross whose optimum, carried to the budget, is `wanted` as factors of the answer."""
     given = answer(laws)
     moves = drift(answer(laws, share), given).mean
     return cross(laws, given, np.log(wanted) - moves)
 
 
-def cross(laws: Laws, given: Prediction, offset: np.ndarray) -> list[Probe]:
+def cross(laws: Laws, given: Prediction, offset: np.ndarray) -> list[validation.Probe]:
     """Noiseless probes of a bowl whose minimum is (2,) `offset` from the answer, in ln LR and ln B."""
     best = np.log([given.learning_rate.value, given.batch_size.value]) + offset
     found = []
-    for place in probe_cross(given.learning_rate.value, given.batch_size.value, 2.0):
+    for place in validation.probe_cross(given.learning_rate.value, given.batch_size.value, 2.0):
         x = np.log([place.learning_rate, place.batch_size]) - best
         loss = 2.5 + 0.5 * float(x @ loss_curvature(laws) @ x)
-        found.append(Probe(place.learning_rate, place.batch_size, loss, 0.001))
+        found.append(validation.Probe(place.learning_rate, place.batch_size, loss, 0.001))
     return found
 
 
-def judged(laws: Laws, found: Sequence[Probe], flops: float, **asked: Any) -> Validation:
+def judged(
+    laws: Laws, found: Sequence[validation.Probe], flops: float, **asked: Any
+) -> validation.Validation:
     """The verdict of probes on the answer to QUERY, or to another `query`; fails where that is refused."""
-    told = validate(laws, asked.pop("query", QUERY), found, flops, **asked)
-    assert isinstance(told, Validation)
+    told = validation.validate(laws, asked.pop("query", QUERY), found, flops, **asked)
+    assert isinstance(told, validation.Validation)
     return told
 
 
-def validated(laws: Laws, wanted: tuple[float, float], share: float) -> Validation:
+def validated(laws: Laws, wanted: tuple[float, float], share: float) -> validation.Validation:
     flops = share * 2e10 * FLOPS_PER_TOKEN
     return judged(laws, probes(laws, wanted, share), flops, tolerance=TOLERANCE)
 
@@ -163,18 +157,18 @@ def test_with_a_given_batch_size_the_learning_rate_alone_is_judged(
 
 def test_laws_without_an_answer_refuse_to_validate_one(laws: Laws) -> None:
     far = replace(QUERY, initial_loss=0.4)
-    assert isinstance(validate(laws, far, probes(laws, (1.0, 1.0), 1.0), 1e19), Refused)
+    assert isinstance(validation.validate(laws, far, probes(laws, (1.0, 1.0), 1.0), 1e19), Refused)
 
 
 def test_a_total_compute_has_no_checkpoint_to_continue(laws: Laws) -> None:
-    with pytest.raises(InvalidProbes, match="not with total_flops"):
-        validate(laws, PredictionQuery(total_flops=1e20, params=3e8), [], 1e19)
+    with pytest.raises(validation.InvalidProbes, match="not with total_flops"):
+        validation.validate(laws, PredictionQuery(total_flops=1e20, params=3e8), [], 1e19)
 
 
 def test_probes_beyond_the_budget_are_refused(laws: Laws) -> None:
     flops = 1.2 * 2e10 * FLOPS_PER_TOKEN
-    with pytest.raises(InvalidProbes, match="longer than the budget"):
-        validate(laws, QUERY, probes(laws, (1.0, 1.0), 1.0), flops)
+    with pytest.raises(validation.InvalidProbes, match="longer than the budget"):
+        validation.validate(laws, QUERY, probes(laws, (1.0, 1.0), 1.0), flops)
 
 
 def test_probes_that_all_diverged_reject_the_answer_whatever_their_length(laws: Laws) -> None:
@@ -182,10 +176,10 @@ def test_probes_that_all_diverged_reject_the_answer_whatever_their_length(laws: 
         replace(probe, loss=float("nan"), diverged=True) for probe in probes(laws, (1.0, 1.0), 1.0)
     ]
     found = judged(laws, lost, 0.0)
-    assert (found.validated, found.reason) == (False, Reason.ANSWER_DIVERGED)
+    assert (found.validated, found.reason) == (False, validation.Reason.ANSWER_DIVERGED)
     assert found.message.startswith("Training at the answer and at every neighbour diverged")
-    with pytest.raises(InvalidProbes, match="no probe is at the answer"):
-        validate(laws, QUERY, lost[1:], 0.0)
+    with pytest.raises(validation.InvalidProbes, match="no probe is at the answer"):
+        validation.validate(laws, QUERY, lost[1:], 0.0)
 
 
 def doubts(laws: Laws, at_end: Callable[[float], float], query: PredictionQuery = QUERY) -> str:
@@ -225,7 +219,7 @@ def test_probes_of_a_smaller_model_are_told_with_both_sizes(laws: Laws) -> None:
 def test_probes_of_a_model_that_cannot_stand_for_the_target_are_refused(
     laws: Laws, params: float, why: str
 ) -> None:
-    with pytest.raises(InvalidProbes, match=why):
+    with pytest.raises(validation.InvalidProbes, match=why):
         of_a_model_of(laws, params, 3e8)
 
 
@@ -250,6 +244,6 @@ def test_probes_whose_losses_are_of_another_kind_are_refused(laws: Laws, name: s
     kinds: dict[str, str] = {name: "raw"}
     of_laws: dict[str, str] = {name: "averaged"}
     run = replace(synthetic_runs()[0], **kinds)
-    assert in_laws_sequences([run], laws) == (run,)
-    with pytest.raises(InvalidProbes, match="losses cannot be compared"):
-        in_laws_sequences([run], replace(laws, **of_laws))
+    assert validation.in_laws_sequences([run], laws) == (run,)
+    with pytest.raises(validation.InvalidProbes, match="losses cannot be compared"):
+        validation.in_laws_sequences([run], replace(laws, **of_laws))

@@ -9,18 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from isoloss_contract.records import (
-    GRACE_VARIABLE,
-    Claimant,
-    DomainSource,
-    EvaluateConfig,
-    EvaluateTask,
-    OptimizerConfig,
-    PointConfig,
-    PrepareConfig,
-    PrepareTask,
-    TrainTask,
-)
+from isoloss_contract import records
 from isoloss_operator.cluster.client import SWEEP
 from isoloss_operator.cluster.manifests import (
     MAX_TASK_BYTES,
@@ -45,33 +34,33 @@ GOLDEN = Path(__file__).parent / "golden"
 OWNER = Owner(SWEEP, "research", "dense", "0b1e0c1e-0000-4000-8000-000000000001")
 SETTINGS = Settings(trainer_image="isoloss/trainer:1")
 DIGEST = "0123456789abcdef" * 2
-PREPARE = PrepareTask(
-    config=PrepareConfig(
+PREPARE = records.PrepareTask(
+    config=records.PrepareConfig(
         tokenizer="s3://t/t",
         sequence_length=128,
-        domains=(DomainSource(name="a", uri="s3://c/*", text_field="text"),),
+        domains=(records.DomainSource(name="a", uri="s3://c/*", text_field="text"),),
         validation_documents_per_thousand=5,
     ),
     store_uri="s3://s/s",
 )
 
 
-def train_task(**model: Any) -> TrainTask:
-    point = PointConfig(
+def train_task(**model: Any) -> records.TrainTask:
+    point = records.PointConfig(
         data_digest=DIGEST,
         mixture={"general": 0.75, "math": 0.25},
         model={"model_type": "llama", **model},
-        optimizer=OptimizerConfig(),
+        optimizer=records.OptimizerConfig(),
         learning_rate=2e-4,
         batch_size=64,
         sequence_length=8192,
     )
-    return TrainTask(
+    return records.TrainTask(
         point=point,
         tokens=20_000_000_000,
         store_uri="s3://lm-sweeps/dense",
         data_uri=f"s3://lm-sweeps/dense/data/{DIGEST}",
-        claimant=Claimant(sweep_uid=OWNER.uid, attempt=2),
+        claimant=records.Claimant(sweep_uid=OWNER.uid, attempt=2),
     )
 
 
@@ -130,8 +119,8 @@ def test_a_setting_that_a_sweep_does_not_make_is_no_field_of_the_task() -> None:
         ("prepare", PREPARE),
         (
             "evaluate",
-            EvaluateTask(
-                config=EvaluateConfig(
+            records.EvaluateTask(
+                config=records.EvaluateConfig(
                     data_digest=DIGEST,
                     mixture={"a": 1.0},
                     checkpoint="s3://m/m",
@@ -254,11 +243,11 @@ def test_the_grace_period_is_long_enough_for_a_checkpoint(name: str, seconds: in
     task = train_task(**example_model(name))
     job = made(task=task)
     assert pod_spec(job)["terminationGracePeriodSeconds"] == seconds
-    assert {"name": GRACE_VARIABLE, "value": str(seconds)} in container(job)["env"]
+    assert {"name": records.GRACE_VARIABLE, "value": str(seconds)} in container(job)["env"]
     own = {"spec": {"terminationGracePeriodSeconds": 30}}
     job = made(task=task, pod_templates=(own,))
     assert pod_spec(job)["terminationGracePeriodSeconds"] == 30
-    assert {"name": GRACE_VARIABLE, "value": "30"} in container(job)["env"]
+    assert {"name": records.GRACE_VARIABLE, "value": "30"} in container(job)["env"]
     with pytest.raises(BadPodTemplate, match="Seconds: 'soon' is not a number of seconds"):
         made(pod_templates=({"spec": {"terminationGracePeriodSeconds": "soon"}},))
 

@@ -21,17 +21,7 @@ from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint
 from isoloss_operator.planning.specs import parse_sweep_spec, prepare_config
-from tests.support.builders import (
-    after,
-    condition,
-    job,
-    ledger_of,
-    manifest,
-    names,
-    observed,
-    result,
-    sweep_spec,
-)
+from tests.support import builders
 from tests.support.models import example_model
 from tests.support.predictions import CHECKPOINT, STAMP, parsed_prediction, prediction_spec
 from tests.support.predictions import observed as observed_prediction
@@ -44,7 +34,7 @@ FOUND = ObservedCheckpoint(STAMP, TOY_CHECKPOINT)
 
 def spec_of(size: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A sweep of this size alone."""
-    return sweep_spec(proxies=[size], parallelism=9, **changes)
+    return builders.sweep_spec(proxies=[size], parallelism=9, **changes)
 
 
 ON_A_GRID = spec_of(SIZE)
@@ -78,7 +68,7 @@ def world(
     """With its checkpoint in the store, and the prediction if there is one."""
     answers = {} if found is None else {"dense-8b": found}
     fields = {"checkpoints": {CHECKPOINT: FOUND}, "answers": answers}
-    return observed(spec, **{"manifest": manifest(spec), **fields, **changes})
+    return builders.observed(spec, **{"manifest": builders.manifest(spec), **fields, **changes})
 
 
 def points(sweep: ObservedSweep) -> tuple[PlannedPoint, ...]:
@@ -95,13 +85,13 @@ def places(sweep: ObservedSweep) -> list[tuple[float, int]]:
 
 def finished(sweep: ObservedSweep) -> ObservedSweep:
     """The sweep once all of its points have their results."""
-    begun = after(sweep, decide_sweep(sweep))
-    return replace(begun, results={point.key: result(point) for point in points(begun)})
+    begun = builders.after(sweep, decide_sweep(sweep))
+    return replace(begun, results={point.key: builders.result(point) for point in points(begun)})
 
 
 def said(plan: SweepPlan) -> tuple[str, str]:
     """Status and reason of Ready."""
-    return condition(plan, "Ready")[:2]
+    return builders.condition(plan, "Ready")[:2]
 
 
 # -------------------------------------------------------------------------------- continued sizes
@@ -114,7 +104,7 @@ def test_every_job_of_a_continued_size_starts_from_the_checkpoint_as_it_is() -> 
         assert request.task.point.initial_weights == CHECKPOINT
         assert request.task.point.initial_weights_stamp == STAMP
         assert request.task.point.model == TOY_CHECKPOINT
-    assert [each.uri for each in ledger_of(plan).checkpoints] == [CHECKPOINT]
+    assert [each.uri for each in builders.ledger_of(plan).checkpoints] == [CHECKPOINT]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +120,8 @@ def test_a_checkpoint_that_is_none_is_refused_by_its_field(
 ) -> None:
     plan = decide_sweep(world(ON_A_GRID, checkpoints={CHECKPOINT: found}))
     assert said(plan) == ("False", "InvalidSpec")
-    assert f"spec.proxies[0].checkpoint.uri: {CHECKPOINT}" in condition(plan, "Ready")[2]
-    assert says in condition(plan, "Ready")[2]
+    assert f"spec.proxies[0].checkpoint.uri: {CHECKPOINT}" in builders.condition(plan, "Ready")[2]
+    assert says in builders.condition(plan, "Ready")[2]
 
 
 def test_a_checkpoint_is_waited_for_while_its_store_does_not_answer() -> None:
@@ -152,7 +142,7 @@ def test_points_stay_as_they_were_planned_when_their_checkpoint_cannot_be_read_a
     gone: ObservedCheckpoint,
 ) -> None:
     before = world(ON_A_GRID)
-    later = after(before, decide_sweep(before), checkpoints={CHECKPOINT: gone})
+    later = builders.after(before, decide_sweep(before), checkpoints={CHECKPOINT: gone})
     assert [p.key for p in points(later)] == [p.key for p in points(before)]
 
 
@@ -161,20 +151,20 @@ def test_trained_points_are_not_replaced_by_those_of_other_weights() -> None:
     replaced = {CHECKPOINT: ObservedCheckpoint(OTHER, TOY_CHECKPOINT)}
     fresh = world(ON_A_GRID)
     assert (
-        said(decide_sweep(after(fresh, decide_sweep(fresh), checkpoints=replaced)))[1]
+        said(decide_sweep(builders.after(fresh, decide_sweep(fresh), checkpoints=replaced)))[1]
         == "Training"
     )
     done = finished(fresh)
-    done = after(done, decide_sweep(done))
+    done = builders.after(done, decide_sweep(done))
     plan = decide_sweep(replace(done, checkpoints=replaced))
     assert said(plan) == ("False", "CheckpointChanged")
-    assert condition(plan, "Stalled")[0] == "True"
-    assert CHECKPOINT in condition(plan, "Ready")[2]
+    assert builders.condition(plan, "Stalled")[0] == "True"
+    assert CHECKPOINT in builders.condition(plan, "Ready")[2]
 
 
 def test_points_around_an_answer_follow_the_weights_that_the_prediction_measures_again() -> None:
     done = finished(world(found=answer()))
-    done = after(done, decide_sweep(done))
+    done = builders.after(done, decide_sweep(done))
     replaced = replace(done, checkpoints={CHECKPOINT: ObservedCheckpoint(OTHER, TOY_CHECKPOINT)})
     plan = decide_sweep(replaced)
     assert said(plan) == ("False", "Training")
@@ -204,14 +194,14 @@ def test_without_an_answer_the_sweep_waits_and_is_not_stalled(
     """All manifests may be applied at once, in any order."""
     plan = decide_sweep(world(found=found))
     assert said(plan) == ("False", reason)
-    assert condition(plan, "Stalled")[0] == "False"
-    assert condition(plan, "Reconciling")[0] == "True"
+    assert builders.condition(plan, "Stalled")[0] == "False"
+    assert builders.condition(plan, "Reconciling")[0] == "True"
     assert plan.create == ()
 
 
 def test_a_lost_preparation_is_deleted_while_points_have_no_places() -> None:
-    lost = job(prepare_config(parse_sweep_spec(AROUND)).key, failed=True, lost=True)
-    assert names(decide_sweep(world(jobs=(lost,))).delete) == [lost.name]
+    lost = builders.job(prepare_config(parse_sweep_spec(AROUND)).key, failed=True, lost=True)
+    assert builders.names(decide_sweep(world(jobs=(lost,))).delete) == [lost.name]
 
 
 def test_the_corpus_is_prepared_before_there_is_an_answer() -> None:
@@ -233,7 +223,7 @@ def test_a_prediction_that_cannot_place_points_is_refused(
     raw = prediction_spec(**{"sweepRef": {"name": "dense"}, **asked})
     plan = decide_sweep(world(found=answer(spec=raw)))
     assert said(plan) == ("False", "InvalidSpec")
-    assert says in condition(plan, "Ready")[2]
+    assert says in builders.condition(plan, "Ready")[2]
 
 
 def test_points_lie_at_the_answer_and_next_to_it() -> None:
@@ -255,7 +245,7 @@ def test_batch_sizes_are_in_sequences_of_the_sweep() -> None:
 
 def test_an_answer_that_hardly_moves_keeps_its_points_and_one_that_moves_gets_others() -> None:
     begun = world(found=answer())
-    begun = after(begun, decide_sweep(begun))
+    begun = builders.after(begun, decide_sweep(begun))
     for rate in ("3.3e-4", "2.7e-4"):
         assert places(replace(begun, answers={"dense-8b": answer(rate)})) == places(begun)
     moved = replace(begun, answers={"dense-8b": answer("4e-4")})
@@ -264,7 +254,7 @@ def test_an_answer_that_hardly_moves_keeps_its_points_and_one_that_moves_gets_ot
 
 def test_a_size_under_another_name_keeps_its_points() -> None:
     begun = world(found=answer())
-    begun = after(begun, decide_sweep(begun))
+    begun = builders.after(begun, decide_sweep(begun))
     renamed = world({**AROUND, "proxies": [{**AROUND["proxies"][0], "name": "near"}]})
     for found in ({"dense-8b": answer("3.3e-4")}, {}):
         later = replace(begun, spec=renamed.spec, generation=2, answers=found)
@@ -275,14 +265,14 @@ def test_a_size_under_another_name_keeps_its_points() -> None:
 @pytest.mark.parametrize("found", [None, answer(status="False", reason="SweepNotReady")])
 def test_points_stay_while_there_is_no_answer_any_more(found: ObservedAnswer | None) -> None:
     begun = world(found=answer())
-    later = after(begun, decide_sweep(begun))
+    later = builders.after(begun, decide_sweep(begun))
     answers = {} if found is None else {"dense-8b": found}
     assert places(replace(later, answers=answers)) == places(begun)
 
 
 def test_another_prediction_is_waited_for() -> None:
     begun = world(found=answer())
-    later = after(begun, decide_sweep(begun))
+    later = builders.after(begun, decide_sweep(begun))
     other = spec_of({**SIZE, "grid": {"around": {"prediction": "other"}}})
     edited = world(other, ledger=later.ledger, answers={"dense-8b": answer()})
     assert said(decide_sweep(edited)) == ("False", "PredictionNotFound")
@@ -292,10 +282,10 @@ def test_a_sweep_of_such_points_is_ready_without_laws_once_they_are_done() -> No
     done = finished(world(found=answer()))
     plan = decide_sweep(done)
     assert said(plan) == ("True", "NothingToFit")
-    assert condition(plan, "FitReady")[:2] == ("True", "NothingToFit")
+    assert builders.condition(plan, "FitReady")[:2] == ("True", "NothingToFit")
     assert plan.fit is None
     assert plan.status.points.succeeded == 5
-    again = after(done, plan, results={})
+    again = builders.after(done, plan, results={})
     assert said(decide_sweep(again)) == ("True", "NothingToFit")
 
 
@@ -310,7 +300,7 @@ def test_laws_of_a_mixed_sweep_are_fitted_to_its_grids_alone() -> None:
         },
         {**SIZE, "grid": {"around": {"prediction": "dense-8b"}}},
     ]
-    done = finished(world(sweep_spec(proxies=sizes, parallelism=9), answer()))
+    done = finished(world(builders.sweep_spec(proxies=sizes, parallelism=9), answer()))
     plan = decide_sweep(done)
     assert plan.fit is not None
     assert {point.config.initial_weights for point in plan.fit.points} == {None}
@@ -322,8 +312,8 @@ def test_a_prediction_that_names_such_a_sweep_for_its_laws_is_told_so() -> None:
     status = decide_sweep(done).status.document()
     sweep = replace(observed_prediction().sweep, status=status)  # type: ignore[type-var]
     plan = decide_prediction(observed_prediction(sweep=sweep))
-    assert condition(plan, "Ready")[1] == "SweepInvalid"
-    assert "has no laws" in condition(plan, "Ready")[2]
+    assert builders.condition(plan, "Ready")[1] == "SweepInvalid"
+    assert "has no laws" in builders.condition(plan, "Ready")[2]
 
 
 def test_the_ledger_has_where_points_lie() -> None:

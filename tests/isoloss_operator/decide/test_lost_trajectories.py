@@ -12,19 +12,7 @@ from isoloss_operator.decide.fits import FitOutcome
 from isoloss_operator.decide.observation import ObservedSweep
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.planning.points import PlannedPoint
-from tests.support.builders import (
-    NOW,
-    UID,
-    after,
-    complete,
-    condition,
-    job,
-    observed,
-    parsed,
-    progress,
-    result,
-    sweep_spec,
-)
+from tests.support import builders
 from tests.support.sweep_worlds import POINTS, flops_of, known, with_fit
 from tests.support.synthetic_laws import fitted_laws
 
@@ -32,21 +20,25 @@ SPENT = sum(point.flops for point in POINTS)
 
 
 def own(point: PlannedPoint, attempt: int = 1) -> PointResult:
-    return result(point, claimant=Claimant(sweep_uid=UID, attempt=attempt))
+    return builders.result(point, claimant=Claimant(sweep_uid=builders.UID, attempt=attempt))
 
 
 def lost(budget: object) -> ObservedSweep:
     """A finished sweep whose points are removed from the store before an edit asks for another fit."""
-    spec = sweep_spec(budget={"flops": flops_of(8)}, parallelism=8)
-    jobs = tuple(complete(point) for point in POINTS)
-    world = known(observed(spec, jobs=jobs, results={p.key: own(p) for p in POINTS}), jobs=())
+    spec = builders.sweep_spec(budget={"flops": flops_of(8)}, parallelism=8)
+    jobs = tuple(builders.complete(point) for point in POINTS)
+    world = known(
+        builders.observed(spec, jobs=jobs, results={p.key: own(p) for p in POINTS}), jobs=()
+    )
     world = known(with_fit(replace(world, results={}), fitted_laws()))
-    edit = sweep_spec(budget={"flops": budget}, parallelism=8, fit={"form": "LinearInLogCompute"})
-    world = replace(world, generation=2, spec=parsed(edit))
+    edit = builders.sweep_spec(
+        budget={"flops": budget}, parallelism=8, fit={"form": "LinearInLogCompute"}
+    )
+    world = replace(world, generation=2, spec=builders.parsed(edit))
     plan = decide_sweep(world)
     assert plan.fit is not None
     gone = tuple((point.key, "trajectory: not found") for point in POINTS)
-    return after(world, plan, fit=FitOutcome(plan.fit.inputs, laws=None, unreadable=gone))
+    return builders.after(world, plan, fit=FitOutcome(plan.fit.inputs, laws=None, unreadable=gone))
 
 
 def test_without_room_in_the_budget_no_point_is_trained_again() -> None:
@@ -56,7 +48,7 @@ def test_without_room_in_the_budget_no_point_is_trained_again() -> None:
     assert float(plan.status.spent_flops) == pytest.approx(SPENT, rel=1e-3)
     assert any("must be trained again" in each for each in plan.status.warnings)
     assert any("leaves no room for" in each for each in plan.status.warnings)
-    status, reason, message = condition(plan, "Stalled")
+    status, reason, message = builders.condition(plan, "Stalled")
     assert (status, reason) == ("True", "NoResults"), message
 
 
@@ -68,11 +60,11 @@ def test_what_is_trained_again_counts_again_and_what_a_checkpoint_holds_does_not
     world = lost(f"{2.1 * SPENT:.6g}")
     plan = decide_sweep(world)
     assert len(plan.create) == 8
-    world = after(world, plan)
-    claimant = Claimant(sweep_uid=UID, attempt=2)
-    jobs = tuple(job(p, attempt=2, working_since=NOW) for p in POINTS)
+    world = builders.after(world, plan)
+    claimant = Claimant(sweep_uid=builders.UID, attempt=2)
+    jobs = tuple(builders.job(p, attempt=2, working_since=builders.NOW) for p in POINTS)
     told = {
-        p.key: progress(p, p.tokens // share).model_copy(
+        p.key: builders.progress(p, p.tokens // share).model_copy(
             update={"claimant": claimant, "began_tokens": p.tokens if share == 1 else 0}
         )
         for p in POINTS
@@ -81,9 +73,11 @@ def test_what_is_trained_again_counts_again_and_what_a_checkpoint_holds_does_not
     plan = decide_sweep(world)
     under_way = SPENT * (1 + 1 / share if share > 1 else 1)
     assert float(plan.status.spent_flops) == pytest.approx(under_way, rel=1e-3)
-    ended = tuple(complete(p, attempt=2) for p in POINTS)
+    ended = tuple(builders.complete(p, attempt=2) for p in POINTS)
     results = {p.key: own(p, 2) for p in POINTS}
-    world = after(world, plan, jobs=ended, results=results, now=NOW + timedelta(hours=1))
+    world = builders.after(
+        world, plan, jobs=ended, results=results, now=builders.NOW + timedelta(hours=1)
+    )
     plan = decide_sweep(world)
     assert plan.status.points.succeeded == 8
     assert float(plan.status.spent_flops) == pytest.approx(factor * SPENT, rel=1e-3)
@@ -92,7 +86,7 @@ def test_what_is_trained_again_counts_again_and_what_a_checkpoint_holds_does_not
 
 def test_the_report_of_an_attempt_whose_work_was_taken_back_is_not_paid_again() -> None:
     """It stays in the store: all that had been trained counted twice as soon as it was read."""
-    reports = {p.key: progress(p, p.tokens) for p in POINTS}
+    reports = {p.key: builders.progress(p, p.tokens) for p in POINTS}
     world = replace(known(lost(f"{2.1 * SPENT:.6g}")), progress=reports)
     for waiting in (world, known(world)):
         plan = decide_sweep(waiting)

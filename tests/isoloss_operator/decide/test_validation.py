@@ -28,25 +28,13 @@ from isoloss_operator.decide.reads import planned_tasks
 from isoloss_operator.decide.sweep import decide_sweep
 from isoloss_operator.decide.validation import courses_to_read
 from isoloss_operator.planning.parameters import parameter_counts
-from tests.support import builders
+from tests.support import builders, predictions
 from tests.support.builders import condition, ledger_of, manifest, parsed, result, sweep_spec
-from tests.support.predictions import (
-    CHECKPOINT,
-    STAMP,
-    after,
-    evaluation,
-    fit,
-    observed,
-    parsed_prediction,
-    prediction_spec,
-    refused,
-    sweep,
-)
 from tests.support.published_configs import TOY_CHECKPOINT
 
 COUNTS = parameter_counts(TOY_CHECKPOINT)
 TOKENS = round(1e19 / (6 * COUNTS.active))
-ASKED = prediction_spec(
+ASKED = predictions.prediction_spec(
     sweepRef={"name": "dense"},
     budget={"tokens": TOKENS},
     batchSizeMultipleOf=1,
@@ -54,7 +42,7 @@ ASKED = prediction_spec(
 )
 SIZE = {
     "name": "near",
-    "checkpoint": {"uri": CHECKPOINT},
+    "checkpoint": {"uri": predictions.CHECKPOINT},
     "tokens": TOKENS,
     "grid": {"around": {"prediction": "dense-8b"}},
 }
@@ -63,9 +51,9 @@ AROUND = sweep_spec(proxies=[SIZE], parallelism=9)
 
 def prediction(**changes: Any) -> ObservedPrediction:
     """A prediction about the toy checkpoint, whose sweep is named dense."""
-    measured = evaluation(parameters=COUNTS)
-    fields = {"evaluation": measured, "sweep": replace(sweep(), name="dense")}
-    return observed(ASKED, **{**fields, **changes})
+    measured = predictions.evaluation(parameters=COUNTS)
+    fields = {"evaluation": measured, "sweep": replace(predictions.sweep(), name="dense")}
+    return predictions.observed(ASKED, **{**fields, **changes})
 
 
 @cache
@@ -78,9 +66,11 @@ def answer() -> HyperparamPredictionStatus:
 
 def judging(**changes: Any) -> ObservedSweep:
     """The sweep around it."""
-    told = ObservedAnswer(1, parsed_prediction(ASKED), answer().document())
+    told = ObservedAnswer(1, predictions.parsed_prediction(ASKED), answer().document())
     fields: dict[str, Any] = {
-        "checkpoints": {CHECKPOINT: ObservedCheckpoint(STAMP, TOY_CHECKPOINT)},
+        "checkpoints": {
+            predictions.CHECKPOINT: ObservedCheckpoint(predictions.STAMP, TOY_CHECKPOINT)
+        },
         "answers": {"dense-8b": told},
         "manifest": manifest(AROUND),
     }
@@ -164,7 +154,9 @@ def test_a_larger_tolerance_is_another_question() -> None:
     world = prediction(validation=trained(at=2.0))
     strict = decide_prediction(world)
     wide = {**ASKED, "validation": {"sweepRef": {"name": "demo"}, "tolerance": "9"}}
-    told = decide_prediction(replace(after(world, strict), spec=parsed_prediction(wide)))
+    told = decide_prediction(
+        replace(predictions.after(world, strict), spec=predictions.parsed_prediction(wide))
+    )
     assert said(told) == ("True", "AnswerHolds")
     assert told.status.question_digest == strict.status.question_digest
 
@@ -220,7 +212,7 @@ def test_points_around_a_former_answer_do_not_judge_the_present_one() -> None:
 
 
 def test_without_an_answer_nothing_is_judged() -> None:
-    plan = judged(trained(), fit=fit(refused()))
+    plan = judged(trained(), fit=predictions.fit(predictions.refused()))
     assert said(plan) == ("Unknown", "AnswerAwaited")
     assert plan.status.validation is None
 
@@ -229,7 +221,7 @@ def test_without_an_answer_nothing_is_judged() -> None:
 def test_a_verdict_stands_while_the_store_does_not_answer(away: Read[Ledger]) -> None:
     found = trained()
     world = prediction(validation=found)
-    world = after(world, decide_prediction(world))
+    world = predictions.after(world, decide_prediction(world))
     plan = decide_prediction(replace(world, validation=replace(found, ledger=away)))
     assert said(plan) == ("True", "AnswerHolds")
     assert plan.status.validation == world.previous_status.validation
@@ -238,9 +230,9 @@ def test_a_verdict_stands_while_the_store_does_not_answer(away: Read[Ledger]) ->
 
 def test_without_the_question_there_is_no_verdict() -> None:
     world = prediction(validation=trained())
-    world = after(world, decide_prediction(world))
+    world = predictions.after(world, decide_prediction(world))
     plain = {name: value for name, value in ASKED.items() if name != "validation"}
-    plan = decide_prediction(replace(world, spec=parsed_prediction(plain)))
+    plan = decide_prediction(replace(world, spec=predictions.parsed_prediction(plain)))
     assert "Validated" not in {each.type for each in plan.status.conditions}
     assert (plan.status.validation, plan.status.refined) == (None, None)
 
@@ -249,11 +241,11 @@ def test_an_invalid_spec_keeps_the_condition_which_waits_for_an_answer() -> None
     """Nobody knows whether it still asks for a verdict. Corrected, it has the one it had."""
     world = prediction(validation=trained())
     before = decide_prediction(world)
-    wrong = parsed_prediction({**ASKED, "budget": {"flops": "none"}})
-    held = decide_prediction(replace(after(world, before), spec=wrong))
+    wrong = predictions.parsed_prediction({**ASKED, "budget": {"flops": "none"}})
+    held = decide_prediction(replace(predictions.after(world, before), spec=wrong))
     assert condition(held, "Ready")[1] == "InvalidSpec"
     assert said(held) == ("Unknown", "AnswerAwaited")
-    assert said(decide_prediction(after(world, held))) == said(before)
+    assert said(decide_prediction(predictions.after(world, held))) == said(before)
     never_asked = replace(prediction(), spec=wrong)
     assert "Validated" not in {c.type for c in decide_prediction(never_asked).status.conditions}
 

@@ -22,15 +22,7 @@ import pytest
 from isoloss.laws import FitOptions, Run
 from isoloss.page_status import read_page_status
 from isoloss.status import View
-from isoloss_contract import layout
-from isoloss_contract.records import (
-    OptimizerConfig,
-    Outcome,
-    ParameterCounts,
-    PointConfig,
-    PointResult,
-    TrajectoryRow,
-)
+from isoloss_contract import layout, records
 from isoloss_contract.store import (
     BadRecord,
     Store,
@@ -51,7 +43,9 @@ from tests.support.empty_figures import draw_empty_figures
 from tests.support.synthetic_trainer import synthetic_loss
 
 LAWS = "sweeps/x/laws.json"
-PARAMETERS = ParameterCounts(body_active=90_000, body_total=90_000, head=10_000, embedding=0)
+PARAMETERS = records.ParameterCounts(
+    body_active=90_000, body_total=90_000, head=10_000, embedding=0
+)
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +55,12 @@ def without_figures() -> Iterator[None]:
         yield
 
 
-def point(rate: float, batch: int) -> PointConfig:
-    return PointConfig(
+def point(rate: float, batch: int) -> records.PointConfig:
+    return records.PointConfig(
         data_digest="0" * 64,
         mixture={"a": 1.0},
         model={"model_type": "llama"},
-        optimizer=OptimizerConfig(),
+        optimizer=records.OptimizerConfig(),
         learning_rate=rate,
         batch_size=batch,
         sequence_length=128,
@@ -89,10 +83,10 @@ def plant(folder: Path) -> FitRequest:
     )
 
 
-def plant_point(folder: Path, config: PointConfig) -> FitPoint:
+def plant_point(folder: Path, config: records.PointConfig) -> FitPoint:
     key = config.key
     rows = [
-        TrajectoryRow(
+        records.TrajectoryRow(
             step=int(tokens),
             tokens=int(tokens),
             loss=None,
@@ -102,9 +96,9 @@ def plant_point(folder: Path, config: PointConfig) -> FitPoint:
     ]
     text = b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
     digest = hashlib.sha256(text).hexdigest()
-    result = PointResult(
+    result = records.PointResult(
         key=key,
-        outcome=Outcome.SUCCEEDED,
+        outcome=records.Outcome.SUCCEEDED,
         tokens=4_000_000,
         wanted_tokens=4_000_000,
         steps=1,

@@ -10,14 +10,7 @@ import pytest
 
 from isoloss_contract.ledger import Placement
 from isoloss_operator.api import ScalingSweepSpec
-from isoloss_operator.planning.placement import (
-    SOURCE,
-    former_places,
-    model_key,
-    placements,
-    sizes_to_place,
-    with_placed_grids,
-)
+from isoloss_operator.planning import placement
 from isoloss_operator.planning.points import plan_points
 from isoloss_operator.planning.specs import InvalidSpec, parse_sweep_spec
 from tests.support.builders import manifest, sweep_spec
@@ -39,7 +32,7 @@ def unplaced(**changes: Any) -> ScalingSweepSpec:
 
 
 def placed(spec: ScalingSweepSpec) -> ScalingSweepSpec:
-    return with_placed_grids(spec, placements(spec))
+    return placement.with_placed_grids(spec, placement.placements(spec))
 
 
 def raised(spec: ScalingSweepSpec, times: int = 2) -> ScalingSweepSpec:
@@ -58,37 +51,39 @@ def test_every_size_gets_three_by_three_points_about_a_place_of_its_own() -> Non
 
 def test_places_are_the_same_on_every_pass_and_do_not_depend_on_the_corpus() -> None:
     spec = unplaced()
-    assert placements(spec) == placements(spec)
+    assert placement.placements(spec) == placement.placements(spec)
     assert placed(placed(spec)) == placed(spec)
 
 
 def recorded_at(spec: ScalingSweepSpec, learning_rate: float, batch_size: int) -> Placement:
     proxy = spec.proxies[0]
-    return Placement(proxy.name, learning_rate, batch_size, SOURCE, model_key(proxy))
+    return Placement(
+        proxy.name, learning_rate, batch_size, placement.SOURCE, placement.model_key(proxy)
+    )
 
 
 def test_a_recorded_place_stands_when_tokens_are_raised() -> None:
     """The published law would move it, and every point trained so far would be dropped."""
     spec = unplaced()
-    recorded = placements(spec)
-    assert placements(raised(spec)) != recorded
-    assert placements(raised(spec), recorded) == recorded
+    recorded = placement.placements(spec)
+    assert placement.placements(raised(spec)) != recorded
+    assert placement.placements(raised(spec), recorded) == recorded
 
 
 def test_a_renamed_size_keeps_its_place() -> None:
     """It is known by its model: under another name its points are the same, wherever the law would put them now."""
     spec = raised(unplaced())
-    recorded = placements(unplaced())
+    recorded = placement.placements(unplaced())
     renamed = renaming(spec, "tiny", "least")
-    assert [place.proxy for place in placements(renamed, recorded)] == ["least", "small"]
-    assert centres(placements(renamed, recorded)) == centres(recorded)
+    assert [place.proxy for place in placement.placements(renamed, recorded)] == ["least", "small"]
+    assert centres(placement.placements(renamed, recorded)) == centres(recorded)
 
 
 def test_two_sizes_that_exchange_their_names_keep_nothing_of_each_other() -> None:
     """Their models are others: a name alone places nothing."""
-    recorded = placements(unplaced())
+    recorded = placement.placements(unplaced())
     swapped = renaming(renaming(renaming(unplaced(), "tiny", "x"), "small", "tiny"), "x", "small")
-    assert placements(swapped, recorded) == placements(swapped)
+    assert placement.placements(swapped, recorded) == placement.placements(swapped)
 
 
 def test_two_sizes_of_one_model_keep_a_place_each() -> None:
@@ -96,18 +91,18 @@ def test_two_sizes_of_one_model_keep_a_place_each() -> None:
     small = unplaced().proxies[1]
     longer = small.model_copy(update={"name": "longer", "tokens": 40_000_000})
     spec = unplaced().model_copy(update={"proxies": (small, longer)})
-    recorded = placements(spec)
+    recorded = placement.placements(spec)
     assert recorded[0].learning_rate != recorded[1].learning_rate
-    assert placements(raised(spec), recorded) == recorded
+    assert placement.placements(raised(spec), recorded) == recorded
 
 
 def test_what_is_kept_of_former_places_is_bounded_and_has_no_present_one() -> None:
     spec = unplaced()
-    recorded = placements(spec)
-    assert former_places(recorded, recorded, {}) == ()
-    assert former_places(recorded, recorded[:1], {}) == recorded[1:]
+    recorded = placement.placements(spec)
+    assert placement.former_places(recorded, recorded, {}) == ()
+    assert placement.former_places(recorded, recorded[:1], {}) == recorded[1:]
     many = tuple(replace(recorded[0], proxy=f"p{n}") for n in range(150))
-    assert former_places(many, (), {}) == many[-100:]
+    assert placement.former_places(many, (), {}) == many[-100:]
 
 
 def renaming(spec: ScalingSweepSpec, old: str, new: str) -> ScalingSweepSpec:
@@ -122,7 +117,7 @@ def centres(places: Iterable[Placement]) -> list[tuple[float, int]]:
 def test_the_lattice_about_a_recorded_place_is_the_specs() -> None:
     spec = unplaced(search={**SEQUENTIAL, "placement": {"lines": 4, "batchSizeFactor": "3"}})
     recorded = (recorded_at(spec, 1e-3, 100),)
-    grid = with_placed_grids(spec, recorded).proxies[0].grid
+    grid = placement.with_placed_grids(spec, recorded).proxies[0].grid
     assert grid is not None
     assert grid.batch_sizes == (19, 58, 170, 520)
     assert grid.learning_rates == ("0.00035", "0.00071", "0.0014", "0.0028")
@@ -131,15 +126,15 @@ def test_the_lattice_about_a_recorded_place_is_the_specs() -> None:
 def test_a_size_with_a_grid_keeps_it() -> None:
     small, large = PROXIES
     spec = unplaced(proxies=[{**small, "grid": OWN}, large])
-    assert [proxy.name for proxy in sizes_to_place(spec)] == [large["name"]]
+    assert [proxy.name for proxy in placement.sizes_to_place(spec)] == [large["name"]]
     assert placed(spec).proxies[0].grid == spec.proxies[0].grid
 
 
 @pytest.mark.parametrize("search", [{}, SEQUENTIAL])
 def test_a_sweep_with_a_grid_is_left_as_it_is(search: dict[str, Any]) -> None:
     spec = parse_sweep_spec(sweep_spec(search=search))
-    assert placements(spec) == ()
-    assert with_placed_grids(spec, ()) is spec
+    assert placement.placements(spec) == ()
+    assert placement.with_placed_grids(spec, ()) is spec
 
 
 def test_an_exhaustive_sweep_without_a_grid_is_refused() -> None:
@@ -164,14 +159,14 @@ def test_all_experts_of_a_mixture_count_for_its_learning_rate() -> None:
         "model": {"config": example_model("moe-100m")},
         "tokens": 10_000_000_000,
     }
-    (found,) = placements(unplaced(proxies=[proxy], evaluation={}))
+    (found,) = placement.placements(unplaced(proxies=[proxy], evaluation={}))
     assert found.learning_rate == 1.4e-3
 
 
 def test_a_size_for_which_the_law_gives_no_usable_values_needs_a_grid() -> None:
     spec = raised(unplaced(), 10**6)
     with pytest.raises(InvalidSpec) as refused:
-        placements(spec)
+        placement.placements(spec)
     assert str(refused.value).startswith(
         "spec.proxies[0].grid: is absent, and no first points can be placed: step-law gives learning rate"
     )
@@ -183,7 +178,7 @@ def test_a_placed_batch_larger_than_a_sizes_tokens_needs_a_grid() -> None:
     step = spec.proxies[0].tokens // spec.data.sequence_length
     recorded = (recorded_at(spec, 1e-3, step),)
     with pytest.raises(InvalidSpec) as refused:
-        with_placed_grids(spec, recorded)
+        placement.with_placed_grids(spec, recorded)
     assert str(refused.value).startswith("spec.proxies[0].grid: is absent, and no first points")
     assert "last for 0 steps of the largest placed batch" in str(refused.value)
     assert str(refused.value).endswith("at least 1 are needed; give a grid")
@@ -194,7 +189,7 @@ def test_a_checked_design_is_placed_only_where_a_run_has_a_hundred_steps() -> No
     spec = unplaced().model_copy(update={"design": "Checked"})
     step = spec.proxies[0].tokens // spec.data.sequence_length // 50
     with pytest.raises(InvalidSpec, match="at least 100 are needed; give a grid"):
-        with_placed_grids(spec, (recorded_at(spec, 1e-3, step),))
+        placement.with_placed_grids(spec, (recorded_at(spec, 1e-3, step),))
 
 
 def test_a_lattice_beyond_what_a_grid_may_have_needs_a_grid() -> None:
@@ -235,5 +230,5 @@ def test_a_lattice_beyond_what_a_grid_may_have_names_the_fields_that_made_it(
         )
     )
     with pytest.raises(InvalidSpec, match=says) as refused:
-        with_placed_grids(found, placements(found))
+        placement.with_placed_grids(found, placement.placements(found))
     assert str(refused.value).endswith("lower these, or give a grid")

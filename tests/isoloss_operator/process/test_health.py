@@ -11,15 +11,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from isoloss_operator.api.statuses import (
-    ActivePoint,
-    Condition,
-    ExtrapolationStatus,
-    HyperparamPredictionStatus,
-    IntervalStatus,
-    PointCounts,
-    ScalingSweepStatus,
-)
+from isoloss_operator.api import statuses
 from isoloss_operator.process.health import HealthServer
 from isoloss_operator.process.logs import JsonFormatter
 from isoloss_operator.process.metrics import Metrics
@@ -118,16 +110,16 @@ def test_probes_are_answered_over_ipv4_and_over_ipv6() -> None:
         server.stop()
 
 
-def status(done: int) -> ScalingSweepStatus:
-    condition = Condition(
+def status(done: int) -> statuses.ScalingSweepStatus:
+    condition = statuses.Condition(
         type="Ready",
         status="False",
         reason="Training",
         message="m",
         last_transition_time="2026-01-01T00:00:00Z",
     )
-    return ScalingSweepStatus(
-        points=PointCounts(total=10, succeeded=done, pending=10 - done),
+    return statuses.ScalingSweepStatus(
+        points=statuses.PointCounts(total=10, succeeded=done, pending=10 - done),
         planned_flops="2.5e14",
         accelerator_hours="0.50",
         estimated_completion="2026-01-01T00:00:10Z",
@@ -164,15 +156,15 @@ def test_a_sweep_whose_attempts_never_get_further_makes_no_progress() -> None:
     """As where pods are preempted again and again before they have written a checkpoint."""
     metrics, name = Metrics(), ("ns", "dense")
 
-    def show(now: float, spent: str, *active: ActivePoint) -> float:
+    def show(now: float, spent: str, *active: statuses.ActivePoint) -> float:
         shown = status(2).model_copy(update={"active": active, "spent_flops": spent})
         metrics.statuses.show_sweep(name, shown, SweepLoad(), now)
         return page(metrics)["isoloss_scalingsweep_last_progress_timestamp_seconds"][name]
 
-    assert show(100.0, "1e13", ActivePoint(name="p", tokens=500)) == 100.0
+    assert show(100.0, "1e13", statuses.ActivePoint(name="p", tokens=500)) == 100.0
     assert show(200.0, "1e13") == 100.0
-    assert show(300.0, "1e13", ActivePoint(name="p-a2", tokens=20)) == 100.0
-    assert show(400.0, "1.1e13", ActivePoint(name="p-a2", tokens=550)) == 400.0
+    assert show(300.0, "1e13", statuses.ActivePoint(name="p-a2", tokens=20)) == 100.0
+    assert show(400.0, "1.1e13", statuses.ActivePoint(name="p-a2", tokens=550)) == 400.0
 
 
 def test_every_metric_begins_with_isoloss_and_none_tells_when_it_was_created() -> None:
@@ -193,15 +185,15 @@ def test_a_predictions_extrapolation_is_a_number() -> None:
     metrics.statuses.show_prediction(("ns", "answer"), prediction_status())
     shown = page(metrics)
     assert shown["isoloss_hyperparamprediction_extrapolation_ratio"]["ns", "answer"] == 4.27134
-    metrics.statuses.show_prediction(("ns", "answer"), HyperparamPredictionStatus())
+    metrics.statuses.show_prediction(("ns", "answer"), statuses.HyperparamPredictionStatus())
     assert "isoloss_hyperparamprediction_extrapolation_ratio" not in page(metrics)
 
 
 def test_an_answer_and_its_interval_are_numbers() -> None:
     metrics = Metrics()
-    rate = IntervalStatus(value="3e-4", low="2e-4", high="5e-4")
-    answered = HyperparamPredictionStatus(
-        learning_rate=rate, initial_loss=IntervalStatus(value="2.1")
+    rate = statuses.IntervalStatus(value="3e-4", low="2e-4", high="5e-4")
+    answered = statuses.HyperparamPredictionStatus(
+        learning_rate=rate, initial_loss=statuses.IntervalStatus(value="2.1")
     )
     metrics.statuses.show_prediction(("ns", "answer"), answered)
     shown = page(metrics)
@@ -223,9 +215,9 @@ def test_the_lowest_loss_of_each_size_is_a_number() -> None:
     assert shown == {("ns", "dense", "tiny"): 4.1, ("ns", "dense", "small"): 3.7}
 
 
-def prediction_status() -> HyperparamPredictionStatus:
-    far = ExtrapolationStatus(compute_factor="4.27134")
-    return HyperparamPredictionStatus(extrapolation=far)
+def prediction_status() -> statuses.HyperparamPredictionStatus:
+    far = statuses.ExtrapolationStatus(compute_factor="4.27134")
+    return statuses.HyperparamPredictionStatus(extrapolation=far)
 
 
 def test_gauges_that_name_resources_can_be_left_out() -> None:

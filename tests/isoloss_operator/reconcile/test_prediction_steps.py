@@ -20,14 +20,7 @@ from isoloss_operator.decide.prediction import decide_prediction
 from isoloss_operator.reconcile.memory import Memory, carry_out
 from isoloss_operator.reconcile.prediction import PredictionSteps
 from isoloss_operator.reconcile.resource import Resource
-from tests.support.predictions import (
-    after,
-    answered,
-    ended,
-    observed,
-    parsed_prediction,
-    prediction_spec,
-)
+from tests.support import predictions
 
 
 def of_generation(generation: int) -> Resource:
@@ -56,16 +49,16 @@ def test_a_withdrawn_answer_is_published_no_more_although_the_next_one_is_held_u
     create: Callable[..., None], write: Callable[..., None]
 ) -> None:
     """A step of a pipeline would go on with the learning rate of another checkpoint."""
-    other = prediction_spec(checkpoint={"uri": "s3://models/other"})
+    other = predictions.prediction_spec(checkpoint={"uri": "s3://models/other"})
     world = replace(
-        after(answered(), decide_prediction(answered())),
-        spec=parsed_prediction(other),
+        predictions.after(predictions.answered(), decide_prediction(predictions.answered())),
+        spec=predictions.parsed_prediction(other),
         generation=2,
         evaluation=ABSENT,
     )
     if write is full_bucket:
         first = decide_prediction(world).create[0]
-        crashed = ended(1, key=first.labels["isoloss.dev/key"])
+        crashed = predictions.ended(1, key=first.labels["isoloss.dev/key"])
         world = replace(world, jobs=(crashed,))
     plan = decide_prediction(world)
     assert plan.create or plan.ledger
@@ -87,12 +80,12 @@ def test_an_answer_that_is_withdrawn_does_not_stay_where_nothing_may_be_publishe
     rate: str | None, goes: bool
 ) -> None:
     """Neither under the wanted name, as in an immutable ConfigMap, nor under a former one."""
-    said = decide_prediction(observed()).publish
+    said = decide_prediction(predictions.observed()).publish
     assert said is not None
     data = {**said.data, **({"learningRate": rate} if rate else {}), "stale": "true"}
     found = {"metadata": {"name": said.name, "uid": "u1", "resourceVersion": "1"}, "data": data}
     former = {"former": PublishedAnswer("u2", data)}
-    world = observed(config_map=found, published=former)
+    world = predictions.observed(config_map=found, published=former)
     deleted: list[str] = []
 
     def refuse(*_: object) -> None:
