@@ -118,8 +118,8 @@ def named(table: Table, naming: Naming) -> tuple[Table, ReadAs, Sequence[str]]:
     """The table under our names, one row per evaluation, what was taken for what, and warnings. Raises BadTable and BadInput."""
     if naming.is_ours(list(table.columns)):
         ours = _ours(table.columns)
-        columns = {ours.get(name, name): cells for name, cells in table.columns.items()}
-        return replace(table, columns=columns), ReadAs(table.source, {}), ()
+        renamed = {ours.get(name, name): cells for name, cells in table.columns.items()}
+        return replace(table, columns=renamed), ReadAs(table.source, {}), ()
     log = in_long_form(table)
     given = next((each for each in naming.expressions if each.column == "run"), None)
     run_label, runs = runs_of_rows(log, given)
