@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from isoloss import formatting
 from isoloss_operator.planning.architectures import (
     FAMILIES,
     ConfigReader,
     UnsupportedModel,
+    completed,
     known_keys,
 )
+from isoloss_operator.planning.parameters import parameter_counts
 
 
 @dataclass(frozen=True)
@@ -44,18 +47,19 @@ _NAMES: Final[Mapping[str, str]] = {
     "hidden_size": "n_embd d_model",
     "num_hidden_layers": "n_layer n_layers num_layers",
     "num_attention_heads": "n_head n_heads num_heads",
-    "num_key_value_heads": "num_kv_heads",
+    "num_key_value_heads": "num_kv_heads kv_n_heads",
     "intermediate_size": "n_inner ffn_dim ffn_hidden_size",
     "moe_intermediate_size": "expert_ffn_hidden_size",
     "max_position_embeddings": "n_positions max_seq_len seq_length n_ctx",
     "num_experts": "num_local_experts n_routed_experts moe_num_experts",
-    "num_experts_per_tok": "moe_k num_experts_per_token moe_topk",
+    "num_experts_per_tok": "moe_k num_experts_per_token moe_topk moe_top_k",
     "hidden_act": "activation_function hidden_activation activation",
     "rms_norm_eps": "layer_norm_eps layer_norm_epsilon norm_epsilon",
 }
 """Other names of a setting, in the order in which they are looked for."""
-_KEPT: Final = "vocab_size initializer_range rms_norm_eps rope_theta hidden_act head_dim"
-_ACTIVATIONS: Final = frozenset({"silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu"})
+_NUMBERS: Final = ("initializer_range", "rms_norm_eps", "rope_theta")
+_KEPT: Final = f"vocab_size hidden_act head_dim {' '.join(_NUMBERS)}"
+_ACTIVATIONS: Final = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 _WITHOUT_POSITIONS: Final = 131_072
 """Positions of proxies for a model of states, which has no most."""
 _USUAL_POSITIONS: Final = 2048
@@ -108,11 +112,17 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
     Raises UnsupportedModel if it is no causal language model, or has no sizes that are read.
     """
     _require_causal(whole)
-    text = whole.get("text_config")
-    given = {**whole, **text} if isinstance(text, Mapping) else dict(whole)
-    own = str(given.get("model_type"))
+    text, given = whole.get("text_config"), dict(whole)
+    for part in (whole.get("attn_config"), whole.get("ffn_config")):
+        given = {**(part if isinstance(part, Mapping) else {}), **given}
+    given |= text if isinstance(text, Mapping) else {}
+    own = given.get("model_type")
+    if not isinstance(own, str):
+        raise UnsupportedModel("model_type", f"must be a name such as gpt2, not {own!r}")
     given = {**given, **{key: _first(given, key) for key in _NAMES}}
     given = {key: value for key, value in given.items() if value is not None}
+    for key in _NUMBERS:
+        ConfigReader(given).number(key)
     features = _DIFFERENCES.get(own, "").split()
     phrases = [_PHRASES[each] for each in features]
     if own in _ALIKE:
@@ -128,6 +138,10 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
     else:
         config, more = _plain(given, gated="two" not in features)
         phrases += more
+    if own not in _DIFFERENCES and own not in _ALIKE:
+        counts = parameter_counts(completed(config))
+        active, every = formatting.count(counts.active), formatting.count(counts.total)
+        phrases.append(f"{active} active parameters and {every} in all, counted by its sizes")
     return Nearest(own, config, tuple(phrases))
 
 
@@ -206,7 +220,8 @@ def _plain(given: Mapping[str, Any], *, gated: bool) -> tuple[dict[str, Any], li
         found = _mixture(given, reader)
         phrases.append(f"the experts and the routing of {found['model_type']}")
         return {**config, **found}, phrases
-    return {**config, **_windows(given, layers)}, [*phrases, *_other_layers(given)]
+    kinds = reader.by_layer("layer_types", layers) if has_heads else []
+    return {**config, **_windows(given, kinds, layers)}, [*phrases, *_other_layers(kinds)]
 
 
 def _heads(hidden: int) -> int:
@@ -241,18 +256,17 @@ def _mixture(given: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
     return {"model_type": "qwen3_moe", **found, "num_experts": count, "norm_topk_prob": True}
 
 
-def _windows(given: Mapping[str, Any], layers: int) -> dict[str, Any]:
+def _windows(given: Mapping[str, Any], kinds: list[Any], layers: int) -> dict[str, Any]:
     window = given.get("sliding_window")
     if not isinstance(window, int) or given.get("use_sliding_window") is False:
         return {"model_type": "llama"}
     period = given.get("sliding_window_pattern")
-    kinds = given.get("layer_types")
-    if kinds is None and isinstance(period, int) and period > 1:
+    if not kinds and isinstance(period, int) and 1 < period <= layers:
         kinds = [
             "full_attention" if (n + 1) % period == 0 else "sliding_attention"
             for n in range(layers)
         ]
-    if not isinstance(kinds, list):
+    if not kinds:
         return {"model_type": "mistral", "sliding_window": window}
     if not {*map(str, kinds)} <= {"full_attention", "sliding_attention"}:
         return {"model_type": "llama"}
@@ -260,8 +274,6 @@ def _windows(given: Mapping[str, Any], layers: int) -> dict[str, Any]:
     return {"model_type": "qwen3", **shape}
 
 
-def _other_layers(given: Mapping[str, Any]) -> Iterator[str]:
-    kinds = given.get("layer_types", given.get("layers_block_type", ()))
-    known = {"full_attention", "sliding_attention", "attention"}
-    if others := sorted({*map(str, kinds)} - known):
+def _other_layers(kinds: list[Any]) -> Iterator[str]:
+    if others := sorted({*map(str, kinds)} - {"full_attention", "sliding_attention"}):
         yield f"attention instead of layers of other kinds ({', '.join(others)})"

@@ -84,7 +84,7 @@ def read_checkpoint(uri: str) -> Checkpoint:
     try:
         whole = Store(uri, follow_links=True).read_json_object("config.json")
         config = text_model(whole)
-        if config.get("model_type") not in FAMILIES:
+        if str(config.get("model_type")) not in FAMILIES:
             other = nearest(whole)
             config = other.config
         config = completed(config)

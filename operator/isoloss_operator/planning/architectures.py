@@ -299,7 +299,7 @@ class ConfigReader:
         if value is None:
             raise UnsupportedModel(key, "is required")
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**31:
-            raise UnsupportedModel(key, f"must be a positive integer, not {value!r}")
+            raise UnsupportedModel(key, f"must be a positive integer, not {value!r:.60}")
         return value
 
     def count_or_zero(self, key: str, default: int | None = None) -> int:

@@ -417,6 +417,29 @@ def test_of_another_family_the_nearest_one_is_written_with_what_differs(
     assert planned.code == 0, planned.err
 
 
+def test_of_a_family_that_nothing_is_known_of_the_counted_parameters_are_said(
+    init: Isoloss, tmp_path: Path
+) -> None:
+    """Its sizes may have names that are not read: here all are, DBRX's among them."""
+    dbrx = {
+        "architectures": ["DbrxForCausalLM"],
+        "model_type": "dbrx",
+        "d_model": 6144,
+        "n_heads": 48,
+        "n_layers": 40,
+        "max_seq_len": 32768,
+        "vocab_size": 100352,
+        "attn_config": {"kv_n_heads": 8},
+        "tie_word_embeddings": False,
+        "hidden_act": ["x"],
+        "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+    }
+    uri = write_checkpoint(tmp_path / "models" / "dbrx", dbrx)
+    said = init("--checkpoint", uri, *CORPUS, "--tokens", "100B", "--accelerators", 64).words
+    assert "the proxies are qwen3_moe" in said
+    assert "35.9B active parameters and 132B in all, counted by its sizes" in said
+
+
 def test_of_another_family_no_continued_run_is_written(
     init: Isoloss, isoloss: Isoloss, tmp_path: Path
 ) -> None:
@@ -465,6 +488,13 @@ def test_of_another_family_no_continued_run_is_written(
         ),
         ({**NEIGHBOURS["Command-R7B"], "layer_types": ["full_attention"]}, "layer_types: must be"),
         ({**NEIGHBOURS["Qwen1.5-MoE-A2.7B"], "n_shared_experts": "x"}, "n_shared_experts: must"),
+        ({**NEIGHBOURS["Command-R7B"], "layer_types": 5}, "layer_types: must be a list"),
+        (
+            {**NEIGHBOURS["GPT-2-XL"], "layer_norm_epsilon": "small"},
+            "rms_norm_eps: must be a posi",
+        ),
+        ({**NEIGHBOURS["GPT-2-XL"], "model_type": ["gpt2"]}, "model_type: must be a name"),
+        ({**NEIGHBOURS["GPT-2-XL"], "architectures": 7}, "architectures: is missing"),
     ],
 )
 def test_what_is_no_causal_language_model_with_sizes_is_refused_by_its_field(

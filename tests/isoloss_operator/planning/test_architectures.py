@@ -157,8 +157,8 @@ def test_a_mixture_counts_only_the_chosen_experts_and_the_router_as_active() -> 
 @pytest.mark.parametrize(
     ("changes", "field", "says"),
     [
-        ({"model_type": "gpt2"}, "model_type", "trains no .gpt2.; it trains llama, mistral"),
-        ({"model_type": None}, "model_type", "trains no None; it trains llama"),
+        ({"model_type": "gpt2"}, "model_type", "not supported; use one of llama, mistral"),
+        ({"model_type": None}, "model_type", "not supported; use one of llama"),
         ({"hidden_size": None}, "hidden_size", "is required"),
         ({"hidden_size": "64"}, "hidden_size", "positive integer, not '64'"),
         ({"hidden_size": True}, "hidden_size", "positive integer"),
