@@ -21,6 +21,7 @@ from tests.support.kubectl import Kubectl
 from tests.support.models import example_model
 from tests.support.published_configs import (
     LLAMA_3_8B,
+    NEIGHBOURS,
     PUBLISHED,
     QWEN3_8B,
     SMALL_DEEPSEEK,
@@ -80,7 +81,9 @@ def test_a_second_client_side_apply_of_an_example_changes_nothing(
 
 @pytest.mark.parametrize("grid", [(), ("--grid",)], ids=["search", "grid"])
 @pytest.mark.parametrize(
-    "config", [LLAMA_3_8B, QWEN3_8B, SMALL_DEEPSEEK], ids=lambda c: c["model_type"]
+    "config",
+    [LLAMA_3_8B, QWEN3_8B, SMALL_DEEPSEEK, *(NEIGHBOURS[n] for n in ("Gemma-2-9B", "Mamba-2.8B"))],
+    ids=lambda c: c["model_type"],
 )
 def test_what_isoloss_init_writes_is_accepted_and_a_second_apply_changes_nothing(
     config: dict[str, Any],
