@@ -396,7 +396,7 @@ def test_rows_beyond_the_limit_are_not_read(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_name_that_no_file_can_have_is_named() -> None:
-    with pytest.raises(BadTable, match="not the name of a file: embedded null byte"):
+    with pytest.raises(BadTable, match=r"not the name of a file: .*embedded null"):
         read_table("a\0b.csv")
 
 
