@@ -1,7 +1,5 @@
 """The runner keeps the tests of a group on one worker: some share a machine's only containerd, or a cluster's CRDs."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The comparison of the trainer with its rivals: they do the same work, and take turns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs that nothing else runs, each once and briefly, as a person calls it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

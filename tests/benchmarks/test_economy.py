@@ -1,7 +1,5 @@
 """The comparison of cost and regret: which design stands for a cost, what is printed of it, and one design on one surface."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.economy import synthetic

@@ -1,7 +1,5 @@
 """`make gpu-check` works on the day: all of it, at toy size, on a CPU."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

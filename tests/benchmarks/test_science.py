@@ -1,7 +1,5 @@
 """The scores of the law engine on published and synthetic sweeps, briefly: one row."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

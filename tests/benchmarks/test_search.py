@@ -1,7 +1,5 @@
 """The comparison of searches, briefly: one synthetic world and one window of a table, and what is printed of them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page of what fits which GPU is the one that the trainer's own plan gives."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

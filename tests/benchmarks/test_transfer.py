@@ -1,7 +1,5 @@
 """The benchmark of continued runs: its stacked trainer, what it trains next, and its judgements on a synthetic world."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Callable, Mapping, Sequence

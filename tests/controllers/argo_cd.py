@@ -1,7 +1,5 @@
 """Argo CD itself beside a control plane: application controller, repository server, API server and a Redis."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Real controllers of other projects beside a real operator; only `make test-controllers` builds and runs them."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

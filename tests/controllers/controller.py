@@ -1,7 +1,5 @@
 """A controller of another project as a process of its own, with an administrator's rights."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Sequence

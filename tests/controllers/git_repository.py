@@ -1,7 +1,5 @@
 """A Git repository on this machine, as Argo CD clones it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Kueue itself beside a control plane, and the objects that its administrator makes."""
 
-from __future__ import annotations
-
 import base64
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A Redis for Argo CD, which keeps in it what it has read and compared."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import socket

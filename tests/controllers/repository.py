@@ -4,8 +4,6 @@ source-controller itself cannot be built from the Go module proxy, which refuses
 does for kustomize-controller is an archive at an address and its digest in a status.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """The sample repository for GitOps with a sweep that this machine can train, and what becomes of it in a cluster."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sweeps and predictions under Argo CD itself, with the sample's Application and health checks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

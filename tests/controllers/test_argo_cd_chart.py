@@ -1,7 +1,5 @@
 """The chart as Argo CD installs it from the Application that gitops/ has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sweeps and predictions under Flux's own kustomize-controller, with the sample's Kustomizations."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Two readers of the GitOps guide, with a control plane each: one has Flux, the other Argo CD."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Sweeps in the queue of a real Kueue: quota, preemption, deactivation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sweeps whose Jobs MultiKueue runs in another cluster: two control planes, a real Kueue in each."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

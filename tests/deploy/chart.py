@@ -1,7 +1,5 @@
 """Renders the chart with the real helm."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """A control plane that knows the two resources."""
 
-from __future__ import annotations
-
 import pytest
 from kubernetes import client
 

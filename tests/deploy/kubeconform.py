@@ -1,7 +1,5 @@
 """kubeconform with the schemas of one Kubernetes version."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A real API server accepts the CRDs, refuses bad manifests with a helpful message and explains."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

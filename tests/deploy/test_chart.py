@@ -1,7 +1,5 @@
 """The chart: what it renders, which rights it gives and which values it refuses."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

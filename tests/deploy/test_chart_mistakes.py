@@ -1,7 +1,5 @@
 """Mistakes that people make in the chart's values: none renders, and each is told with its place and what is wanted there."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

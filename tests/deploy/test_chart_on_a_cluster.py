@@ -1,7 +1,5 @@
 """The chart against a real API server: accepted, restricted, and with just the rights it claims."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The chart's README names every value, with its type, default and meaning."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

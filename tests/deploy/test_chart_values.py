@@ -1,7 +1,5 @@
 """What clusters ask of the chart: security contexts, networks, monitoring, labels, objects of their own."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

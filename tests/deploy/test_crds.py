@@ -1,7 +1,5 @@
 """The committed CRDs: in step with the types, small, described and bounded."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """Which fields of a sweep may be edited, asked of a real API server for every field of the spec."""
 
-from __future__ import annotations
-
 import copy
 import secrets
 from collections.abc import Iterator

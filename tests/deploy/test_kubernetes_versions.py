@@ -1,7 +1,5 @@
 """What the chart renders and the operator creates is valid on the oldest supported, a middle and the newest Kubernetes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

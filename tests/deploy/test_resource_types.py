@@ -1,7 +1,5 @@
 """The types refuse what the API server refuses, in words that help."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

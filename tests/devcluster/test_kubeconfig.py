@@ -1,7 +1,5 @@
 """A kubeconfig is read by operators that run while it is written again, with another token, for the next one."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Behind a proxy for everything, the cluster's own servers are reached directly."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

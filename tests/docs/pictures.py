@@ -3,8 +3,6 @@
 python -m tests.docs.pictures
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 python -m tests.docs.samples
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

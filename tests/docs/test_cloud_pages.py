@@ -1,7 +1,5 @@
 """The pages for clouds, which no test types: what they have people apply is well-formed and fits together."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

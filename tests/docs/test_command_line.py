@@ -1,7 +1,5 @@
 """The pages' commands of `isoloss`, typed by someone who has a sweep's manifest and tables of runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 That they also do what the pages say is for test_executed.py and the tests that it names.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What the demo's page says about the time after it, typed on a cluster that lies where the demo's does."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every command that a page tells people to type is typed by a test, or the page says why it is not."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

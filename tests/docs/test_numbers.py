@@ -1,7 +1,5 @@
 """Numbers and pictures of the pages that no walk types: each is compared with where it is from."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """The pages about the code name only files and folders that exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table of continued runs that others published: its rows, and what our two rules say of each."""
 
-from __future__ import annotations
-
 import csv
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """The runbook for failed passes finds their traces in a log as the operator writes it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -1,7 +1,5 @@
 """The documentation site is built strictly: what leads nowhere, or nowhere from, is an error."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

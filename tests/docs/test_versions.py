@@ -1,7 +1,5 @@
 """The version is stated in pyproject.toml; everything that repeats it says the same."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

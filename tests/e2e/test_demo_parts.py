@@ -1,7 +1,5 @@
 """The demo's parts: its corpus, and how it reads the resources."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace

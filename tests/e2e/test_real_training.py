@@ -1,7 +1,5 @@
 """The real operator with the real trainer; the operator is killed and a pod deleted."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

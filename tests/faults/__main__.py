@@ -6,8 +6,6 @@ Verdicts are kept in a file and the table is written from it, so that a run can 
 rows that held are not played again unless asked for. Of rows without a verdict the table keeps what it says.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import itertools

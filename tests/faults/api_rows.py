@@ -1,7 +1,5 @@
 """The API server answers wrongly, late or not at all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.faults import injection

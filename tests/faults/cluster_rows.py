@@ -1,7 +1,5 @@
 """People, controllers and machines take away what the operator made."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Callable

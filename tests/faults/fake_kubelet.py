@@ -14,8 +14,6 @@ SYNTHETIC_SHARES    JSON {"diverged": 0.2, "failed": 0.1}: how points end, chose
 Every training is a line in LOG: start, end, skip (there was a result), interrupted, failed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

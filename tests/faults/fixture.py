@@ -1,7 +1,5 @@
 """One row's fixture: an operator between two proxies, its sweep, and what became of it."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

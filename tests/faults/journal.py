@@ -1,8 +1,6 @@
 """Everything that happened to sweeps, Jobs and pods, as the API server's watches told it, in the order
 in which it happened: resource versions of one etcd are comparable over kinds."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

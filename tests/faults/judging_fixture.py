@@ -1,7 +1,5 @@
 """The fixture of an answer and the sweep around it that judges it: the sweep of the laws is ready before it begins."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

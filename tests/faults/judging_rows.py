@@ -1,7 +1,5 @@
 """A sweep around an answer: its Jobs and its store disturbed, what it is placed around changed under it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, cast
 

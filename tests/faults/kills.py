@@ -5,8 +5,6 @@ its number of writes, and every later one is held in the proxies without reachin
 have got there, one SIGKILL ends the operator and what it started. A second operator finishes them all.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """All rows, in the order of the table."""
 
-from __future__ import annotations
-
 from tests.faults.api_rows import api_rows
 from tests.faults.cluster_rows import cluster_rows
 from tests.faults.judging_rows import judging_rows

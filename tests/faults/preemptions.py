@@ -1,7 +1,5 @@
 """Pods are preempted, again and again: nothing is charged, and every trajectory is what it would have been."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kubernetes import client

@@ -1,7 +1,5 @@
 """Two operators, wrong clocks, other versions' files, and a disk that fills up."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What a row of the matrix is, and how one is played."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A sequential search: each of its decisions killed, its step disturbed, its plan changed while it runs."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

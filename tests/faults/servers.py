@@ -1,7 +1,5 @@
 """An operator's process between two proxies, and how it is started and killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -7,8 +7,6 @@ finished. Everything that a round does is drawn from its seed and number: `--see
 again, as far as the machine's own timing allows. Ends with 1 at the first round that does not hold.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import random

@@ -1,7 +1,5 @@
 """The store answers wrongly, late or not at all, or loses what it was given."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The verdicts of a matrix, kept in a file, and the table in the documentation made from them."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """A part of the fault matrix that takes minutes; `make faults` plays all of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

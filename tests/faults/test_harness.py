@@ -1,7 +1,5 @@
 """The harness sees what it is to see: else rows that hold would prove nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,8 +1,6 @@
 """Whether a row held: no point lost, none trained twice, never too many at once, and an end as without
 the fault."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

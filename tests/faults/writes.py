@@ -5,8 +5,6 @@ What a killed operator would not have written is held: the call never reaches th
 sweeps of one operator can each be stopped after a write of their own before one SIGKILL ends it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

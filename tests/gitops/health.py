@@ -1,7 +1,5 @@
 """What Argo CD, Flux and kstatus make of an object: their own rules, around the scripts that are shipped."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The files by which Argo CD and Flux install the chart: the same release, of values that the chart takes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

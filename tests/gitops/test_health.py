@@ -1,7 +1,5 @@
 """Argo CD, Flux and kstatus take every state of the state tables for what it is."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

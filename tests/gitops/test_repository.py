@@ -1,7 +1,5 @@
 """The sample repository on a real API server: accepted, without drift, and no field is fought over."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Answers of an S3 server that mean to take whoever asks with them; a real server answers everybody else."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count

@@ -3,8 +3,6 @@
 The operator's workers are few, and a namespace that keeps them all busy must not keep others waiting.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """What stands around a spec, and what a prediction points at: labels, finalizers, sizes, and ConfigMaps of others."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

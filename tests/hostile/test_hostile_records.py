@@ -4,8 +4,6 @@ The running operator reads the first two, the process of a fit the third. Every 
 the end: the tenant pays with points that are trained again.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -4,8 +4,6 @@ The operator runs with the memory limit of the chart. Each attempt ends in a con
 a neighbour's sweep, begun before the attempts, comes to its end with the same process.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ Broken disks answer a byte a second, and gateways state lengths that are wrong. 
 real one for the tenant's folders alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -4,8 +4,6 @@ Each object is the largest that its limit lets through and costs its own sweep a
 with the same process, which never loses its lease.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

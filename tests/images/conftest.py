@@ -4,8 +4,6 @@ Everything lies in .images/ of the checkout (or ISOLOSS_IMAGES_FOLDER), kept bet
 containerd's, and the archives between them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ Arguments that a machine without a registry needs are added to a build: a base m
 fixture of the images gives, so that equal layers are built once. What is pushed is imported by the node.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What a reader of the guides has at hand: a copy of the checkout, a few programs, a bucket, a login."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What is in the built images, and what is not."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

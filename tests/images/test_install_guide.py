@@ -5,8 +5,6 @@ Two things are not as the guide has them: the reader's docker is buildah (docker
 the pods of the sweep train on a synthetic surface, because there is no GPU.
 """
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ volume, which is what the guide's groups and modes are for. How points train on 
 test_on_a_kubelet.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ One story in order, told twice (the parameter of `cluster`). Every step needs th
 run it with -x, as `make test-images` does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What the Dockerfiles and their tests run, without building anything: lock parts, slimming, SBOM, disk."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A command line run in this process: exit code, standard output, standard error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`pip install isoloss`, without extras, in an environment of its own: what works there and what says what it needs."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What is said of numbers that people write and no option or field reads."""
 
-from __future__ import annotations
-
 import pytest
 
 from isoloss.counts import hint

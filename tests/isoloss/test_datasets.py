@@ -1,7 +1,5 @@
 """The sample tables that come with the package: what they are said to be, and honest about what made them."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """One formatter: the same number reads the same in a status, on a terminal and in a report."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The library's surface: the names that isoloss exports, what importing costs, and the guide, run block by block."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

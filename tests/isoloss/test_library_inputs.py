@@ -1,7 +1,5 @@
 """What the library takes: runs from wherever they are, and words for what it does not take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Where the first points of a size without a grid go."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

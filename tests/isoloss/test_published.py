@@ -1,7 +1,5 @@
 """The published laws: the sources' own numbers come out, units converted, nothing invented."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

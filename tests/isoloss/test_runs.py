@@ -1,7 +1,5 @@
 """A point of the store becomes a run: what counts, in which weights, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Search cost as plain ratios of FLOPs."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What a notebook shows of laws, answers and refusals: a small table, not every number of a fit."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """YAML is read and written as Kubernetes does; tests/deploy/test_api_server.py asks kubectl and a server for the same table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

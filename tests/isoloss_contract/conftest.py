@@ -1,7 +1,5 @@
 """Stores of every kind: a folder, a real S3 server, and Google Cloud Storage where it is built."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path

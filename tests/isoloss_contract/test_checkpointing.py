@@ -1,7 +1,5 @@
 """The interval of checkpoints at which least is lost to copying them and to preemptions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

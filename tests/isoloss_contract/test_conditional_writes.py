@@ -1,7 +1,5 @@
 """Reading with a version and writing only over that version, on every kind of store."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

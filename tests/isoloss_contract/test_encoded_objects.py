@@ -1,7 +1,5 @@
 """Objects of Cloud Storage that are stored compressed, which a reader would decompress before any limit applies."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is in the store outlives the version that wrote it: formats, keys and digests do not change by accident."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A file:// store on a volume where tenants may write what they like, and the operator must not follow."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A ledger in the store: what is read back, what is refused, and what can be read of another version."""
 
-from __future__ import annotations
-
 import gzip
 import random
 from dataclasses import replace

@@ -3,8 +3,6 @@
 `make test-stores` installs them into the folder named by ISOLOSS_STORES; without it there is nothing to ask.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

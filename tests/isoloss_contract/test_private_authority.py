@@ -1,7 +1,5 @@
 """An S3 server whose certificate a CA of the site's own has signed, as docs/guides/install.md has it."""
 
-from __future__ import annotations
-
 import http.server
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """Parts of an object, in every kind of store."""
 
-from __future__ import annotations
-
 import base64
 import zlib
 from pathlib import Path

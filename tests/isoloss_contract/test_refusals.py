@@ -1,7 +1,5 @@
 """Answers of 4xx from an S3 server: what they mean, and that they are given once."""
 
-from __future__ import annotations
-
 import secrets
 
 import pytest

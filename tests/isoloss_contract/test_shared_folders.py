@@ -1,7 +1,5 @@
 """A file:// store on a volume that operator and tasks share: two users, one group."""
 
-from __future__ import annotations
-
 import os
 import stat
 import traceback

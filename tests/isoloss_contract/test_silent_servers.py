@@ -1,7 +1,5 @@
 """How often a server that takes connections and says nothing is asked: libraries' own retries multiply."""
 
-from __future__ import annotations
-
 import gcsfs
 import pytest
 

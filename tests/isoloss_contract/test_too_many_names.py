@@ -1,7 +1,5 @@
 """A folder with more names than any folder of ours has is refused, in every kind of store, before all are read."""
 
-from __future__ import annotations
-
 import pytest
 
 from isoloss_contract.store import BadRecord, backend

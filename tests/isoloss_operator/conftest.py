@@ -1,7 +1,5 @@
 """A whole operator against a real API server, real object storage and a node of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

@@ -1,7 +1,5 @@
 """Which watch events cause a pass, and of what."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from types import SimpleNamespace

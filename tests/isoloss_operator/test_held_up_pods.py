@@ -1,7 +1,5 @@
 """Pods that do not start, and pods that do not end: said in the API server's own words, on a real one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

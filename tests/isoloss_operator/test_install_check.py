@@ -1,7 +1,5 @@
 """What `helm test` runs, against a real API server and a real store."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What `helm test` says where an API server or a storage is not there."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Kueue's Workloads as the operator reads them. With a real Kueue: tests/controllers/test_kueue.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

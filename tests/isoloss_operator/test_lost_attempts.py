@@ -1,7 +1,5 @@
 """Attempts that end without a word: claimed by others, or hung."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -3,8 +3,6 @@
 Pods run on a process node and train by a synthetic loss surface (tests/support/synthetic_trainer.py).
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import time

@@ -1,7 +1,5 @@
 """What the operator does while its API server is away, or does not know its kinds yet."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import shutil

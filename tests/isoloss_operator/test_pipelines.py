@@ -1,7 +1,5 @@
 """The pipelines of gitops/pipelines, whose scripts are run as they stand there, with the rights that stand there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping

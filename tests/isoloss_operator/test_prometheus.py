@@ -3,8 +3,6 @@
 DRAW_DASHBOARD=1 lets points train for 45 seconds each, and draws docs/guides/dashboard.png from what was scraped.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import time

@@ -1,7 +1,5 @@
 """Where a prediction's answer is published, as its spec asks now and not as it once did."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """An operator with nothing to do does nothing: passes and status writes are counted from outside."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The reference has every reason and every metric."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

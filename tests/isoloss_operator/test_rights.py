@@ -3,8 +3,6 @@
 What it did is read from the API server's own audit log, watches of kopf included.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import shutil

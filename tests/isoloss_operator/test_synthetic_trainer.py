@@ -1,7 +1,5 @@
 """The synthetic trainer says what the contract says: else the tests with it would prove nothing."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A sweep that judges an answer, through the whole operator: three manifests applied at once, in any order."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

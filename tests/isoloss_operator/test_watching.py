@@ -1,7 +1,5 @@
 """`isoloss watch` beside a running operator, as its user calls it: with a kubeconfig and the store's keys."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Small corpora, tokenizers and tasks for the trainer's tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Prepared data that the trainer's tests share: made once per process, copied where it is changed."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Enough for torch to trace a backward pass of tensors that have no memory: it ask
 guards their streams. Nothing is computed, and what reads a result finds zeros.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

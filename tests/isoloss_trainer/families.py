@@ -1,7 +1,5 @@
 """A tiny configuration of each family of models whose checkpoints are evaluated in tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.isoloss_trainer.builders import DEEPSEEK, VOCABULARY

@@ -1,8 +1,6 @@
 """A Hugging Face hub on this machine: as much of its HTTP interface as its own client asks for, to
 read models and data sets from folders."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """Traces training steps for an accelerator, backward passes included, on a machine with `fake_driver`; prints JSON."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The trainer on an object store: the same corpus and the same point as on a file system."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

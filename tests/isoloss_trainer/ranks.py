@@ -1,7 +1,5 @@
 """The processes of one task, as the launcher starts them, with a program of the test's own in each."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

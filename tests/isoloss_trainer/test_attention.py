@@ -1,7 +1,5 @@
 """Attention that needs no mask, and which kernels compute it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

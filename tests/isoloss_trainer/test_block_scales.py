@@ -1,7 +1,5 @@
 """Checkpoints in 8 bits with a scale for each block have the loss of the numbers that they stand for."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

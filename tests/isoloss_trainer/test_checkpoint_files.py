@@ -1,7 +1,5 @@
 """What processes write of a checkpoint makes up its tensors, or is no checkpoint."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

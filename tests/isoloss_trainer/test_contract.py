@@ -1,7 +1,5 @@
 """What a trainer leaves in the store: one test for the real one and for the doubles of the operator's tests."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The commands of docs/guides/debug-the-trainer.md do what it says."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Proxies derived from published checkpoints, as transformers builds them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A device that torch cannot use is explained by the driver's version."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

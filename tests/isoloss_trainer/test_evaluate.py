@@ -1,7 +1,5 @@
 """The initial loss of checkpoints: exact, or marked as converted, or refused."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Validation losses are exact, on fixed sequences, with errors that respect documents."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Experts as grouped products: equal to computing expert by expert, and without copies that are kept."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

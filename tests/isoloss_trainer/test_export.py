@@ -1,7 +1,5 @@
 """An exported point is a model of transformers: it generates, and its loss is the point's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

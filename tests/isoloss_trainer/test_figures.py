@@ -1,7 +1,5 @@
 """What people see of a run: a line of figures, curves, and that neither can slow or fail it."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """A checkpoint with another tokenizer is measured on the very text of the sweep's sequences."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Skipped where the server is not built: `make test-gs` builds it, which takes two minutes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Corpora, tokenizers and checkpoints by their names on the Hugging Face hub, against a hub of our own:
 the client reads its address when it is imported, so each test asks in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

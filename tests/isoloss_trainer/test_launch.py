@@ -1,7 +1,5 @@
 """Several processes: whom the launcher waits for, which exit code it reports, and that they agree."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,8 +1,6 @@
 """A training step against torch's own optimizer, transformers' own loss, and itself
 at other micro-batches, precisions and numbers of processes."""
 
-from __future__ import annotations
-
 import math
 import os
 from functools import partial

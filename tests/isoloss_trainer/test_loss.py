@@ -1,7 +1,5 @@
 """The chunked loss is cross entropy: its value, its gradients, at any chunk size and any precision."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.functional import cross_entropy

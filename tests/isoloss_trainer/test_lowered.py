@@ -4,8 +4,6 @@ torch runs no backward pass of such tensors without a driver: whole steps are tr
 (fake_driver.py), where there is a C compiler. `make gpu-check` shows the rest where there is a device.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

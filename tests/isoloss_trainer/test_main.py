@@ -1,7 +1,5 @@
 """The process: exit codes, termination messages, signals; real processes, killed at random moments."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """What the plan counts is what the learner holds, and a task that does not fit is said not to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Models are what their config says: counts, attention without a mask, lean imports."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The data order is a function of seed and sequence number, and of nothing else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Where a checkpoint's weights are placed: whole, spread or refused; and that it changes no loss."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

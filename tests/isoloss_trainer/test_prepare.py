@@ -1,7 +1,5 @@
 """What prepare writes, what it depends on, and what it refuses."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import hashlib

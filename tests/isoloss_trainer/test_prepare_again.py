@@ -1,7 +1,5 @@
 """A corpus that was prepared before is adopted by another sweep if its sources are as they were, and by no other."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The processes of several pods: they meet through the store, train as those of one pod, and end together."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

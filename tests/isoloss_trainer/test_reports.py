@@ -1,7 +1,5 @@
 """What a trainer reports while it trains."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

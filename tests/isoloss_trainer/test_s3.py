@@ -1,7 +1,5 @@
 """The same on a real S3 server: prepare, train, stop, resume, evaluate, and a server outage."""
 
-from __future__ import annotations
-
 import base64
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Evaluations come at fixed token counts, and a diverged run is recognised."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """A temporary scratch folder is removed with its task; a given one is kept."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

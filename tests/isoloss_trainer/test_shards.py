@@ -1,7 +1,5 @@
 """How training data reach a process: sequence by sequence, verified, ahead of their use, once per node."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable

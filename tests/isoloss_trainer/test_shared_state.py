@@ -1,7 +1,5 @@
 """Several processes share weights and optimizer state, learn what one learns, and hand it on to another number."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Several processes that SIGTERM stops at random moments end with the very bits of an undisturbed run."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

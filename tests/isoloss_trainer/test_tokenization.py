@@ -1,7 +1,5 @@
 """A tokenizer that loses text is refused: what it drops would cost nothing and count as read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A point's trajectory depends on the point alone: not on attempts, interruptions or other writers."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Two sweeps that want different numbers of tokens of one point: each keeps the trajectory it has seen."""
 
-from __future__ import annotations
-
 import hashlib
 import uuid
 from pathlib import Path

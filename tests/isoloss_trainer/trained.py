@@ -1,7 +1,5 @@
 """One point trained in this process, and what that leaves in its store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the chart's dashboard asks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

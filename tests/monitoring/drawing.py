@@ -1,7 +1,5 @@
 """Draws the chart's dashboard as its JSON says, from what a Prometheus answers: no screenshot of Grafana."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """A Prometheus on this machine that scrapes an operator, and what it answers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import urllib.parse

@@ -1,7 +1,5 @@
 """The chart's alerts as Prometheus gets them, and Prometheus' own programs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Every alert fires for what it is named after, clears when it is over, and has a runbook."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What goes wrong with an installation, and what only looks like it, as Prometheus sees both over time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from isoloss_operator.decide.jobs.failures import UNCHARGED

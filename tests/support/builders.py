@@ -1,7 +1,5 @@
 """Small worlds for tests of the pure core: specs, manifests, Jobs, pods, results, observations."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

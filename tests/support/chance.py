@@ -1,7 +1,5 @@
 """Lets pods end, Jobs vanish and the operator die as chance has it, between the passes of a Simulator."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

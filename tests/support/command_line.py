@@ -1,7 +1,5 @@
 """What a command of the command line leaves behind."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

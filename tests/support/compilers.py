@@ -1,7 +1,5 @@
 """What torch.compile needs to make code for the CPU."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

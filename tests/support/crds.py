@@ -1,7 +1,5 @@
 """Puts the CRDs of this tree into a control plane, as `kubectl apply --server-side` does."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, cast
 

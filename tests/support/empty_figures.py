@@ -1,7 +1,5 @@
 """Pages as ever, but for their figures, which take ten times as long as all else about a page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from unittest import mock

@@ -1,7 +1,5 @@
 """Random histories of a world, the same ones in every run."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 

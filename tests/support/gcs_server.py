@@ -1,7 +1,5 @@
 """A Google Cloud Storage server (fake-gcs-server) for tests, which `make test-gs` builds."""
 
-from __future__ import annotations
-
 import subprocess
 import urllib.request
 from collections.abc import Iterator

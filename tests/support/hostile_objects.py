@@ -1,7 +1,5 @@
 """The worst objects of each kind that a tenant can put into a store: as large as the limit of that kind lets through."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

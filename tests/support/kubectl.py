@@ -1,7 +1,5 @@
 """kubectl against a development control plane."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

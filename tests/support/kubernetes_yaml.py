@@ -1,7 +1,5 @@
 """Unquoted scalars and keys, and what the API server is sent when kubectl reads them."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 SCALARS: Final[dict[str, Any]] = {

@@ -1,7 +1,5 @@
 """Ledgers as a store gives them back."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

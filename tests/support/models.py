@@ -1,7 +1,5 @@
 """Models by name: the shapes that crds/examples gives as configurations, and a mixture of experts of toy size."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The operator as its own process with its own rights, and what a user does to it."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -8,8 +8,6 @@ right before a block it is about that block, and at the end of a line about the 
 `<!-- page not executed: ... -->` is about the whole page.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,7 +1,5 @@
 """What a paper says that its search cost: known figures for savings and for pages that show them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from isoloss.savings import SearchCost

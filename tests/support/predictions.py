@@ -1,7 +1,5 @@
 """Predictions for tests of the pure core: specs, the sweep they refer to, evaluations, Jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta

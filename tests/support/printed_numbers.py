@@ -1,7 +1,5 @@
 """Numbers in what pages show and programs print, to be compared with a tolerance."""
 
-from __future__ import annotations
-
 import re
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")

@@ -1,7 +1,5 @@
 """The shapes of well-known models as their published config.json files state them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The same rows are given to a real API server and to the types that `isoloss plan
 read with, so that neither lets through what the other refuses.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A result file as a trainer writes it, with the fields that it must have and no others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 LEAST_RESULT: dict[str, Any] = {

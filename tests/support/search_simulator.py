@@ -1,7 +1,5 @@
 """A Simulator whose points train on the synthetic surface, and whose fits decide the steps of a search."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

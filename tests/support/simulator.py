@@ -5,8 +5,6 @@ any two writes. Nothing is left to chance here: whoever drives it says what happ
 never happen is checked as it would happen: more Jobs than allowed, two pods of a point, a done point trained again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Ledgers of a few points for tests of what people are shown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from isoloss_contract.ledger import Ledger, PointRecord, PointState, Spend

@@ -1,7 +1,5 @@
 """A sweep of synthetic runs in a store, as operator and trainer leave it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

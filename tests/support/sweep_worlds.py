@@ -1,7 +1,5 @@
 """Sweeps on their way, as a pass observes them: eight points, three of which may train at a time."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import timedelta

@@ -4,8 +4,6 @@ L = E + A N^-a + G (D exp(-q))^-b, q a parabola in ln(LR / LR*) and ln(B / B*): 
 a share of the tokens. LR* and B* are power laws of N and D.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

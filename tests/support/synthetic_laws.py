@@ -1,7 +1,5 @@
 """Laws fitted to synthetic runs, once per test session, and answers of laws: for tests that need them but not their making."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs on a surface whose optimum is known: what a report and a command line can be shown."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import replace

@@ -8,8 +8,6 @@ SYNTHETIC_FAILURES  JSON list of failures to act out, see `Failure`
 SYNTHETIC_LOG       folder or s3:// URI prefix where every start and end of a run leaves a small file
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Well-formed run tables: as text, to be broken by tests one cell at a time, and of probes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

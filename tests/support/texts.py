@@ -5,8 +5,6 @@ find something to learn. Nothing is read from the machine: which documents are h
 every byte of them.
 """
 
-from __future__ import annotations
-
 import bisect
 import functools
 import itertools

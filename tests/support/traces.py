@@ -1,7 +1,5 @@
 """What synthetic trainers did, from the small files that they leave (SYNTHETIC_LOG)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass

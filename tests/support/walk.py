@@ -1,7 +1,5 @@
 """A reader who does what a page says: each of its blocks in a shell, as it stands but for its placeholders."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a forked operator does first. Each process of a fit imports this module, so it imports nothing of weight."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import multiprocessing.forkserver

@@ -4,8 +4,6 @@ Importing torch and transformers costs seconds of CPU, and so does importing the
 starting itself, or about what is read while importing, starts Python as usual.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """Imported before processes are forked: clients of S3 read a megabyte of descriptions once, not one by one."""
 
-from __future__ import annotations
-
 from botocore import session
 from botocore.loaders import create_loader
 

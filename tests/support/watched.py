@@ -1,7 +1,5 @@
 """Resources as `isoloss watch` sees them: in a cluster through kubectl, and as the status beside the page in the store."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the tests of several commands share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

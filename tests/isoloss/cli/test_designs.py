@@ -1,7 +1,5 @@
 """The table of designs on the page on sizing: each row is what `isoloss init` chooses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

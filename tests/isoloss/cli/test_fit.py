@@ -1,7 +1,5 @@
 """`isoloss fit`: laws or refusals from tables, and what bad tables say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`isoloss init`: manifests for a checkpoint that can be applied as they are, and errors that name the option."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

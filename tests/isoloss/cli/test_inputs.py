@@ -1,7 +1,5 @@
 """Counts of tokens and parameters as people write them, which several options take."""
 
-from __future__ import annotations
-
 import pytest
 
 from isoloss.cli.inputs import count

@@ -3,8 +3,6 @@
 The third table, of chart values, is tests/deploy/test_chart_mistakes.py.
 """
 
-from __future__ import annotations
-
 import csv
 import shlex
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`isoloss open`: the page that the operator drew, on this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`isoloss report` and `laws`, and what all commands have in common."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`isoloss plan`: what a manifest would train, cost and take, and which manifests are refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

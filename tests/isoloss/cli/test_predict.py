@@ -1,7 +1,5 @@
 """`isoloss predict`: answers with intervals from own laws, without from published ones."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -1,7 +1,5 @@
 """`isoloss quickstart`: sample runs, their laws, an answer and a report, by commands that a reader can type again."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import shlex

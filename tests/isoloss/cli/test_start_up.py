@@ -1,7 +1,5 @@
 """What a command imports: its start-up takes as long as that, so that each names what it does without."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

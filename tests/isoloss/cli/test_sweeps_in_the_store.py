@@ -1,7 +1,5 @@
 """RUNS and LAWS may name a sweep in the store: found by its URI, read strictly."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

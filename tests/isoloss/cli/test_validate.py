@@ -1,7 +1,5 @@
 """`isoloss validate`: probes planned with their cost, judged from a table, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`isoloss watch`: from the store and, through kubectl, from a cluster."""
 
-from __future__ import annotations
-
 import io
 import re
 from datetime import UTC, datetime, timedelta, timezone

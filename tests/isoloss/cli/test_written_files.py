@@ -1,7 +1,5 @@
 """Results are written as a whole or not at all, never over what a command reads, and leave nothing old behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """What planned runs tell of a target: more never hurts, order and units do not matter, and it comes as it was expected."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import replace

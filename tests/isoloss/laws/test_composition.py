@@ -1,7 +1,5 @@
 """The error of taking a continued run for one from scratch is in the intervals, and said."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Laws of runs that continue checkpoints say what is asked of a checkpoint: nothing is composed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

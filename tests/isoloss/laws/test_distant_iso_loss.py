@@ -1,7 +1,5 @@
 """The iso-loss laws' intervals far from the compute that was spent: their form is one of several."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Losses that rise with tokens are no law of training, and answers say so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """A fit keeps no array of all its runs and draws, however many runs there are."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import replace

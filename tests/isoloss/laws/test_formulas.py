@@ -1,7 +1,5 @@
 """Laws as formulas that can be pasted, and what each rests on."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """Least squares with a level for each group are those with a column for each level."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What published sweeps say is usual holds where a sweep tells nothing, and gives way to what it tells."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

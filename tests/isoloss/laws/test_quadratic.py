@@ -1,7 +1,5 @@
 """The quadratic over (ln LR, ln B) that levels, held-out cells, suspects and figures share."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Quantiles without scipy agree with scipy's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import stdtrit

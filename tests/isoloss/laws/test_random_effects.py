@@ -1,7 +1,5 @@
 """What a sweep leaves open of its law: priors of what is usual, narrowed and widened by what its residuals show."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

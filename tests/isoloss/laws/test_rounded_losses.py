@@ -1,7 +1,5 @@
 """Losses that were rounded are named: bfloat16 moves the best values, and nothing else shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A law over few sizes and tokens may bend beyond them, and its intervals say so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

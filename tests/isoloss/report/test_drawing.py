@@ -1,7 +1,5 @@
 """Tables, ellipses and legends of the report."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

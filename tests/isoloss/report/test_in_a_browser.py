@@ -1,7 +1,5 @@
 """The report in a real browser: nothing leaves the page, nothing fails on its console, and it prints."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

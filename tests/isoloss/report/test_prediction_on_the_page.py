@@ -1,7 +1,5 @@
 """What the page says about a prediction's uncertainty, its data and its place among the figures."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The report: everything promised is on the page, nothing on it runs or is fetched."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from html.parser import HTMLParser

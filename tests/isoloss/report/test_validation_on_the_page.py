@@ -1,7 +1,5 @@
 """The answer with its validation on the page: every place with its loss, the verdict, the refined answer."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a search asks its laws for an optimum, and how they count FLOPs there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

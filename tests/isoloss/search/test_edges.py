@@ -1,7 +1,5 @@
 """What a search does about an optimum that the laws put at or beyond the outermost value tried."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

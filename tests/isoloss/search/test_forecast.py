@@ -1,7 +1,5 @@
 """How far above the leader a run ends, told from its beginning."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cells beside a cell: the grid's own, and beyond its edge."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

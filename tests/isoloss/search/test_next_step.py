@@ -1,7 +1,5 @@
 """What a sequential search decides from what it has seen."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -10,8 +10,6 @@ its server exports them.
 The runs are those of `synthetic_runs` on two sizes, evaluated after whole steps.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import sys

@@ -3,8 +3,6 @@
 What the folder `exports` has, `make_exports.py` wrote with the tools themselves; W&B's are in its format.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whatever an export holds and the options say, reading it gives usable runs or an error of ours, never anything else."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`--column NAME=EXPRESSION`: what is computed, and what is refused with the names that there are."""
 
-from __future__ import annotations
-
 import pytest
 
 from isoloss.errors import BadInput

@@ -1,7 +1,5 @@
 """Which column is taken for which, and every case where the right one cannot be known: refused, or said in a warning."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """What a bad table's message blames, and what it suggests."""
 
-from __future__ import annotations
-
 import pytest
 
 from isoloss import datasets

@@ -1,7 +1,5 @@
 """Run tables: a good one is read as it stands, a bad one fails by row and column."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from pathlib import Path

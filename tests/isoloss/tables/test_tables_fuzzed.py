@@ -1,7 +1,5 @@
 """Whatever a table holds, reading it gives runs or BadTable, never anything else."""
 
-from __future__ import annotations
-
 import io
 import math
 

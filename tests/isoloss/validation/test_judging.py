@@ -1,7 +1,5 @@
 """Answers judged by probes on synthetic bowls: what is confirmed, what is rejected, and what refining gains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 

@@ -1,7 +1,5 @@
 """Where probes are trained, and what runs come to as probes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

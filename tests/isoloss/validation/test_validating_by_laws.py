@@ -1,7 +1,5 @@
 """A query to fitted laws, validated: how short probes are carried to the budget, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

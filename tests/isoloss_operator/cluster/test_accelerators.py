@@ -1,7 +1,5 @@
 """Accelerators that a pod asks for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

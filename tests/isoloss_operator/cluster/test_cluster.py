@@ -1,7 +1,5 @@
 """Every call of cluster.py and jobs.py against a real API server, with the operator's own rights."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Namespaces take turns at the threads that write Jobs."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The watch of Jobs: what it delivers, and that nothing the API server does ends it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

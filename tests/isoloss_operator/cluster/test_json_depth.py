@@ -1,7 +1,5 @@
 """JSON of any depth is cut down to what a parser takes, or refused in words; everything else is left as it is."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A resource's Jobs and pods, read page by page: which pods are lost, what is kept of a page."""
 
-from __future__ import annotations
-
 import gc
 import re
 import weakref

@@ -1,7 +1,5 @@
 """Every control of the restricted Pod Security Standard: ours, and beside it the API server's own."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The common limit on requests, and the pauses that an overloaded server asks for."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """What is kept of the API server's words."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

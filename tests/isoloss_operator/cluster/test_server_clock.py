@@ -1,7 +1,5 @@
 """The operator lives by the API server's clock, not by its node's."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

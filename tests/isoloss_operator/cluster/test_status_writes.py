@@ -4,8 +4,6 @@ Server-side apply merges: what an earlier apply set and a later one leaves out g
 something that the schema refuses. Such a status would never be written again.
 """
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A Job that is to be created and exists already."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a call does when the server does not answer, answers slowly or nonsense: one request, one deadline."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

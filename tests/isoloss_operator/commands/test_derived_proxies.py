@@ -1,7 +1,5 @@
 """Proxies derived from published checkpoints: what is kept, how close they come, what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

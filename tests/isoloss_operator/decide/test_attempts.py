@@ -1,7 +1,5 @@
 """What is charged to which task, and how long the next attempt waits."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import timedelta

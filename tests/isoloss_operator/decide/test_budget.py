@@ -1,7 +1,5 @@
 """What a sweep has spent and may still spend: edits, running attempts and lost ledgers included."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Conditions behave as metav1 and kstatus have it."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

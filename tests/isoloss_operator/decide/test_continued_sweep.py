@@ -1,7 +1,5 @@
 """A sweep that continues checkpoints, on a grid or around the answer of a prediction."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a user or the chart corrects reaches the Jobs that wait for it, and leaves those at work alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta

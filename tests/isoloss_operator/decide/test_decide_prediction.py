@@ -1,7 +1,5 @@
 """What happens next with a prediction: answers from final laws, refusals in words, stale answers marked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """What a pass does about a sweep beyond the rows of the state table (test_sweep_states.py)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A pass that failed in a way that nobody foresaw is seen in the conditions."""
 
-from __future__ import annotations
-
 from isoloss_operator.api import ScalingSweepStatus
 from isoloss_operator.decide.conditions import failed_pass, internal_error
 from isoloss_operator.decide.sweep import decide_sweep

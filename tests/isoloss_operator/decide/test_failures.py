@@ -1,7 +1,5 @@
 """The table of outcomes: every way in which a Job can end, and what it costs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which fit is asked for while another one runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

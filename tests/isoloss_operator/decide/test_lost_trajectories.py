@@ -1,7 +1,5 @@
 """What it costs to train points again whose trajectories were lost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -2,8 +2,6 @@
 hold all along and at their end. As test_sweep_fuzzed.py, whose simulator this one's is built on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final

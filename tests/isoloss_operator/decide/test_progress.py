@@ -1,7 +1,5 @@
 """Since when an attempt has reported no progress."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

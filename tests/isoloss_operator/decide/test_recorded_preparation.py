@@ -1,7 +1,5 @@
 """What the ledger records of ended Jobs, where the decision tables do not show it."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 

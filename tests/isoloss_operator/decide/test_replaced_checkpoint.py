@@ -1,7 +1,5 @@
 """Other weights under a checkpoint's address are another checkpoint: its loss is measured again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Which corpus a sweep trains on if another was prepared from the same addresses before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from isoloss_contract.ledger import Attempts

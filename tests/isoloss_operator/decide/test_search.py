@@ -1,7 +1,5 @@
 """A sequential search in the operator: what it starts, stops, prunes and adds, and what survives."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import replace

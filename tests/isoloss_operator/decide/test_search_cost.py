@@ -1,7 +1,5 @@
 """What a prediction says of the sweep's cost, and that `isoloss plan` says the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """How far each size is, as the status says."""
 
-from __future__ import annotations
-
 from isoloss_contract.ledger import NOT_CHOSEN, Intent, IntentAction, PointState
 from isoloss_operator.decide.status import size_statuses
 from tests.support.small_ledgers import done, record, report

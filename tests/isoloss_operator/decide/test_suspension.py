@@ -1,7 +1,5 @@
 """Suspension while nothing can be read: Jobs stop at once, and are recorded uncharged when the ledger is back."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from datetime import timedelta

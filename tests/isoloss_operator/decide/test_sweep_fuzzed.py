@@ -5,8 +5,6 @@ Within the simulator it is asserted, as each Job starts, that no point has two p
 ledger, and that parallelism and budget are kept.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import pytest

@@ -1,7 +1,5 @@
 """Which results and which progress a pass reads from the store."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole sweeps in memory, with pods that end badly and an operator that is killed between any two writes."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What happens next with a sweep: the rows of the state table in operator/README.md, one to one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

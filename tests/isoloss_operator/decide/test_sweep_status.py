@@ -1,7 +1,5 @@
 """The status is constant in size, and its numbers are the ledger's."""
 
-from __future__ import annotations
-
 import gzip
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """An answer is judged by the points of another sweep that continue its checkpoint."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cache

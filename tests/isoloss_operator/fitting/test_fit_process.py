@@ -1,7 +1,5 @@
 """What a fit leaves in its store, on a real folder: files that others can trust, whatever goes away meanwhile."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Fits run beside the operator, and only those that somebody still wants."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os

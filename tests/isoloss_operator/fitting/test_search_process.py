@@ -1,7 +1,5 @@
 """Steps of a search as the operator asks for them, played on a synthetic surface."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

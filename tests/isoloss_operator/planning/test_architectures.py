@@ -1,7 +1,5 @@
 """Parameter counts: closed forms against figures that others published or built."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Sizes that continue a checkpoint: their models and points, and where points around an answer lie."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

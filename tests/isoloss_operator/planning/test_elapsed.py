@@ -1,7 +1,5 @@
 """How long Jobs take, so many at a time."""
 
-from __future__ import annotations
-
 import pytest
 
 from isoloss_operator.planning.pace import elapsed

@@ -1,7 +1,5 @@
 """The example sweeps give their pods the host memory that `isoloss plan` says they take."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

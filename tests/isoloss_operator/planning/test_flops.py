@@ -1,7 +1,5 @@
 """FLOPs per token under every convention, against the figures of the trainer's notes."""
 
-from __future__ import annotations
-
 import pytest
 
 from isoloss_operator.planning.flops import Convention, six_nd, token_flops

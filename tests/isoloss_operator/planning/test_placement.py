@@ -1,7 +1,5 @@
 """Sweeps that leave their grid to the search: where their points go, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Planned points, their keys and Job names, and specs that do not go with themselves or the corpus."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

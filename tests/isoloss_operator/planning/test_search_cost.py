@@ -1,7 +1,5 @@
 """What a sequential search is expected to cost: as measured by grid size, never more than grid and additions."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Probes and metrics: a stuck watch, a busy process, a resource that is gone."""
 
-from __future__ import annotations
-
 import json
 import logging
 import socket

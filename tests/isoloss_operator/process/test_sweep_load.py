@@ -1,7 +1,5 @@
 """What the metrics say of a sweep beyond its status."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

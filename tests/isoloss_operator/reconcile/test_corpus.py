@@ -1,7 +1,5 @@
 """Which corpus a pass reads for a sweep and for its predictions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Events of attempts that ended reach people whatever becomes of the pass that recorded the end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """How often a status is written and a resource looked at."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

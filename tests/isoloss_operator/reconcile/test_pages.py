@@ -1,7 +1,5 @@
 """What a pass knows of the page of an answer: where it is, and whether it could be drawn."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

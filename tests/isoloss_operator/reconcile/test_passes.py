@@ -1,7 +1,5 @@
 """What a pass remembers of refused writes, and what it says when it fails in an unforeseen way."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from types import SimpleNamespace

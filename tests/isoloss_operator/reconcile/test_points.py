@@ -1,8 +1,6 @@
 """What ended is counted once, whatever the store says of the write that records it; what the store does not say is no
 lack of progress."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """In which order a prediction's plan is carried out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace

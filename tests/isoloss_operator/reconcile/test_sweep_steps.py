@@ -1,7 +1,5 @@
 """In which order a sweep's plan is carried out."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -3,8 +3,6 @@
 The lease is renewed by a thread of the same process, which a call into pydantic locks out.
 """
 
-from __future__ import annotations
-
 import gc
 import gzip
 import json

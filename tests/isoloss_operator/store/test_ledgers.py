@@ -1,7 +1,5 @@
 """Ledgers as the operator keeps them: two writers, restarts, newer versions, lost answers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

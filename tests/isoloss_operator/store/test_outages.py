@@ -1,7 +1,5 @@
 """Stores that fall silent, refuse, or hold back single objects: a real S3 server behind a relay."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import time
