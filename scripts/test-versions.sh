@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 # Python, torch, transformers, resolution of everything else.
 corners='3.11 2.11 5.17 lowest-direct
 3.12 2.13 5.20 highest
-3.13 2.15 5.23 highest'
+3.13 2.15 5.24 highest'
 
 cache=${ISOLOSS_VERSIONS:-${XDG_CACHE_HOME:-$HOME/.cache}/isoloss/versions}
 uv=$(./scripts/find-uv.sh)
