@@ -58,11 +58,14 @@ USUAL_CURVATURE_ERROR: Final = 0.1
 USUAL_MISFIT: Final = 0.013
 """Standard deviation, ln D, of losses about a parabola near the optimum: residuals of published sweeps, noise included, are 0.035 to 0.05
 over their grids of a hundred points, and half of that among the dozen points about each best."""
+NEAR_OPTIMUM: Final = 0.075
+"""ln D wasted against the best at which a run counts half: farther away no valley is a parabola. Twice as far costs simulated steps of SGD
+(benchmarks/science/noisy_steps.py) 0.00007 nats on small grids, and is no better on published sweeps."""
 USUAL_ASYMMETRY: Final = np.array([0.45, 0.31, 0.40, 0.24])
 """Third derivatives (uuu, uuv, vvv, uvv, u of ln LR and v of ln B) over second ones, if the data do not show them.
 
 Root mean square of both published sweeps: 0.64, -0.04, -0.43, 0.32 (dense) and -0.05, 0.44, -0.36, -0.10 (mixtures),
-each known to 0.05. A grid of three values a hyperparameter shows none of them.
+each known to 0.05. A grid of three values a hyperparameter shows little of them.
 """
 CATCHES_UP: Final = 0.13
 """ln tokens per ln D by which a run gains on one of e times smaller batch: USUAL_CURVATURE times an optimum that grows

@@ -58,7 +58,7 @@ def test_intervals_hold_the_truth_over_seeds(name, seeds):
     [
         ("b LR above the edge", "OptimumOnLearningRateEdge"),
         ("b LR below the edge", "OptimumOnLearningRateEdge"),
-        ("c B below the edge", "OptimumOnBatchSizeEdge"),
+        ("c B above the edge", "OptimumOnBatchSizeEdge"),
     ],
 )
 def test_an_optimum_beyond_the_edge_is_refused_by_name(name, reason, grid):

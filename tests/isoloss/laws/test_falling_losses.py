@@ -40,9 +40,9 @@ def test_runs_whose_losses_rise_are_named_with_every_answer(change: Callable[[Ru
 
 
 def test_losses_that_depend_on_tokens_as_none_do_are_said() -> None:
-    assert any("nats per factor e of tokens" in warning for warning in fitted(backwards).warnings)
-    thousandths = fitted(lambda run: replace(run, losses=0.05 * run.losses))
-    assert any("0.01 to 1 are usual" in warning for warning in thousandths.warnings)
+    for scaled in (lambda loss: 0.05 * loss, lambda loss: 12.0 * (loss - 2.6)):
+        laws = fitted(lambda run, scaled=scaled: replace(run, losses=scaled(run.losses)))
+        assert any("0.01 to 1 are usual" in warning for warning in laws.warnings)
 
 
 def test_most_runs_that_diverge_are_said_where_that_leaves_no_laws() -> None:

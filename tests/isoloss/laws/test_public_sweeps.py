@@ -146,13 +146,14 @@ def test_the_skewed_valley_of_the_dense_sweep_is_followed_to_its_bottom():
 
 
 def planes_of(fit: SurfaceFit) -> OptimumPlanes:
-    return planes(optimum_law(fit.coefficients, fit.centre)[0], fit.centre)
+    return planes(optimum_law(fit.valley.coefficients, fit.centre)[0], fit.centre)
 
 
 def parabola_only(trajectories, cells) -> OptimumPlanes:  # type: ignore[no-untyped-def]
-    """The law without cubic terms."""
+    """The law of a parabola through all that wastes less than 0.5 of ln D."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("isoloss.laws.surface.skew.CLEAR", np.inf)
+        patch.setattr("isoloss.laws.surface.skew.USUAL_ASYMMETRY", np.zeros(4))
+        patch.setattr("isoloss.laws.surface.joint_fit.NEAR", (0.15,))
         return planes_of(fit_surface(trajectories, cells))
 
 

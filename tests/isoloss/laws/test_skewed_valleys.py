@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from benchmarks.science.cases import synthetic_case
-from benchmarks.science.shapes import SMALL, WIDE
+from benchmarks.science.shapes import SMALL, WIDE, Layout
 from isoloss.laws import FitOptions, PredictionQuery, RefusalReason, fit_laws, predict
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
-from isoloss.laws.surface.joint_fit import fit_surface
-from isoloss.laws.surface.terms import Shape
+from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
+from isoloss.usual import USUAL_ASYMMETRY
 from tests.support.synthetic import Grid, Synthetic, synthetic_runs
 
 OPTIONS = FitOptions(bootstrap_samples=60)
@@ -36,17 +36,36 @@ def test_the_bottom_of_a_skewed_valley_is_found_and_held(cliff):
     assert np.mean(held) >= 0.75
 
 
-def terms(shape: str, layout) -> int:  # type: ignore[no-untyped-def]
-    """Coefficients beside the cells' levels."""
+def believed(shape: str, layout: Layout) -> tuple[float, float]:
+    """(third over second derivative along ln LR that is believed, what would be usual of it)."""
     trajectories = collect(synthetic_case(shape, layout, 0).runs).trajectories
-    cells = make_cells(trajectories)
-    return round(fit_surface(trajectories, cells).unknowns) - len(cells)
+    fit = fit_surface(trajectories, make_cells(trajectories))
+    assert isinstance(fit, SurfaceFit)
+    shown = fit.valley.residuals - fit.valley.misfit
+    columns = fit.levels.without_levels(fit.valley.cubic)
+    coefficients = np.linalg.lstsq(columns, shown, rcond=None)[0]
+    return float(coefficients[0] / fit.hessian[0, 0]), float(USUAL_ASYMMETRY[0])
 
 
-def test_cubic_terms_are_fitted_only_where_the_runs_show_them():
-    assert terms("skewed", WIDE) > len(Shape)
-    assert terms("exact", WIDE) == len(Shape)
-    assert terms("skewed", SMALL) == len(Shape), "three values of each show no third derivative"
+def test_cubic_terms_are_believed_as_far_as_the_runs_show_them():
+    skewed, usual = believed("skewed", WIDE)
+    assert skewed > usual
+    exact, _ = believed("exact", WIDE)
+    assert abs(exact) < 0.2 * usual
+    few, _ = believed("skewed", SMALL)
+    assert few > usual, "nine points at each size, of which each lies off by another half step"
+
+
+def test_a_three_by_three_grid_finds_the_bottom_of_a_valley_that_leans_nearly_as_well_as_a_larger_one():
+    """Without what is believed of its lean the answers lose 0.0003 nats in the mean."""
+    lost = []
+    for seed in range(8):
+        case = synthetic_case("skewed", SMALL, seed)
+        laws = fit_laws(case.runs, OPTIONS)
+        for n, d, truth in case.targets:
+            found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+            lost.append(truth.regret(found.learning_rate.value, found.batch_size_raw))
+    assert np.mean(lost) < 0.0002
 
 
 def without_losses(runs):  # type: ignore[no-untyped-def]

@@ -33,13 +33,16 @@ TARGET, TOKENS = 8e9, 1.6e11
 @pytest.mark.slow
 def test_five_sizes_that_show_an_unusual_bend_are_within_their_intervals_or_nearly() -> None:
     """By 0.1 (ln N)^2, as of published sweeps one does; with what is usual alone intervals were a fraction of that."""
-    for seed in range(2):
+    off = []
+    for seed in range(4):
         truth = Bending(surface("exact", seed), (0.1, 0.0))
         laws = fit_laws(runs_on(truth, MANY, seed), FitOptions(bootstrap_samples=100))
         for beyond in (2.5, 20.0):
             n, d = beyond * MANY.sizes[-1], beyond * MANY.tokens[-1]
             found = answered(laws, total_flops=6 * n * d, params=n)
-            assert half_widths_off(found.learning_rate, truth.rate(n, d)) < 1.1
+            off.append(half_widths_off(found.learning_rate, truth.rate(n, d)))
+    assert np.mean(off) < 1.0
+    assert np.max(off) < 1.2
 
 
 def half_widths_off(found: Interval, truth: float) -> float:

@@ -201,9 +201,11 @@ def test_an_optimum_on_the_edge_adds_points_beyond_it_and_no_more_than_allowed()
     added = [d for step in steps for d in step.decisions if d.added]
     assert added
     assert len(added) <= OPTIONS.max_added_points
-    assert all(d.reason is Reason.BEYOND_EDGE for d in added)
+    assert {d.reason for d in added} <= {Reason.BEYOND_EDGE, Reason.COMPLETES_LAWS}
+    beyond = [d for d in added if d.reason is Reason.BEYOND_EDGE]
     largest = {s.name: max(s.learning_rates) for s in low}
-    assert all(d.point.learning_rate > largest[d.point.size] for d in added)
+    assert {d.point.size for d in beyond} == set(largest)
+    assert all(d.point.learning_rate > largest[d.point.size] for d in beyond)
 
 
 def test_without_leave_to_add_points_nothing_is_added():

@@ -3,7 +3,7 @@
 Within a cell (one N at one D) the wasted ln D is c + x'Hx/2 + x'(p + n P_n + d P_d) with x = (ln LR, ln B),
 n = ln N, d = ln D: linear in its coefficients, with a free level c per cell. Cells whose own optimum
 is outside the grid still show the slope there, and every cell shares the curvature H.
-The optimum is a log-linear law of N and D. skew.py adds terms if the valley is no parabola.
+The optimum is a log-linear law of N and D. skew.py says how far the valley is no parabola.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from isoloss.laws.least_squares import NO_COLUMN, Levelled, without
 from isoloss.laws.model import Refusal, RefusalReason
 from isoloss.laws.sizes import NARROWEST_SPREAD, refuse_alike_sizes
 from isoloss.laws.surface.identified import refuse_unidentified
-from isoloss.laws.surface.skew import Points, quadratic, valley
+from isoloss.laws.surface.skew import Points, Valley, fit_valley, quadratic
 from isoloss.laws.surface.terms import Centre, Shape
+from isoloss.usual import NEAR_OPTIMUM
 
 FEWEST_SIZES = 2
 FEWEST_CELLS = 3
 """Sizes and token counts that tell an exponent of each apart."""
-WINDOW = 0.5
-"""Points that waste more than this much ln D against their cell's best count little."""
+NEAR = (NEAR_OPTIMUM, 2.0 * NEAR_OPTIMUM)
+"""ln D wasted against a cell's best at which a point counts half: the nearer the bottom, the less the valley's form matters. Where
+near ones leave a curvature open, farther ones count as well."""
+FARTHEST_WASTE = 10.0
+"""Times that, beyond which it does not count."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,11 @@ class SurfaceFit:
     """The linear problem solved, and its map for the bootstrap."""
 
     centre: Centre
-    coefficients: Array
-    """(9,), see Shape."""
-    solver: Array
-    """(terms, points)."""
+    valley: Valley
     runs: Indices
     """(points,) trajectory behind each point."""
-    residuals: Array
+    taken: int
+    """See Noise.of_residuals."""
     weights: Array
     scale: Array
     """(points,) token slope of the point's cell."""
@@ -62,18 +64,12 @@ class SurfaceFit:
     """(intercept, slope) of ln D at the end of a size's runs over ln N, both centred."""
     past_end: Array
     """(points,) ln D less that end."""
-    design: Array
-    """(points, terms): Shape, and cubic terms if they are clear."""
     levels: Levelled
-    unseen: Array
-    """(points, c) cubic terms that were not fitted, …"""
-    unseen_variance: Array
-    """… (c,) and the usual variances of their coefficients."""
 
     @property
     def hessian(self) -> Array:
         """(2, 2) of ln D over (ln LR, ln B)."""
-        xx, xy, yy = self.coefficients[Shape.XX : Shape.X]
+        xx, xy, yy = self.valley.coefficients[Shape.XX : Shape.X]
         return np.array([[xx, xy], [xy, yy]])
 
     @property
@@ -88,9 +84,29 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
     if refusal is not None:
         return refusal
     cell, runs = _members(cells)
-    x, y, n, d, z, scale = _stack(trajectories, cells, cell, runs)
+    stack = _stack(trajectories, cells, cell, runs)
+    found: list[SurfaceFit | Refusal] = []
+    for near in NEAR:
+        fit = _fit(trajectories, cells, cell, runs, stack, near)
+        if isinstance(fit, SurfaceFit) and fit.is_convex:
+            return fit
+        found.append(fit)
+    # What the widest says is of all runs.
+    return found[-1]
+
+
+def _fit(
+    trajectories: Sequence[Trajectory],
+    cells: Sequence[Cell],
+    cell: Indices,
+    runs: Indices,
+    stack: tuple[Array, ...],
+    near: float,
+) -> SurfaceFit | Refusal:
+    """Through points of which those that waste `near` ln D against their cell's best count half."""
+    x, y, n, d, z, scale = stack
     best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
-    weights = window(z - best[cell], WINDOW)
+    weights = window(z - best[cell], near)
     centre = Centre(*(float(np.average(v, weights=weights)) for v in (x, y, n, d)))
     points = Points(
         x - centre.log_rate, y - centre.log_batch, n - centre.log_params, d - centre.log_tokens
@@ -99,19 +115,17 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
     refusal = _refuse_curvature(points, levelled, trajectories, cells)
     if refusal is not None:
         return refusal
-    terms = valley(points, levelled, z, runs)
-    design = terms.design
-    solver = levelled.solver(design)
-    solution = solver @ z
+    # Nine coefficients and a level per size are fitted to the errors that whole runs share.
+    taken = len(Shape) + len({c.log_params for c in cells})
+    valley = fit_valley(points, levelled, z, runs, taken)
     return SurfaceFit(
         centre=centre,
-        coefficients=solution[: len(Shape)],
-        solver=solver,
+        valley=valley,
         runs=runs,
-        residuals=levelled.without_levels(z - design @ solution),
+        taken=taken,
         weights=weights,
         scale=scale,
-        unknowns=float(levelled.unknowns(design)),
+        unknowns=float(levelled.unknowns(valley.design)),
         positions=np.stack([points.x, points.y], axis=1),
         cell=cell,
         sizes=tuple(c.log_params for c in cells),
@@ -119,10 +133,7 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
         replicate_noise=replicate_noise(trajectories),
         end=(end := usual_end(points.n, points.d)),
         past_end=points.d - end[0] - end[1] * points.n,
-        design=design,
         levels=levelled,
-        unseen=terms.unseen,
-        unseen_variance=terms.unseen_variance,
     )
 
 
@@ -149,10 +160,10 @@ def _refuse_curvature(
     return refuse_unidentified(curvature * root, inside, left, trajectories, cells)
 
 
-def window(excess: Array, width: float) -> Array:
-    """Weights of points by the ln D that they waste against their cell's best."""
-    near = 1.0 / (1.0 + (excess / (0.3 * width)) ** 2)
-    return np.where(excess < 3 * width, near, 1e-6)
+def window(excess: Array, near: float) -> Array:
+    """Weights of points by the ln D that they waste against their cell's best; those that waste `near` count half."""
+    weights = 1.0 / (1.0 + (excess / near) ** 2)
+    return np.where(excess < FARTHEST_WASTE * near, weights, 1e-6)
 
 
 def _refuse_cells(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Refusal | None:

@@ -28,7 +28,8 @@ from functools import cached_property
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
-from isoloss.laws.least_squares import Levelled, shared_variance
+from isoloss.laws.least_squares import Levelled
+from isoloss.laws.surface.noise import Noise
 
 SCALES = np.exp(np.linspace(np.log(0.05), np.log(5.0), 16))
 """Grid of the scale of u and v in usual ones, whose prior is half-normal with scale 1 (Gelman 2006)."""
@@ -36,55 +37,6 @@ SHARED = 0.5
 """Share of the scatter's variance that the cells of one size have in common, if their runs differ."""
 ROUNDING = 1e-9
 """Share of the largest variance below which a combination of statistics does not vary."""
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Errors of points: those of one run have a part in common."""
-
-    run: Indices
-    """(points,)"""
-    variances: Array
-    """(points,) of z."""
-    shared: float
-    """Share of the variance that the points of one run have in common."""
-
-    @classmethod
-    def of_residuals(
-        cls,
-        residuals: Array,
-        levels: Levelled,
-        runs: Indices,
-        unknowns: float,
-        taken: int,
-        seeds: tuple[float, float] = (0.0, 0.0),
-    ) -> Noise:
-        """As the residuals (points,) of a fit with so many unknowns show it, of which `taken` are of what whole runs share.
-
-        `seeds` are the sum of squares and the degrees of freedom of what runs that differ in their seed alone show. Weights
-        fall with the distance from the optimum because the parabola errs there. Noise does not fall towards the optimum,
-        though: no point is better known than those near it prove to be.
-        """
-        weights, member = levels.weights, np.unique(runs, return_inverse=True)[1]
-        count, left = int(member.max()) + 1, max(len(residuals) - unknowns, 1.0)
-        scaled = residuals * np.sqrt(weights)
-        total = float((scaled**2).sum()) / left
-        freedom = max(float(count - taken), 2.0)
-        shared = max(shared_variance(scaled, member) * count / freedom, 0.0)
-        shared = min(shared, total * count / freedom)
-        shared = (freedom * shared + seeds[0]) / (freedom + seeds[1])
-        total = max(total, shared)
-        near = float((weights * residuals**2).sum() / weights.sum()) * len(weights) / left
-        variances = np.maximum(total / weights, near)
-        return cls(member, variances, shared / total if total > 0.0 else 0.0)
-
-    def covariance(self, maps: Array, points: Indices | slice = slice(None)) -> Array:
-        """(n, n) of maps (n, points) times the errors of these points, whose runs have no other ones."""
-        gain = maps * np.sqrt(self.variances[points])
-        member = np.unique(self.run[points], return_inverse=True)[1]
-        runs = np.stack([np.bincount(member, row) for row in gain])
-        own = gain @ gain.T
-        return np.asarray(self.shared * runs @ runs.T + (1.0 - self.shared) * own, dtype=float)
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,14 @@ from isoloss.laws.curves import RateAtBatch
 from isoloss.laws.data.cells import LATE, Cell, make_cells
 from isoloss.laws.data.trajectories import Trajectory
 from isoloss.laws.iso_loss.edges import MOSTLY_CONVEX
-from isoloss.laws.least_squares import NO_COLUMN, Levelled
+from isoloss.laws.least_squares import Levelled
 from isoloss.laws.model import Refusal, RefusalReason, Status
 from isoloss.laws.results import LawError, RateAtBatchLaw
 from isoloss.laws.sizes import refuse_alike_sizes
 from isoloss.laws.surface.joint_fit import usual_end, window
-from isoloss.laws.surface.random_effects import LinearFit, Noise, Usual, posterior
-from isoloss.laws.surface.skew import FARTHEST, TURNS
+from isoloss.laws.surface.noise import Noise
+from isoloss.laws.surface.random_effects import LinearFit, Usual, posterior
+from isoloss.laws.surface.skew import FARTHEST, TURNS, believed
 from isoloss.laws.surface.uncertainty import CLEAR, LEAST_OWN_RUNS
 from isoloss.usual import (
     EXPONENT_SCATTER,
@@ -41,8 +42,8 @@ from isoloss.usual import (
 
 FEWEST_RATES = 3
 """Learning rates at one batch size that show a minimum, and runs of a cell."""
-NARROW = 0.2
-"""The window over a line: near its best rate a valley is a parabola."""
+NEAR = 0.06
+"""ln D wasted against the best of a line at which a point counts half: near it a valley is a parabola."""
 SPREAD = 0.05
 """Spread of ln N, ln D or ln B below which a slope over it is not fitted."""
 FORM_ERROR = 1.25
@@ -109,7 +110,7 @@ def _lines(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> _Points
                 continue
             waste, rates = cell.waste[at], np.log([t.learning_rate for t in own])
             where = np.full((len(at), 3), [cell.log_params, cell.log_tokens, np.log(batch)])
-            near, line = window(waste - waste.min(), NARROW), np.full(len(at), len(found))
+            near, line = window(waste - waste.min(), NEAR), np.full(len(at), len(found))
             found.append(np.column_stack([rates, where, waste, near, line, cell.runs[at]]))
     if not found:
         return None
@@ -198,40 +199,26 @@ def _valley(points: _Points, x: Array, where: Array) -> _Valley | None:
 
     The cubic term counts from the optimum, so that the two are found in turn.
     """
+    lines, z = points.lines, points.z
     design = np.column_stack([0.5 * x**2, x, x[:, None] * where])
-    solver = points.lines.solver(design)
-    plain = solver @ points.z
-    found = _Valley(plain, design, np.zeros_like(x), 0.0)
+    solver = lines.solver(design)
+    found = _Valley(solver @ z, design, np.zeros_like(x), 0.0)
+    usual = USUAL_ASYMMETRY[:1] * found.coefficients[0]
+    misfit = lines.without_levels(z - design @ found.coefficients)
     for _ in range(TURNS):
         if found.coefficients[0] <= 0.0:
             return None
         optimum = -(found.coefficients[1] + where @ found.coefficients[2:]) / found.coefficients[0]
-        cubic = np.clip(x - optimum, -FARTHEST, FARTHEST) ** 3 / 6
-        shown, form = _shown_cubic(points, design, solver, cubic)
-        found = _Valley(plain - shown * (solver @ cubic), design, cubic, form)
+        cubic = np.clip(x - optimum, -FARTHEST, FARTHEST)[:, None] ** 3 / 6
+        noise = _noise(points, design, misfit)
+        reader = believed(lines, design, solver, cubic, usual**2, (FORM_ERROR * usual) ** 2, noise)
+        shown = cubic @ (reader @ z)
+        coefficients = solver @ (z - shown)
+        misfit = lines.without_levels(z - shown - design @ coefficients)
+        # What the walls show is not the bottom's own, as no valley is a cubic.
+        share = float((reader @ (cubic - design @ (solver @ cubic)))[0, 0])
+        found = _Valley(coefficients, design, cubic[:, 0], share * FORM_ERROR * float(usual[0]))
     return found if found.coefficients[0] > 0.0 else None
-
-
-def _shown_cubic(
-    points: _Points, design: Array, solver: Array, cubic: Array
-) -> tuple[float, float]:
-    """The coefficient of the cubic term (points,), what is usual of it being one more observation, and its error of form.
-
-    What the walls show is not the bottom's own, as no valley is a cubic.
-    """
-    lines = points.lines
-    own = lines.without_levels(cubic - design @ (solver @ cubic))
-    information = float((points.weights * own**2).sum())
-    if information <= NO_COLUMN**2:
-        return 0.0, 0.0
-    reader = points.weights * own / information
-    plain = solver @ points.z
-    residuals = lines.without_levels(points.z - design @ plain) - own * float(reader @ points.z)
-    usual = float(USUAL_ASYMMETRY[0] * plain[0])
-    noise = _noise(points, design, residuals)
-    variance = float(noise.covariance(reader[None])[0, 0]) + (FORM_ERROR * usual) ** 2
-    believed = usual**2 / (usual**2 + variance)
-    return believed * float(reader @ points.z), believed * FORM_ERROR * usual
 
 
 def _noise(points: _Points, design: Array, residuals: Array) -> Noise:

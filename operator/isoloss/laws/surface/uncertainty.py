@@ -10,7 +10,8 @@ import numpy as np
 from isoloss.laws.arrays import Array
 from isoloss.laws.results import LawError
 from isoloss.laws.surface.joint_fit import SurfaceFit
-from isoloss.laws.surface.random_effects import LinearFit, Noise, Posterior, Usual, posterior
+from isoloss.laws.surface.noise import Noise
+from isoloss.laws.surface.random_effects import LinearFit, Posterior, Usual, posterior
 from isoloss.laws.surface.terms import PER_QUANTITY, LawTerm, Shape, optimum_law
 from isoloss.usual import (
     BATCH_EXPONENT_ERRORS,
@@ -43,7 +44,7 @@ class Uncertainty:
     @cached_property
     def law(self) -> Array:
         """(6,) the optimum's law, see LawTerm: the fitted one, moved towards published exponents."""
-        fitted = optimum_law(self.fit.coefficients, self.fit.centre)[0]
+        fitted = optimum_law(self.fit.valley.coefficients, self.fit.centre)[0]
         observed = USUAL_BATCH_EXPONENTS - fitted[OBSERVED]
         return np.asarray(fitted + self._gain[: len(LawTerm)] @ observed, dtype=float)
 
@@ -129,10 +130,10 @@ class Uncertainty:
         turn = np.linalg.inv(fit.hessian)
         slopes = np.diag(FLAT_SCATTER**2 + STEEP_SCATTER**2 * np.diag(fit.hessian @ fit.hessian))
         return LinearFit(
-            solver=fit.solver,
-            design=fit.design,
+            solver=fit.valley.solver,
+            design=fit.valley.design,
             levels=fit.levels,
-            residuals=fit.residuals,
+            residuals=fit.valley.residuals,
             to_law=self._to_law,
             shifts=-(fit.positions @ fit.hessian),
             log_params=np.array(fit.sizes)[fit.cell] - fit.centre.log_params,
@@ -140,8 +141,8 @@ class Uncertainty:
             past_end=fit.past_end,
             size=np.unique(fit.sizes, return_inverse=True)[1][fit.cell],
             own_runs=len(np.unique(fit.runs)) > LEAST_OWN_RUNS * len(fit.runs),
-            unseen=fit.unseen,
-            unseen_variance=fit.unseen_variance,
+            unseen=fit.valley.cubic,
+            unseen_variance=fit.valley.cubic_variance,
             noise=self.noise,
             usual=Usual(
                 turn @ slopes @ turn.T,
@@ -157,8 +158,8 @@ class Uncertainty:
         """(6, terms): derivatives of the optimum's law."""
         inverse = np.linalg.inv(self.fit.hessian)
         centre = self.fit.centre._replace(log_rate=0.0, log_batch=0.0)
-        law = optimum_law(self.fit.coefficients, centre)[0].reshape(2, PER_QUANTITY)
-        found = np.zeros((len(LawTerm), len(self.fit.solver)))
+        law = optimum_law(self.fit.valley.coefficients, centre)[0].reshape(2, PER_QUANTITY)
+        found = np.zeros((len(LawTerm), len(Shape)))
         found[:, Shape.X : Shape.Y_TOKENS + 1] = np.kron(-inverse, np.eye(PER_QUANTITY))
         for at, change in (
             (Shape.XX, [[1.0, 0.0], [0.0, 0.0]]),
@@ -174,8 +175,11 @@ class Uncertainty:
         fit = self.fit
         squares, seeds = fit.replicate_noise
         per_token = float(np.average(1.0 / fit.scale**2, weights=fit.weights))
-        # Nine coefficients and a level per size were fitted to the errors that whole runs share.
-        taken = len(Shape) + len(set(fit.sizes))
         return Noise.of_residuals(
-            fit.residuals, fit.levels, fit.runs, fit.unknowns, taken, (per_token * squares, seeds)
+            fit.valley.misfit,
+            fit.levels,
+            fit.runs,
+            fit.unknowns,
+            fit.taken,
+            (per_token * squares, seeds),
         )

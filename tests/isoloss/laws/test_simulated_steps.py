@@ -1,0 +1,73 @@
+"""Sweeps whose optima come of simulated steps of SGD, on small grids that lie off: their valleys are no parabolas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.science.noisy_steps import NoisySteps
+from benchmarks.science.shapes import Layout, runs_on
+from isoloss.laws import FitOptions, Prediction, PredictionQuery, Run, fit_laws, predict
+
+TRUTH = NoisySteps()
+SIZES, TOKENS = (2e7, 8e7, 3e8), (1.5e9, 4e9, 1.2e10)
+
+
+def sweep(rates: int, batches: int, seed: int, step: float = 2.0) -> tuple[Run, ...]:
+    layout = Layout(SIZES, TOKENS, rates, batches, float(np.log(step)))
+    return runs_on(TRUTH, layout, seed)
+
+
+@pytest.mark.parametrize(("rates", "batches"), [(4, 4), (5, 5), (4, 3)])
+def test_the_best_learning_rate_of_the_largest_size_is_found_within_a_tenth(
+    rates: int, batches: int
+) -> None:
+    """A parabola through all points errs by 0.2 to 0.3 of ln LR, always to the same side."""
+    off, held = [], []
+    for seed in range(6):
+        laws = fit_laws(sweep(rates, batches, seed), FitOptions(bootstrap_samples=60))
+        n, d = SIZES[-1], TOKENS[-1]
+        found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+        assert isinstance(found, Prediction)
+        rate, truth = found.learning_rate, TRUTH.rate(n, d)
+        off.append(np.log(rate.value / truth))
+        held.append(rate.low <= truth <= rate.high)
+    assert abs(np.mean(off)) < 0.1
+    assert np.mean(held) > 0.6
+
+
+def lost(shift: float, seed: int) -> float | None:
+    """Nats that the answer loses at the largest size, whose 3 x 3 grid of batch sizes is moved by so many steps; None without one."""
+    runs = [
+        Run(
+            run.name,
+            run.params,
+            float(np.round(run.batch_size * 2.0**shift)),
+            run.sequence_length,
+            run.learning_rate,
+            run.tokens,
+            np.array(
+                [
+                    TRUTH.loss(
+                        run.params, t, np.round(run.batch_size * 2.0**shift), run.learning_rate
+                    )
+                    for t in run.tokens
+                ]
+            )
+            + 0.001 * np.random.default_rng([seed, at]).standard_normal(),
+        )
+        for at, run in enumerate(sweep(3, 3, seed))
+    ]
+    laws = fit_laws(runs, FitOptions(bootstrap_samples=60))
+    n, d = SIZES[-1], TOKENS[-1]
+    found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+    if not isinstance(found, Prediction):
+        return None
+    best = TRUTH.loss(n, d, TRUTH.batch(n, d), TRUTH.rate(n, d))
+    return TRUTH.loss(n, d, found.batch_size_raw, found.learning_rate.value) - best
+
+
+def test_an_optimum_just_beyond_a_small_grid_is_answered_and_one_far_beyond_is_not() -> None:
+    near = [lost(-1.25, seed) for seed in range(4)]
+    assert all(found is not None and found < 0.0005 for found in near)
+    assert [lost(-2.0, seed) for seed in range(4)] == [None] * 4
