@@ -1,7 +1,5 @@
 """A bare loop that creates the Jobs of a sweep and does nothing else: what the operator's speed is held against."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

@@ -8,8 +8,6 @@ cheapest size, fit f, g and L(C) with curve_fit. Its time per sample is measured
 and memory of fits in processes of their own: few runs to many, and densely logged ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

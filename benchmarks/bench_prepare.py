@@ -11,8 +11,6 @@ document for near-duplicates, hashes every sequence, and can be interrupted.
 Near-duplicates alone are compared with MinHash as it is usually written, 32 hashes of every 8-gram.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json

@@ -6,8 +6,6 @@ A process of its own, so that it takes no time of what it measures. Prints its p
 line on its standard input, a JSON object of what was sent to PORT and received from it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -8,8 +8,6 @@ learning rate and batch size held the truth, and how wide they were (high over l
 of every size deviate from their laws by 5.5%, as in published sweeps, but in the exact scenarios. Refusals are never wrong; an answer whose interval misses too often is a defect, marked with a star.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections import Counter

@@ -6,8 +6,6 @@ The sweep is `two-3x3` of `benchmarks.coverage`, with its noise and three times 
 ln B to the nine runs of the largest size: the vertex is a ratio, and three degrees of freedom are left.
 """
 
-from __future__ import annotations
-
 import argparse
 
 import numpy as np

@@ -4,8 +4,6 @@ Memory is emptied underneath the tensors and filled again: views, compiled code 
 to.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterable, Iterator
 

@@ -11,8 +11,6 @@ Checked on a CPU with torch 2.15: litgpt trains there. torchtitan's language mod
 have no backward pass on a CPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any

@@ -1,7 +1,5 @@
 """What bench_scale measures of a case, what of that the operator itself says, its goals, and the cases side by side."""
 
-from __future__ import annotations
-
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace

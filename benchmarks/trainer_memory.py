@@ -5,8 +5,6 @@
 Computed from the models' configs by isoloss_contract.footprint, as the trainer plans; no GPU is needed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The last screen of the demo: the answer, what it rests on, the verdict, and what to type next. Pure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from textwrap import wrap
 from typing import Any

@@ -4,8 +4,6 @@ It is briefly pre-trained on text like the sweep's, none of which is in the swee
 that the sweep does not train and a learning rate that falls to zero, and saved in Hugging Face format.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 

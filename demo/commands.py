@@ -1,7 +1,5 @@
 """What `make demo` and `make demo-down` do, step by step."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

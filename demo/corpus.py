@@ -5,8 +5,6 @@ Python's version. So only packages are read whose version in the lock is one for
 tests, which some distributions leave out. tests/e2e holds the digests.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Each is made once; a marker object, written last, says that it is complete.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

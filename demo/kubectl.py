@@ -1,7 +1,5 @@
 """kubectl as a user would call it, with the cluster's kubeconfig."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The operator as a local process, with the rights of the chart's role and no others."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Paths and names of the demo."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]

@@ -1,7 +1,5 @@
 """The demo's report: the page that the operator drew of the prediction, fetched by the isoloss command line."""
 
-from __future__ import annotations
-
 import html
 import subprocess
 import sys

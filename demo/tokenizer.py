@@ -1,7 +1,5 @@
 """A small byte-level BPE tokenizer, trained on the demo's own corpus."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

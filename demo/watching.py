@@ -3,8 +3,6 @@
 On a terminal as `isoloss watch` does, elsewhere as a line for each change.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

@@ -1,7 +1,5 @@
 """Kubeconfig files, and an administrator's few calls during start-up without the slow import of the Kubernetes client."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import urllib.request

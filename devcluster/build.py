@@ -4,8 +4,6 @@ The wrappers under tools/ contain no Go source: go.mod names the programs and go
 Only the standard library is imported, so that this runs before anything is installed.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

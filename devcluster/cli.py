@@ -3,8 +3,6 @@
 Other packages are imported where they are needed, so that `build` runs on a bare Python.
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Control plane, S3 server and process nodes of one folder, started and stopped together."""
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

@@ -4,8 +4,6 @@ A pid alone may have been reused since; pid and start time together identify one
 no other process is ever signalled.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Files that several processes share: locks, and secrets."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 from collections.abc import Iterator

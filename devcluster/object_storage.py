@@ -1,7 +1,5 @@
 """A real S3 server (versitygw) over a folder, for tests and the demo."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

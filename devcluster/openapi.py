@@ -3,8 +3,6 @@
 They are files of the Go module k8s.io/kubernetes, which Go downloads once and verifies.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Keys and certificates of one development cluster: a CA, one server certificate, token keys."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 from pathlib import Path

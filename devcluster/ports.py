@@ -1,7 +1,5 @@
 """Free ports on the loopback interface, where no proxy must stand in between."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

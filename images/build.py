@@ -1,7 +1,5 @@
 """Builds both images with buildah or docker; on a machine without a registry, from a base made here."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -6,8 +6,6 @@ Needs `packaging` alone. As a command (in a Dockerfile):
     python -m images.lock LOCK rest       # everything else
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

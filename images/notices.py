@@ -6,8 +6,6 @@ Asks no network. A package without a licence file of its own is listed with what
 packages are of another layer, where each keeps its licence in its .dist-info folder.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Packages of the base image's distribution are not in it: they are the base's own
 Runs on the image's own Python and platform, which decide which of the lock's markers hold.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -5,8 +5,6 @@
 Takes the operator's packages from 590 MB to 270 MB. `strip` (binutils) is used where it is there.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A design on one sweep, and what came of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 

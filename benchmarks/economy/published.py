@@ -1,7 +1,5 @@
 """Designs that are parts of a published sweep: a few sizes, up to some tokens, the runs about each cell's best."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations

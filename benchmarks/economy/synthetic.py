@@ -1,7 +1,5 @@
 """Designs that isoloss init chooses, trained on surfaces of known optimum."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

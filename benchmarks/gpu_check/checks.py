@@ -1,7 +1,5 @@
 """The checks: each a function from the setting to what it found, in JSON's types with units in the names."""
 
-from __future__ import annotations
-
 import importlib.util
 import platform
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Imports nothing but the standard library: it speaks where the rest cannot be imported.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 

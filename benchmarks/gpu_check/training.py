@@ -1,7 +1,5 @@
 """How a model trains on the device, from the first step to a checkpoint: one learner for all of it."""
 
-from __future__ import annotations
-
 import io
 import re
 import statistics

@@ -1,7 +1,5 @@
 """Checks that run the trainer as a pod does, from a prepared corpus."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """What is asked of every contender: rows of cases, each with the runs shown and the judges of its answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations

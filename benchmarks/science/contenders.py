@@ -1,7 +1,5 @@
 """The ways to a learning rate and a batch size that are compared."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

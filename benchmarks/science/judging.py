@@ -5,8 +5,6 @@ a wide window) predict the losses of its best runs, each run left out in turn, a
 them best is the judge. How far the readings lie apart is a part of its error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -11,8 +11,6 @@ learning rate breaks. B_n grows with the tokens. Optima are found numerically: t
 no parabolas.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol

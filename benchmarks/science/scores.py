@@ -1,7 +1,5 @@
 """Regret, refusals, coverage and width of what the contenders answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Synthetic sweeps whose truth is known: exact laws, scattered optima, soft ridges, asymmetric valleys, laws that bend over sizes or tokens, noisy steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

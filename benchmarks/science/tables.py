@@ -1,7 +1,5 @@
 """The published sweeps, and the judge of answers in each of their cells."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import os

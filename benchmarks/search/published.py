@@ -1,7 +1,5 @@
 """Windows of the published sweeps, replayed point by point."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ All pay for what they ask for: 6 N times the tokens. What a replay trained is mo
 no evaluation there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Sweeps to search in, whose exhaustive result is known: synthetic surfaces; published.py replays tables."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What is done, and what the rest costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from benchmarks.transfer.design import DECAY, ORDER, SIZES, Part, Results, Size, grid_of, reached

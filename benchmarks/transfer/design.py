@@ -1,7 +1,5 @@
 """What is trained, in which order, and what of it is missing. docs/evidence/transfer.md registers it; nothing here trains."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

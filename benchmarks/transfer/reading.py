@@ -1,7 +1,5 @@
 """What continued runs want, in that of runs from scratch of the same size, and what each rule loses by it. Tables in Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ All runs of a stack read the same sequences in the same order, as the trainer's 
 its batch size; its optimizer, clipping and average are the trainer's own functions, on its slices of the stacked tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd

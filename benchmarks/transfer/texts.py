@@ -6,8 +6,6 @@
 makes text-512.npz.xz and text-4096.npz.xz (minutes), which travel to the machine that trains.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import lzma

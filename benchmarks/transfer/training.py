@@ -5,8 +5,6 @@ states/              training states of unfinished runs, and of those that a lat
 checkpoints/         pre-trained weights, and the states of the runs that they are from
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

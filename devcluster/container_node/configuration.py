@@ -1,7 +1,5 @@
 """Configuration files of containerd and kubelet on a machine that lends itself as a node."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forwards TCP connections: in the place of kube-proxy, for the API server's Service alone; and for meters of bytes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys

@@ -5,8 +5,6 @@ the PID namespace when this one ends, and drops every mount of the mount namespa
 Folders of the machine that kubelet and containerd insist on are covered by file systems in memory.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

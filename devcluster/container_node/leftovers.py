@@ -1,7 +1,5 @@
 """What a container node could leave behind on a machine: listed for tests, removed where it can be."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import time

@@ -5,8 +5,6 @@ is written. There is no kube-proxy, so the one Service that pods need is answere
 that listens on its address (forwarder.py).
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A node that runs pods in containers, seen from the program that starts it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a machine must have for a container node, and what building images on it takes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The node agent: registers the node, renews its lease, and runs a worker for every pod bound to it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime

@@ -4,8 +4,6 @@ A small shell runs between agent and command: it writes its pid before the comma
 exit code after it, so that a restarted agent finds both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

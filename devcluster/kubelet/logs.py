@@ -1,7 +1,5 @@
 """The part of a kubelet's log endpoint that `kubectl logs` uses."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Callable

@@ -4,8 +4,6 @@ One asyncio task per pod. The containers' state is on disk (ContainerRun), so th
 restarted agent resumes where the previous one was killed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import shutil

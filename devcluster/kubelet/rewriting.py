@@ -3,8 +3,6 @@
 A plain process has no mounts of its own, so its arguments and environment are rewritten instead.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Environment and volumes of a pod, resolved from the API server as a kubelet resolves them."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The pod status that a kubelet would report, from the states of the containers. Pure."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Numbers as people write them: 55B tokens, 2.5T, 1,000M, 2,75; and with fewer digits, as points are named by them."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """The error for input that cannot be used, wherever it came from."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from pathlib import Path

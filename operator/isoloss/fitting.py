@@ -1,7 +1,5 @@
 """Laws from wherever the runs are: a table's name, a data frame, what `read_runs` returned, or runs in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike

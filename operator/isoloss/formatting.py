@@ -4,8 +4,6 @@ Plain ASCII, so that every number can be pasted into a manifest, a script or a s
 values (None, NaN) become the empty string, which a status field needs; tables print `ABSENT` for it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import wraps

@@ -4,8 +4,6 @@ kubectl knows every way to log in to a cluster, and a user of a cluster has it; 
 a dependency of the library that logs in to some.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

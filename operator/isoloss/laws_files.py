@@ -1,7 +1,5 @@
 """Laws as files: written by `isoloss fit` and by the operator, read by predictions and reports."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ The operator writes it with the page, next to it. It is the resource as kubectl 
 that are on the page.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import ConfigDict, Field

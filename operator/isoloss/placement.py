@@ -3,8 +3,6 @@
 Pure, and the same for the same numbers: points are named by their learning rate and batch size.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

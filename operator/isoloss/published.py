@@ -7,8 +7,6 @@ Units differ between sources (sequences or tokens, compute or parameters). `eval
 active parameters and gives the batch size in tokens, which converts to sequences of any length.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Runs from tables and from sweeps in the store, in one list."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 

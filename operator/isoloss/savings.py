@@ -3,8 +3,6 @@
 A ratio of FLOPs under one convention; mixing conventions would produce a false saving.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A ScalingSweep and a HyperparamPrediction in words, from their statuses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any

@@ -3,8 +3,6 @@
 The operator reads the same records by their keys. Everything read is untrusted and parsed strictly.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

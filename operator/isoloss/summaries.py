@@ -1,7 +1,5 @@
 """Tables of laws and answers as text, and as HTML for notebooks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

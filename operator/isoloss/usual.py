@@ -4,8 +4,6 @@
 bench-science` and `make bench-search` ask. Laws, search and validation all read these figures here: a better measurement changes one line.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -5,8 +5,6 @@ kubectl and the API server read YAML with sigs.k8s.io/yaml: words of YAML 1.1, n
 manifest that the API server refuses would pass here.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import re

@@ -1,7 +1,5 @@
 """The operator's configuration: environment variables, read once."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

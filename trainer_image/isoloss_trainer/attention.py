@@ -5,8 +5,6 @@ attention, which rules out the fast kernels and doubles the work. An attention r
 own name gets `is_causal=True` and no mask.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from typing import Any

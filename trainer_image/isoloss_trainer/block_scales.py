@@ -6,8 +6,6 @@ which gives other numbers than on a machine without. Here every checkpoint is de
 says.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,8 +1,6 @@
 """Reads documents from a corpus: Parquet, Arrow, JSON lines, JSON and text, plain, .gz or .zst, from
 anything fsspec reads (also `hf://datasets/...`). Streams; errors name file and row."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools

@@ -5,8 +5,6 @@ With another tokenizer, the checkpoint reads the text of these sequences in its 
 is converted to the sweep's tokens; the result says so.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import time

@@ -13,8 +13,6 @@ get a balance loss per sequence (DeepSeek-V3, eq. 17-20), which unlike a loss pe
 depend on how a batch is split.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The proxies are transformers' own models, so that every point can be written, dense or with experts.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Loads any transformers causal language model from a Hugging Face directory: safetensors only, no
 remote code, no weights missing or left over, all of them finite."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

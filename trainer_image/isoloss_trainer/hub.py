@@ -1,8 +1,6 @@
 """Checkpoints and tokenizers by their name on the Hugging Face hub: `hf://owner/name`, with a
 revision as `hf://owner/name@revision`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

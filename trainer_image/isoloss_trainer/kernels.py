@@ -1,8 +1,6 @@
 """Which kernels compute a model: logged once at the start, because a slow fallback says nothing; and,
 if equal bits matter more than speed, only those that give them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

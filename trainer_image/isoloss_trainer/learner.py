@@ -6,8 +6,6 @@ stage 3: Rajbhandari et al. 1910.02054). A layer's weights are put together, in 
 computes; gradients are summed in float32. A single process that computes in float32 needs none of this.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

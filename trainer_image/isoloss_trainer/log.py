@@ -1,7 +1,5 @@
 """Logs: JSON lines for machines, with lines in words for people, and on a terminal a progress bar."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

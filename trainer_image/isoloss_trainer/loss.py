@@ -8,8 +8,6 @@ Logits are float32 also if hidden states and head are bfloat16. Rounded to bfloa
 are off by up to 0.06, and losses by 0.002 nats; how far logits drift depends on the learning rate.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ isoloss_contract.footprint has what is on the accelerator, part by part: the ope
 the compiler keeps beyond or below that is in docs/reference/memory.md.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Builds proxies from transformers config dictionaries, and counts their parameters."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -9,8 +9,6 @@ permutation hashing, Li, Owen and Zhang 2012), instead of being hashed 32 times.
 as in documents of few tokens, borrows from the next one that did not (Shrivastava and Li 2014).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

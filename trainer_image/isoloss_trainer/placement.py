@@ -2,8 +2,6 @@
 else layers spread over as few accelerators as hold them. Nothing is offloaded to a disk: that would
 take days without saying so."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ A corpus that is there is adopted by a sweep only if it was prepared from the fi
 prepared under a key with their stamp, and those who train on the former corpus keep it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

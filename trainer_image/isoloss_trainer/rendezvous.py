@@ -5,8 +5,6 @@ in the cluster, and it is there in whichever cluster Kueue runs them. What is wr
 a pod that is replaced later finds no old address.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time

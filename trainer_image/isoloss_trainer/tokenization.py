@@ -1,8 +1,6 @@
 """Loads a tokenizer from a Hugging Face directory, with a digest of its behaviour by which equal
 tokenizers of two checkpoints are recognised."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The commands under one name, each imported only when it runs, and errors of the command line itself."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

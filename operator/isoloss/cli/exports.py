@@ -1,7 +1,5 @@
 """Options of the commands that read tables, and what they print of how a table was read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

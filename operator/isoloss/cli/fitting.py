@@ -1,7 +1,5 @@
 """`isoloss fit`: runs in, laws or refusals out."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path

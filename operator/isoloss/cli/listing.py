@@ -1,7 +1,5 @@
 """`isoloss laws`: the published laws, with formulas, units and sources."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

@@ -1,7 +1,5 @@
 """`isoloss open`: the report page of a sweep or a prediction, in a browser."""
 
-from __future__ import annotations
-
 import tempfile
 import webbrowser
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`isoloss predict`: a learning rate and a batch size from fitted or published laws."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from typing import Annotated

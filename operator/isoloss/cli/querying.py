@@ -1,7 +1,5 @@
 """The options that describe a prediction, shared by predict, report and validate."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator

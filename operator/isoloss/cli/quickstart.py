@@ -1,7 +1,5 @@
 """`isoloss quickstart`: fit, predict and report on the sample runs, by the commands that a user would type."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

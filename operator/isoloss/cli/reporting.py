@@ -1,7 +1,5 @@
 """`isoloss report`: laws and runs on one HTML page, and the figures as PNG."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

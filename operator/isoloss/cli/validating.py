@@ -1,7 +1,5 @@
 """`isoloss validate`: short runs around a prediction, planned with their cost, then judged by their losses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -4,8 +4,6 @@ They are made up, not trained: 75 runs of three sizes on a surface whose optimum
 the answer that their laws give to `QUESTION`. `python -m tests.docs.samples` writes them.
 """
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 from isoloss.laws import PredictionQuery

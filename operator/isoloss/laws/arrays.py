@@ -1,7 +1,5 @@
 """Numbers and arrays, and how laws.json holds them."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Annotated, Any

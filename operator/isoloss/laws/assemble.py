@@ -1,7 +1,5 @@
 """Combines the parts of a fit into the public result: ranges, exclusions, warnings, draws."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Draws of what is not known, and intervals from them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

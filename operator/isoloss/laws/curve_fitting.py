@@ -4,8 +4,6 @@ The losses are exact and the x that reaches them is measured, so ln x is what ca
 ln x = (ln alpha - ln(L - L0)) / gamma is a straight line for every L0, and one dimension is left to search.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices

@@ -4,8 +4,6 @@ Nothing else writes these formulas out. A coefficient is a number or an array (d
 against the coefficients.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, TypeVar
 

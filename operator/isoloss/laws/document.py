@@ -4,8 +4,6 @@ The dataclasses of results.py are the schema. Reading is strict (no unknown fiel
 type), because others can write to the object store.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Whether losses fall with tokens as training makes them: several epochs, or a column in the wrong order, do not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

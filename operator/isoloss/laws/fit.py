@@ -1,7 +1,5 @@
 """The chain from runs to laws, top to bottom."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

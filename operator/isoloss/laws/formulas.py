@@ -1,7 +1,5 @@
 """Laws as formulas, and what each rests on, in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Weighted least squares as a linear map, also with a level for each of many groups."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -4,8 +4,6 @@ Symbols as in the literature: N active parameters taking part in matrix products
 C = 6 N D FLOPs (or as given), L loss in nats per token, B batch size in sequences, LR learning rate.
 """
 
-from __future__ import annotations
-
 import math
 import numbers
 from dataclasses import dataclass, field

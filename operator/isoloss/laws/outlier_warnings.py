@@ -1,7 +1,5 @@
 """What runs that their neighbours contradict do to the laws, in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

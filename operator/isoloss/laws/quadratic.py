@@ -5,8 +5,6 @@
 The joint surface has terms of its own (surface/skew.py), since its cells share their curvature.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

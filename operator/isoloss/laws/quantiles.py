@@ -3,8 +3,6 @@
 A prediction needs nothing else of scipy.special, whose import takes longer than the prediction.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws.arrays import Array

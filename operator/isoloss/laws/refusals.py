@@ -1,7 +1,5 @@
 """Reasons not to fit at all, found before any arithmetic, and the shape of a wholly refused result."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

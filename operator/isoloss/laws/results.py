@@ -4,8 +4,6 @@ Everything is frozen and made of numbers, strings and arrays, so that it can be 
 drawn in a report. A refused part has no coefficients (None) and carries its `refusal`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether losses were rounded to steps that are larger than an evaluation's noise: in bfloat16, or to two decimals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ It is what differences between two runs are to be judged by. The residuals of th
 they hold how far losses over a wide grid are from any such surface as well.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Whether the sizes of a sweep are far enough apart to show what a size does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

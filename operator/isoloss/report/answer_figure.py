@@ -4,8 +4,6 @@ the answer lost.
 Everything is relative to the answer: differences of a few thousandths of a nat decide.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """The laws along a line, with the bands that the bootstrap gives them. Numbers only."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws import Array, HyperparameterCurve, HyperparameterLaw, Interval, Laws, Prediction

@@ -1,7 +1,5 @@
 """The content of the page as rows of text: every number formatted once, every refusal in words."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import struct

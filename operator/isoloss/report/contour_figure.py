@@ -4,8 +4,6 @@ One row per model size, with loss levels from high to low. The lines show how ma
 the optimum a run needs to reach the level: +1%, +3%, +10%, +30%, +100%.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The elements of the figures of laws: curves with bands, points with intervals, residuals, axes."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from statistics import NormalDist

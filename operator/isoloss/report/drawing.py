@@ -3,8 +3,6 @@
 Figures are made without pyplot: it keeps global state, and the operator draws in worker threads.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

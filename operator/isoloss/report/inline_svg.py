@@ -5,8 +5,6 @@ and `inline_svg` turns them into the <title> elements that browsers show. Every 
 XML writers on both ways, and the page's policy lets no script run.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

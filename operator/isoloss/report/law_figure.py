@@ -4,8 +4,6 @@ Left to right: learning rate, batch size, loss over compute; below each, its res
 a curve is dashed, because it is an extrapolation there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

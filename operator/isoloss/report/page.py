@@ -4,8 +4,6 @@ The template escapes everything that a user or the store can have written (names
 XML writer escapes it in the figures, and the page's own policy lets no script run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The words and tables about a prediction: its chain, the alternatives, what its uncertainty costs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Results of probes, as a HyperparamPrediction reports them in its status: what the report shows of a validation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

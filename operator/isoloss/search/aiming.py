@@ -1,7 +1,5 @@
 """Where the cheaper sizes' laws put a larger size's optimum, and how well they know it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

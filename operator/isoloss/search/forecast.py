@@ -7,8 +7,6 @@ ln of what the run has used over what the leader needed for the same loss: where
 batch size drift as powers of the tokens, that is a straight line in ln D.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

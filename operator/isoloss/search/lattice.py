@@ -1,7 +1,5 @@
 """The cells of one size's grid, and those next to a cell, the grid's own or beyond its edge."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

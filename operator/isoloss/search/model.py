@@ -3,8 +3,6 @@
 Batch sizes are sequences, losses nats per token, FLOPs counted as `flops_per_token` * tokens.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 

@@ -6,8 +6,6 @@ laws of all sizes say whether they know the answer well enough; while they do no
 optima is trained, nearest to them and cheapest first.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

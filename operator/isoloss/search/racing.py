@@ -1,7 +1,5 @@
 """Within one size: who leads, who cannot win any more, what is missing next to the leader, who runs on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 

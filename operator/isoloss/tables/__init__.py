@@ -4,8 +4,6 @@ A column in the wrong unit fits as smoothly as a correct one and gives a wrong l
 interval, so no cell is guessed and nothing is repaired. Exports of trackers are put under our names first.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Sequences per optimizer step, from settings of trainers. Never those of one device without the number of devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from isoloss.tables import known_names

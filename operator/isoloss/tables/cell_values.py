@@ -1,7 +1,5 @@
 """Single cells of a table as people and libraries write them: empty ones, numbers, and NaN."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From cells to numbers, each cell by itself. An empty or unreadable cell is an error."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

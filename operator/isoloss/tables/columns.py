@@ -1,7 +1,5 @@
 """The columns of ours, each from its option or from a known name of the log."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Sequence

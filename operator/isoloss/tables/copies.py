@@ -1,7 +1,5 @@
 """Runs that a table has twice, under two names."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Rows of a log that are evaluations, and runs whose losses end in NaN."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

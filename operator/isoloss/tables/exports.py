@@ -4,8 +4,6 @@ W&B's line panel has a column for each run and metric, MLflow's metric history a
 file one metric of one run, which its name tells.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath

@@ -4,8 +4,6 @@ Python's own parser reads it, and whatever is not a number, a name, + - * / or p
 nothing is ever run as Python.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import functools

@@ -4,8 +4,6 @@ CSV goes through the standard library, because it gives each record's line in th
 through pyarrow. Row numbers are lines of the CSV (the header is 1) or records of the other files (from 1).
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip

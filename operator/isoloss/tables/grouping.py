@@ -1,7 +1,5 @@
 """Rows against one another: which make up a run, and batch sizes or losses that are wrong in all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 

@@ -5,8 +5,6 @@ meanings are kept apart: settings from logged values, global batch sizes from th
 training losses, nats from bits per byte.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum

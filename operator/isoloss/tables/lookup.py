@@ -1,7 +1,5 @@
 """A log and its settings, looked through for the names that tools are known to use. Two columns that differ are an error."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A table with all columns of ours is left as it is. Elsewhere nothing is guessed:
 loss are an error, and so is a name that is not known. What was taken for what is part of the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which run each row of an export belongs to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs that were never cells of a table, checked as those of a table are."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Settings from a table with one row for each run, beside each row of a log. Losses and tokens never come from there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

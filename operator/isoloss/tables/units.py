@@ -5,8 +5,6 @@ integer, a perplexity as a loss. Bits for nats are only suspected, and only if b
 rates in percent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

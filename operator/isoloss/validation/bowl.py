@@ -6,8 +6,6 @@ integral is exact; u, which a box may bound, and the factor are on a grid. Draws
 within bounds alone, their scale is on the grid, too: how closely the losses follow any bowl tells of it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

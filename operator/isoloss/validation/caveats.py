@@ -1,7 +1,5 @@
 """Reasons to doubt that probes continue the checkpoint that was asked about."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.formatting import loss as loss_text

@@ -6,8 +6,6 @@ LEFT_OUT more, at every size and on every text (57 moves; 0.18 per ln of tokens 
 checkpoint something at first, which a longer budget pays back.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws import Array, Prediction

@@ -4,8 +4,6 @@ The verdict rests on the probes alone, so that laws do not vouch for themselves:
 curvature (up to a factor) and how optima move with tokens. The refined answer adds the laws' interval as prior.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """How long probes must be: what the laws say at their tokens is compared with what they say at the full budget."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The short runs around an answer: where to train them, and how well their losses are known."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

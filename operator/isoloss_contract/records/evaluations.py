@@ -1,7 +1,5 @@
 """A checkpoint's initial loss: the task that measures it and the result."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

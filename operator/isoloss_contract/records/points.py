@@ -1,7 +1,5 @@
 """One training run: its configuration, task, trajectory and result."""
 
-from __future__ import annotations
-
 import math
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal

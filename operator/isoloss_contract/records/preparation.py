@@ -1,7 +1,5 @@
 """The tokenised corpus: the task that writes it and the manifest that describes it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

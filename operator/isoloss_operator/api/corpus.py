@@ -1,7 +1,5 @@
 """Part of a ScalingSweep's spec: the storage and the corpus."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field

@@ -1,7 +1,5 @@
 """The spec of a HyperparamPrediction: for which checkpoint and budget."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

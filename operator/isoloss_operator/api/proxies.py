@@ -1,7 +1,5 @@
 """Part of a ScalingSweep's spec: the proxy models and their grids."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final

@@ -1,7 +1,5 @@
 """Which points of a sweep are trained, and how far."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

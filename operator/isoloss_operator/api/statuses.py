@@ -4,8 +4,6 @@ Decimal numbers are strings, as the API conventions ask; texts and lists are bou
 on reading: an older or newer operator may have written the status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 

@@ -1,7 +1,5 @@
 """The spec of a ScalingSweep: what to train, on what, and how to fit the laws."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """How every point of a sweep is trained and evaluated."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

@@ -6,8 +6,6 @@ it, and layers of several kinds stay in their order and shares. docs/reference/c
 that cannot be scaled this way is refused: a law from a proxy of another shape says nothing about the checkpoint.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """`isoloss init`: from a checkpoint, a corpus and a number of tokens to manifests that can be applied."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The manifests that `isoloss init` writes, with a comment at every value that is a guess."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

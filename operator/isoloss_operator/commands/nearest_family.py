@@ -4,8 +4,6 @@ Its sizes are read under the names that families give them. The layers of its pr
 about as many parameters, and `differences` says what that leaves out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

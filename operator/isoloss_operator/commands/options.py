@@ -1,7 +1,5 @@
 """What `isoloss init` was asked for: the options, checked and completed. Every error names its option."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

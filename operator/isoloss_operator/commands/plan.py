@@ -1,7 +1,5 @@
 """`isoloss plan`: what a sweep would train, cost and take, before it is applied."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Measuring a checkpoint's initial loss: one evaluate Job at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final

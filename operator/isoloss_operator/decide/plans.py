@@ -7,8 +7,6 @@ The fit does not wait for Jobs that may be refused.
 A step that fails ends the pass; the next pass observes and decides again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

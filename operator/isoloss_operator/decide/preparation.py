@@ -1,7 +1,5 @@
 """What happens before the corpus is tokenized: one prepare Job at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

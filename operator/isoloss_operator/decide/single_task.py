@@ -4,8 +4,6 @@ A pass over it records what ended, admits the next attempt, and says what the ta
 checks, of which the first that speaks decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Input and output of a fit: what the operator and the process of a fit share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -3,8 +3,6 @@
 Only architectures that `parameters.py` counts are accepted, because a wrong N is a wrong law.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Mapping

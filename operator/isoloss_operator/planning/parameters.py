@@ -4,8 +4,6 @@ The operator counts parameters without building a model. The trainer checks the 
 it built.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Questions about other batch sizes than the best one: the learning rate at a given one, and what others cost."""
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an answer rests on and what speaks against it, in sentences."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws.answer.question import Question

@@ -18,8 +18,6 @@ behind it: the fewer tokens a parameter, the less is known of what it wants.
 The error is in every interval of a continued run until validation runs of the user's own replace it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import hypot
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """How far optima may be off the iso-loss laws, which answer for the form that is linear in ln C."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

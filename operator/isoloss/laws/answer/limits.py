@@ -8,8 +8,6 @@ Distances are logarithmic. REACH is SPANS times what the data themselves span, b
 FAR_BELOW or FAR_ABOVE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

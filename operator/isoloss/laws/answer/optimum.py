@@ -9,8 +9,6 @@ across a steep valley much. All of it is computed without random numbers: whethe
 not depend on the seed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from statistics import NormalDist
 

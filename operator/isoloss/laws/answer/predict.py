@@ -1,7 +1,5 @@
 """From a checkpoint's initial loss and a budget to a learning rate and a batch size, with intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

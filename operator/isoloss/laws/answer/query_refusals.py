@@ -1,7 +1,5 @@
 """Reasons against a query that need no arithmetic."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

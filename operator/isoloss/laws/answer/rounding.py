@@ -1,7 +1,5 @@
 """Batch sizes as multiples of a number of sequences, and what to say where that moves them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws.model import Interval

@@ -3,8 +3,6 @@
 The laws are about tokens per batch: runs of one sequence length say nothing about its effect.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from isoloss.laws.answer.rounding import far_sentence, rounding_sentences

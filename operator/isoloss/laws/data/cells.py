@@ -5,8 +5,6 @@ have needed fewer tokens for it. In that unit a wrong learning rate costs about 
 and D. In nats it does not, because the slope over tokens falls along every trajectory.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What makes one run of two names: counted as a second seed, it would say that seeds do not differ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ replicates if their seeds are known to differ, or as long as they differ by no m
 differ by more: those are refused, because their average would be the loss of neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Which runs take part: without those that were excluded by name or that report losses that cannot be theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

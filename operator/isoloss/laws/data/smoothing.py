@@ -1,7 +1,5 @@
 """Local straight lines through a trajectory in (ln D, ln L), and the linear map that they are."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

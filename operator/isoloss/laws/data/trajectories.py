@@ -5,8 +5,6 @@ losses, are one trajectory here. The tokens to a loss come from a local straight
 (ln D, ln L) over several evaluations: a first crossing would be early by the noise.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Reasons not to believe a parabola's vertex: too few runs, no minimum, or a minimum on the grid's edge."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws.arrays import Array, Flags

@@ -4,8 +4,6 @@ So it is for a single size, which has no laws over sizes; for a single batch siz
 single loss levels have no optimum inside the grid although all runs together, the joint surface, have one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

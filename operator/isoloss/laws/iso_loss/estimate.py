@@ -1,7 +1,5 @@
 """The paper's route on a set of trajectories: levels, vertices, the frontier, f, g and L(C)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """f and g: the optimal batch size and learning rate along the frontier, as laws of loss or compute."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws.arrays import Array

@@ -1,7 +1,5 @@
 """L(C) = L0 + alpha C^-gamma along the frontier of least compute, with its intervals."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws.arrays import Array

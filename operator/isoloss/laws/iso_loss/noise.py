@@ -5,8 +5,6 @@ offset, which moves a whole trajectory and is seen only as scatter about the iso
 Errors of one trajectory at two levels are therefore strongly correlated, and the draws keep that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Optima per size and level with their bootstrap draws, and the frontier of least compute."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ true surface is a parabola only near its vertex; runs that never reached the los
 where the parabola would otherwise contradict them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ best size is between them; through those crossings the path is a power law of co
 sizes and levels, log-linear in N and D, are then read off along it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

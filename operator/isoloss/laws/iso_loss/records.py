@@ -1,7 +1,5 @@
 """Optima, frontier and contours as the public records of a fit."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from isoloss.laws.arrays import Array

@@ -7,8 +7,6 @@ predicted better without it, from the others. Few sizes do not decide such a que
 between both, and its error has the distance to either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations

@@ -5,8 +5,6 @@ parabola, and a cross (one row and one column of the grid) does not show how the
 the batch size. What such fits return there is arbitrary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ is outside the grid still show the slope there, and every cell shares the curvat
 The optimum is a log-linear law of N and D. skew.py says how far the valley is no parabola.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

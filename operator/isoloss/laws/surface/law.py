@@ -1,7 +1,5 @@
 """The joint surface's optimum as a law, or the reason why it is not believed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -19,8 +19,6 @@ what this sweep leaves open (Gelman et al., Bayesian Data Analysis, ch. 14 and 1
 one, three that scatter are evidence for scatter. The scale of u and v is unknown; its posterior is summed over a grid.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

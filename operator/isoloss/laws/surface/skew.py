@@ -12,8 +12,6 @@ A grid of five values shows them, one of three nearly leaves the prior: no thres
 optimum's error (random_effects.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The order of coefficients when linear algebra needs a vector, and the planes that they stand for."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 

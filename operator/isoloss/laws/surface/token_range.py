@@ -7,8 +7,6 @@ where too few runs of a size came that far, it would be lost. Where that part st
 does not tell how far it bends itself: its interval keeps the bend of the longer one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from isoloss.laws.data.cells import LATE, Cell, make_cells
