@@ -197,6 +197,22 @@ def test_two_learning_rates_at_a_batch_size_are_too_few():
     assert found.refusals[0].figures["law_reason"] == RefusalReason.TOO_FEW_RUNS
 
 
+@pytest.mark.parametrize("lowest", [3.0e-4, 3.5e-4, 4.0e-4, 4.5e-4])
+def test_three_final_losses_of_one_size_show_the_best_learning_rate_between_them(
+    lowest: float,
+) -> None:
+    """A parabola goes through them exactly: they show nothing of a cubic term but rounding errors."""
+    plain, (n, d) = Synthetic(rate_at=(1e-3, 0.0, 0.0)), (2e8, 8e9)
+    runs = []
+    for rate in (lowest, 9e-4, 2e-3):
+        loss = np.array([plain.loss(n, d, 128.0, rate)])
+        runs.append(Run(f"lr{rate:g}", n, 128.0, 2048, rate, np.array([d]), loss))
+    law = fit_laws(runs, OPTIONS).rate_at_batch
+    assert law.curve is not None
+    found = np.exp(law.curve.at(np.log(n), np.log(d), np.log(128.0)))
+    assert found == pytest.approx(1e-3, rel=0.02)
+
+
 def test_the_intervals_hold_the_best_learning_rate_where_sizes_scatter():
     held = []
     for seed in range(20):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from isoloss.laws.arrays import Array, Indices
-from isoloss.laws.least_squares import Levelled
+from isoloss.laws.least_squares import NO_COLUMN, Levelled
 from isoloss.laws.surface.noise import Noise
 from isoloss.laws.surface.terms import PER_QUANTITY, Centre, Shape, optimum_law
 from isoloss.usual import USUAL_ASYMMETRY
@@ -118,6 +118,8 @@ def believed(
     `prior` (k,) are their variances, `form` (k,) those of what points far away show of another valley than the bottom's.
     """
     own = levels.without_levels(cubic - design @ (solver @ cubic))
+    # What is left of a term that the other ones explain are rounding errors.
+    own[:, levels.weights @ own**2 <= NO_COLUMN**2] = 0.0
     maps = (own * levels.weights[:, None]).T
     information = maps @ own
     seen = (information * (prior + form)) @ information + noise.covariance(maps)
