@@ -4,7 +4,8 @@ Its sizes are read under the names that families give them. The layers of its pr
 about as many parameters, and `differences` says what that leaves out.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +42,8 @@ class Nearest:
         )
 
 
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""What of a config's own words is written into comments of a manifest, where a line break would end them."""
 _NAMES: Final[Mapping[str, str]] = {
     "hidden_size": "n_embd d_model",
     "num_hidden_layers": "n_layer n_layers num_layers",
@@ -115,13 +118,17 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
         given = {**(part if isinstance(part, Mapping) else {}), **given}
     given |= text if isinstance(text, Mapping) else {}
     own = given.get("model_type")
-    if not isinstance(own, str):
-        raise UnsupportedModel("model_type", f"must be a name such as gpt2, not {own!r}")
+    if not isinstance(own, str) or not _NAME.fullmatch(own):
+        raise UnsupportedModel("model_type", f"must be a name such as gpt2, not {own!r:.60}")
     given = {**given, **{key: _first(given, key) for key in _NAMES}}
     given = {key: value for key, value in given.items() if value is not None}
     for key in _NUMBERS:
         ConfigReader(given).number(key)
     features = _DIFFERENCES.get(own, "").split()
+    if given.get("use_parallel_residual", given.get("parallel_attn")) is False:
+        features = [each for each in features if each != "parallel"]
+    if own == "falcon" and given.get("alibi") is True:
+        features.append("alibi")
     phrases = [_PHRASES[each] for each in features]
     if own in _ALIKE:
         phrases.append("no positions of images")
@@ -214,12 +221,18 @@ def _plain(given: Mapping[str, Any], *, gated: bool) -> tuple[dict[str, Any], li
         "max_position_embeddings": given.get("max_position_embeddings", usual),
         "tie_word_embeddings": given.get("tie_word_embeddings", True),
     }
+    kinds = [*map(str, reader.by_layer("layer_types", layers))] if has_heads else []
+    if not all(map(_NAME.fullmatch, kinds)):
+        raise UnsupportedModel("layer_types", "must be names such as full_attention")
     if has_heads and "num_experts" in given and reader.count("num_experts") > 1:
         found = _mixture(given, reader)
         phrases.append(f"the experts and the routing of {found['model_type']}")
-        return {**config, **found}, phrases
-    kinds = reader.by_layer("layer_types", layers) if has_heads else []
-    return {**config, **_windows(given, kinds, layers)}, [*phrases, *_other_layers(kinds)]
+    else:
+        found = _windows(given, kinds, layers)
+    own = {"full_attention", *(["sliding_attention"] if "sliding_window" in found else [])}
+    if others := sorted({*kinds} - own):
+        phrases.append(f"full attention instead of layers of other kinds ({', '.join(others)})")
+    return {**config, **found}, phrases
 
 
 def _heads(hidden: int) -> int:
@@ -254,7 +267,7 @@ def _mixture(given: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
     return {"model_type": "qwen3_moe", **found, "num_experts": count, "norm_topk_prob": True}
 
 
-def _windows(given: Mapping[str, Any], kinds: list[Any], layers: int) -> dict[str, Any]:
+def _windows(given: Mapping[str, Any], kinds: list[str], layers: int) -> dict[str, Any]:
     window = given.get("sliding_window")
     if not isinstance(window, int) or given.get("use_sliding_window") is False:
         return {"model_type": "llama"}
@@ -266,12 +279,7 @@ def _windows(given: Mapping[str, Any], kinds: list[Any], layers: int) -> dict[st
         ]
     if not kinds:
         return {"model_type": "mistral", "sliding_window": window}
-    if not {*map(str, kinds)} <= {"full_attention", "sliding_attention"}:
+    if not {*kinds} <= {"full_attention", "sliding_attention"}:
         return {"model_type": "llama"}
     shape = {"use_sliding_window": True, "sliding_window": window, "layer_types": kinds}
     return {"model_type": "qwen3", **shape}
-
-
-def _other_layers(kinds: list[Any]) -> Iterator[str]:
-    if others := sorted({*map(str, kinds)} - {"full_attention", "sliding_attention"}):
-        yield f"attention instead of layers of other kinds ({', '.join(others)})"

@@ -11,6 +11,7 @@ from isoloss.cli.inputs import count
 from isoloss.laws import size_refusal
 from isoloss.yaml_text import read_documents
 from isoloss_operator.commands.derived_proxies import derive_proxy
+from isoloss_operator.commands.nearest_family import nearest
 from isoloss_operator.planning.architectures import completed, text_model
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from tests.support import published_configs
@@ -438,6 +439,47 @@ def test_of_a_family_that_nothing_is_known_of_the_counted_parameters_are_said(
     assert "35.9B active parameters and 132B in all, counted by its sizes" in said
 
 
+HYBRID = {
+    "architectures": ["XForCausalLM"],
+    "model_type": "x",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "sliding_window": 1024,
+    "vocab_size": 50_000,
+}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "replaced"),
+    [
+        ({"layer_types": ["linear_attention", "full_attention"], **EXPERTS}, "linear_attention"),
+        ({"layer_types": ["sliding_attention", "full_attention"], **EXPERTS}, "sliding_attention"),
+        ({"layer_types": ["linear_attention", "sliding_attention"]}, "linear_attention, sliding_attention"),
+        ({"layer_types": ["sliding_attention", "full_attention"]}, ""),
+    ],
+)  # fmt: skip
+def test_layers_that_the_nearest_family_lacks_are_named(
+    config: dict[str, Any], replaced: str
+) -> None:
+    said = " ".join(nearest({**HYBRID, **config}).sentences)
+    assert ("instead of layers of other kinds" in said) == bool(replaced)
+    assert f"({replaced})" in said or not replaced
+
+
+def test_an_older_checkpoint_of_a_family_is_told_apart_by_its_settings() -> None:
+    """RedPajama-INCITE has its parts one after the other, Falcon-RW has that and ALiBi."""
+    said = " ".join(
+        nearest({**NEIGHBOURS["Pythia-6.9B"], "use_parallel_residual": False}).sentences
+    )
+    assert "side by side" not in said
+    rw = {"alibi": True, "parallel_attn": False, "multi_query": False}
+    said = " ".join(nearest({**NEIGHBOURS["Falcon-7B"], **rw}).sentences)
+    assert ("side by side" in said, "instead of ALiBi" in said) == (False, True)
+
+
 def test_of_another_family_no_continued_run_is_written(
     init: Isoloss, isoloss: Isoloss, tmp_path: Path
 ) -> None:
@@ -477,6 +519,14 @@ def test_of_another_family_no_continued_run_is_written(
             "num_attention_heads: 24 does not divide hidden_size 1600",
         ),
         ({**NEIGHBOURS["GPT-2-XL"], "n_layer": "48"}, "num_hidden_layers: must be a positive in"),
+        (
+            {**NEIGHBOURS["GPT-2-XL"], "model_type": "x\nkind: Pod"},
+            "model_type: must be a name such",
+        ),
+        (
+            {**HYBRID, "layer_types": ["x\nkind: Pod", "x"]},
+            "layer_types: must be names such as full",
+        ),
         ({**NEIGHBOURS["Mamba-2.8B"], "hidden_size": 1001}, "hidden_size: 1001 is no multiple"),
         ({**NEIGHBOURS["MPT-7B"], "expansion_ratio": "four"}, "expansion_ratio: must be a pos"),
         ({**NEIGHBOURS["OPT-6.7B"], "tie_word_embeddings": "no"}, "tie_word_embeddings: must be"),

@@ -147,6 +147,14 @@ def test_an_answer_far_from_the_minimum_does_not_hold_and_stays_published() -> N
     assert plan.status.learning_rate == answer().learning_rate
 
 
+def test_an_answer_at_which_training_diverged_is_none() -> None:
+    plan = judged(trained(diverges=True))
+    assert said(plan) == ("False", "AnswerDiverged")
+    assert condition(plan, "Validated")[2].startswith(
+        "Training at the answer diverged, so it cannot be the answer. Take a lower learning rate."
+    )
+
+
 def test_a_larger_tolerance_is_another_question() -> None:
     """Of the verdict alone: the answer stands."""
     world = prediction(validation=trained(at=2.0))
