@@ -281,5 +281,6 @@ def _windows(given: Mapping[str, Any], kinds: list[str], layers: int) -> dict[st
         return {"model_type": "mistral", "sliding_window": window}
     if not {*kinds} <= {"full_attention", "sliding_attention"}:
         return {"model_type": "llama"}
+    head = given.get("head_dim", given["hidden_size"] // given["num_attention_heads"])
     shape = {"use_sliding_window": True, "sliding_window": window, "layer_types": kinds}
-    return {"model_type": "qwen3", **shape}
+    return {"model_type": "qwen3", "head_dim": head, **shape}

@@ -13,6 +13,7 @@ from isoloss.yaml_text import read_documents
 from isoloss_operator.commands.derived_proxies import derive_proxy
 from isoloss_operator.commands.nearest_family import nearest
 from isoloss_operator.planning.architectures import completed, text_model
+from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import parse_prediction_spec, parse_sweep_spec
 from tests.support import published_configs
 from tests.support.command_line import Ended, Isoloss
@@ -467,6 +468,18 @@ def test_layers_that_the_nearest_family_lacks_are_named(
     said = " ".join(nearest({**HYBRID, **config}).sentences)
     assert ("instead of layers of other kinds" in said) == bool(replaced)
     assert f"({replaced})" in said or not replaced
+
+
+@pytest.mark.parametrize("heads", [8, 16])
+def test_a_stand_in_with_windows_has_heads_as_wide_as_the_checkpoints(heads: int) -> None:
+    """qwen3's are 128 wide where its config leaves that out, other families' as wide as they divide hidden_size."""
+    config = {**HYBRID, "num_attention_heads": heads}
+    kinds = ["sliding_attention", "full_attention"]
+    with_windows = nearest({**config, "layer_types": kinds}).config
+    plain = nearest({**config, "sliding_window": None}).config
+    counts = [parameter_counts(completed(each)).body_active for each in (with_windows, plain)]
+    assert (with_windows["model_type"], plain["model_type"]) == ("qwen3", "llama")
+    assert counts[0] == counts[1]
 
 
 def test_an_older_checkpoint_of_a_family_is_told_apart_by_its_settings() -> None:
