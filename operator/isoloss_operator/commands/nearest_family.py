@@ -80,24 +80,19 @@ _PHRASES: Final[Mapping[str, str]] = {
     "embeddings": "embeddings without a scale",
 }
 _DIFFERENCES: Final[Mapping[str, str]] = {
-    "gemma": "embeddings",
-    "gemma2": "caps",
-    "gpt2": "learned norm two",
-    "gpt_bigcode": "learned norm two",
-    "gpt_neo": "learned norm two",
-    "opt": "learned norm two",
-    "bloom": "alibi norm two",
-    "mpt": "alibi norm two",
-    "falcon": "parallel norm two",
-    "gptj": "parallel norm two",
-    "gpt_neox": "parallel norm two",
-    "phi": "parallel norm two",
-    "cohere": "parallel norm scaled",
-    "cohere2": "parallel norm scaled",
-    "starcoder2": "norm two",
-    "nemotron": "norm two",
-    "olmo": "norm",
-    "stablelm": "norm",
+    own: features
+    for features, kinds in {
+        "embeddings": "gemma",
+        "caps": "gemma2",
+        "learned norm two": "gpt2 gpt_bigcode gpt_neo opt biogpt",
+        "alibi norm two": "bloom mpt",
+        "parallel norm two": "falcon gptj gpt_neox phi codegen",
+        "parallel norm scaled": "cohere cohere2",
+        "norm two": "starcoder2 nemotron persimmon jais2",
+        "two": "apertus arcee",
+        "norm": "olmo stablelm",
+    }.items()
+    for own in kinds.split()
 }
 """By model type. Of others only sizes are known."""
 _ALIKE: Final[Mapping[str, str]] = {
@@ -120,8 +115,10 @@ def nearest(whole: Mapping[str, Any]) -> Nearest:
     own = given.get("model_type")
     if not isinstance(own, str) or not _NAME.fullmatch(own):
         raise UnsupportedModel("model_type", f"must be a name such as gpt2, not {own!r:.60}")
-    given = {**given, **{key: _first(given, key) for key in _NAMES}}
     given = {key: value for key, value in given.items() if value is not None}
+    for key, names in _NAMES.items():
+        found = [given[name] for name in (key, *names.split()) if name in given]
+        given |= {key: found[0]} if found else {}
     for key in _NUMBERS:
         ConfigReader(given).number(key)
     features = _DIFFERENCES.get(own, "").split()
@@ -168,11 +165,6 @@ def _require_causal(whole: Mapping[str, Any]) -> None:
         raise UnsupportedModel("architectures", message)
 
 
-def _first(given: Mapping[str, Any], key: str) -> Any:
-    names = (key, *_NAMES[key].split())
-    return next((given[name] for name in names if given.get(name) is not None), None)
-
-
 def _gemma(given: Mapping[str, Any]) -> dict[str, Any]:
     """gemma2's layers are gemma3's but for their caps; every second one has a window."""
     family = FAMILIES["gemma3_text"]
@@ -203,7 +195,8 @@ def _plain(given: Mapping[str, Any], *, gated: bool) -> tuple[dict[str, Any], li
     if has_heads:
         heads = reader.count("num_attention_heads")
         width: float = _width(given, reader, hidden)
-        key_values = _key_values(given, reader, heads)
+        is_multi_query = given.get("multi_query") and not given.get("new_decoder_architecture")
+        key_values = 1 if is_multi_query else reader.count("num_key_value_heads", heads)
     else:
         heads = key_values = _heads(hidden)
         config.pop("head_dim", None)
@@ -246,12 +239,6 @@ def _width(given: Mapping[str, Any], reader: ConfigReader, hidden: int) -> int:
     if "intermediate_size" in given:
         return reader.count("intermediate_size")
     return int((reader.number("expansion_ratio") or 4) * hidden)
-
-
-def _key_values(given: Mapping[str, Any], reader: ConfigReader, heads: int) -> int:
-    if given.get("multi_query") and not given.get("new_decoder_architecture"):
-        return 1
-    return reader.count("num_key_value_heads", heads)
 
 
 def _mixture(given: Mapping[str, Any], reader: ConfigReader) -> dict[str, Any]:
