@@ -1,5 +1,6 @@
 """Valleys that are much steeper above the best learning rate than below: the bottom is found, not the middle."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from benchmarks.science.cases import synthetic_case
 from benchmarks.science.shapes import SMALL, WIDE, Layout
-from isoloss.laws import FitOptions, PredictionQuery, RefusalReason, fit_laws, predict
+from isoloss.laws import FitOptions, PredictionQuery, RefusalReason, Run, fit_laws, predict
 from isoloss.laws.data.cells import make_cells
 from isoloss.laws.data.trajectories import collect
 from isoloss.laws.surface.joint_fit import SurfaceFit, fit_surface
@@ -94,3 +95,33 @@ def test_an_optimum_just_below_rates_that_diverged_is_found():
         n, d, truth = case.targets[0]
         found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
         assert abs(np.log(found.learning_rate.value) - truth.vertex[0]) < 0.15
+
+
+def coarse(truth: Synthetic, off: tuple[float, float], seed: int) -> list[Run]:
+    """3 x 3 in factors of 8, off the optimum by so many steps, the same at every size."""
+    rng = np.random.default_rng(seed)
+    runs = []
+    for n, d in ((5e7, 2e9), (1e8, 4e9), (2e8, 8e9)):
+        tokens = np.geomspace(0.05 * d, d, 12)
+        for i, j in itertools.product((-1, 0, 1), repeat=2):
+            rate = truth.rate(n, d) * 8.0 ** (i + off[0])
+            batch = truth.batch(n, d) * 8.0 ** (j + off[1])
+            losses = np.array([truth.loss(n, t, batch, rate) for t in tokens])
+            losses = losses + 0.001 * rng.standard_normal() + 0.0003 * rng.standard_normal(12)
+            runs.append(Run(f"{n:g}-{i}-{j}", n, batch, 2048, rate, tokens, losses))
+    return runs
+
+
+def test_a_grid_on_which_cubic_terms_and_optimum_chase_each_other_is_answered_without_them() -> (
+    None
+):
+    """The optimum that cubic terms count from moved by up to 3 of ln LR from turn to turn, and the last turn was the answer."""
+    truth = Synthetic(
+        rate_at=(1.2e-3, -0.4, 0.1), batch_at=(128.0, 0.05, 0.4), curvature=(0.35, -0.08, 0.2)
+    )
+    n, d = 2e8, 8e9
+    for seed in range(12):
+        off = np.random.default_rng([seed, 3, 3]).uniform(-0.5, 0.5, 2)
+        laws = fit_laws(coarse(truth, (off[0], off[1]), seed), FitOptions(bootstrap_samples=10))
+        found = predict(laws, PredictionQuery(total_flops=6 * n * d, params=n))
+        assert abs(np.log(found.learning_rate.value / truth.rate(n, d))) < 0.4

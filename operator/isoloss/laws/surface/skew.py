@@ -26,6 +26,8 @@ from isoloss.usual import USUAL_ASYMMETRY
 TURNS = 6
 CONVERGED = 1e-3
 """Share of itself by which no coefficient moves any more in a turn."""
+SETTLED = 0.1
+"""Share of the largest coefficient by which the last turn may move any."""
 FARTHEST = 2.0
 """|ln x| from the optimum at which a cubic term stops to grow."""
 ROUNDING = 1e-10
@@ -84,14 +86,16 @@ def fit_valley(points: Points, cells: Levelled, z: Array, runs: Indices, taken: 
         cubic = _cubic(points, coefficients)
         reader = believed(cells, design, plain, cubic, prior, np.zeros_like(prior), noise)
         found = plain @ (z - cubic @ (reader @ z))
-        if not _convex(found):
-            reader = np.zeros_like(reader)
-            coefficients = plain @ z
-            cubic = _cubic(points, coefficients)
-            break
         moved, coefficients = np.abs(found - coefficients), found
-        if (moved <= CONVERGED * np.abs(found)).all():
+        if not _convex(found) or (moved <= CONVERGED * np.abs(found)).all():
             break
+    # Where every turn finds another optimum, or one of them none, the parabola alone answers.
+    if convex and not (
+        _convex(coefficients) and moved.max() <= SETTLED * np.abs(coefficients).max()
+    ):
+        reader = np.zeros_like(reader)
+        coefficients = plain @ z
+        cubic = _cubic(points, coefficients)
     residuals = cells.without_levels(z - design @ coefficients)
     return Valley(
         design,
