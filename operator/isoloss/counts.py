@@ -25,6 +25,8 @@ def hint(text: str, *, whole: bool = False) -> str:
     written = ""
     if (match := DECIMAL_COMMA.fullmatch(text.strip())) and len(match[2]) != THOUSANDS:
         written = f"{match[1]}.{match[2]}"
+    elif text.endswith("%") and (value := count_of(text[:-1])) is not None:
+        written = f"{value / 100.0:g}"
     # 8k tokens may be 8,192.
     elif (value := count_of(text) or math.inf) < math.inf and not text.lower().endswith("k"):
         written = f"{value:.0f}" if value.is_integer() else f"{value:g}"

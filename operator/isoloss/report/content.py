@@ -271,14 +271,14 @@ def _optimum_row(kind: str, item: Optimum, trained: Sequence[float]) -> Cells:
 # ---------------------------------------------------------------------------------------- cost
 
 
-def saving_sentence(cost: SearchCost) -> str:
-    """The cost of the sweep and of a direct grid on the target, whichever is cheaper."""
+def saving_sentence(cost: SearchCost, of: str = "sweep") -> str:
+    """The cost of the sweep, or of what is named, and of a direct grid on the target, whichever is cheaper."""
     share = cost.share_of_run
     of_run = (
         "" if share is None else f", {formatting.number(100.0 * share, 2)}% of the planned run"
     )
     costs = (
-        f"The sweep costs {formatting.flops(cost.proxy_flops)} FLOPs{of_run}; a direct grid on the target "
+        f"The {of} costs {formatting.flops(cost.proxy_flops)} FLOPs{of_run}; a direct grid on the target "
         f"{formatting.flops(cost.direct_flops)}"
     )
     if cost.saving < 0:

@@ -359,10 +359,12 @@ def _ladder(config: Mapping[str, Any], active: int, sequence_length: int) -> Ite
             yield size
 
 
-def training_accelerators(config: Mapping[str, Any], sequence_length: int) -> int | None:
+def training_accelerators(
+    config: Mapping[str, Any], sequence_length: int, counts: Sequence[int] = ACCELERATORS_OF_JOB
+) -> int | None:
     """The least usual number that hold a model's training state, divided among them, and a sequence; None if none does."""
     shape = model_shape(config)
-    for count in ACCELERATORS_OF_JOB:
+    for count in counts:
         needed = shape.footprint("bf16", count)
         fits = fit(needed, sequence_length, DEVICES["80 GB"]) is not None
         if fits and needed.fixed <= STATE_SHARE * GPU_BYTES:

@@ -26,6 +26,7 @@ from isoloss_operator.commands.costs import (
     with_continued_models,
 )
 from isoloss_operator.commands.design import (
+    ACCELERATORS_OF_JOB,
     FEWEST_TOKENS_PER_PARAMETER,
     GPU_BYTES,
     Design,
@@ -67,8 +68,8 @@ BUDGET = 1.2
 """Over the whole grid: searches took 1.08 of it at most, and attempts that fail count, too."""
 WEIGHT_BYTES, WEIGHTS_SHARE = 2, 0.8
 """Per parameter in an evaluation, and their part of an accelerator's memory."""
-MOST_ACCELERATORS = 512
-"""Of a Job that continues the checkpoint, if the usual numbers do not hold it: 64 nodes, the API's most."""
+ACCELERATORS_OF_CONTINUED = (*ACCELERATORS_OF_JOB, 128, 256, 512)
+"""Of a Job that continues the checkpoint: up to 64 nodes, the API's most."""
 PACE = Pace()
 MAX_NAME = 63
 """Characters of a sweep's name."""
@@ -197,7 +198,10 @@ def init(
         parallelism=parallelism(accelerators, each),
         evaluation_accelerators=_evaluation_accelerators(found.total),
         validated_share=validate,
-        training_accelerators=training_accelerators(found.config, length) or MOST_ACCELERATORS,
+        training_accelerators=training_accelerators(
+            found.config, length, ACCELERATORS_OF_CONTINUED
+        )
+        or ACCELERATORS_OF_CONTINUED[-1],
     )
     as_planned, _ = _as_planned(written, accelerators, grid=grid)
     while (hours := as_planned.expected_hours) > cap.hours:
@@ -306,6 +310,8 @@ def _plan_of(written: Written) -> Planned:
 
 def _blamed(written: Written, refusal: str) -> str:
     """The option that a refusal of the manifests is due to, as far as its first field tells."""
+    if refusal.startswith("spec.proxies[0].checkpoint"):
+        return "--validate: isoloss cannot continue this checkpoint: leave it out, or change config.json"
     if refusal.startswith(TOKENS_DECIDE):
         tokens = formatting.count(written.cpt_tokens)
         return f"--tokens: {tokens} allow no sweep of this checkpoint"
@@ -334,7 +340,16 @@ def _costs(written: Written, plan: Planned, pace: Pace) -> list[str]:
         f"Its answer is expected to lose {in_words(design.outlook)};",
         f"cost and regret together are {100.0 * design.total:.3g}% of the continued run.",
         f"The continued run itself takes {formatting.flops(planned_run)} FLOPs, {beyond} times a run of the largest proxy.",
+        *_cost_of_validation(written),
     ]
+
+
+def _cost_of_validation(written: Written) -> Iterator[str]:
+    if (share := written.validated_share) is not None:
+        yield (
+            f"Five runs around the answer come on top: {5 * share:.3g} times the continued run, "
+            f"on {formatting.counted(written.training_accelerators, 'accelerator')}."
+        )
 
 
 def _cost(flops: float, plan: Planned, hours: float) -> str:
@@ -345,6 +360,7 @@ def _cost(flops: float, plan: Planned, hours: float) -> str:
 def _caveats(written: Written) -> Iterator[str]:
     """What differs from the checkpoint, and what makes the sweep a poor deal for a run as short, or as long, as that."""
     found, other = written.design, written.checkpoint.nearest
+    yield from _cost_of_validation(written)
     if other is not None:
         yield " ".join(other.sentences)
     free = f"a published law, which costs nothing, is expected to lose {published_in_words(found.target)}"
@@ -360,7 +376,8 @@ def _caveats(written: Written) -> Iterator[str]:
         )
         yield (
             f"No sweep pays for a run as short as this: cost and expected regret come to {share}% of it at the least that was found, and "
-            f"{free}: `isoloss predict published:step-law` is cheaper{instead}."
+            f"{free}. `isoloss predict published:step-law --params {formatting.count(written.checkpoint.active)} --total-flops FLOPS`, "
+            f"with the FLOPs of pre-training included, is cheaper{instead}."
         )
     if found.tokens_per_parameter < FEWEST_TOKENS_PER_PARAMETER:
         yield (

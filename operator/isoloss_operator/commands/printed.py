@@ -84,7 +84,7 @@ def print_sizes(planned: Planned, pace: Pace, cost: SearchCost | None) -> None:
         )
     _print_evaluation(spec)
     if cost is not None:
-        terminal.print(saving_sentence(cost))
+        terminal.print(saving_sentence(cost, "sweep" if planned.search is None else "whole grid"))
     else:
         terminal.print(
             "--target-params and --target-tokens show what its answer is expected to lose, and the saving against a direct grid."

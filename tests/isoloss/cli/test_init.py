@@ -95,6 +95,29 @@ def test_a_validation_is_a_sweep_around_the_answer_that_the_prediction_reads(
     assert [*planned.document["validations"]] == [third["metadata"]["name"]]
 
 
+def test_what_a_validation_costs_is_said_in_the_file_and_on_the_terminal(
+    init: Isoloss, tmp_path: Path
+) -> None:
+    """Of Llama 3 70B: more than the sweep itself, on far more accelerators."""
+    sizes = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80}
+    large = {**LLAMA_3_8B, **sizes, "num_attention_heads": 64}
+    uri = write_checkpoint(tmp_path / "models" / "70b", large)
+    ended = init("--checkpoint", uri, *CORPUS, "--tokens", "50B", "--validate", "0.3")
+    assert ended.code == 0, ended.err
+    costs = "Five runs around the answer come on top: 1.5 times the continued run, on 256 accelerators."
+    assert costs in ended.words
+    text = Path("70b.yaml").read_text()
+    assert f"# {costs}" in text.partition("apiVersion")[0]
+    assert parse_sweep_spec(read_documents(text)[2]["spec"]).proxies[0].nodes == 32
+
+
+def test_a_search_names_the_whole_grid_where_it_gives_its_cost(init: Isoloss, llama: str) -> None:
+    """Beside the expected cost of the search, which is half as much."""
+    asked = ("--checkpoint", llama, *CORPUS, "--tokens", "55B")
+    assert "The whole grid costs" in init(*asked).words
+    assert "The sweep costs" in init(*asked, "--grid", "--out", "grid.yaml").words
+
+
 @pytest.mark.parametrize("share", ["0", "1.5"])
 def test_a_share_that_is_none_is_refused(init: Isoloss, llama: str, share: str) -> None:
     ended = init("--checkpoint", llama, *CORPUS, "--tokens", "55B", "--validate", share)
@@ -493,6 +516,15 @@ def test_an_older_checkpoint_of_a_family_is_told_apart_by_its_settings() -> None
     assert ("side by side" in said, "instead of ALiBi" in said) == (False, True)
 
 
+def test_a_checkpoint_with_dropout_is_not_blamed_on_the_tokens(
+    init: Isoloss, tmp_path: Path
+) -> None:
+    uri = write_checkpoint(tmp_path / "models" / "drops", {**LLAMA_3_8B, "attention_dropout": 0.1})
+    refused = init("--checkpoint", uri, *CORPUS, "--tokens", "55B", "--validate", "0.3")
+    assert_refused(refused, "--validate: isoloss cannot continue this checkpoint: leave it out")
+    assert "attention_dropout" in refused.err
+
+
 def test_of_another_family_no_continued_run_is_written(
     init: Isoloss, isoloss: Isoloss, tmp_path: Path
 ) -> None:
@@ -634,6 +666,9 @@ def test_the_laws_of_what_is_written_reach_the_checkpoint(
     assert size_refusal(7.5e9, [size["params"] for size in plan["sizes"]]) is None
     assert plan["refused_predictions"] == {}
     assert ("No sweep pays" in out) is (tokens == "100M")
+    if advised := re.search(r"`isoloss ([^`]*)`, with the FLOPs of pre-training included", out):
+        assert isoloss(*advised[1].replace("FLOPS", "1e23").split()).code == 0
+    assert (advised is not None) is (tokens == "100M")
 
 
 def test_proxies_whose_training_does_not_fit_a_node_are_given_several(
