@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from isoloss.laws import Array, Laws, OptimumPlanes, Plane
+from isoloss.laws import Array, OptimumPlanes, Plane
 from isoloss.usual import (
     EVALUATION_NOISE,
     FLAT_SCATTER,
@@ -114,19 +114,6 @@ class Setting:
         of_params, of_tokens = (float(each) for each in USUAL_BATCH_EXPONENTS)
         rate = Plane(0.0, 0.0, USUAL_RATE_EXPONENT)
         return Setting(OptimumPlanes(rate, Plane(0.0, of_params, of_tokens), 0.0, 0.0))
-
-    @staticmethod
-    def of_laws(laws: Laws) -> Setting | None:
-        """As a sweep's own surface shows it; None if that was refused."""
-        surface = laws.surface
-        if surface.planes is None or surface.curvature is None:
-            return None
-        found = Setting(surface.planes, surface.curvature)
-        if surface.residual_rms is None or not surface.token_slope:
-            return found
-        # Of what runs have in common, and of each evaluation, the surface knows the sum.
-        each = max(surface.residual_rms / surface.token_slope, found.run_noise) / math.sqrt(2.0)
-        return replace(found, run_noise=each, evaluation_noise=each)
 
 
 def grid_about(
