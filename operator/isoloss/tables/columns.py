@@ -120,17 +120,19 @@ class Columns:
     def _loss(self) -> Found | None:
         held_out, training = known_names.TIERS["loss"]
         found = self.lookup.of_tier("loss", held_out)
-        if found is not None:
-            return found
         bits = [name for name in known_names.BITS_PER_BYTE if self.lookup.has_logged(name)]
-        if bits:
+        if found is None and bits:
             raise self.lookup.refused(
                 "loss",
                 f"{bits[0]} is in bits per byte, nats per token are expected: multiply it by ln 2 and by the bytes per "
                 f"token of the text it was measured on, as in {option('loss', product_of(bits[0], '0.6931', 'BYTES'))}",
             )
-        found = self.lookup.of_tier("loss", training)
-        own = [name for name in self.lookup.table.columns if HELD_OUT.fullmatch(name)]
+        found = found or self.lookup.of_tier("loss", training)
+        own = [
+            name
+            for name in self.lookup.table.columns
+            if HELD_OUT.fullmatch(name) and not known_names.is_known(name)
+        ]
         if found is not None and own:
             self.lookup.warn(
                 f"{', '.join(own)[:300]} may be held-out losses: {option('loss', own[0])} takes one"
