@@ -22,7 +22,8 @@ from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config
 
 COVERAGE: Final = (
     "The published law put the optimum inside such a 3 x 3 lattice in 33 of 33 cells of its authors' own tables, "
-    "16 of them of mixtures of experts; it is not tested on others, nor at a constant learning rate."
+    "16 of them of mixtures of experts, from 215M parameters on; it is not tested on others, smaller ones among them, nor at a constant "
+    "learning rate."
 )
 """Measured with `make bench-search` on 22 November 2026: docs/evidence/search.md."""
 

@@ -315,6 +315,7 @@ def test_a_plan_shows_the_points_of_sizes_without_a_grid_and_what_placed_them(
         "27, 54, 110 sequences." in said
     )
     assert "33 of 33 cells" in said
+    assert "from 215M parameters on; it is not tested on others, smaller ones" in said
     assert "(the whole grid and 12 added points)" in said
 
 

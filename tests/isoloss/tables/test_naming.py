@@ -134,7 +134,9 @@ def test_a_training_loss_is_taken_with_a_warning() -> None:
 
 
 @pytest.mark.parametrize("taken", ["train/loss", "eval/loss"])
-def test_held_out_losses_of_several_texts_are_named_where_another_loss_is_taken(taken: str) -> None:
+def test_held_out_losses_of_several_texts_are_named_where_another_loss_is_taken(
+    taken: str,
+) -> None:
     """The HF Trainer has one for each of its data sets."""
     losses = LOGGED["eval/loss"]
     each = {"eval/c4_loss": losses, "validation/code/loss": losses, "interval_loss": losses}
