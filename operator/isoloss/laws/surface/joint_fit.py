@@ -46,8 +46,6 @@ class SurfaceFit:
     weights: Array
     scale: Array
     """(points,) token slope of the point's cell."""
-    unknowns: float
-    """Coefficients that were fitted, the cells' levels included."""
     positions: Array
     """(points, 2): ln LR and ln B, centred."""
     cell: Indices
@@ -83,9 +81,12 @@ def fit_surface(trajectories: Sequence[Trajectory], cells: Sequence[Cell]) -> Su
         return refusal
     cell, runs = _members(cells)
     stack = _stack(trajectories, cells, cell, runs)
+    wasted = stack[4]
+    best = np.array([np.min(wasted[cell == c]) for c in range(len(cells))])
     found: list[SurfaceFit | Refusal] = []
     for near in NEAR:
-        fit = _fit(trajectories, cells, cell, runs, stack, near)
+        weights = window(wasted - best[cell], near)
+        fit = _fit(trajectories, cells, cell, runs, stack, weights)
         if isinstance(fit, SurfaceFit) and fit.is_convex:
             return fit
         found.append(fit)
@@ -99,12 +100,10 @@ def _fit(
     cell: Indices,
     runs: Indices,
     stack: tuple[Array, ...],
-    near: float,
+    weights: Array,
 ) -> SurfaceFit | Refusal:
-    """Through points of which those that waste `near` ln D against their cell's best count half."""
+    """Through points of these weights (points,)."""
     x, y, n, d, z, scale = stack
-    best = np.array([np.min(z[cell == c]) for c in range(len(cells))])
-    weights = window(z - best[cell], near)
     centre = Centre(*(float(np.average(v, weights=weights)) for v in (x, y, n, d)))
     points = Points(
         x - centre.log_rate, y - centre.log_batch, n - centre.log_params, d - centre.log_tokens
@@ -123,7 +122,6 @@ def _fit(
         taken=taken,
         weights=weights,
         scale=scale,
-        unknowns=float(levelled.unknowns(valley.design)),
         positions=np.stack([points.x, points.y], axis=1),
         cell=cell,
         sizes=tuple(c.log_params for c in cells),

@@ -65,6 +65,8 @@ class Valley:
     """(points,) z less the quadratic terms, without levels."""
     misfit: Array
     """(points,) what the cubic ones leave of that, as far as they are believed."""
+    unknowns: float
+    """Coefficients that were fitted, the cells' levels included."""
 
 
 def fit_valley(points: Points, cells: Levelled, z: Array, runs: Indices, taken: int) -> Valley:
@@ -105,6 +107,7 @@ def fit_valley(points: Points, cells: Levelled, z: Array, runs: Indices, taken: 
         _prior(coefficients) if convex else np.zeros(0),
         residuals,
         cells.without_levels(residuals - cubic @ (reader @ z)),
+        unknowns,
     )
 
 

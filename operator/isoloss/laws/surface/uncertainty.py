@@ -179,7 +179,7 @@ class Uncertainty:
             fit.valley.misfit,
             fit.levels,
             fit.runs,
-            fit.unknowns,
+            fit.valley.unknowns,
             fit.taken,
             (per_token * squares, seeds),
         )
