@@ -70,7 +70,7 @@ def _get(resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]
         )
     except FileNotFoundError as error:
         raise BadInput(
-            "kubectl is not installed: it reads the cluster. A sweep's URI in the store needs none"
+            "kubectl is not installed, and only it reads a cluster: install it, or give a sweep's URI in the store"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise BadInput(f"{' '.join(command)}: no answer") from error
@@ -79,8 +79,8 @@ def _get(resource: ResourceName, *, may_be_gone: bool = False) -> dict[str, Any]
         told = " ".join(line for line in lines if not _LOGGED.match(line)).strip()[:400]
         if _UNREACHABLE.search(told):
             raise BadInput(
-                f"no cluster ({told}): name one by KUBECONFIG or kubectl config use-context; "
-                "a sweep's URI in the store needs none"
+                f"no cluster ({told}): name one by KUBECONFIG or kubectl config use-context, "
+                "or give a sweep's URI in the store"
             )
         raise BadInput(f"{' '.join(command[:4])}: {told}")
     if may_be_gone and not done.stdout.strip():

@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from isoloss_contract.records import content_key
+from isoloss_contract.records import content_key, in_words
 from isoloss_contract.store import BadStoreUri, check_uri
 
 PREFIX = "ISOLOSS_"
@@ -251,7 +251,7 @@ def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         variable = PREFIX + str(first["loc"][0]).upper()
-        raise BadSettings(f"{variable}: {first['msg']}") from error
+        raise BadSettings(f"{variable}: {in_words(first)}") from error
     if settings.lease_namespace:
         return settings
     return settings.model_copy(update={"lease_namespace": _own_namespace()})

@@ -42,7 +42,7 @@ grid, a sweep around an answer five points beside the 18 of the laws and the pre
 
 A row holds if no point is lost, no token is trained twice, no more Jobs run than allowed, no point is charged for
 what is not its fault, and ledger, laws and answer end as in an undisturbed run. Faults of API calls happen 12 times,
-those of the store last 15 s (unwritable objects 45 s). *Lost* are points that end otherwise than in that run, *again*
+those of the store last 15 s (unwritable objects 45 s). *Lost* are points that ended differently from that run, *again*
 trainings that repeated tokens without need, *most* the most points of one owner at work at once, *seen* the
 additional reasons of conditions and Warning events. Rows that are not played again keep their line and date (UTC).
 

@@ -65,7 +65,7 @@ ANSWERS: dict[str, tuple[str, Answer, str]] = {
     "a page again and again": (
         LIST,
         hostile_server.pages(lambda: "same"),
-        "a page that it had already",
+        "its listing repeats a page",
     ),
     "a listing of a billion words": (
         LIST,

@@ -44,7 +44,7 @@ def test_an_absent_object_is_not_found_and_named(store: Store) -> None:
         (b'{"sweep_uid": "u", "attempt": 2, "extra": 1}', "extra"),
         (b'{"sweep_uid": "u"', "EOF"),
         (b"", "EOF"),
-        (b'{"sweep_uid": "u"}', "attempt: Field required"),
+        (b'{"sweep_uid": "u"}', "attempt: missing"),
     ],
     ids=["a number as text", "an unknown field", "truncated", "empty", "a missing field"],
 )

@@ -279,7 +279,7 @@ GRIDS = (
     _sweep(
         "no grid and a search of the whole of it",
         {"grid": ABSENT, "search.strategy": "Exhaustive"},
-        "without one only search.strategy Sequential knows where to begin",
+        "only search.strategy Sequential begins without one",
     ),
     _sweep(
         "a placed lattice of two lines",

@@ -113,7 +113,7 @@ def weight_files(folder: Path, names: Collection[str], uri: str) -> list[str]:
         raise _not_a_checkpoint(f"{uri}: no config.json")
     if ADAPTER in names:
         raise _not_a_checkpoint(
-            f"{uri}: {ADAPTER} names an adapter, which would be passed over: merge it into the model (with peft: "
+            f"{uri}: {ADAPTER} names an adapter, which would be ignored: merge it into the model (with peft: "
             "model.merge_and_unload().save_pretrained(FOLDER)), or remove it to measure the model without it"
         )
     shards = _indexed(folder / INDEX, uri) if INDEX in names else None
@@ -144,7 +144,7 @@ def _indexed(file: Path, uri: str) -> list[str]:
             f'{where}: no metadata, which transformers asks for: add "metadata": {{}}'
         )
     if odd := [name for name in shards if not fnmatchcase(name, WEIGHTS) or "/" in name]:
-        raise _not_a_checkpoint(f"{where}: {odd[0]} is no .safetensors file of this folder")
+        raise _not_a_checkpoint(f"{where}: {odd[0]} is not a .safetensors file of this folder")
     return shards
 
 
@@ -177,7 +177,7 @@ def _refuse_encoders(config: Any, uri: str) -> None:
     if encodes and not getattr(config, "is_decoder", False):
         raise _bad_family(config, uri, "is trained to fill in words, not to predict the next one")
     if getattr(config, "is_encoder_decoder", False):
-        raise _bad_family(config, uri, "has an encoder, which would have nothing to read")
+        raise _bad_family(config, uri, "has an encoder, for which there is no input")
 
 
 def _bad_family(config: Any, uri: str, why: str) -> BadData:

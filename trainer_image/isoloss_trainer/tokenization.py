@@ -100,7 +100,7 @@ def check_keeps_text(measured: Sequence[MeasuredTokens], tokenizer: str, field: 
     raise BadData(
         "TokenizerLosesText",
         f"{tokenizer}: {lost / size:.1%} of the bytes of the held-out text are in none of its tokens or in unknown ones, the "
-        f"first at {first!r}: a loss would count them as read at no cost. Take the tokenizer that the text is for; "
+        f"first at {first!r}: a loss would count them as free. Use a tokenizer made for this text; "
         f"{HOW_TO_CHECK}",
         field,
     )

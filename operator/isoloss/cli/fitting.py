@@ -71,9 +71,7 @@ def fit(
     ] = None,
     keep_outliers: Annotated[
         bool,
-        typer.Option(
-            "--keep-outliers", help="Keep even runs whose losses cannot be theirs; they are named."
-        ),
+        typer.Option("--keep-outliers", help="Keep runs with impossible losses; they are named."),
     ] = False,
     as_json: AsJson = False,
 ) -> int:

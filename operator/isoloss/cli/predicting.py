@@ -185,8 +185,8 @@ def _without_interval(value: float) -> dict[str, float | None]:
 def _no_curve(law: published.PublishedLaw) -> Refusal:
     return Refusal(
         RefusalReason.LAW_REFUSED,
-        f"published:{law.name} comes without a loss-compute law, so that an initial loss cannot be "
-        "converted to equivalent compute: give --total-flops",
+        f"published:{law.name} has no loss-compute law, which converts an initial loss to "
+        "equivalent compute: give --total-flops",
         {"law": law.name},
     )
 

@@ -66,7 +66,7 @@ OPTIONS = (
     _option(
         "composition",
         Composing,
-        "Paper: a continued run wants what a run from scratch of C_pre + C_cpt wants. Measured: the learning rate "
+        "Paper: the settings of a run from scratch of C_pre + C_cpt. Measured: the learning rate "
         "is also multiplied by the square root of s = C_cpt / (C_pre + C_cpt) and the batch size by 2 - s, as continued runs of small "
         "checkpoints wanted.",
         Composing.MEASURED,
@@ -76,8 +76,8 @@ OPTIONS = (
     _option(
         "composition_error",
         tuple[float, float] | None,
-        "Standard deviations of ln LR and ln B that the intervals carry because a continued run need not "
-        "want what a run from scratch wants. As measured on small models by default; 0 0 leaves it out.",
+        "Standard deviations of ln LR and ln B that continued runs add to the intervals of runs from scratch. "
+        "As measured on small models by default; 0 0 leaves it out.",
         metavar="LR B",
     ),
     _option(

@@ -42,7 +42,7 @@ def report(
     settings: Settings = None,
     title: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Title of the page. By default what the laws are of."),
+        typer.Option(metavar="TEXT", help="Title of the page. By default the runs and sizes."),
     ] = None,
     figures: Annotated[
         Path | None,
@@ -72,7 +72,7 @@ def report(
     for number in known_optimum or ():
         positive("--known-optimum", number)
     if known_optimum and asked == querying.NOTHING_ASKED:
-        raise BadInput("--known-optimum is marked beside a prediction, and none is asked for")
+        raise BadInput("--known-optimum needs a prediction to mark: ask for one, or leave it out")
     refuse_idle_of_tables(runs or [], column, settings)
     not_an_input("--out", out, [laws, *(runs or []), *([settings] if settings else [])])
     fitted = querying.own_laws(laws, "report")

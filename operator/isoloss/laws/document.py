@@ -65,7 +65,7 @@ def laws_from_json(document: object) -> Laws:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"]) or "laws.json"
-        raise BadLaws(f"{path}: {first['msg']}") from error
+        raise BadLaws(f"{path}: {first['msg'].replace('Input should', 'must', 1)}") from error
     _check_data(laws)
     return laws
 

@@ -179,7 +179,7 @@ class FitOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
                 raise ValueError(
-                    f"FitOptions: {name}: {value!r} is no whole number from {least} on"
+                    f"FitOptions: {name}: {value!r} is not a whole number of {least} or more"
                 )
             object.__setattr__(self, name, int(value))
         if self.form not in get_args(LawForm):

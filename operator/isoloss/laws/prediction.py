@@ -297,9 +297,7 @@ def regret_text(answer: Prediction) -> str:
     """What the answer is expected to lose, as loss and as what that is worth: a share of the compute of the planned run."""
     planned = answer.cpt_flops or answer.total_flops.value
     share = 100.0 * answer.expected_regret_flops / planned
-    return (
-        f"{number(answer.expected_regret, 2)} nats, what {number(share, 2)}% more compute brings"
-    )
+    return f"{number(answer.expected_regret, 2)} nats, worth {number(share, 2)}% more compute"
 
 
 def total_flops_text(answer: Prediction) -> str:

@@ -23,7 +23,7 @@ def refuse_alike_sizes(params: Iterable[float]) -> Refusal | None:
     least, most = float(sizes[0]), float(sizes[-1])
     return Refusal(
         RefusalReason.TOO_FEW_SIZES,
-        f"The sizes are alike ({least:.3g} to {most:.3g} parameters, {most / least - 1:.1%} apart) and show no more of "
-        "what a size does than one alone: train another of at least twice as many parameters.",
+        f"The sizes are too alike ({least:.3g} to {most:.3g} parameters, {most / least - 1:.1%} apart) to show the effect of "
+        "size: train another of at least twice as many parameters.",
         {"sizes": len(sizes), "smallest": least, "largest": most},
     )

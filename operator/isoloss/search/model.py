@@ -134,7 +134,7 @@ class Reason(StrEnum):
     NARROWS = "NarrowsInterval"
     """The interval is wider than search.precision."""
     COMPLETES_LAWS = "CompletesLaws"
-    """A cell, of the grid or beyond it, without which the laws cannot be fitted: they name what they lack."""
+    """A cell, in the grid or beyond it, that the laws need to be fitted."""
     ABOVE_LEADER = "AboveLeader"
     """Pruned: the lower bound of its final loss is above the leader's."""
 
@@ -155,7 +155,7 @@ class StopReason(StrEnum):
     BATCH_SIZE_AT_EDGE = "BatchSizeAtEdge"
     """The same of the batch sizes."""
     ALL_DIVERGED = "AllDiverged"
-    """Every point of the cheapest size diverged, those with smaller learning rates that may be added, too."""
+    """Every point of the cheapest size diverged, and so did the smaller learning rates that may be added."""
     BUDGET_EXHAUSTED = "BudgetExhausted"
     """What it would train next does not fit into what is left of the budget; the interval may be wider than asked for."""
 

@@ -16,6 +16,7 @@ from isoloss_contract.records.base import (
     Report,
     Tokens,
     content_key,
+    in_words,
 )
 from isoloss_contract.records.evaluations import EvaluateConfig, EvaluateTask, EvaluationResult
 from isoloss_contract.records.points import (

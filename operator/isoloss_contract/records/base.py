@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, ErrorDetails
 
 CONTRACT_VERSION = 1
 """Part of every content key: increment it when an unchanged task would give a different result."""
@@ -26,6 +26,7 @@ a default under which everything is as it was before."""
 
 MAX_INTEGER = 2**63 - 1
 _COLLECTIONS = ("list", "tuple", "set", "frozenset", "dict")
+_OWN_WORDS = {"missing": "missing", "extra_forbidden": "unknown field"}
 _NOT_SCHEMAS = ("config", "default", "metadata", "serialization")
 
 
@@ -60,6 +61,13 @@ def end_early(
 
     change(schema)
     return schema
+
+
+def in_words(detail: ErrorDetails) -> str:
+    """What is wrong with a value, without words that only pydantic uses."""
+    said = _OWN_WORDS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    said = said.removeprefix("Input ").replace("should", "must", 1)
+    return f"{said[:1].lower()}{said[1:]}".partition(", unable to parse")[0]
 
 
 class Record(BaseModel):

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator, from_json
 
-from isoloss_contract.records.base import CONTRACT_VERSION, end_early
+from isoloss_contract.records.base import CONTRACT_VERSION, end_early, in_words
 from isoloss_contract.store import limits
 from isoloss_contract.store.errors import BadRecord, NewerRecord
 from isoloss_contract.store.limits import Limit
@@ -45,7 +45,7 @@ def parse_record(
         _refuse_newer(content, source, *newest)
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "(document)"
-        raise BadRecord(f"{source}: {field[:200]}: {first['msg']}"[:600]) from error
+        raise BadRecord(f"{source}: {field[:200]}: {in_words(first)}"[:600]) from error
 
 
 @cache

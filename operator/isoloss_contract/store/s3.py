@@ -139,8 +139,8 @@ class S3Backend:
             if _code(error.__cause__) not in _WITHOUT_CONDITIONS:
                 raise
             raise Refused(
-                f"{error}. If it takes other writes, it knows no conditional writes (If-Match, If-None-Match of PutObject), "
-                "without which two writers would overwrite each other: another store, or a newer version of it, is needed"
+                f"{error}. If it accepts other writes, it lacks conditional writes (If-Match, If-None-Match of PutObject), "
+                "which keep two writers from overwriting each other: use another store, or a newer version of it"
             ) from error.__cause__
 
     def version_marked(self, path: str, mark: str) -> str | None:
@@ -182,7 +182,7 @@ class S3Backend:
                     return found
                 token = page["NextContinuationToken"]
                 if token in tokens:
-                    raise Unusable("its listing goes on with a page that it had already")
+                    raise Unusable("its listing repeats a page")
                 tokens.add(token)
                 query["ContinuationToken"] = token
 

@@ -211,8 +211,8 @@ FolderUri = Annotated[
     StoreUri,
     Rule(
         f"bytes(self).size() <= {MAX_FOLDER_URI_BYTES}",
-        f"must have at most {MAX_FOLDER_URI_BYTES} bytes in UTF-8, so that there is room for what is"
-        " put below it: keys of objects have at most 1,024",
+        f"must have at most {MAX_FOLDER_URI_BYTES} bytes in UTF-8: objects are put below it, whose"
+        " keys have at most 1,024",
         lambda uri: len(uri.encode()) <= MAX_FOLDER_URI_BYTES,
     ),
     Rule(

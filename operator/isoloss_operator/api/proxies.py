@@ -42,8 +42,8 @@ class Model(fields.ApiType):
 
     config: TransformersConfig
     """A transformers configuration with model_type, as in a config.json. crds/examples has four of 100 to 500 million
-    parameters, and `isoloss init` derives them from a checkpoint's. Supported families: llama, mistral, qwen3,
-    qwen3_moe, mixtral and deepseek_v3."""
+    parameters, and `isoloss init` derives them from a checkpoint's. The supported families are in
+    docs/reference/checkpoints.md."""
 
 
 def _ascends(values: Sequence[float]) -> bool:
@@ -129,8 +129,8 @@ class InitialCheckpoint(fields.ApiType):
     """Weights from which the points of a size start."""
 
     uri: Annotated[fields.FolderUri, fields.IDENTITY]
-    """Folder in Hugging Face format (config.json, safetensors), which the operator reads config.json of. It must be
-    under a prefix that is allowed for the namespace. Immutable while a proxy of this name exists."""
+    """Folder in Hugging Face format (config.json, safetensors) under a prefix that is allowed for the namespace.
+    The operator reads its config.json. Immutable while a proxy of this name exists."""
     secret_name: fields.ObjectName | None = None
     """Name of a Secret in the same namespace whose keys become environment variables of this size's training pods,
     and override those of the sweep's storage.secretName."""
@@ -147,7 +147,7 @@ class Proxy(fields.ApiType):
         ),
         fields.Rule(
             "has(self.model) == has(oldSelf.model)",
-            "random weights and those of a checkpoint are two sizes: give this one another name",
+            "a size cannot change from random weights to a checkpoint or back: give it another name",
         ),
         fields.Rule(
             "!has(self.grid) || !has(self.grid.around) || has(self.checkpoint)",

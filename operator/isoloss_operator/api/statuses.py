@@ -345,7 +345,7 @@ class ValidationStatus(StatusType):
     places: tuple[ProbeStatus, ...] = Field(default=(), max_length=8)
     """Where points are trained, around the answer first at it."""
     tokens: int = Field(default=0, json_schema_extra={"format": "int64"})
-    """Tokens of each point: wanted at first, then those at which the losses are compared, as many as all have seen."""
+    """Tokens of each point: first those planned, then those at which all losses are compared."""
     beats_neighbours: bool | None = None
     """Whether the answer's loss is below that of every neighbour beyond noise; false if a neighbour's is
     below it. Absent if that is not known."""

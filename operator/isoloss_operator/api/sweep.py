@@ -122,8 +122,7 @@ class ScalingSweepSpec(fields.ApiType):
     rules: ClassVar = (
         fields.Rule(
             "self.search.strategy == 'Sequential' || has(self.grid) || self.proxies.all(p, has(p.grid))",
-            "set spec.grid, or a grid for every proxy; without one only search.strategy Sequential knows where"
-            " to begin",
+            "set spec.grid, or a grid for every proxy: only search.strategy Sequential begins without one",
             lambda spec: (
                 spec.searches or spec.grid is not None or all(p.grid for p in spec.proxies)
             ),

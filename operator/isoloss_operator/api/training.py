@@ -70,9 +70,9 @@ class Training(fields.ApiType):
     checkpoint_seconds: int = Field(default=600, ge=1, le=86_400)
     """Maximum number of seconds between two checkpoints."""
     preemptions_per_day: int = Field(default=0, ge=0, le=1000)
-    """How often a node is expected to be preempted. If the terminationGracePeriodSeconds of a pod, which should be what
-    a preempted node leaves it, are too few to write a checkpoint, its trainer measures what one takes and chooses the
-    interval at which least is lost, at most checkpointSeconds. 0: not known, and the interval is checkpointSeconds."""
+    """Expected preemptions of a node per day. Set terminationGracePeriodSeconds in the pod template to the time that a
+    preempted node leaves a pod: if it is too short for a checkpoint, the trainer measures one and chooses the interval
+    that loses least, at most checkpointSeconds. 0: unknown; the interval is checkpointSeconds."""
     deterministic: bool = False
     """Use only GPU kernels that give equal bits for equal input, at some cost in speed. On a CPU runs are always
     equal. Changing it affects later attempts."""

@@ -124,7 +124,7 @@ class JobWriter:
         if kept["spec"].get(TIME_TO_LIVE) is not None:
             self._cluster.delete(client.JOB, namespace, name, job["metadata"]["uid"])
             raise CreateRefused(
-                f"an admission policy sets spec.{TIME_TO_LIVE} of Job {name}, which may go before its outcome is "
+                f"an admission policy sets spec.{TIME_TO_LIVE} of Job {name}, which may be deleted before its outcome is "
                 f"recorded: exempt Jobs with the label {observation.LABEL_OWNER_UID}"
             )
 

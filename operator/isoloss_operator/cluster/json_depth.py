@@ -50,7 +50,9 @@ def too_deep(value: Any) -> str:
         level = [child for each in level for child in _children(each)]
         if not level:
             return ""
-    return f"is nested more than {MAX_DEPTH} levels deep: a pod template, model or value in it cannot be meant"
+    return (
+        f"is nested more than {MAX_DEPTH} levels deep, as no valid pod template, model or value is"
+    )
 
 
 def _children(value: Any) -> list[Any]:

@@ -113,14 +113,14 @@ def _keeps_from_going(metadata: Object) -> str:
     others = [each for each in metadata.get("finalizers") or () if each not in OF_KUBERNETES]
     if "deletionTimestamp" not in metadata or not others:
         return ""
-    said = f"Job {metadata['name']} was deleted and is still there for its finalizers"
-    return f"{said} ({', '.join(others)}): remove them, unless whoever set them is about to"
+    said = f"Job {metadata['name']} was deleted, but finalizers keep it"
+    return f"{said} ({', '.join(others)}): remove them, unless their owner is about to"
 
 
 def _without_pods(name: str, spec: Object) -> str:
     if spec.get("parallelism") != 0:
         return ""
-    return f"spec.parallelism of Job {name} was set to 0, with which no pod starts: set it back, or delete the Job"
+    return f"spec.parallelism of Job {name} was set to 0, so no pod starts: set it back, or delete the Job"
 
 
 def observe_pod(pod: Object, *, is_lost: bool = False, is_outlived: bool = False) -> PodFacts:

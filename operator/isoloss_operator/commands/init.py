@@ -375,7 +375,7 @@ def _caveats(written: Written) -> Iterator[str]:
             "; so may trying learning rates on the checkpoint itself" if found.cost > 1 else ""
         )
         yield (
-            f"No sweep pays for a run as short as this: cost and expected regret come to {share}% of it at the least that was found, and "
+            f"No sweep pays for so short a run: cost and expected regret of the best design are {share}% of it, and "
             f"{free}. `isoloss predict published:step-law --params {formatting.count(written.checkpoint.active)} --total-flops FLOPS`, "
             f"with the FLOPs of pre-training included, is cheaper{instead}."
         )

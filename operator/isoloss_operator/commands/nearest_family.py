@@ -36,7 +36,7 @@ class Nearest:
         """For people, on the terminal and in the manifest."""
         family = self.config["model_type"]
         return (
-            f"isoloss trains no {self.model_type}: the proxies are {family}, the nearest family, with the checkpoint's sizes.",
+            f"isoloss cannot train {self.model_type}: the proxies are {family}, the nearest family, with the checkpoint's sizes.",
             f"They have {'; '.join(self.differences)}.",
             f"Whether laws of {family} hold for {self.model_type} was not measured: try learning rates around the answer.",
         )
@@ -161,7 +161,7 @@ def _require_causal(whole: Mapping[str, Any]) -> None:
         message = "is missing: it names a causal language model, such as GPT2LMHeadModel"
         raise UnsupportedModel("architectures", message)
     if not any(name.endswith(_CAUSAL) for name in names):
-        message = f"{', '.join(names)} is no causal language model, the only kind that is measured and trained"
+        message = f"{', '.join(names)} is not a causal language model, the only kind that is measured and trained"
         raise UnsupportedModel("architectures", message)
 
 
@@ -232,7 +232,7 @@ def _heads(hidden: int) -> int:
     for size in (128, 64, 96, 80, 32, 16):
         if hidden % size == 0:
             return hidden // size
-    raise UnsupportedModel("hidden_size", f"{hidden} is no multiple of a usual head size")
+    raise UnsupportedModel("hidden_size", f"{hidden} is not a multiple of a usual head size")
 
 
 def _width(given: Mapping[str, Any], reader: ConfigReader, hidden: int) -> int:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from isoloss.errors import BadInput
 from isoloss_contract import corpus_files
+from isoloss_contract.records import in_words
 from isoloss_contract.store import NotFound, Store, StoreError
 from isoloss_operator.api.fields import DnsLabel, FolderUri, StoreUri
 from isoloss_operator.commands.nearest_family import Nearest, nearest
@@ -194,5 +195,4 @@ def _in_words(value: str, expected: TypeAdapter[str], error: ValidationError) ->
             "must be where pods can read it: s3://BUCKET/PATH, gs://BUCKET/PATH, or file:///PATH on a volume that "
             "all of them mount; copy it there first"
         )
-    message = error.errors(include_url=False)[0]["msg"]
-    return message[:1].lower() + message[1:]
+    return in_words(error.errors(include_url=False)[0])

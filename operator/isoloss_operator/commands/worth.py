@@ -142,15 +142,13 @@ def _outlook(sizes: Sequence[_Size], target: Target) -> Outlook:
 
 def in_words(found: Outlook) -> str:
     """The expected regret in nats and in compute."""
-    return f"{formatting.number(found.nats, 2)} nats, what {_percent(found.wasted)} more compute brings"
+    return f"{formatting.number(found.nats, 2)} nats, worth {_percent(found.wasted)} more compute"
 
 
 def published_in_words(target: Target) -> str:
     """What a published law, which costs nothing, is expected to lose."""
     nats = PUBLISHED_WASTE * token_slope(target.tokens)
-    return (
-        f"{formatting.number(nats, 2)} nats, what {_percent(PUBLISHED_WASTE)} more compute brings"
-    )
+    return f"{formatting.number(nats, 2)} nats, worth {_percent(PUBLISHED_WASTE)} more compute"
 
 
 def print_outlooks(found: Outlooks) -> None:
@@ -227,7 +225,7 @@ def print_curve(
     terminal.print(table)
     terminal.print(
         "Cost and regret are expected ones, as shares of the planned run's compute; LR and B are known to these factors (80%). "
-        f"The marked design is the least in both together, {_percent(chosen.total)}. A published law costs nothing, and is expected "
+        f"The marked design has the least sum, {_percent(chosen.total)}. A published law costs nothing, and is expected "
         f"to lose {published_in_words(chosen.target)}. The checkpoint's past is not counted.\n"
     )
 

@@ -252,7 +252,7 @@ def _fit(chosen: Chosen) -> Finding:
         says = "wait to be fitted" if chosen.tasks.observed.fit_waits else "are being fitted"
         message = f"The laws {says} to {counted(done, 'point')}"
         if chosen.tasks.observed.fit_waits:
-            message += ": the processes of fits (fitProcesses) work for other resources"
+            message += ": all fit processes (the setting fits) work for other resources"
         return Finding.false(Reason.FITTING, f"{message}.")
     return _fitted(fit, done, final=final)
 

@@ -102,7 +102,7 @@ def _removed(
     folder = layout.data_manifest(corpus.prepare_key).rpartition("/")[0]
     return (
         f"The corpus of ScalingSweep {reference.name} is no longer in its store: {folder}/ is not there, or has "
-        f"another digest than {corpus.digest[:16]}. The laws need it no more, but nothing more can be measured: "
+        f"another digest than {corpus.digest[:16]}. The laws no longer need it, but nothing more can be measured: "
         "put it back"
     )
 

@@ -40,7 +40,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.TOO_FEW_DOCUMENTS: "Add documents to the domain, or raise `validation.documentsPerThousand` if "
     "validation lacks them.",
     Reason.TOKENIZER_NOT_LOADABLE: "Check `data.tokenizer`, or the checkpoint's: a folder with tokenizer.json under an allowed prefix.",
-    Reason.TOKENIZER_LOSES_TEXT: "Take the tokenizer that the text is for. `len(tokenizer)` is close to `vocab_size`, and "
+    Reason.TOKENIZER_LOSES_TEXT: "Use a tokenizer made for this text. `len(tokenizer)` is close to `vocab_size`, and "
     "`tokenizer.decode(tokenizer.encode(TEXT))` gives the text back.",
     Reason.DATA_CHANGED: "Put the former corpus back, or create another ScalingSweep for the new one.",
     Reason.CHECKPOINT_CHANGED: "Put the former files back, or create another ScalingSweep for the new ones.",

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from isoloss.counts import hint
+from isoloss_contract.records import in_words
 from isoloss_operator.api.fields import DECIMAL_PATTERN, LABEL_PATTERN, NAME_PATTERN
 
 FORMS = {
@@ -34,7 +35,7 @@ def problem(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "dict_type" or "class_name" in detail.get("ctx", {}):
         return f"must have fields below it{_names(_fields(model, detail['loc']))}, and is {given!r:.60}"
     expected = _expected(detail)
-    return f"must {expected}" if expected else detail["msg"][:1].lower() + detail["msg"][1:]
+    return f"must {expected}" if expected else in_words(detail)
 
 
 def _expected(detail: ErrorDetails) -> str:

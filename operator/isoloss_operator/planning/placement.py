@@ -15,7 +15,7 @@ from isoloss.placement import SOURCE, lattice, placed_by_law
 from isoloss.published import NotApplicable
 from isoloss.validation import Place
 from isoloss_contract.ledger import MAX_PLACEMENTS, Placement
-from isoloss_contract.records import content_key
+from isoloss_contract.records import content_key, in_words
 from isoloss_operator import api
 from isoloss_operator.planning.parameters import parameter_counts
 from isoloss_operator.planning.specs import InvalidSpec, SpecError, model_config
@@ -176,7 +176,7 @@ def _beyond_limits(detail: ErrorDetails, shape: api.SearchPlacement) -> str:
     is_rate = kind == "learning_rates"
     factor = shape.learning_rate_factor if is_rate else shape.batch_size_factor
     value = f" {detail['input']}" if index else "s"
-    rule = detail["msg"].replace("Input should", "should", 1).removeprefix("Value error, ")
+    rule = in_words(detail)
     return (
         f"search.placement.lines ({shape.lines}) and {'learningRateFactor' if is_rate else 'batchSizeFactor'} ({factor}) give "
         f"{'learning rate' if is_rate else 'batch size'}{value}, which {rule}"

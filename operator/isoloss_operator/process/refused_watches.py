@@ -46,7 +46,7 @@ class RefusedWatches:
         place = f"namespace {namespace}" if namespace else "all namespaces"
         if still_refused and not was_refused:
             logger.warning(
-                "The API server refuses the watch of %s in %s. It is asked again and again; "
+                "The API server refuses the watch of %s in %s. It is retried; "
                 "other namespaces are served meanwhile",
                 plural,
                 place,

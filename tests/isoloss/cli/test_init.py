@@ -429,7 +429,7 @@ def test_of_another_family_the_nearest_one_is_written_with_what_differs(
     assert ended.code == 0, ended.err
     sweep, prediction = specs(Path("a.yaml"))
     (family,) = {proxy.model.config["model_type"] for proxy in sweep.proxies}
-    said = f"isoloss trains no {kind}: the proxies are {family}, the nearest family"
+    said = f"isoloss cannot train {kind}: the proxies are {family}, the nearest family"
     assert said in ended.words
     assert DIFFERS.get(name, "They have") in ended.words
     head = Path("a.yaml").read_text().partition("apiVersion")[0]
@@ -553,7 +553,7 @@ def test_of_another_family_no_continued_run_is_written(
         ),
         (
             {"architectures": ["CLIPModel"], "model_type": "clip", "text_config": {}},
-            "CLIPModel is no causal language model",
+            "CLIPModel is not a causal language model",
         ),
         (
             {"architectures": ["XForCausalLM"], "model_type": "x", "n_embd": 64},
@@ -641,7 +641,7 @@ def test_a_run_too_short_for_any_sweep_is_told_so(
     uri = write_checkpoint(tmp_path / "models" / "qwen3-30b", QWEN3_30B_A3B)
     asked = ("--checkpoint", uri, *CORPUS, "--tokens", "1B", *grid)
     out = init(*asked).words
-    assert "No sweep pays for a run as short as this" in out
+    assert "No sweep pays for so short a run" in out
     assert "a published law, which costs nothing, is expected to lose 0.053 nats" in out
     (warning,) = init(*asked, "--out", "other.yaml", "--json").document["warnings"]
     assert warning in out

@@ -602,7 +602,7 @@ def test_the_plan_says_what_the_answer_is_expected_to_lose_and_what_would_change
     ]
     out = isoloss("plan", *asked).words
     nats, share = found["expected_regret"], 100 * found["expected_regret_share"]
-    assert f"expected to lose {nats:.2g} nats, what {share:.2g}% more compute brings" in out
+    assert f"expected to lose {nats:.2g} nats, worth {share:.2g}% more compute" in out
     assert "A published law costs nothing" in out
 
 

@@ -472,4 +472,4 @@ def test_without_kubectl_it_says_what_needs_none(
     monkeypatch.setenv("PATH", str(tmp_path))
     ended = isoloss("watch", "scalingsweep/dense", "--once")
     assert "kubectl is not installed" in ended.error
-    assert "in the store needs none" in ended.error
+    assert "give a sweep's URI in the store" in ended.error

@@ -305,7 +305,7 @@ def test_a_deleted_job_that_a_finalizer_keeps_names_it_after_a_while() -> None:
     waits = waits_for(seen_after(61, metadata=kept))
     assert waits is not None
     assert waits.reason is Reason.POD_WAITING
-    assert "still there for its finalizers (example.com/audit): remove them" in waits.message
+    assert "finalizers keep it (example.com/audit): remove them" in waits.message
     ours = {**going, "finalizers": ["foregroundDeletion"]}
     assert waits_for(seen_after(61, metadata=ours)) is None
 

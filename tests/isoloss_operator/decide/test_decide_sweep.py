@@ -630,7 +630,7 @@ def test_a_preparation_by_an_earlier_image_that_wrote_something_else_is_repeated
 
 def test_a_trainer_image_of_another_version_is_named_with_what_to_do() -> None:
     """It was told in the words of its parser, under the name of a field that no manifest has."""
-    refuses = words("BadTask", "prepare.sweep_uid: Extra inputs are not permitted", "sweep_uid")
+    refuses = words("BadTask", "prepare.sweep_uid: unknown field", "sweep_uid")
     ended = failed(
         PREPARE_KEY, ExitCode.BAD_CONFIGURATION, pod_termination_message=refuses, generation=1
     )
@@ -638,7 +638,7 @@ def test_a_trainer_image_of_another_version_is_named_with_what_to_do() -> None:
     assert says[1] == "BadConfiguration"
     assert says[2] == (
         f"the trainer image is of another version than this operator, isoloss {isoloss.__version__}, and refuses its task "
-        "(prepare.sweep_uid: Extra inputs are not permitted): build both images from one version, and set trainer.image of "
+        "(prepare.sweep_uid: unknown field): build both images from one version, and set trainer.image of "
         "the chart, or the image in the podTemplate"
     )
 

@@ -139,8 +139,7 @@ def test_an_exhaustive_sweep_without_a_grid_is_refused() -> None:
     with pytest.raises(InvalidSpec) as refused:
         unplaced(search={})
     assert str(refused.value) == (
-        "spec: set spec.grid, or a grid for every proxy; without one only search.strategy Sequential knows "
-        "where to begin"
+        "spec: set spec.grid, or a grid for every proxy: only search.strategy Sequential begins without one"
     )
 
 

@@ -239,7 +239,9 @@ def test_sizes_too_alike_to_show_what_a_size_does_are_refused_before_they_are_tr
     alike = named(
         {"config": OWN}, {"config": {**OWN, "intermediate_size": OWN["intermediate_size"] + 2}}
     )
-    with pytest.raises(InvalidSpec, match=r"spec.proxies: the sizes are alike .* train another"):
+    with pytest.raises(
+        InvalidSpec, match=r"spec.proxies: the sizes are too alike .* train another"
+    ):
         parse_sweep_spec(alike)
     alike["design"] = "Unchecked"
     assert plan_points(parse_sweep_spec(alike), manifest())

@@ -141,7 +141,7 @@ def _asked(laws: Laws, question: Question) -> Iterator[Asked]:
     if place is not None and data.sizes:
         words, advice = "target size", CHECK_UNIT
         if not named:
-            words = "size that is answered for where none is named"
+            words = "size that was assumed, as none is named"
             advice = " Name the size of your model."
         params = float(np.exp(place[0][0]))
         yield Asked(words, params, min(data.sizes), max(data.sizes), "parameters", advice)

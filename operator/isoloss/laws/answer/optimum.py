@@ -208,7 +208,7 @@ def too_vague(laws: Laws, found: Optimum) -> Refusal | None:
     share, nats = 1.0 - float(np.exp(-wasted)), wasted * _token_slope(laws)
     return Refusal(
         RefusalReason.TREND_INDISTINGUISHABLE_FROM_NOISE,
-        f"The noise of the runs alone would be expected to make the answer waste {share:.0%} of the tokens ({nats:.2g} nats): the "
+        f"By the runs' noise alone the answer is expected to waste {share:.0%} of the tokens ({nats:.2g} nats): the "
         f"best learning rate is only known to a factor of {rate:.2g}, the best batch size to one of {batch:.2g}; "
         f"the limit is {1.0 - np.exp(-MOST_WASTED):.0%}. The target is too far away for this sweep's noise. Add "
         "sizes or runs, or reduce the noise.",

@@ -181,7 +181,7 @@ def _no_place(laws: Laws) -> tuple[Refusal, ...]:
     return tuple(
         Refusal(
             RefusalReason.LAW_REFUSED,
-            f"These laws answer where the size of your model is named, and there alone: {why.message}",
+            f"These laws answer only if the size of your model is named: {why.message}",
             law_figures(why),
         )
         for why in laws.refusals[:1]

@@ -74,7 +74,7 @@ def contradicted_floor(law: LossComputeLaw, losses: Array, log_flops: Array) -> 
     return (
         f"The irreducible loss is set to {law.irreducible_loss:.4g}, and these runs contradict it: the loss-compute law is off "
         f"the compute of its own losses by {np.expm1(off):.0%}, and by {np.expm1(least):.1%} with the one that fits best. A "
-        "checkpoint's equivalent compute is further off, and no interval says so: leave it free, or set the one of this "
+        "checkpoint's equivalent compute is further off, and no interval says so: leave the irreducible loss free, or set that of this "
         "validation text."
     )
 

@@ -88,7 +88,7 @@ def fit_rate_at_batch(
     if points is None:
         return _refused(
             RefusalReason.TOO_FEW_RUNS,
-            f"At no batch size did {FEWEST_RATES} learning rates come to the same tokens: none of them can be best. Train "
+            f"At no batch size did {FEWEST_RATES} learning rates reach the same tokens, so none can be called the best. Train "
             f"at least {FEWEST_RATES} at one batch size.",
             {"fewest_learning_rates": FEWEST_RATES},
         )
