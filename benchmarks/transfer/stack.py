@@ -1,25 +1,31 @@
 """Several runs of one size at once in one process: weights stacked, matrix products batched, one learning rate each.
 
 All runs of a stack read the same sequences in the same order, as the trainer's points do. A run steps after as many sequences as
-its batch size; its optimizer, clipping and average are the trainer's own functions, on its slices of the stacked tensors.
+its batch size. All its weights are one row of a tensor; its optimizer is the trainer's own, on that row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from isoloss_contract.records import PointConfig
-from isoloss_trainer.learner import adamw, clip, take_into_average
+from isoloss_trainer.learner import AVERAGING_SHARE, adamw
 from isoloss_trainer.model import build_network
 
 Tensors = dict[str, torch.Tensor]
 
 NORM_EPSILON, ROPE_BASE = 1e-6, 10_000.0
 """Defaults of transformers' Llama."""
+CLIP_EPSILON = 1e-6
+"""Of torch's clip_grad_norm_."""
+CALLS_BEFORE_RECORDING = 3
+"""Compiled and tuned by then; recording allocates nothing."""
 
 
 @dataclass(frozen=True)
@@ -71,167 +77,229 @@ def initial(shape: Shape, seed: int = 0) -> Tensors:
 
 
 class Stack:
-    """Runs of `points`, all from `weights`."""
+    """Runs of `points`, all from `weights`; each batch size divides the next one's."""
 
     def __init__(
         self, shape: Shape, points: Sequence[PointConfig], weights: Tensors, device: str
     ) -> None:
-        """Precision is the points': weights are float32, `bf16` computes all but the loss in bfloat16."""
-        self.shape, self.points, self.tokens = shape, tuple(points), 0
-        count, self._half = len(points), points[0].precision == "bf16"
-        self.weights = {
-            name: weight.to(device).expand(count, *weight.shape).clone().requires_grad_()
-            for name, weight in weights.items()
-        }
-        self.averaged = {name: w.detach().clone() for name, w in self.weights.items()}
-        for weight in self.weights.values():
-            weight.grad = torch.zeros_like(weight)
-        self._runs = [self._slices(self.weights, k) for k in range(count)]
-        self._averages = [self._slices(self.averaged, k) for k in range(count)]
-        self._optimizers = [adamw(run, p) for run, p in zip(self._runs, points, strict=True)]
-        self._loss = summed_losses
-        if device != "cpu":
-            # Eight shapes of one function are kept, over all its torch.compile calls: a study has more.
-            torch._dynamo.config.recompile_limit = 64
-            self._loss = torch.compile(summed_losses, dynamic=False)
+        """Precision is the points': weights are float32, `bf16` computes all but the loss in bfloat16.
 
-    def _slices(self, tensors: Tensors, run: int) -> list[torch.nn.Parameter]:
-        found = []
-        for tensor in tensors.values():
-            part = torch.nn.Parameter(tensor.detach()[run])
-            part.grad = None if tensor.grad is None else tensor.grad[run]
-            found.append(part)
-        return found
+        Raises ValueError for batch sizes that do not divide the next one.
+        """
+        if any(after.batch_size % p.batch_size for p, after in pairwise(points)):
+            raise ValueError("each batch size must divide the next one's")
+        self.shape, self.points, self.tokens = shape, tuple(points), 0
+        self._device, self._half = device, points[0].precision == "bf16"
+        row = torch.cat([weight.flatten() for weight in weights.values()]).to(device)
+        self._rows = row.repeat(len(points), 1)
+        self._averaged, self._gradients = self._rows.clone(), torch.zeros_like(self._rows)
+        self._parts = [(name, weight.shape) for name, weight in weights.items()]
+        self._weights = self._named(self._rows)
+        for weight in self._weights.values():
+            weight.requires_grad_()
+        self._optimizers = [
+            adamw([torch.nn.Parameter(row)], p) for row, p in zip(self._rows, points, strict=True)
+        ]
+        self._rates = torch.tensor([p.learning_rate for p in points], device=device)
+        self._scheduled = torch.zeros_like(self._rates)
+        for run, optimizer in enumerate(self._optimizers):
+            group = optimizer.param_groups[0]
+            group["params"][0].grad = self._gradients[run]
+            group |= {"lr": self._scheduled[run], "capturable": device != "cpu"}
+        self._batch_tokens = torch.tensor(
+            [p.batch_size * shape.length for p in points], device=device, dtype=torch.float64
+        )
+        self._read = torch.zeros((), device=device, dtype=torch.float64)
+        self._factor = torch.ones((), device=device)
+        self._batch = torch.empty(0, device=device)
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._calls: Counter[int] = Counter()
+
+    @property
+    def averaged(self) -> Tensors:
+        """Averaged weights, stacked."""
+        return self._named(self._averaged)
+
+    @property
+    def weights(self) -> Tensors:
+        """Stacked."""
+        return {name: weight.detach() for name, weight in self._weights.items()}
+
+    def _named(self, rows: torch.Tensor) -> Tensors:
+        sizes = [shape.numel() for _, shape in self._parts]
+        return {
+            name: part.view(len(rows), *shape)
+            for (name, shape), part in zip(self._parts, rows.split(sizes, dim=1), strict=True)
+        }
 
     def at_once(self, tokens: int) -> int:
         """Sequences that all runs read between two possible steps, of at most `tokens` over all runs if there are two."""
-        common = gcd(*(point.batch_size for point in self.points))
+        common = self.points[0].batch_size
         most = max(1, tokens // (len(self.points) * self.shape.length))
         return next(n for n in range(min(common, most), 0, -1) if common % n == 0)
 
-    def learn(self, batch: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+    def learn(self, batch: torch.Tensor, factor: float = 1.0) -> None:
         """Read `batch` [n, S + 1]; step the runs whose batch is complete, at `factor` of their schedule.
 
-        Mean losses [runs], nats per token, before the step.
+        On a GPU the kernels of a call are recorded, for each number of runs that step, and played again: small models
+        would wait for Python.
         """
-        size = batch[:, 1:].numel()
-        losses = self._loss(self.computing(self.weights), batch, self.shape) / size
-        scale = torch.tensor([len(batch) / p.batch_size for p in self.points]).to(losses.device)
-        (losses * scale).sum().backward()  # type: ignore[no-untyped-call]
-        self.tokens += size
-        for run, point in enumerate(self.points):
-            batch_tokens = point.batch_size * self.shape.length
-            if self.tokens % batch_tokens == 0:
-                self._step(run, point, batch_tokens, factor)
-        return losses.detach()
+        if batch.shape != self._batch.shape:
+            self._batch = torch.zeros_like(batch, device=self._device)
+            self._graphs.clear()
+            self._calls.clear()
+        self._batch.copy_(batch)
+        self._factor.fill_(factor)
+        self.tokens += batch[:, 1:].numel()
+        stepping = sum(self.tokens % (p.batch_size * self.shape.length) == 0 for p in self.points)
+        if stepping not in self._graphs:
+            self._calls[stepping] += 1
+            if self._device == "cpu" or self._calls[stepping] <= CALLS_BEFORE_RECORDING:
+                self._learn(stepping)
+                return
+            self._graphs[stepping] = graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._learn(stepping)
+        self._graphs[stepping].replay()
 
-    def _step(self, run: int, point: PointConfig, batch_tokens: int, factor: float) -> None:
-        weights, optimizer = self._runs[run], self._optimizers[run]
-        clip(weights, point.optimizer.gradient_clip)
-        warmup = point.optimizer.warmup_tokens
-        warm = min(1.0, self.tokens / warmup) if warmup else 1.0
-        optimizer.param_groups[0]["lr"] = factor * warm * point.learning_rate
-        optimizer.step()
-        take_into_average(self._averages[run], weights, self.tokens, batch_tokens)
-        for weight in weights:
-            assert weight.grad is not None
-            weight.grad.zero_()
+    def _learn(self, stepping: int) -> None:
+        size = self._batch[:, 1:].numel()
+        losses = self._losses(self._weights, self._batch)
+        found = torch.autograd.grad(
+            (losses / self._batch_tokens).sum(), list(self._weights.values())
+        )
+        for gradients, part in zip(self._named(self._gradients).values(), found, strict=True):
+            gradients.add_(part)
+        self._read += size
+        if stepping:
+            self._step(stepping)
 
-    def computing(self, weights: Mapping[str, torch.Tensor]) -> Tensors:
-        """In the type that computes; the head stays float32."""
-        if not self._half:
-            return dict(weights)
-        return {
-            name: weight if name == "lm_head.weight" else weight.to(torch.bfloat16)
-            for name, weight in weights.items()
-        }
+    @torch.no_grad()
+    def _step(self, stepping: int) -> None:
+        """Of the first runs, which have the smallest batch sizes."""
+        optimizer = self.points[0].optimizer
+        gradients = self._gradients[:stepping]
+        norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
+        gradients *= (optimizer.gradient_clip / (norms + CLIP_EPSILON)).clamp(max=1.0)
+        warm = (self._read / max(1, optimizer.warmup_tokens)).clamp(max=1.0)
+        self._scheduled.copy_(self._rates * self._factor * warm)
+        for each in self._optimizers[:stepping]:
+            each.step()
+        constant = AVERAGING_SHARE * self._read
+        shares = -torch.expm1(-self._batch_tokens[:stepping, None] / constant)
+        self._averaged[:stepping].lerp_(self._rows[:stepping], shares.float())
+        gradients.zero_()
+
+    def _losses(
+        self, weights: Tensors, batch: torch.Tensor, *, compiled: bool = True
+    ) -> torch.Tensor:
+        functions = _compiled() if compiled and self._device != "cpu" else (_layer, _last)
+        return summed_losses(weights, batch, self.shape, functions, half=self._half)
 
     @torch.no_grad()
     def evaluate(self, sequences: torch.Tensor, at_once: int, *, averaged: bool) -> torch.Tensor:
         """Mean loss of `sequences` [n, S + 1] by run, nats per token, `at_once` sequences at a time."""
-        weights = self.computing(self.averaged if averaged else self.weights)
-        parts = [self._loss(weights, part, self.shape) for part in torch.split(sequences, at_once)]
+        weights = self.averaged if averaged else self.weights
+        # Not compiled: it is seldom, and has shapes of its own.
+        parts = [
+            self._losses(weights, part, compiled=False) for part in torch.split(sequences, at_once)
+        ]
         return torch.stack(parts).double().sum(0) / sequences[:, 1:].numel()
+
+    def _state(self, run: int) -> dict[str, torch.Tensor]:
+        optimizer = self._optimizers[run]
+        moments = optimizer.state[optimizer.param_groups[0]["params"][0]]
+        return {
+            "weights": self._rows[run],
+            "averaged": self._averaged[run],
+            "gradients": self._gradients[run],
+            **moments,
+        }
 
     def state(self, run: int) -> dict[str, Any]:
         """All that continuing a run needs, in the host's memory."""
-        parts = self._runs[run]
-        return {
-            "tokens": self.tokens,
-            "weights": [weight.detach().cpu().clone() for weight in parts],
-            "gradients": [
-                weight.grad.cpu().clone() for weight in parts if weight.grad is not None
-            ],
-            "averaged": [weight.detach().cpu().clone() for weight in self._averages[run]],
-            "optimizer": _copied(self._optimizers[run].state_dict()),
-        }
+        tensors = {name: tensor.cpu().clone() for name, tensor in self._state(run).items()}
+        return {"tokens": self.tokens, **tensors}
 
     @torch.no_grad()
     def restore(self, run: int, state: dict[str, Any]) -> None:
         """Continue a run from its `state`; all runs must be at the same tokens before they learn."""
         self.tokens = state["tokens"]
-        for part, weight, gradient in zip(
-            self._runs[run], state["weights"], state["gradients"], strict=True
-        ):
-            assert part.grad is not None
-            part.copy_(weight)
-            part.grad.copy_(gradient)
-        for average, found in zip(self._averages[run], state["averaged"], strict=True):
-            average.copy_(found)
-        self._optimizers[run].load_state_dict(state["optimizer"])
+        self._read.fill_(self.tokens)
+        for name, tensor in self._state(run).items():
+            tensor.copy_(state[name])
 
 
-def _copied(state: dict[str, Any]) -> dict[str, Any]:
-    """An optimizer's state_dict has its own tensors, and loading it takes them as they are."""
-    moments = {
-        number: {name: tensor.cpu().clone() for name, tensor in each.items()}
-        for number, each in state["state"].items()
-    }
-    return {**state, "state": moments}
-
-
-def summed_losses(weights: Tensors, batch: torch.Tensor, shape: Shape) -> torch.Tensor:
-    """Summed loss of `batch` [n, S + 1] by each of E stacked models, nats, float32 [E]."""
-    inputs, targets = batch[:, :-1], batch[:, 1:]
-    table = weights["model.embed_tokens.weight"]
-    runs, (n, length) = table.shape[0], inputs.shape
-    first = torch.arange(runs, device=table.device)[:, None] * shape.vocabulary
-    x = functional.embedding(first + inputs.reshape(1, -1), table.flatten(0, 1))
+def summed_losses(
+    weights: Tensors,
+    batch: torch.Tensor,
+    shape: Shape,
+    functions: tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]],
+    *,
+    half: bool,
+) -> torch.Tensor:
+    """Summed loss of `batch` [n, S + 1] by each of E stacked models, nats, float32 [E]; `functions` are _layer and _last."""
+    layer, last = functions
+    inputs, targets = batch[:, :-1].flatten(), batch[:, 1:].flatten()
+    x = weights["model.embed_tokens.weight"].index_select(1, inputs)
+    x = x.to(torch.bfloat16) if half else x
     turn = _rotation(shape, x)
-    for layer in range(shape.layers):
-        name = f"model.layers.{layer}."
-        y = _norm(x, weights[name + "input_layernorm.weight"])
-        q, k, v = (
-            _product(y, weights[f"{name}self_attn.{part}_proj.weight"])
-            .view(runs * n, length, shape.heads, -1)
-            .transpose(1, 2)
-            for part in "qkv"
-        )
-        y = functional.scaled_dot_product_attention(
-            _turned(q, turn), _turned(k, turn), v, is_causal=True
-        )
-        y = y.transpose(1, 2).reshape(x.shape)
-        x = x + _product(y, weights[name + "self_attn.o_proj.weight"])
-        y = _norm(x, weights[name + "post_attention_layernorm.weight"])
-        gate = functional.silu(_product(y, weights[name + "mlp.gate_proj.weight"]))
-        y = gate * _product(y, weights[name + "mlp.up_proj.weight"])
-        x = x + _product(y, weights[name + "mlp.down_proj.weight"])
-    x = _norm(x, weights["model.norm.weight"]).float()
-    logits = _product(x, weights["lm_head.weight"])
+    for number in range(shape.layers):
+        name = f"model.layers.{number}."
+        parts = {key.removeprefix(name): w for key, w in weights.items() if key.startswith(name)}
+        x = layer(x, parts, turn, shape)
+    return last(x, weights["model.norm.weight"], weights["lm_head.weight"], targets)
+
+
+@cache
+def _compiled() -> tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]:
+    """One layer and the head: all layers of a size share the code of one."""
+    torch._dynamo.config.recompile_limit = 64  # a study has more than eight shapes
+    return torch.compile(_layer, dynamic=False), torch.compile(_last, dynamic=False)
+
+
+def _layer(
+    x: torch.Tensor, parts: Tensors, turn: tuple[torch.Tensor, torch.Tensor], shape: Shape
+) -> torch.Tensor:
+    runs, tokens, _ = x.shape
+    y = _norm(x, parts["input_layernorm.weight"])
+    q, k, v = (
+        _product(y, parts[f"self_attn.{part}_proj.weight"])
+        .view(runs * tokens // shape.length, shape.length, shape.heads, -1)
+        .transpose(1, 2)
+        for part in "qkv"
+    )
+    y = functional.scaled_dot_product_attention(
+        _turned(q, turn), _turned(k, turn), v, is_causal=True
+    )
+    y = y.transpose(1, 2).reshape(x.shape)
+    x = x + _product(y, parts["self_attn.o_proj.weight"])
+    y = _norm(x, parts["post_attention_layernorm.weight"])
+    gate = functional.silu(_product(y, parts["mlp.gate_proj.weight"]))
+    y = gate * _product(y, parts["mlp.up_proj.weight"])
+    return x + _product(y, parts["mlp.down_proj.weight"])
+
+
+def _last(
+    x: torch.Tensor, norm: torch.Tensor, head: torch.Tensor, targets: torch.Tensor
+) -> torch.Tensor:
+    """Summed losses [E] of the last layer's output; in float32."""
+    logits = _product(_norm(x, norm).float(), head)
+    runs = len(logits)
     losses = functional.cross_entropy(
-        logits.flatten(0, 1), targets.reshape(1, -1).expand(runs, -1).flatten(), reduction="none"
+        logits.flatten(0, 1), targets.expand(runs, -1).flatten(), reduction="none"
     )
     return losses.view(runs, -1).sum(-1)
 
 
 def _product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """[E, tokens, in] by [E, out, in]: [E, tokens, out]."""
-    return torch.bmm(x, weight.transpose(1, 2))
+    """[E, tokens, in] by [E, out, in] in the type of the first: [E, tokens, out]."""
+    return torch.bmm(x, weight.to(x.dtype).transpose(1, 2))
 
 
 def _norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     found = functional.rms_norm(x.float(), x.shape[-1:], eps=NORM_EPSILON).to(x.dtype)
-    return found * weight[:, None]
+    return found * weight.to(x.dtype)[:, None]
 
 
 def _rotation(shape: Shape, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
