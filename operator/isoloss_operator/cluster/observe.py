@@ -89,9 +89,9 @@ def observe_job(job: Object) -> observation.ObservedJob | None:
         accelerators=accelerators_of(spec.get("template")),
         ended=_time(ended["lastTransitionTime"]) if ended.get("lastTransitionTime") else None,
         workload=_unqueued(job),
-        held_up=_keeps_from_going(metadata) or _without_pods(metadata["name"], spec),
+        held_up=_keeps_from_going(metadata) or _lacks_pods(metadata["name"], kind, spec),
         indexed=spec.get("completionMode") == INDEXED,
-        pods=int(spec.get("parallelism") or 1),
+        pods=max(int(spec.get("parallelism") or 1), _together(kind, spec)),
         managed_elsewhere=spec.get("managedBy") not in (None, JOB_CONTROLLER),
     )
 
@@ -117,10 +117,23 @@ def _keeps_from_going(metadata: Object) -> str:
     return f"{said} ({', '.join(others)}): remove them, unless their owner is about to"
 
 
-def _without_pods(name: str, spec: Object) -> str:
-    if spec.get("parallelism") != 0:
+def _together(kind: str, spec: Object) -> int:
+    """How many pods a point takes that train together; 0: each pod can do without the others."""
+    if kind != "train" or spec.get("completionMode") != INDEXED:
+        return 0
+    return max(2, int(spec.get("completions") or 0))
+
+
+def _lacks_pods(name: str, kind: str, spec: Object) -> str:
+    pods, together = spec.get("parallelism"), _together(kind, spec)
+    if pods == 0:
+        return f"spec.parallelism of Job {name} was set to 0, so no pod starts: set it back, or delete the Job"
+    if pods is None or pods >= together:
         return ""
-    return f"spec.parallelism of Job {name} was set to 0, so no pod starts: set it back, or delete the Job"
+    return (
+        f"spec.parallelism of Job {name} was set to {pods}, and its {together} pods train together, so that they wait for one "
+        "another: let no policy annotate Jobs with kueue.x-k8s.io/job-min-parallelism, and delete the Job"
+    )
 
 
 def observe_pod(pod: Object, *, is_lost: bool = False, is_outlived: bool = False) -> PodFacts:

@@ -317,6 +317,20 @@ def test_a_job_without_parallelism_says_so() -> None:
     assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 0")
 
 
+@pytest.mark.parametrize("completions", [2, 1])
+def test_a_job_that_was_admitted_in_part_is_not_at_work_and_says_so(completions: int) -> None:
+    """Kueue lowers parallelism, and completions with it if an annotation says so; the pod that runs waits for the other."""
+    running = {"name": "trainer", "state": {"running": {"startedAt": "2026-01-02T03:05:00Z"}}}
+    part = {"completionMode": "Indexed", "parallelism": 1, "completions": completions}
+    seen = seen_after(0, pod(containerStatuses=[running]), **part)
+    assert not seen.is_at_work
+    waits = waits_for(seen)
+    assert waits is not None
+    assert waits.message.startswith("spec.parallelism of Job job-j1 was set to 1, and its 2 pods")
+    whole = seen_after(0, pod(containerStatuses=[running]), **{**part, "parallelism": 2})
+    assert waits_for(whole) is None
+
+
 def test_a_queued_job_of_which_kueue_makes_no_workload_says_what_to_check() -> None:
     cluster = Cluster([in_queue()], [], kueue=True)
     waits = waits_for(cluster.read_one())
